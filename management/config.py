@@ -29,7 +29,7 @@ from taipan.broker.config import (
 from taipan.ruleengine.config import RuleEngineSettings
 
 from .config_document import ConfigDocument, ConfigError
-from .settings import ManagementSettings
+from .settings import HistorySettings, ManagementSettings
 from .settings_validation import (
     VALUE_RULES,
     binds_overlap,
@@ -54,10 +54,11 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of every part: broker, rule engine, management."""
+    """The settings of every part: broker, rule engine, management, history."""
 
     broker: BrokerSettings
     management: ManagementSettings = ManagementSettings()
+    history: HistorySettings = HistorySettings()
     ruleengine: RuleEngineSettings = RuleEngineSettings()
     log: LogSettings = LogSettings()
 
@@ -76,6 +77,7 @@ TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "access": AccessSettings,
     "cluster": ClusterSettings,
     "management": ManagementSettings,
+    "history": HistorySettings,
     "ruleengine": RuleEngineSettings,
     "log": LogSettings,
 }
@@ -130,13 +132,14 @@ def _settings(document: ConfigDocument) -> Settings:
         _check_overlap(document, management.bind, ("management", "bind"), taken)
     document.finish()
     log, management, ruleengine = tables.pop("log"), tables.pop("management"), tables.pop("ruleengine")
+    history = tables.pop("history")
     broker = BrokerSettings(
         listeners=tuple(listener for listener, _ in listeners.values()),
         listener_zones=tuple(zone for _, zone in listeners.values()),
         zones={name: zone for name, zone in zones.items() if zone is not None},
         **tables,
     )
-    return Settings(broker=broker, management=management, ruleengine=ruleengine, log=log)
+    return Settings(broker=broker, management=management, history=history, ruleengine=ruleengine, log=log)
 
 
 _VALIDATE: Final[dict[str, Callable[[Any], Iterator[Fault]]]] = {

@@ -16,13 +16,14 @@ from taipan.ruleengine.engine import RuleEngine
 from .api import monitoring
 from .api.index import all_routes
 from .ctl.socket import ControlSocket
+from .history.history import History
 from .http.app import Application
 from .http.certificates import Certificates
 from .http.connection import HttpConnection
 from .http.listener import HttpListener
 from .http.protocol import HttpProtocol
 from .operations.operations import Operations
-from .settings import ManagementSettings
+from .settings import HistorySettings, ManagementSettings
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +48,17 @@ class ManagementServer:
     """``await start()`` after the broker's, ``await stop()`` before it. Make it before the broker starts: it opens
     tables that are filled then."""
 
-    def __init__(self, server: Server, settings: ManagementSettings, engine: RuleEngine) -> None:
+    def __init__(
+        self,
+        server: Server,
+        settings: ManagementSettings,
+        engine: RuleEngine,
+        history: HistorySettings,
+    ) -> None:
         self.server = server
         self.settings = settings
-        self.operations = Operations(server, settings, engine)
+        self.history = History(server, history)
+        self.operations = Operations(server, settings, engine, self.history)
         self.application = Application(self.operations, all_routes(), monitoring.root_routes.all)
         self.control = ControlSocket(self.operations, server.settings.node.data_dir)
         self._runner: web.AppRunner | None = None
@@ -62,12 +70,12 @@ class ManagementServer:
     async def start(self) -> None:
         """Listen. Raises ManagementError, ControlError, and TlsError for certificates that cannot be used."""
         await self.control.start()
-        if not self.settings.enabled:
-            return
         try:
-            await self._start_http()
+            if self.settings.enabled:
+                await self._start_http()
+            await self.history.start()
         except BaseException:
-            await self.control.stop()
+            await self.stop()
             raise
 
     async def _start_http(self) -> None:
@@ -131,9 +139,11 @@ class ManagementServer:
         scheme = "http" if self.settings.tls is None else "https"
         return f"{scheme}://{authority(host, port)}"
 
-    def check(self, settings: ManagementSettings) -> None:
+    def check(self, settings: ManagementSettings, history: HistorySettings) -> None:
         """Whether ``reload`` could take these. Raises ValueError where more than ``RELOADED`` is new or certificates,
         which are read anew, cannot be used."""
+        if history != self.history.settings:
+            raise ValueError("[history] cannot change while the node runs")
         if msgspec.structs.replace(settings, **RELOADED) != msgspec.structs.replace(self.settings, **RELOADED):
             raise ValueError(f"[management] cannot change while the node runs, except for {', '.join(RELOADED)}")
         if self._certificates is not None:
@@ -163,6 +173,8 @@ class ManagementServer:
 
     async def stop(self) -> None:
         await self.control.stop()
+        await self.operations.live.stop()
+        await self.history.stop()
         if self._runner is not None and self._listener is not None:
             self._listener.close()
             await self._runner.cleanup()

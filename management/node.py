@@ -302,7 +302,7 @@ async def _serve(settings: Settings, config: str | None, reread: Callable[[], Se
         data_dir = DataDir(settings.broker.node.data_dir, config)
         server = Server(settings.broker, Clock())
         engine = RuleEngine(server, settings.ruleengine)
-        management = ManagementServer(server, settings.management, engine)
+        management = ManagementServer(server, settings.management, engine, settings.history)
         try:
             await server.start()
         except BaseException:
@@ -366,7 +366,7 @@ def _reload(
     _notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
     try:
         settings = reread()
-        management.check(settings.management)
+        management.check(settings.management, settings.history)
         engine.check(settings.ruleengine)
         server.reload(settings.broker)
         management.reload(settings.management)

@@ -14,6 +14,12 @@ class AppSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     secret: str
 
 
+class HistorySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``[history]``: the figures of the last hour and day."""
+
+    enabled: bool = True  # kept in node.data_dir, about 3 MB, for GET /api/v4/monitor and the dashboard
+
+
 class ManagementSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """``[management]``."""
 
@@ -29,6 +35,7 @@ class ManagementSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     max_unauthenticated: Natural = 256  # of these from one address, those that gave no right credentials yet
     first_request_timeout: PositiveSeconds = 5.0  # seconds until a connection has sent its first request
     read_timeout: PositiveSeconds = 30.0  # for a body of less than 16 KiB a second
+    max_live_streams: Natural = 128  # of GET /api/v4/live, at a time
     public_metrics: bool = False  # Prometheus without credentials
     public_openapi: bool = False  # the OpenAPI document without credentials
     backup_retained: bool = False  # whether exports hold retained messages

@@ -95,11 +95,12 @@ PARTS = (
         " management.settings management.settings_validation management.toml_lines management.validation",
         "access basis core observability settings version",
     ),
+    Part("history", "management.history", "configuration loop observability server"),
     Part(
         "operations",
         "management.operations",
-        "access channel configuration core delivery errors extensions log loop mqtt observability persistence records"
-        " routing rules server session settings transport",
+        "access channel configuration core delivery errors extensions history log loop mqtt observability persistence"
+        " records routing rules server session settings transport",
     ),
     Part("http", "management.http", "access configuration loop observability operations session settings transport"),
     Part("api", "management.api", "access extensions http loop operations records"),
@@ -108,8 +109,8 @@ PARTS = (
         "node",
         "management.certificate_expiry management.data_dir management.log_lines management.management_server"
         " management.node management.start management.try_cluster",
-        "access api cluster compiled configuration ctl http loop observability operations rules server session settings"
-        " transport version",
+        "access api cluster compiled configuration ctl history http loop observability operations rules server session"
+        " settings transport version",
     ),
     Part("taipan", "taipan __main__", "node version"),
 )

@@ -1,9 +1,11 @@
 """The lag of the event loop: how much later than asked things happen because something else held the loop."""
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 INTERVAL: Final = 0.037
@@ -46,6 +48,11 @@ class LagProbe:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
+
+    def longest(self, seconds: float) -> float:
+        """Seconds, the longest of the last probes: of so many ``seconds``, or of all that are kept."""
+        probes = math.ceil(seconds / self._interval)
+        return max(islice(reversed(self._samples), probes), default=0.0)
 
     def snapshot(self) -> dict[str, float]:
         """``p50``, ``p99``, ``max`` of the window and ``peak`` since the start, in milliseconds; at first all zero."""

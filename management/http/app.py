@@ -3,14 +3,17 @@
 import inspect
 import logging
 from collections.abc import Iterable
+from functools import partial
 
 from aiohttp import web
 
+from ..operations.live import LiveStream
 from ..operations.operations import Operations
 from ..operations.refusal import UNKNOWN, WRONG, Refusal, not_found
 from .credentials import CredentialsCheck, WrongCredentials
 from .cross_site import CrossSite
 from .envelope import answer, json_response, refused
+from .event_stream import send_events
 from .protocol import SERVER, connection_of
 from .reading import read_body, read_chunks, read_query
 from .routes import PREFIXES, Call, Endpoint, Lenient, RouteTable, UnparsedBody, split_path
@@ -99,7 +102,10 @@ class Application:
         if found is None:
             raise Refusal(UNKNOWN, f"no endpoint {request.method} {request.path[:256]}")
         endpoint, variables = found
-        return await answer(request, await self._call(endpoint, variables, request))
+        outcome = await self._call(endpoint, variables, request)
+        if isinstance(outcome, LiveStream):
+            return await send_events(request, outcome, partial(self.credentials.still_allowed, request))
+        return await answer(request, outcome)
 
     def _is_public(self, segment: str, at_root: bool) -> bool:
         settings = self.operations.settings

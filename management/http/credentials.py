@@ -50,18 +50,17 @@ class CredentialsCheck:
 
     def check(self, request: web.Request) -> str:
         """The AppID. Raises Refusal 104 where there are no credentials, WrongCredentials where they are wrong."""
-        scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "basic" or not encoded.strip():
-            raise Refusal(NO_CREDENTIALS, "HTTP Basic credentials are wanted: AppID and AppSecret")
-        try:
-            app_id, _, secret = base64.b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
-        except (binascii.Error, UnicodeDecodeError):
-            app_id = secret = ""
-        if not app_id and not secret:
-            raise Refusal(NO_CREDENTIALS, "AppID and AppSecret are empty")
+        app_id, secret = _given(request)
         if not self._apps.verify(app_id, secret):
             raise WrongCredentials(self._failed(address_group(request.remote or ""), app_id[:_MAX_APP_ID_LENGTH]))
         return app_id
+
+    def still_allowed(self, request: web.Request) -> bool:
+        """Whether a request that was allowed, and whose answer goes on, still is. It is no guess."""
+        try:
+            return self._apps.verify(*_given(request))
+        except Refusal:
+            return False
 
     def _failed(self, address: str, app_id: str) -> float:
         """Count it; the seconds until it is answered."""
@@ -73,6 +72,20 @@ class CredentialsCheck:
             logger.warning("api_credentials_wrong address=%s app_id=%s failures=%s", address, app_id, count)
         over = max(count, for_app) - FREE_FAILURES
         return min(MAX_WAIT, 2.0 ** min(over, 10)) if over >= 0 else 0.0
+
+
+def _given(request: web.Request) -> tuple[str, str]:
+    """AppID and AppSecret, empty where they cannot be read. Raises Refusal 104 where there are none."""
+    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "basic" or not encoded.strip():
+        raise Refusal(NO_CREDENTIALS, "HTTP Basic credentials are wanted: AppID and AppSecret")
+    try:
+        app_id, _, secret = base64.b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        app_id = secret = ""
+    if not app_id and not secret:
+        raise Refusal(NO_CREDENTIALS, "AppID and AppSecret are empty")
+    return app_id, secret
 
 
 class _Failures:

@@ -3,6 +3,7 @@
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 
+from ..history.history import History
 from ..settings import ManagementSettings
 from .access import Access
 from .acl import Acl
@@ -12,7 +13,9 @@ from .backup.backup import Backup
 from .banned import Bans
 from .clients import Clients
 from .explain import Explain
+from .history import PastFigures
 from .listeners import Listeners
+from .live import Live
 from .logs import Logs
 from .loss import LossOfRows
 from .membership import Membership
@@ -37,7 +40,7 @@ from .users import Users
 class Operations:
     """One for the node. Each attribute is one noun's operations."""
 
-    def __init__(self, server: Server, settings: ManagementSettings, engine: RuleEngine) -> None:
+    def __init__(self, server: Server, settings: ManagementSettings, engine: RuleEngine, history: History) -> None:
         self.server = server
         self.settings = settings
         self.calls = NodeCalls(server)
@@ -62,10 +65,12 @@ class Operations:
         self.monitoring = Monitoring(server, self.calls)
         self.rules = Rules(engine, self.calls)
         self.resources = Resources(engine, self.calls)
+        self.history = PastFigures(history, self.calls)
         self.prometheus = Prometheus(server, self.monitoring, self.listeners)
         self.alarms = Alarms(server, self.calls)
         self.topic_metrics = TopicCounts(server, self.calls)
         self.modules = Modules(server, self.topic_metrics)
         self.tracing = Traces(server, self.calls)
         self.slow_subscriptions = SlowRanking(server, self.calls)
+        self.live = Live(server, settings, self.calls, history)
         self.backup = Backup(server, engine, self.users, self.apps, settings, self.calls)

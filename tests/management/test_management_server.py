@@ -36,7 +36,7 @@ async def test_a_reload_takes_the_right_of_a_superuser_who_is_connected() -> Non
         assert await peer.publish("t", qos=1, expect=(0, 0x10, 0x87)) != 0x87
         users = [msgspec.structs.replace(node.settings.access.users[0], is_superuser=False)]
         access_now = msgspec.structs.replace(node.settings.access, users=users)
-        node.management.check(node.management.settings)
+        node.management.check(node.management.settings, node.management.history.settings)
         node.server.reload(msgspec.structs.replace(node.settings, access=access_now))
         node.management.reload(node.management.settings)
         await peer.ping()

@@ -30,7 +30,7 @@ from taipan.broker.config import (
     ZoneSettings,
 )
 from taipan.management.config import DEFAULT_LISTENERS, TABLES, LogSettings, load
-from taipan.management.settings import AppSettings, ManagementSettings
+from taipan.management.settings import AppSettings, HistorySettings, ManagementSettings
 from taipan.ruleengine.config import FunctionModule, RuleEngineSettings
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +58,7 @@ DOCUMENTED = {
     "`[cluster]`": ClusterSettings,
     "`[ruleengine]`": RuleEngineSettings,
     "`[[ruleengine.functions]]`": FunctionModule,
+    "`[history]`": HistorySettings,
     "`[management]`": ManagementSettings,
     "`[[management.apps]]`": AppSettings,
 }

@@ -16,7 +16,7 @@ import msgspec
 from taipan.broker.cluster.nats import Nats
 from taipan.broker.core.cluster import Cluster
 from taipan.management.management_server import ManagementServer
-from taipan.management.settings import ManagementSettings
+from taipan.management.settings import HistorySettings, ManagementSettings
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
 
@@ -148,13 +148,14 @@ class ManagedNode(Node):
         ruleengine: RuleEngineSettings | None = None,
         cluster: Cluster | None = None,
         nats: Nats | None = None,
+        history: HistorySettings | None = None,
     ) -> None:
         """``cluster``: in place of what the settings make. ``nats``: its connection to the other nodes."""
         super().__init__(settings, nats)
         if cluster is not None:
             self.server.cluster = cluster
         self.engine = RuleEngine(self.server, ruleengine or RuleEngineSettings())
-        self.management = ManagementServer(self.server, management, self.engine)
+        self.management = ManagementServer(self.server, management, self.engine, history or HistorySettings())
         self.api: ApiClient
 
     @property
@@ -186,16 +187,18 @@ async def managed_node(
     zone: dict[str, Any] | None = None,
     listeners: list[dict[str, Any]] | None = None,
     ruleengine: dict[str, Any] | None = None,
+    history: dict[str, Any] | None = None,
     **config: Any,
 ) -> AsyncIterator[ManagedNode]:
-    """A node for as long as the block lasts; arguments as for ``make_settings``, ``management`` is ``[management]`` and
-    ``ruleengine`` is ``[ruleengine]``."""
+    """A node for as long as the block lasts; arguments as for ``make_settings``, ``management`` is ``[management]``,
+    ``ruleengine`` is ``[ruleengine]`` and ``history`` is ``[history]``."""
     with tempfile.TemporaryDirectory(prefix="taipan-api-") as directory:
         config["node"] = {"data_dir": directory, **config.get("node", {})}
         table = {"bind": "127.0.0.1:0", "apps": [{"id": APP_ID, "secret": SECRET}], **(management or {})}
         settings = msgspec.convert(table, ManagementSettings)
         rules = msgspec.convert(ruleengine or {}, RuleEngineSettings)
-        node = await ManagedNode(make_settings(zone, listeners, **config), settings, rules).start()
+        kept = msgspec.convert(history or {}, HistorySettings)
+        node = await ManagedNode(make_settings(zone, listeners, **config), settings, rules, history=kept).start()
         try:
             yield node
         finally:

@@ -35,7 +35,7 @@ from taipan.broker.persistence.log.batch import encode
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from taipan.broker.store.store import FILE
 from taipan.management.management_server import ManagementServer
-from taipan.management.settings import ManagementSettings
+from taipan.management.settings import HistorySettings, ManagementSettings
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
 from tests.support.node import Node, make_settings
@@ -113,7 +113,7 @@ async def _node(directory: str, pipe: Connection) -> None:
     apps = {"bind": "127.0.0.1:0", "apps": [{"id": APP, "secret": SECRET}]}
     node = Node(settings)
     engine = RuleEngine(node.server, RuleEngineSettings())
-    management = ManagementServer(node.server, msgspec.convert(apps, ManagementSettings), engine)
+    management = ManagementServer(node.server, msgspec.convert(apps, ManagementSettings), engine, HistorySettings())
     await node.start()
     engine.start()
     await management.start()

@@ -11,6 +11,7 @@ from typing import Final
 
 from .batch import encode
 from .check_file import Digests
+from .commit_times import CommitTimes
 from .log_writer import Append, Drop, LogWriter, Read, Stop
 from .sqlite_log import SqliteLog
 
@@ -30,8 +31,10 @@ class WriteAheadLog:
     """
 
     __slots__ = (
+        "_began",
         "_clock",
         "_closed",
+        "_commit_times",
         "_data",
         "_drained",
         "_dropping",
@@ -78,6 +81,8 @@ class WriteAheadLog:
         self.pending_bytes = 0
         self._data = b""
         self._yielded = 0.0
+        self._began = 0.0  # when the batch under way was given to the writer
+        self._commit_times = CommitTimes()
         self._dropping = 0
         self._drained: asyncio.Future[None] | None = None
         self._closed = loop.create_future()
@@ -109,6 +114,7 @@ class WriteAheadLog:
         ``SqliteLog.append``."""
         assert self.idle
         self.idle = False
+        self._began = self._clock()
         self._data = data = encode(records)
         self.pending = len(records)
         self.pending_bytes = len(data)
@@ -143,6 +149,13 @@ class WriteAheadLog:
         """Whether batches that are to be forgotten still take room in the file."""
         return self._dropping > self._writer.dropped
 
+    def longest_commit(self, seconds: float) -> float:
+        """Seconds that a batch took to be on disk, the longest of those written in the last ``seconds``; or that the
+        one under way has taken, where that is longer."""
+        now = self._clock()
+        longest = self._commit_times.longest(now, seconds)
+        return longest if self.idle else max(longest, now - self._began)
+
     @property
     def size_bytes(self) -> int:
         """Of the files."""
@@ -151,6 +164,8 @@ class WriteAheadLog:
     def _written(self, seq: int) -> None:
         self.durable_batch = seq
         self.idle = True
+        now = self._clock()
+        self._commit_times.add(now, now - self._began)
         self.pending = self.pending_bytes = 0
         self._data = b""
         try:

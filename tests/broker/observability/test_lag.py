@@ -77,3 +77,17 @@ def test_one_call_is_outstanding_until_it_is_stopped() -> None:
     probe.stop()
     probe.stop()
     assert handle.cancelled
+
+
+def test_the_longest_of_the_last_seconds() -> None:
+    probe, loop = make(window=10)
+    assert probe.longest(1.0) == 0.0
+    probe.start()
+    loop.turn(late=0.5)
+    for _ in range(3):
+        loop.turn(late=0.0)
+    loop.turn(late=0.125)
+    assert round(probe.longest(0.05), 6) == 0.125
+    assert round(probe.longest(0.2), 6) == 0.125
+    assert round(probe.longest(0.25), 6) == 0.5
+    assert round(probe.longest(60.0), 6) == 0.5

@@ -210,3 +210,34 @@ async def test_a_busy_loop_lets_the_writer_run_at_most_once_a_while(tmp_path: Pa
     assert len(pauses) == 2
     log.gate.set()
     assert await journal.close()
+
+
+@pytest.mark.asyncio
+async def test_how_long_batches_take(tmp_path: Path) -> None:
+    log = GatedLog(tmp_path / "s.db")
+    log.open()
+    now = 100.0
+    told = Told()
+    loop = asyncio.get_running_loop()
+    journal = WriteAheadLog(log, loop, told.on_durable, told.on_trouble, clock=lambda: now)
+    journal.start()
+    assert journal.longest_commit(1.0) == 0.0
+    log.gate.clear()
+    journal.append([b"x"])
+    now += 0.25
+    assert journal.longest_commit(1.0) == 0.25  # it is still under way
+    now += 0.25
+    log.gate.set()
+    await told.until(lambda: journal.idle)
+    assert journal.longest_commit(1.0) == 0.5
+    journal.append([b"y"])
+    await told.until(lambda: journal.idle)
+    assert journal.longest_commit(1.0) == 0.5  # the longest, not the latest
+    now += 3.0
+    assert journal.longest_commit(1.0) == 0.0
+    assert journal.longest_commit(5.0) == 0.5
+    now += 16.0
+    journal.append([b"z"])
+    await told.until(lambda: journal.idle)
+    assert journal.longest_commit(10.0) == 0.0  # that second's place has been taken
+    assert await journal.close()

@@ -1,0 +1,33 @@
+"""CommitTimes: how long the batches of the last seconds took."""
+
+from typing import Final
+
+KEPT: Final = 16
+"""Seconds."""
+
+
+class CommitTimes:
+    """Of each second the longest."""
+
+    __slots__ = ("_longest", "_seconds")
+
+    def __init__(self) -> None:
+        self._seconds = [-1] * KEPT
+        self._longest = [0.0] * KEPT
+
+    def add(self, now: float, took: float) -> None:
+        """A batch is on disk. ``now``: seconds by any clock."""
+        second = int(now)
+        place = second % KEPT
+        if self._seconds[place] != second:
+            self._seconds[place] = second
+            self._longest[place] = took
+        elif took > self._longest[place]:
+            self._longest[place] = took
+
+    def longest(self, now: float, seconds: float) -> float:
+        """Of the last ``seconds``, rounded up to whole ones; 0 where there was none."""
+        first = int(now - seconds)
+        return max(
+            (took for second, took in zip(self._seconds, self._longest, strict=True) if second >= first), default=0.0
+        )

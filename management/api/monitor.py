@@ -1,0 +1,21 @@
+"""/monitor and /live: the figures of the node, past and present."""
+
+from ..http.envelope import Extra, of_nodes
+from ..http.routes import Call, OfNodes, Raw, Routes
+from ..operations.history import MonitorQuery, MonitorRecord
+from ..operations.live import LiveQuery, LiveStream
+
+routes = Routes("Monitor")
+
+
+@routes.get("/monitor", "Figures of the last hour or day", query=MonitorQuery, reply=OfNodes(MonitorRecord))
+async def get_monitor(call: Call) -> MonitorRecord | Extra:
+    query: MonitorQuery = call.query
+    return of_nodes(*await call.operations.history.monitor(query))
+
+
+@routes.get("/live", "What happens now", query=LiveQuery, reply=Raw({"text/event-stream": {"type": "string"}}))
+def get_live(call: Call) -> LiveStream:
+    """Server-sent events, for as long as the caller reads; the data of each is a JSON object."""
+    query: LiveQuery = call.query
+    return call.operations.live.open(query)

@@ -1,0 +1,85 @@
+"""Event streams: a live stream as server-sent events over HTTP."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+
+from ..operations.live import LiveEvent, LiveStream
+from ..operations.refusal import Refusal
+from .envelope import encode
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT: Final = 15.0
+"""Seconds without an event after which a comment is sent, so that who reads knows that there is somebody."""
+MAX_UNSENT: Final = 32_768
+"""Bytes that wait for who reads, beyond which nothing more is computed for him: he misses events."""
+SLOW: Final = 30.0
+"""Seconds that a reader may take nothing."""
+_HEADERS: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+async def send_events(
+    request: web.Request, stream: LiveStream, still_allowed: Callable[[], bool]
+) -> web.StreamResponse:
+    """Until the reader goes, the node stops, or he is not ``still_allowed``: that is asked before each look."""
+    response = web.StreamResponse(headers=_HEADERS)
+    try:
+        await response.prepare(request)
+        if request.method != "HEAD":
+            await _send(request, response, stream, still_allowed)
+    finally:
+        stream.close()
+    return response
+
+
+async def _send(
+    request: web.Request, response: web.StreamResponse, stream: LiveStream, still_allowed: Callable[[], bool]
+) -> None:
+    loop = asyncio.get_running_loop()
+    transport = request.transport
+    sent_at = loop.time()
+    pending = [stream.hello()]
+    why = ""
+    while transport is not None and not transport.is_closing():
+        now = loop.time()
+        if transport.get_write_buffer_size() > MAX_UNSENT:
+            if now - sent_at > SLOW:
+                _cut(request, "slow_reader")
+        elif pending or now - sent_at >= HEARTBEAT:
+            sent_at = now
+            try:
+                async with asyncio.timeout(SLOW):
+                    await response.write(b"".join(map(_as_text, pending)) or b":\n\n")
+            except TimeoutError:
+                _cut(request, "slow_reader")
+        if why:
+            await response.write_eof()
+            return
+        why = await stream.wait()
+        if not why and not still_allowed():
+            why = "not_allowed"
+        pending = []
+        if why:
+            pending = [("bye", {"reason": why})]
+        elif transport.get_write_buffer_size() <= MAX_UNSENT:
+            try:
+                pending = await stream.look()
+            except Refusal as refusal:
+                why = "refused"
+                pending = [("bye", {"reason": why, "code": refusal.code, "message": refusal.message})]
+
+
+def _as_text(event: LiveEvent) -> bytes:
+    name, data = event
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), encode(data))
+
+
+def _cut(request: web.Request, reason: str) -> None:
+    logger.info("live_stream_cut address=%s reason=%s", request.remote, reason)
+    if request.transport is not None:
+        request.transport.abort()
+    raise ConnectionResetError("the reader of a live stream is too slow")

@@ -1,0 +1,111 @@
+"""History: the figures of the last hour and day, of one node or of all in sum."""
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
+
+from ..history.history import KEPT, STEPS, History, decoded
+from ..history.point import COLUMNS, Point, Resolution, drops_by_reason, gaps, total
+from .node_calls import Gathered, NodeCalls
+from .refusal import RPC_ERROR, Refusal, wrong
+
+ALL_NODES: Final = "all"
+
+Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_999, extra={"unit": "unix milliseconds"})]
+
+
+class MonitorQuery(msgspec.Struct, kw_only=True):
+    """``from`` and ``to`` in unix milliseconds: the last hour, or with ``resolution=minute`` the last day, unless they
+    are given. ``resolution``: ``second`` for what of that is within the last hour, unless it is given. ``node``: the
+    one that is asked; ``all``: all of them in sum.
+    """
+
+    start: Moment | None = msgspec.field(default=None, name="from")
+    end: Moment | None = msgspec.field(default=None, name="to")
+    resolution: Resolution | None = None
+    node: str | None = None
+
+
+class MonitorRecord(msgspec.Struct):
+    """``columns`` names what a point has. ``gaps``: times of which nothing is known, from and to. ``drops``: what was
+    dropped or refused a second, by reason, one number for each point."""
+
+    resolution: Resolution
+    columns: tuple[str, ...]
+    points: list[list[int | float]]
+    gaps: list[list[int]]
+    drops: dict[str, list[int | float]]
+
+
+class PastFigures:
+    """What ``History`` keeps, on this node and on others."""
+
+    def __init__(self, history: History, calls: NodeCalls) -> None:
+        self._history = history
+        self._calls = calls
+        calls.serve(self.points_here)
+
+    async def monitor(self, query: MonitorQuery) -> tuple[MonitorRecord, list[str]]:
+        """The points from ``from`` to ``to``; and the nodes that did not answer. Raises Refusal."""
+        now = self._history.now
+        end = now if query.end is None else query.end // 1000
+        resolution = query.resolution
+        if query.start is not None:
+            start = -(-query.start // 1000)
+            if resolution is None:
+                resolution = "second" if now - start <= _reach("second") else "minute"
+        else:
+            resolution = resolution or "second"
+            start = end - _reach(resolution)
+        if start > end:
+            raise wrong("from", "expected a time before to")
+        # Older points than these are kept nowhere.
+        start = max(start, now - _reach(resolution))
+        end = min(end, now)
+        missing: list[str] = []
+        if query.node == ALL_NODES:
+            gathered: Gathered[list[Point]] = await self._calls.everywhere(self.points_here, resolution, start, end)
+            points, missing = await _summed([each for _, each in gathered.found]), gathered.missing
+        else:
+            node = query.node or self._calls.name
+            points = await self._calls.on(node, self.points_here, resolution, start, end)
+        record = MonitorRecord(
+            resolution,
+            COLUMNS,
+            [point.row() for point in points],
+            gaps(points, start, end, STEPS[resolution]),
+            drops_by_reason(points),
+        )
+        return record, self._calls.may_lack(missing)
+
+    async def points_here(self, resolution: Resolution, start: int, end: int) -> list[Point]:
+        """Those of this node; ``start`` and ``end`` in unix seconds. Raises Refusal where it keeps none."""
+        if not self._history.settings.enabled:
+            raise Refusal(RPC_ERROR, "this node keeps no figures (setting history.enabled)")
+        points = []
+        work = CooperativeSlice()
+        for encoded in self._history.between(resolution, start, end):
+            points.append(decoded(encoded))
+            await work.checkpoint()
+        return points
+
+
+async def _summed(of_nodes: list[list[Point]]) -> list[Point]:
+    by_time: dict[int, list[Point]] = {}
+    for points in of_nodes:
+        for point in points:
+            by_time.setdefault(point.at, []).append(point)
+    found = []
+    work = CooperativeSlice()
+    for at in sorted(by_time):
+        found.append(total(by_time[at]))
+        await work.checkpoint()
+    return found
+
+
+def _reach(resolution: Resolution) -> int:
+    """Seconds that points are kept for."""
+    return STEPS[resolution] * KEPT[resolution]
