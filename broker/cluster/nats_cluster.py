@@ -111,7 +111,8 @@ class NatsCluster:
                 logger.warning("cluster_retained_not_read seconds=%s", READ_TIMEOUT)
         if not await self.routes.wait_until_current(self.context.settings.stopped_after):
             logger.warning(
-                "cluster_routes_unknown detail=%s setting=cluster.servers", "other nodes get no messages yet"
+                "cluster_routes_unknown detail=%s setting=cluster.servers",
+                "those that were known last count until then",
             )
         await self.ownership.start()
         self.handover.start()

@@ -4,6 +4,7 @@ The nodes are asked how many each has; then those that have a part of the page a
 it is read. Where there are conditions nobody counts, and one node after another tells how many it passed over.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -54,7 +55,7 @@ class Rows(Protocol[Query, Record]):
         """The same for another node."""
 
 
-class NodeListing(Generic[Record]):
+class NodeListing(ABC, Generic[Record]):
     """Iterate, then read ``has_next`` and ``missing``: the nodes that did not answer."""
 
     def __init__(self, page: int, limit: int, count: int, meta: bool, missing: list[str]) -> None:
@@ -68,8 +69,8 @@ class NodeListing(Generic[Record]):
     def __aiter__(self) -> AsyncIterator[Record | None]:
         return self._records()
 
-    def _records(self) -> AsyncIterator[Record | None]:
-        raise NotImplementedError
+    @abstractmethod
+    def _records(self) -> AsyncIterator[Record | None]: ...
 
 
 class Joined(NodeListing[Record], Generic[Query, Record]):

@@ -203,7 +203,7 @@ class ClusterNodes:
             return True
         return any(
             session.writer is not None and (session.inflight or session.queue)
-            for session in getattr(broker.sessions, "internal", {}).values()
+            for session in broker.sessions.internal.values()
         )
 
     async def wait_until_quiet(self, looks: int = 5) -> None:
