@@ -1,0 +1,323 @@
+/** The shell: navigation, the page that is open, login, what is said over all pages. */
+
+import { useSignal } from "@preact/signals";
+import type { ComponentType } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError, away, returned } from "./api";
+import { Boundary, ErrorPanel, messageOf } from "./components/error";
+import { ConfirmHost, Dialog } from "./components/dialog";
+import { Icon } from "./components/icons";
+import { Name } from "./components/name";
+import { Toasts, toast, toastError } from "./components/toast";
+import { helpOpen, pageKeys } from "./keys";
+import { liveState } from "./live";
+import { link, pageName, place } from "./router";
+import { type PageModule, pages } from "./routes";
+import { expired, findOut, forget, logIn, logOut, login } from "./session";
+import { texts } from "./texts/common";
+import { type Theme, theme } from "./theme";
+
+const loaded = new Map<string, ComponentType>();
+
+function Page() {
+  const name = pageName.value;
+  const route = pages.find((one) => one.name === name);
+  const [, setCount] = useState(0);
+  const [failed, setFailed] = useState<string | undefined>(undefined);
+  const Found = loaded.get(name);
+
+  useEffect(() => {
+    if (!route || loaded.has(name)) return;
+    setFailed(undefined);
+    route.load().then(
+      (module: PageModule) => {
+        loaded.set(name, module.default);
+        setCount((count) => count + 1);
+      },
+      () => setFailed(name),
+    );
+  }, [name, returned.value]);
+
+  useEffect(() => {
+    document.title = route ? `${texts.pages[route.name]} · ${texts.product}` : texts.product;
+  }, [route]);
+
+  if (!route) {
+    return (
+      <div class="empty">
+        <h1>{texts.notFound.title}</h1>
+        <p>
+          <Name text={texts.notFound.text(`#/${place.value.path.join("/")}`)} />
+        </p>
+        <a href={link(["overview"])}>{texts.notFound.back}</a>
+      </div>
+    );
+  }
+  if (failed === name) return <ErrorPanel error={new Error(texts.errors.chunk)} retry={() => location.reload()} />;
+  if (!Found) return null;
+  return (
+    <Boundary key={name}>
+      <Found />
+    </Boundary>
+  );
+}
+
+function Sidebar() {
+  const open = useSignal(false);
+  const current = pageName.value;
+  useEffect(() => {
+    open.value = false;
+  }, [place.value]);
+  return (
+    <aside class={open.value ? "side open" : "side"}>
+      <div class="brand">
+        <a href={link(["overview"])}>
+          <img src="./icon.svg" alt="" width="26" height="26" />
+          {texts.product}
+        </a>
+        <button type="button" class="menu" aria-expanded={open.value} aria-controls="pages" onClick={() => (open.value = !open.value)}>
+          {texts.menu}
+        </button>
+      </div>
+      <div class="side-rest" id="pages">
+        <nav aria-label={texts.nav}>
+          {pages.map((page) => (
+            <a key={page.name} href={link([page.name])} aria-current={page.name === current ? "page" : undefined} title={`g ${page.key}`}>
+              <Icon name={page.name} />
+              {texts.pages[page.name]}
+            </a>
+          ))}
+        </nav>
+        <Foot />
+      </div>
+    </aside>
+  );
+}
+
+function Foot() {
+  const user = login.value;
+  return (
+    <div class="foot">
+      {user && (
+        <p>
+          <Name text={user.username} max={24} />
+          <span class="faint small"> {texts.user.roles[user.role] ?? user.role}</span>
+        </p>
+      )}
+      <label class="theme">
+        <span class="sr">{texts.theme.label}</span>
+        <select value={theme.value} onChange={(event) => (theme.value = event.currentTarget.value as Theme)}>
+          <option value="system">{texts.theme.system}</option>
+          <option value="light">{texts.theme.light}</option>
+          <option value="dark">{texts.theme.dark}</option>
+        </select>
+      </label>
+      <div class="foot-row">
+        <button type="button" class="small" onClick={() => (helpOpen.value = true)}>
+          {texts.keys.button} <kbd>?</kbd>
+        </button>
+        <button type="button" class="small" onClick={() => void logOut().catch(toastError)}>
+          {texts.user.logout}
+        </button>
+      </div>
+      <p class={`live ${liveState.value}`} role="status">
+        {texts.live[liveState.value]}
+      </p>
+    </div>
+  );
+}
+
+function Help() {
+  if (!helpOpen.value) return null;
+  const row = (keys: string[], title: string) => (
+    <div key={title}>
+      <dt>
+        {keys.map((key, index) => (
+          <>
+            {index > 0 && ` ${texts.keys.then} `}
+            <kbd>{key}</kbd>
+          </>
+        ))}
+      </dt>
+      <dd>{title}</dd>
+    </div>
+  );
+  return (
+    <Dialog title={texts.keys.title} onClose={() => (helpOpen.value = false)}>
+      <dl class="facts keys">
+        {row(["?"], texts.keys.help)}
+        {row(["/"], texts.keys.search)}
+        {row(["Esc"], texts.keys.close)}
+        {pageKeys.value.map((one) => row([one.key], one.title))}
+        {pages.map((page) => row(["g", page.key], texts.keys.goTo(texts.pages[page.name])))}
+      </dl>
+    </Dialog>
+  );
+}
+
+function LoginForm({ username: known }: { username?: string | undefined }) {
+  const [wrong, setWrong] = useState<string | undefined>(undefined);
+  const [busy, setBusy] = useState(false);
+  const field = useRef<HTMLInputElement>(null);
+  const secret = useRef<HTMLInputElement>(null);
+  useEffect(() => (known ? secret : field).current?.focus(), []);
+  const submit = async (event: Event): Promise<void> => {
+    event.preventDefault();
+    if (busy) return;
+    setBusy(true);
+    setWrong(undefined);
+    try {
+      await logIn(field.current?.value ?? "", secret.current?.value ?? "");
+    } catch (error) {
+      setWrong(error instanceof ApiError && error.status === 401 ? texts.login.wrong : messageOf(error));
+      setBusy(false);
+      secret.current?.select();
+    }
+  };
+  return (
+    <form class="form" onSubmit={(event) => void submit(event)}>
+      <div class="field">
+        <label class="field-title" htmlFor="login-name">
+          {texts.login.username}
+        </label>
+        <input id="login-name" name="username" ref={field} defaultValue={known ?? ""} autocomplete="username" spellcheck={false} required />
+      </div>
+      <div class="field">
+        <label class="field-title" htmlFor="login-secret">
+          {texts.login.password}
+        </label>
+        <input id="login-secret" name="password" ref={secret} type="password" autocomplete="current-password" required />
+      </div>
+      {wrong && (
+        <p class="wrong" role="alert">
+          {wrong}
+        </p>
+      )}
+      <footer>
+        <button type="submit" class="primary" disabled={busy}>
+          {busy ? texts.form.busy : texts.login.button}
+        </button>
+      </footer>
+    </form>
+  );
+}
+
+function LoginView() {
+  return (
+    <main class="login" id="content">
+      <div class="login-box">
+        <img src="./icon.svg" alt="" width="44" height="44" />
+        <h1>{texts.product}</h1>
+        <LoginForm />
+        <p class="faint small">{texts.login.hint}</p>
+      </div>
+    </main>
+  );
+}
+
+function AwayBanner() {
+  return away.value ? (
+    <div class="banner" role="alert">
+      <strong>{texts.away.title}</strong> {texts.away.text}
+    </div>
+  ) : null;
+}
+
+/** While the node is away it is asked, more and more seldom, until it answers. */
+function useReturn(): void {
+  const gone = away.value;
+  useEffect(() => {
+    if (!gone) return;
+    let wait = 500;
+    let timer: ReturnType<typeof setTimeout>;
+    const ask = (): void => {
+      timer = setTimeout(() => {
+        void findOutWhetherBack().then((back) => {
+          if (back) toast(texts.away.back);
+          else ask();
+        });
+        wait = Math.min(wait * 1.6, 10_000);
+      }, wait);
+    };
+    ask();
+    return () => clearTimeout(timer);
+  }, [gone]);
+}
+
+async function findOutWhetherBack(): Promise<boolean> {
+  const before = login.value;
+  try {
+    await findOut();
+  } catch {
+    return !away.value;
+  }
+  // Sessions may be gone with the node's restart: then the page stays and asks.
+  if (login.value === null && before) {
+    login.value = before;
+    expired.value = true;
+  }
+  return true;
+}
+
+export function App() {
+  const main = useRef<HTMLElement>(null);
+  const name = pageName.value;
+  const first = useRef(true);
+  useReturn();
+  useEffect(() => {
+    if (login.value === undefined) findOut().catch((error: unknown) => !away.value && toastError(error));
+  }, []);
+  // A new page begins at its head, for the eye and for a screen reader.
+  useEffect(() => {
+    if (first.current) first.current = false;
+    else {
+      scrollTo(0, 0);
+      main.current?.focus();
+    }
+  }, [name]);
+
+  const user = login.value;
+  if (user === undefined) {
+    return (
+      <>
+        {away.value && <p class="banner">{texts.login.away}</p>}
+        <Toasts />
+      </>
+    );
+  }
+  if (user === null) {
+    return (
+      <>
+        <AwayBanner />
+        <LoginView />
+        <Toasts />
+      </>
+    );
+  }
+  return (
+    <>
+      <a class="skip" href="#content" onClick={(event) => (event.preventDefault(), main.current?.focus())}>
+        {texts.skip}
+      </a>
+      <div class="shell">
+        <Sidebar />
+        <main id="content" ref={main} tabIndex={-1}>
+          <AwayBanner />
+          <Page />
+        </main>
+      </div>
+      <Help />
+      <ConfirmHost />
+      {expired.value && (
+        <Dialog title={texts.login.again}>
+          <p>{texts.login.expired}</p>
+          <LoginForm username={user.username} />
+          <button type="button" class="small" onClick={forget}>
+            {texts.login.other}
+          </button>
+        </Dialog>
+      )}
+      <Toasts />
+    </>
+  );
+}

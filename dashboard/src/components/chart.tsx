@@ -1,0 +1,159 @@
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import type uPlot from "uplot";
+import { clock, exact } from "../format";
+import { texts } from "../texts/common";
+import { isDark } from "../theme";
+
+export interface Series {
+  label: string;
+  /** One value for each time; null: nothing is known of it. */
+  values: (number | null)[];
+  /** One of the colours `--line-1` to `--line-8`; else in their order. */
+  color?: number;
+}
+
+export interface ChartProps {
+  title: string;
+  /** Unix milliseconds, ascending. */
+  at: number[];
+  series: Series[];
+  format: (value: number | null | undefined) => string;
+  /** The span that is shown, unix milliseconds; else what there is. */
+  from?: number;
+  to?: number;
+  height?: number;
+  /** On top of each other. */
+  stacked?: boolean;
+}
+
+function colour(index: number): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--line-${(index % 8) + 1}`).trim();
+}
+
+function latest(values: (number | null)[]): number | null {
+  for (let at = values.length - 1; at >= 0; at -= 1) {
+    const value = values[at];
+    if (value !== null && value !== undefined) return value;
+  }
+  return null;
+}
+
+function bounds(values: (number | null)[]): [number | null, number | null] {
+  let low: number | null = null;
+  let high: number | null = null;
+  for (const value of values) {
+    if (value === null) continue;
+    if (low === null || value < low) low = value;
+    if (high === null || value > high) high = value;
+  }
+  return [low, high];
+}
+
+/** Each series on top of those before it. */
+function stack(series: Series[]): (number | null)[][] {
+  const sums: number[] = [];
+  return series.map(({ values }) =>
+    values.map((value, index) => {
+      if (value === null) return null;
+      sums[index] = (sums[index] ?? 0) + value;
+      return sums[index] ?? null;
+    }),
+  );
+}
+
+/**
+ * Figures over time. Hovering, or the arrow keys where it has the focus, show the values of one moment. What is drawn is
+ * said in a sentence too.
+ */
+export function Chart(props: ChartProps) {
+  const { title, at, series, format, from, to, height = 180, stacked } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | undefined>(undefined);
+  const [index, setIndex] = useState<number | null>(null);
+  const [ready, setReady] = useState(false);
+  const dark = isDark();
+  const formatter = useRef(format);
+  formatter.current = format;
+  const span = useRef<[number | undefined, number | undefined]>([from, to]);
+  span.current = [from, to];
+
+  const data = useMemo((): uPlot.AlignedData => {
+    const lines = stacked ? stack(series) : series.map(({ values }) => values);
+    return [at.map((moment) => moment / 1000), ...lines];
+  }, [at, series, stacked]);
+  const current = useRef(data);
+  current.current = data;
+  const shape = series.map((one) => `${one.label}:${one.color ?? ""}`).join("|");
+
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    let gone = false;
+    let watch: ResizeObserver | undefined;
+    void import("./plot").then(({ draw }) => {
+      if (gone) return;
+      const drawn = draw(element, current.current, {
+        height,
+        stacked: stacked ?? false,
+        labels: series.map((one) => one.label),
+        colours: series.map((one, position) => colour(one.color ?? position)),
+        format: (value) => formatter.current(value),
+        span: () => span.current,
+        onHover: setIndex,
+      });
+      plot.current = drawn;
+      watch = new ResizeObserver(() => drawn.setSize({ width: element.clientWidth, height }));
+      watch.observe(element);
+      setReady(true);
+    });
+    return () => {
+      gone = true;
+      watch?.disconnect();
+      plot.current?.destroy();
+      plot.current = undefined;
+    };
+  }, [shape, height, dark, stacked]);
+
+  useEffect(() => plot.current?.setData(data), [data, from, to, ready]);
+
+  const shown = index !== null && index < at.length ? index : null;
+  const step = (event: KeyboardEvent): void => {
+    const moves: Record<string, number> = { ArrowLeft: -1, ArrowRight: 1, PageUp: -60, PageDown: 60 };
+    const move = moves[event.key];
+    if (move === undefined || at.length === 0) return;
+    event.preventDefault();
+    const next = Math.min(at.length - 1, Math.max(0, (index ?? at.length - 1) + move));
+    setIndex(next);
+  };
+  const moment = shown === null ? undefined : at[shown];
+  return (
+    <figure class="chart" tabIndex={0} aria-label={title} onKeyDown={step} onBlur={() => setIndex(null)}>
+      <figcaption>
+        <strong>{title}</strong>
+        <span class="chart-time" title={moment === undefined ? "" : exact(moment)}>
+          {moment === undefined ? "" : clock(moment)}
+        </span>
+      </figcaption>
+      <div ref={box} class="plot" style={{ height: `${height}px` }} aria-hidden="true" />
+      {at.length === 0 && <p class="plot-none faint">{ready ? texts.chart.none : ""}</p>}
+      <ul class="legend" aria-live={shown === null ? "off" : "polite"}>
+        {series.map((one, position) => {
+          const value = shown === null ? latest(one.values) : (one.values[shown] ?? null);
+          const [low, high] = bounds(one.values);
+          return (
+            <li key={one.label} title={texts.chart.summary(one.label, format(latest(one.values)), format(low), format(high))}>
+              <span class={`swatch line-${((one.color ?? position) % 8) + 1}`} aria-hidden="true" />
+              {one.label} <b>{value === null && shown !== null ? texts.chart.gap : format(value)}</b>
+            </li>
+          );
+        })}
+      </ul>
+      <p class="sr">
+        {series.map((one) => {
+          const [low, high] = bounds(one.values);
+          return `${texts.chart.summary(one.label, format(latest(one.values)), format(low), format(high))} `;
+        })}
+      </p>
+    </figure>
+  );
+}

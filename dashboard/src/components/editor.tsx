@@ -1,0 +1,76 @@
+import { useEffect, useRef } from "preact/hooks";
+import type { CompletionSource, Handle } from "../editor/setup";
+
+export interface Problem {
+  /** Places in the text, from 0. */
+  from: number;
+  to: number;
+  message: string;
+}
+
+export interface EditorProps {
+  id?: string;
+  value: string;
+  language: "sql" | "json" | "text";
+  label: string;
+  hint?: string;
+  readOnly?: boolean;
+  /** What can be completed at the cursor, as CodeMirror wants it. */
+  complete?: CompletionSource;
+  problems?: Problem[];
+  onValue: (value: string) => void;
+  /** Ctrl-Enter. */
+  onSubmit?: () => void;
+}
+
+/** Text with highlighting and completion. Until its chunk is there, and where it fails, a plain field. */
+export function Editor(props: EditorProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const handle = useRef<Handle | undefined>(undefined);
+  const current = useRef(props);
+  current.current = props;
+
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    let gone = false;
+    void import("../editor/setup").then(({ open }) => {
+      if (gone) return;
+      const { language, label, hint, readOnly } = current.current;
+      handle.current = open(element, {
+        value: current.current.value,
+        language,
+        label,
+        hint,
+        readOnly,
+        complete: current.current.complete && ((context) => current.current.complete?.(context) ?? null),
+        onValue: (value) => current.current.onValue(value),
+        onSubmit: () => current.current.onSubmit?.(),
+      });
+      showProblems();
+    });
+    return () => {
+      gone = true;
+      handle.current?.destroy();
+      handle.current = undefined;
+    };
+  }, [props.language]);
+
+  const showProblems = (): void => {
+    const { problems, value, language } = current.current;
+    if (problems === undefined && language === "json") return;
+    handle.current?.setProblems(
+      (problems ?? []).map(({ from, to, message }) => ({
+        from: Math.min(from, value.length),
+        to: Math.min(Math.max(to, from), value.length),
+        message,
+        severity: "error",
+      })),
+    );
+  };
+  useEffect(() => handle.current?.setValue(props.value), [props.value]);
+  useEffect(() => handle.current?.setReadOnly(props.readOnly ?? false), [props.readOnly]);
+  useEffect(showProblems, [props.problems]);
+
+  return <div id={props.id} ref={box} class="editor" data-editor onClick={() => handle.current?.focus()} />;
+}

@@ -1,0 +1,45 @@
+import { useState } from "preact/hooks";
+import { number } from "../format";
+import { texts } from "../texts/common";
+import { cut, pieces, visible } from "../visible";
+
+const SHOWN = 120;
+
+/**
+ * Text that comes from strangers: client ids, topics, user names. Control characters and marks of direction are made
+ * visible, its direction ends with it, and what is very long is cut with the whole on demand.
+ */
+export function Name({ text, max = SHOWN }: { text: string | null | undefined; max?: number }) {
+  const [whole, setWhole] = useState(false);
+  if (text === null || text === undefined) return <span class="faint">–</span>;
+  if (text === "") return <span class="faint">{texts.name.empty}</span>;
+  const long = text.length > max;
+  const part = long && !whole ? cut(text, max) : text;
+  return (
+    <span class="name">
+      <bdi>
+        {pieces(part).map((piece) => (piece.hidden ? <span class="hidden-char">{piece.text}</span> : piece.text))}
+      </bdi>
+      {long && (
+        <button
+          type="button"
+          class="name-more"
+          aria-expanded={whole}
+          title={texts.name.more(number(text.length))}
+          onClick={(event) => {
+            event.preventDefault();
+            event.stopPropagation();
+            setWhole(!whole);
+          }}
+        >
+          {whole ? texts.name.less : `… ${number(text.length)}`}
+        </button>
+      )}
+    </span>
+  );
+}
+
+/** The same for a place that takes plain text only: a title, an option, an aria-label. */
+export function nameText(text: string, max = SHOWN): string {
+  return visible(text.length > max ? `${cut(text, max)}…` : text);
+}

@@ -1,0 +1,225 @@
+import type { ComponentChildren } from "preact";
+import { useMemo, useRef, useState } from "preact/hooks";
+import type { Page } from "../api";
+import { number } from "../format";
+import { useData } from "../hooks";
+import { place, setQuery } from "../router";
+import { remember, remembered } from "../theme";
+import { texts } from "../texts/common";
+import { ErrorPanel } from "./error";
+
+export interface Column<T> {
+  key: string;
+  title: string;
+  render: (row: T) => ComponentChildren;
+  /** What it is sorted by, within the page; a column without it is not sorted. */
+  sort?: (row: T) => number | string | boolean | null | undefined;
+  /** Figures stand on the right. */
+  right?: boolean;
+  /** Shown only when it was chosen. */
+  off?: boolean;
+  /** Always shown: the name of the row. */
+  fixed?: boolean;
+}
+
+interface Common<T> {
+  /** Of the kind of list: the chosen columns are kept under it. */
+  id: string;
+  label: string;
+  columns: Column<T>[];
+  rowKey: (row: T) => string;
+  /** What it says where there is nothing. */
+  empty?: ComponentChildren;
+  /** Beside the choice of columns. */
+  tools?: ComponentChildren;
+  /** A class for a row, such as `faint`. */
+  rowClass?: (row: T) => string;
+}
+
+function chosenColumns(id: string): string[] | undefined {
+  const text = remembered(`taipan.columns.${id}`);
+  return text === null ? undefined : text.split(",");
+}
+
+function compare(left: unknown, right: unknown): number {
+  if (left === right) return 0;
+  if (left === null || left === undefined) return 1;
+  if (right === null || right === undefined) return -1;
+  if (typeof left === "number" && typeof right === "number") return left - right;
+  return String(left).localeCompare(String(right), "en", { numeric: true });
+}
+
+/** Rows that are all here: sorted by `?sort=`, with a choice of columns. */
+export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: ComponentChildren }) {
+  const { columns, rows, id } = props;
+  const [chosen, setChosen] = useState(() => chosenColumns(id));
+  const isShown = (column: Column<T>): boolean =>
+    column.fixed || (chosen ? chosen.includes(column.key) : column.off !== true);
+  const shown = columns.filter(isShown);
+  const sort = place.value.query["sort"] ?? "";
+  const down = sort.startsWith("-");
+  const by = columns.find((column) => column.key === sort.replace(/^-/, "") && column.sort);
+  const sorted = useMemo(() => {
+    const key = by?.sort;
+    if (!key) return rows;
+    const keyed = rows.map((row) => ({ row, key: key(row) }));
+    keyed.sort((left, right) => (down ? compare(right.key, left.key) : compare(left.key, right.key)));
+    return keyed.map(({ row }) => row);
+  }, [rows, by, down]);
+
+  const toggle = (column: Column<T>): void => {
+    const next = columns.filter((one) => (one.key === column.key ? !isShown(one) : isShown(one))).map((one) => one.key);
+    setChosen(next);
+    remember(`taipan.columns.${id}`, next.join(","));
+  };
+  const order = (column: Column<T>): void => {
+    const next = by !== column ? column.key : down ? undefined : `-${column.key}`;
+    setQuery({ sort: next }, true);
+  };
+  const choosable = columns.filter((column) => !column.fixed);
+
+  return (
+    <div class="table-block" aria-busy={props.busy ?? false}>
+      <div class="table-tools">
+        {props.tools}
+        {choosable.length > 1 && (
+          <details class="columns">
+            <summary>{texts.table.columns}</summary>
+            <div class="popup">
+              {choosable.map((column) => (
+                <label key={column.key}>
+                  <input type="checkbox" checked={isShown(column)} onChange={() => toggle(column)} />
+                  {column.title}
+                </label>
+              ))}
+            </div>
+          </details>
+        )}
+      </div>
+      <div class="table-scroll" tabIndex={0} role="region" aria-label={props.label}>
+        <table>
+          <caption class="sr">{props.label}</caption>
+          <thead>
+            <tr>
+              {shown.map((column) => (
+                <th
+                  key={column.key}
+                  scope="col"
+                  class={column.right ? "right" : ""}
+                  aria-sort={by === column ? (down ? "descending" : "ascending") : undefined}
+                >
+                  {column.sort ? (
+                    <button type="button" class="sort" title={texts.table.sortBy(column.title)} onClick={() => order(column)}>
+                      {column.title}
+                      <span aria-hidden="true">{by === column ? (down ? " ↓" : " ↑") : ""}</span>
+                    </button>
+                  ) : (
+                    column.title
+                  )}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {sorted.map((row) => (
+              <tr key={props.rowKey(row)} class={props.rowClass?.(row) ?? ""}>
+                {shown.map((column) => (
+                  <td key={column.key} class={column.right ? "right" : ""}>
+                    {column.render(row)}
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+        {rows.length === 0 && !props.busy && (props.empty ?? <p class="empty">{texts.table.none}</p>)}
+      </div>
+      {props.foot}
+    </div>
+  );
+}
+
+const LIMITS = [20, 50, 100, 500];
+const LIMIT = 50;
+
+/**
+ * A list that the node pages and filters: `load` gets page and limit, which are in the address. It is read again when
+ * one of `deps` changes and every `every` milliseconds; rows stay in sight meanwhile.
+ */
+export function PagedTable<T>(
+  props: Common<T> & {
+    load: (page: number, limit: number, signal: AbortSignal) => Promise<Page<T>>;
+    deps: unknown[];
+    every?: number;
+    /** Called with each page that came. */
+    onPage?: (page: Page<T>) => void;
+  },
+) {
+  const { load, deps, every, onPage, ...rest } = props;
+  const { query } = place.value;
+  const page = Math.max(1, Math.trunc(Number(query["page"])) || 1);
+  const limit = LIMITS.includes(Number(query["limit"])) ? Number(query["limit"]) : LIMIT;
+  const told = useRef(onPage);
+  told.current = onPage;
+  const { data, error, slow, reload } = useData(
+    async (signal) => {
+      const answer = await load(page, limit, signal);
+      told.current?.(answer);
+      return answer;
+    },
+    [page, limit, ...deps],
+    every,
+  );
+  if (error) return <ErrorPanel error={error} retry={reload} />;
+  if (!data) return slow ? <p class="empty">{texts.table.loading}</p> : <div class="table-waiting" />;
+  const { rows, meta } = data;
+  const from = (page - 1) * limit + 1;
+  const to = from + rows.length - 1;
+  const range =
+    rows.length === 0
+      ? texts.table.page(page)
+      : meta.count >= 0
+        ? texts.table.rangeOf(number(from), number(to), number(meta.count))
+        : texts.table.range(number(from), number(to));
+  const turn = (next: number): void => setQuery({ page: next === 1 ? undefined : String(next) }, true);
+  return (
+    <Table
+      {...rest}
+      rows={rows}
+      busy={slow}
+      foot={
+        <div class="pager">
+          <span class="faint" aria-live="polite">
+            {range}
+          </span>
+          <span class="pager-turn">
+            {page > 2 && (
+              <button type="button" onClick={() => turn(1)}>
+                {texts.table.first}
+              </button>
+            )}
+            <button type="button" disabled={page <= 1} onClick={() => turn(page - 1)}>
+              {texts.table.previous}
+            </button>
+            <button type="button" disabled={!meta.hasnext} onClick={() => turn(page + 1)}>
+              {texts.table.next}
+            </button>
+          </span>
+          <label>
+            <span class="faint">{texts.table.rows}</span>
+            <select
+              value={String(limit)}
+              onChange={(event) => setQuery({ limit: event.currentTarget.value, page: undefined }, true)}
+            >
+              {LIMITS.map((one) => (
+                <option key={one} value={String(one)}>
+                  {one}
+                </option>
+              ))}
+            </select>
+          </label>
+        </div>
+      }
+    />
+  );
+}

@@ -1,0 +1,28 @@
+import { signal } from "@preact/signals";
+import { ago, duration, exact, moment } from "../format";
+import { texts } from "../texts/common";
+
+/** The time now, unix milliseconds; a step each five seconds while the tab is seen. */
+export const now = signal(Date.now());
+setInterval(() => {
+  if (!document.hidden) now.value = Date.now();
+}, 5_000);
+document.addEventListener("visibilitychange", () => (now.value = Date.now()));
+
+/** *2 minutes ago*, with the exact time on hover. Takes whatever the API has as a time. */
+export function TimeAgo({ at, otherwise = "–" }: { at: number | string | null | undefined; otherwise?: string }) {
+  const when = moment(at);
+  if (when === undefined) return <span class="faint">{otherwise}</span>;
+  return (
+    <time dateTime={new Date(when).toISOString()} title={exact(when)}>
+      {ago(when, now.value)}
+    </time>
+  );
+}
+
+/** How long it has been so: `2 h 5 min`, with since when on hover. */
+export function Since({ at }: { at: number | string | null | undefined }) {
+  const when = moment(at);
+  if (when === undefined) return <span class="faint">{texts.time.unknown}</span>;
+  return <span title={exact(when)}>{duration((now.value - when) / 1000)}</span>;
+}

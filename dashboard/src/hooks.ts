@@ -1,0 +1,117 @@
+/** What pages use to read from the node. */
+
+import { useComputed, useSignal } from "@preact/signals";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { NodeAway, type Query, isAbort, returned } from "./api";
+import { type Handlers, LiveStream } from "./live";
+import { place, setQuery } from "./router";
+
+export interface Loaded<T> {
+  /** The latest answer; stays while the next one is awaited. */
+  data: T | undefined;
+  error: Error | undefined;
+  /** True from 200 ms on: nothing flickers where the node is quick. */
+  slow: boolean;
+  reload: () => void;
+}
+
+const PATIENCE = 200;
+
+/**
+ * Reads when the page opens, when one of `deps` changes, when the node has come back, and every `every` milliseconds
+ * while the tab is seen. An answer that is no longer wanted is cancelled.
+ */
+export function useData<T>(load: (signal: AbortSignal) => Promise<T>, deps: unknown[], every = 0): Loaded<T> {
+  const [data, setData] = useState<T | undefined>(undefined);
+  const [error, setError] = useState<Error | undefined>(undefined);
+  const [slow, setSlow] = useState(false);
+  const [asked, setAsked] = useState(0);
+  const loader = useRef(load);
+  loader.current = load;
+  const back = returned.value;
+
+  useEffect(() => {
+    const controller = new AbortController();
+    const patience = setTimeout(() => setSlow(true), PATIENCE);
+    let again: ReturnType<typeof setTimeout> | undefined;
+    const read = async (): Promise<void> => {
+      try {
+        const answer = await loader.current(controller.signal);
+        if (controller.signal.aborted) return;
+        setData(() => answer);
+        setError(undefined);
+      } catch (failure) {
+        if (controller.signal.aborted || isAbort(failure)) return;
+        // The shell says that the node is away; what was read stays in sight.
+        if (!(failure instanceof NodeAway)) setError(failure instanceof Error ? failure : new Error(String(failure)));
+      }
+      clearTimeout(patience);
+      setSlow(false);
+      if (every > 0) again = setTimeout(next, every);
+    };
+    const next = (): void => {
+      if (document.hidden) document.addEventListener("visibilitychange", next, { once: true });
+      else void read();
+    };
+    void read();
+    return () => {
+      controller.abort();
+      clearTimeout(patience);
+      clearTimeout(again);
+      document.removeEventListener("visibilitychange", next);
+      setSlow(false);
+    };
+  }, [...deps, asked, back, every]);
+
+  const reload = useCallback(() => setAsked((count) => count + 1), []);
+  return { data, error, slow, reload };
+}
+
+/** One value of the address's query, and how to change it. `push`: as a step of the history. */
+export function useQuery(name: string, otherwise = ""): [string, (value: string, push?: boolean) => void] {
+  const value = useComputed(() => place.value.query[name] ?? otherwise).value;
+  // Whoever changes a filter wants the first page of what it finds.
+  const set = useCallback(
+    (next: string, push = true) => setQuery({ [name]: next === otherwise ? undefined : next, page: undefined }, push),
+    [name, otherwise],
+  );
+  return [value, set];
+}
+
+/** The live stream of this page: one, opened with the page and closed with it. `null`: none now. */
+export function useLive(query: Query | null, handlers: Handlers): void {
+  const current = useRef(handlers);
+  current.current = handlers;
+  const key = query === null ? null : JSON.stringify(query);
+  useEffect(() => {
+    if (key === null) return;
+    const latest: Handlers = {};
+    for (const name of Object.keys(current.current)) latest[name] = (data) => current.current[name]?.(data);
+    const stream = new LiveStream(JSON.parse(key) as Query, latest);
+    return () => stream.close();
+  }, [key]);
+}
+
+/** What is typed, in the address after a moment of rest; in the field at once. */
+export function useTyped(name: string, rest = 150): { value: string; onInput: (event: Event) => void } {
+  const [kept, setKept] = useQuery(name);
+  const typed = useSignal(kept);
+  const written = useRef(kept);
+  const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+  // Back and forward change the address under the field.
+  if (kept !== written.current) {
+    written.current = kept;
+    typed.value = kept;
+  }
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const onInput = (event: Event): void => {
+    const { value } = event.currentTarget as HTMLInputElement;
+    typed.value = value;
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => {
+      written.current = value;
+      setKept(value, false);
+    }, rest);
+  };
+  return { value: typed.value, onInput };
+}
