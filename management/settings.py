@@ -17,7 +17,7 @@ class AppSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class HistorySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """``[history]``: the figures of the last hour and day."""
 
-    enabled: bool = True  # kept in node.data_dir, about 3 MB, for GET /api/v4/monitor and the dashboard
+    enabled: bool = True  # kept in node.data_dir, 5 MB, for GET /api/v4/monitor and the dashboard
 
 
 class ManagementSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,12 +1,13 @@
 """DiskSpace: how much room there is where the node's data lies."""
 
 import os
+from pathlib import Path
 
 
 class DiskSpace:
     """``free`` and ``used``: bytes of the file system, as ``look`` found them; 0 before."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.free = 0
         self.used = 0

@@ -1,7 +1,9 @@
 """History: one point a second of the last hour, one a minute of the last day."""
 
 import asyncio
+import logging
 from array import array
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -11,13 +13,21 @@ from taipan.broker.server import Server
 
 from ..settings import HistorySettings
 from .disk_space import DiskSpace
+from .disk_thread import DiskThread
 from .figures import FigureReader
-from .point import Point, Resolution, Sum
+from .point import Point, Resolution, Sum, with_fewer_reasons
+from .ring_file import MAX_POINT, RingFile
+
+logger = logging.getLogger(__name__)
 
 STEPS: Final[dict[Resolution, int]] = {"second": 1, "minute": 60}
 """Seconds from one point to the next."""
 KEPT: Final[dict[Resolution, int]] = {"second": 3600, "minute": 1440}
 """Points that are kept."""
+
+PARTS: Final[dict[Resolution, int]] = {"second": 0, "minute": 1}
+"""Of the file."""
+FILE: Final = "taipan.history"
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Point).decode
@@ -60,22 +70,56 @@ class History:
     def __init__(self, server: Server, settings: HistorySettings) -> None:
         self._server = server
         self.settings = settings
-        self.disk = DiskSpace(server.settings.node.data_dir)
+        self._directory = Path(server.settings.node.data_dir)
+        self.disk = DiskSpace(self._directory)
         self.latest: Point | None = None
         self._rings: dict[Resolution, Ring] = {"second": Ring("second"), "minute": Ring("minute")}
         self._minute: Sum | None = None
         self._timer: Timer | None = None
         self._reader: FigureReader
+        self._thread: DiskThread | None = None
 
     async def start(self) -> None:
+        """Read what is on disk, and go on. Nothing that is there, or is not, keeps the node from starting."""
         await asyncio.to_thread(self.disk.look)
+        file = await asyncio.to_thread(self._open) if self.settings.enabled else None
+        self._thread = DiskThread(self.disk, file)
+        self._thread.start()
+        # Of the minute that was not over, only the seconds are there.
+        last = self._last_minute()
+        for encoded in self.between("second", last + 1, self.now):
+            self._add(_decode(encoded))
         self._reader = self.reader()
         self._wait()
+
+    def _open(self) -> RingFile | None:
+        file = RingFile(self._directory / FILE, tuple(ring.size for ring in self._rings.values()))
+        try:
+            parts = file.open()
+        except OSError as error:
+            why = error.strerror or str(error)
+            logger.error("history_not_written file=%s error=%s setting=node.data_dir", file.path, why)
+            return None
+        now = self.now
+        for ring, points in zip(self._rings.values(), parts, strict=True):
+            for point in points:
+                # What is older has been written over since, or its second has had no other point.
+                if now - ring.step * ring.size < point.at <= now:
+                    ring.put(point.at, _encode(point))
+        return file
+
+    def _last_minute(self) -> int:
+        """When the latest point of a minute was; 0: there is none."""
+        minutes = self.between("minute", 0, self.now)
+        return _decode(minutes[-1]).at if minutes else 0
 
     async def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.stop)
+            self._thread = None
 
     def reader(self) -> FigureReader:
         """For who wants the figures of other times than these."""
@@ -97,6 +141,8 @@ class History:
     def _sample(self) -> None:
         self._wait()
         point = self.latest = self._reader.read()
+        if self._thread is not None:
+            self._thread.look()
         if self.settings.enabled:
             self._keep("second", point)
             self._add(point)
@@ -115,7 +161,21 @@ class History:
             self._minute = None
 
     def _keep(self, resolution: Resolution, point: Point) -> None:
-        self._rings[resolution].put(point.at, _encode(point))
+        ring = self._rings[resolution]
+        encoded = _fitting(point)
+        ring.put(point.at, encoded)
+        if self._thread is not None:
+            self._thread.put(PARTS[resolution], ring.place(point.at), encoded)
+
+
+def _fitting(point: Point) -> bytes:
+    """Encoded so that it fits into its slot: of many reasons, the rarest count as ``other``."""
+    encoded = _encode(point)
+    most = len(point.drops)
+    while len(encoded) > MAX_POINT:
+        most -= 1
+        encoded = _encode(with_fewer_reasons(point, most))
+    return encoded
 
 
 def decoded(encoded: bytes) -> Point:

@@ -18,8 +18,10 @@ BYTES: Final = ("disk_free", "disk_used", "memory")
 """At the end of that time."""
 FIGURES: Final = (*RATES, *COUNTS, *LONGEST, *BYTES)
 COLUMNS: Final = ("at", *FIGURES)
+OTHER: Final = "other"
+"""The reason of what is told under none of its own."""
 MAX_REASONS: Final = 24
-"""Different reasons of an answer's drops; the rarest beyond count as ``"other"``."""
+"""Different reasons of an answer's drops; the rarest beyond count as ``OTHER``."""
 
 _FIRST_LONGEST: Final = len(RATES) + len(COUNTS)
 _AFTER_LONGEST: Final = _FIRST_LONGEST + len(LONGEST)
@@ -86,6 +88,14 @@ def total(points: list[Point]) -> Point:
     return Point(points[0].at, max(point.seconds for point in points), figures, drops)
 
 
+def with_fewer_reasons(point: Point, most: int) -> Point:
+    """With ``most`` reasons, the most frequent ones, beside ``OTHER``."""
+    reasons = sorted(point.drops, key=lambda reason: -point.drops[reason])
+    drops = {reason: point.drops[reason] for reason in reasons[:most]}
+    drops[OTHER] = rounded(drops.get(OTHER, 0) + sum(point.drops[reason] for reason in reasons[most:]))
+    return msgspec.structs.replace(point, drops=drops)
+
+
 def rounded(number: float) -> int | float:
     """Two decimals; a whole number as one."""
     near = round(number, 2)
@@ -125,6 +135,3 @@ def drops_by_reason(points: list[Point]) -> dict[str, list[int | float]]:
                 row = found[OTHER]
             row[index] = rounded(row[index] + rate)
     return found
-
-
-OTHER: Final = "other"

@@ -1,0 +1,131 @@
+"""RingFile: the points on disk, in a file that never grows.
+
+Each point has a slot that its time gives it, and a checksum there. Nothing is forced to the disk: a process that is
+killed loses nothing that was written, a machine that loses its power some seconds. Whatever is in the file, reading it
+raises nothing: a file that is none of these is begun anew, and a slot that cannot be read is empty.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import stat
+import struct
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+from .point import COLUMNS, FIGURES, Point
+
+logger = logging.getLogger(__name__)
+
+SLOT: Final = 1024
+"""Bytes."""
+_HEAD: Final = 4096
+_MAGIC: Final = b"taipan history 1\n"
+_PREFIX: Final = struct.Struct("<IH")
+"""Checksum of what follows it, and length of the point."""
+MAX_POINT: Final = SLOT - _PREFIX.size
+
+_decode: Final = msgspec.msgpack.Decoder(Point).decode
+
+
+class RingFile:
+    """``sizes``: how many slots each part has. Used by one thread at a time."""
+
+    def __init__(self, path: Path, sizes: tuple[int, ...]) -> None:
+        self.path = path
+        self._sizes = sizes
+        self._file = -1
+        described = _MAGIC + f"{SLOT} {sizes} {' '.join(COLUMNS)}\n".encode()
+        self._head = (described + b"%08x\n" % crc32(described)).ljust(_HEAD, b"\0")
+        self.size = _HEAD + SLOT * sum(sizes)
+
+    def open(self) -> list[list[Point]]:
+        """The points of each part, in the order of the slots. Raises OSError where there can be no such file."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        self._file = os.open(self.path, flags, 0o600)
+        try:
+            found = os.fstat(self._file)
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError("is no file")
+            content = _read(self._file, self.size) if found.st_size == self.size else b""
+            if content.startswith(self._head):
+                return self._points(content)
+            if found.st_size:
+                reason = "it is no history of this version" if content else f"it has {found.st_size} bytes"
+                logger.warning(
+                    "history_damaged file=%s reason=%s setting=history.enabled: begun anew", self.path, reason
+                )
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+        return [[] for _ in self._sizes]
+
+    def write(self, part: int, slot: int, encoded: bytes) -> None:
+        """Put a point, encoded, into a slot. Raises OSError."""
+        length = _PREFIX.pack(0, len(encoded))[4:]
+        data = _PREFIX.pack(crc32(length + encoded), len(encoded)) + encoded
+        written = os.pwrite(self._file, data, _HEAD + SLOT * (sum(self._sizes[:part]) + slot))
+        if written != len(data):
+            raise OSError(f"{written} of {len(data)} bytes were written")
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _begin(self) -> None:
+        """Empty slots; the room for all of them is taken at once."""
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, self._head, 0)
+        os.ftruncate(self._file, self.size)
+        try:
+            os.posix_fallocate(self._file, 0, self.size)
+        except (AttributeError, OSError) as error:
+            # Where the system or the file system knows no such thing, room is taken slot by slot.
+            if isinstance(error, OSError) and error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+
+    def _points(self, content: bytes) -> list[list[Point]]:
+        parts: list[list[Point]] = []
+        damaged = 0
+        place = _HEAD
+        for size in self._sizes:
+            points = []
+            for _ in range(size):
+                checksum, length = _PREFIX.unpack_from(content, place)
+                if checksum or length:
+                    point = _point(content[place : place + SLOT], checksum, length)
+                    if point is None:
+                        damaged += 1
+                    else:
+                        points.append(point)
+                place += SLOT
+            parts.append(points)
+        if damaged:
+            logger.warning("history_points_damaged file=%s points=%s: they are left out", self.path, damaged)
+        return parts
+
+
+def _point(slot: bytes, checksum: int, length: int) -> Point | None:
+    """``None`` where it is damaged."""
+    end = _PREFIX.size + length
+    if end <= SLOT and crc32(slot[4:end]) == checksum:
+        with contextlib.suppress(msgspec.MsgspecError):
+            point = _decode(slot[_PREFIX.size : end])
+            if len(point.figures) == len(FIGURES):
+                return point
+    return None
+
+
+def _read(file: int, size: int) -> bytes:
+    pieces = []
+    place = 0
+    while place < size and (piece := os.pread(file, size - place, place)):
+        pieces.append(piece)
+        place += len(piece)
+    return b"".join(pieces)
