@@ -33,7 +33,7 @@ if COMPILE and BUILDS:
     options["cmdclass"] = {"build_ext": build_compiled.build_command()}
 
 setup(
-    packages=["taipan", *(f"taipan.{name}" for name in (*PARTS, *INSIDE))],
-    package_dir={"taipan": "taipan"} | {f"taipan.{part}": part for part in PARTS},
+    packages=["taipan", "taipan.config", *(f"taipan.{name}" for name in (*PARTS, *INSIDE))],
+    package_dir={"taipan": "taipan", "taipan.config": "config"} | {f"taipan.{part}": part for part in PARTS},
     **options,
 )

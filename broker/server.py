@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 from zlib import crc32
 
 from .access.banned import TABLE as BANNED
@@ -77,6 +77,14 @@ _QUIET = 0.25
 """Seconds that a client has to close its connection when the node stops and owes it nothing."""
 _UNKNOWN_PUBLISHER = Decision(False, "-")
 _HELD = "sessions, subscriptions, queued, retained and delayed messages, rules and resources"
+
+
+FIXED_TABLES: Final = (
+    "node", "durability", "delayed", "slow_subscriptions", "sys_topics", "shared", "data", "cluster",
+)  # fmt: skip
+"""Settings that only a start takes."""
+FIXED_LISTENER_KEYS: Final = ("name", "type", "bind", "reuse_port")
+"""The same of each listener."""
 
 
 class Server:
@@ -589,11 +597,9 @@ class Server:
         ``ValueError`` before anything changes.
         """
         old = self.settings
-        if [(each.name, each.type, each.bind, each.reuse_port) for each in settings.listeners] != [
-            (each.name, each.type, each.bind, each.reuse_port) for each in old.listeners
-        ]:
+        if _fixed_of_listeners(settings) != _fixed_of_listeners(old):
             raise ValueError("listeners cannot be added, removed or bound elsewhere while the node runs")
-        for key in ("node", "durability", "delayed", "slow_subscriptions", "sys_topics", "shared", "data", "cluster"):
+        for key in FIXED_TABLES:
             if getattr(settings, key) != getattr(old, key):
                 raise ValueError(f"[{key}] cannot change while the node runs")
         # All that can fail comes first: the files, each read once, then the users and rules.
@@ -646,3 +652,7 @@ class Server:
         """Do what is due by the clock, now: for tests that move it."""
         self.ticker.tick(self.clock.now())
         await asyncio.sleep(0)
+
+
+def _fixed_of_listeners(settings: BrokerSettings) -> list[list[object]]:
+    return [[getattr(each, key) for key in FIXED_LISTENER_KEYS] for each in settings.listeners]

@@ -5,7 +5,7 @@ Later wins: built-in defaults < file < environment (``TAIPAN__NODE__NAME``) < co
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -28,7 +28,7 @@ from taipan.broker.config import (
 )
 from taipan.ruleengine.config import RuleEngineSettings
 
-from .config_document import ConfigDocument, ConfigError
+from .config_document import ConfigDocument, ConfigError, Origin, Origins
 from .settings import HistorySettings, ManagementSettings
 from .settings_validation import (
     VALUE_RULES,
@@ -61,6 +61,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     history: HistorySettings = HistorySettings()
     ruleengine: RuleEngineSettings = RuleEngineSettings()
     log: LogSettings = LogSettings()
+
+
+class Loaded(NamedTuple):
+    """Settings as they were read, and where each key comes from."""
+
+    settings: Settings
+    origins: Origins
 
 
 TABLES: Final[dict[str, type[msgspec.Struct]]] = {
@@ -96,6 +103,11 @@ DEFAULT_LISTENERS: Final[tuple[dict[str, str], ...]] = (
 
 def load(path: str | None = None, overrides: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Settings:
     """Read and join the settings. ``overrides`` are ``key.path=value`` of the command line. Raises ``ConfigError``."""
+    return read(path, overrides, environ).settings
+
+
+def read(path: str | None = None, overrides: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Loaded:
+    """The same, with where each key comes from."""
     document = ConfigDocument(_ROOTS, VALUE_RULES)
     if path is not None:
         document.read_file(path)
@@ -103,13 +115,14 @@ def load(path: str | None = None, overrides: Sequence[str] = (), environ: Mappin
     for name, text in sorted((os.environ if environ is None else environ).items()):
         if name.startswith(ENVIRONMENT_PREFIX):
             keys = name[len(ENVIRONMENT_PREFIX) :].lower().split("__")
-            document.override(keys, text, f"environment variable {name}")
+            document.override(keys, text, f"environment variable {name}", Origin("environment", name))
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:
             raise ConfigError(f"--set {quoted(override)}: expected key.path=value")
-        document.override(key.strip().split("."), text.strip(), f"--set {key.strip()}")
-    return _settings(document)
+        place = f"--set {key.strip()}"
+        document.override(key.strip().split("."), text.strip(), place, Origin("command line", place))
+    return Loaded(_settings(document), document.origins)
 
 
 def _settings(document: ConfigDocument) -> Settings:

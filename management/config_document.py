@@ -5,7 +5,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,42 @@ class ConfigError(Exception):
         self.lines = lines
 
 
+Source = Literal["default", "file", "environment", "command line"]
+
+
+class Origin(NamedTuple):
+    """Where a value was written: ``place`` is the line, the variable or the argument, empty for a default."""
+
+    source: Source
+    place: str
+
+
+DEFAULT: Final = Origin("default", "")
+
+
+class Origins:
+    """Where each key of a configuration comes from."""
+
+    def __init__(self, file: str = "", lines: Mapping[KeyPath, int] | None = None) -> None:
+        self._file = file
+        self._lines = lines or {}
+        self._set: dict[KeyPath, Origin] = {}
+
+    def add(self, path: KeyPath, origin: Origin) -> None:
+        """What environment or command line set."""
+        self._set[path] = origin
+
+    def of(self, path: KeyPath) -> Origin:
+        """Of a value; one that is in a list or table that was written as a whole comes from where that does."""
+        for length in range(len(path), 0, -1):
+            origin = self._set.get(path[:length])
+            if origin is not None:
+                return origin
+            if length == len(path) and path in self._lines:
+                return Origin("file", f"{self._file}:{self._lines[path]}")
+        return DEFAULT
+
+
 class ConfigDocument:
     """The joined data and where each of its keys comes from."""
 
@@ -40,6 +76,7 @@ class ConfigDocument:
         self._file = ""
         self._lines: dict[KeyPath, int] = {}
         self._origins: dict[KeyPath, str] = {}  # of what environment and command line set
+        self.origins = Origins()
         self._wrong: dict[KeyPath, tuple[int, str]] = {}  # line of the file, and what is told
 
     def read_file(self, path: str) -> None:
@@ -68,9 +105,11 @@ class ConfigDocument:
         except RecursionError:
             raise ConfigError(f"{path}: nested too deeply") from None
         self._lines = key_lines(text)
+        self.origins = Origins(path, self._lines)
 
-    def override(self, keys: list[str], text: str, origin: str) -> None:
-        """Set one key. List members go by index; the next free index adds one."""
+    def override(self, keys: list[str], text: str, origin: str, source: Origin) -> None:
+        """Set one key. List members go by index; the next free index adds one. ``origin``: ``source`` as mistakes are
+        told."""
         node: Any = self.data
         path: KeyPath = ()
         for position, key in enumerate(keys):
@@ -92,6 +131,7 @@ class ConfigDocument:
             if not last:
                 node = node[step]
             self._origins[path] = origin
+        self.origins.add(path, source)
 
     def convert(self, raw: object, kind: type[msgspec.Struct], path: KeyPath) -> Any:
         """``raw`` as the struct ``kind``, ``None`` where it cannot be one. What is wrong in it is reported."""

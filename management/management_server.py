@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import logging
-from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -23,12 +22,10 @@ from .http.connection import HttpConnection
 from .http.listener import HttpListener
 from .http.protocol import HttpProtocol
 from .operations.operations import Operations
-from .settings import HistorySettings, ManagementSettings
+from .settings import RELOADED, HistorySettings, ManagementSettings
 
 logger = logging.getLogger(__name__)
 
-RELOADED: Final[dict[str, object]] = {"apps": [], "host_names": [], "allowed_origins": []}
-"""What a reload may change, as it is unless it is set."""
 _STOP_TIMEOUT = 2.0
 _KEEP_ALIVE = 75.0
 

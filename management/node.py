@@ -35,7 +35,7 @@ from taipan.broker.transport.tls import TlsError, build_context
 from taipan.broker.version import product_version
 
 from . import start
-from .config import Settings, load
+from .config import Loaded, Settings, load, read
 from .config_document import ConfigError
 from .data_dir import DataDir
 from .log_lines import setup_logging
@@ -95,8 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{file}: ok{nats}")
             return 0
         start.keep()
-        settings = load(arguments.config, arguments.set)
-        return _run(settings, arguments.config, lambda: load(arguments.config, arguments.set))
+        loaded = read(arguments.config, arguments.set)
+        return _run(loaded, arguments.config, lambda: read(arguments.config, arguments.set))
     except ConfigError as error:
         for line in error.lines:
             print(f"taipan: {line}", file=sys.stderr)
@@ -251,19 +251,20 @@ def _hash_password(user: str | None, scram: bool) -> int:
 # taipan
 
 
-def _run(settings: Settings, config: str | None, reread: Callable[[], Settings]) -> int:
-    setup_logging(settings.log)
+def _run(loaded: Loaded, config: str | None, reread: Callable[[], Loaded]) -> int:
+    setup_logging(loaded.settings.log)
     logger.info("compiled_modules status=%s", compiled.outcome)
     _raise_file_limit()
     factory = _loop_factory()
     try:
         with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(_serve(settings, config, reread))
+            return runner.run(_serve(loaded, config, reread))
     except KeyboardInterrupt:  # a second Ctrl-C
         return 130
 
 
-async def _serve(settings: Settings, config: str | None, reread: Callable[[], Settings]) -> int:
+async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded]) -> int:
+    settings = loaded.settings
     # Imported here: `taipan check` and `taipan hash-password` need none of it.
     from taipan.broker.server import Server
     from taipan.ruleengine.engine import RuleEngine
@@ -303,6 +304,7 @@ async def _serve(settings: Settings, config: str | None, reread: Callable[[], Se
         server = Server(settings.broker, Clock())
         engine = RuleEngine(server, settings.ruleengine)
         management = ManagementServer(server, settings.management, engine, settings.history)
+        management.operations.configuration.use(loaded)
         try:
             await server.start()
         except BaseException:
@@ -360,12 +362,13 @@ def _reload(
     engine: "RuleEngine",
     management: "ManagementServer",
     expiry: "ExpiryAlarms",
-    reread: Callable[[], Settings],
+    reread: Callable[[], Loaded],
 ) -> None:
     """Take what the file says now. What is wrong with it is logged, and everything stays as it was."""
     _notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
     try:
-        settings = reread()
+        loaded = reread()
+        settings = loaded.settings
         management.check(settings.management, settings.history)
         engine.check(settings.ruleengine)
         server.reload(settings.broker)
@@ -377,6 +380,7 @@ def _reload(
         logger.error("reload_failed error=%s", error, exc_info=not known)
     else:
         setup_logging(settings.log)
+        management.operations.configuration.use(loaded)
         logger.info("reloaded")
     _notify("READY=1")
 

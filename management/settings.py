@@ -1,6 +1,6 @@
 """What ``[management]`` says: the management server's address, who may use it, and how it answers."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -42,3 +42,7 @@ class ManagementSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     host_names: list[str] = []  # by which it may be asked; empty: any
     allowed_origins: list[str] = []  # of pages that may change things, beside those of the same origin
     apps: list[AppSettings] = []
+
+
+RELOADED: Final[dict[str, object]] = {"apps": [], "host_names": [], "allowed_origins": []}
+"""What a reload may change of ``[management]``, as it is unless it is set."""

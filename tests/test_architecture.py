@@ -92,7 +92,8 @@ PARTS = (
     Part(
         "configuration",
         "management.config management.config_document management.defaults management.setting_types"
-        " management.settings management.settings_validation management.toml_lines management.validation",
+        " management.setting_notes management.settings"
+        " management.settings_validation management.toml_lines management.validation",
         "access basis core observability settings version",
     ),
     Part("history", "management.history", "configuration loop observability server"),

@@ -19,6 +19,7 @@ from . import (
     banned,
     broker_acl,
     clients,
+    configuration,
     data,
     explain,
     listeners,
@@ -79,6 +80,7 @@ ALL: Final[list[Routes]] = [
     apps.routes,
     banned.routes,
     access.routes,
+    configuration.routes,
 ]
 
 

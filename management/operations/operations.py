@@ -12,6 +12,7 @@ from .apps import Apps
 from .backup.backup import Backup
 from .banned import Bans
 from .clients import Clients
+from .configuration import Configuration
 from .explain import Explain
 from .history import PastFigures
 from .listeners import Listeners
@@ -72,5 +73,6 @@ class Operations:
         self.modules = Modules(server, self.topic_metrics)
         self.tracing = Traces(server, self.calls)
         self.slow_subscriptions = SlowRanking(server, self.calls)
+        self.configuration = Configuration(server, settings, engine, self.calls)
         self.live = Live(server, settings, self.calls, history)
         self.backup = Backup(server, engine, self.users, self.apps, settings, self.calls)

@@ -45,6 +45,7 @@ MORE: Final = {
     "Applications": "apps",
     "Banned": "banned",
     "Access": "access",
+    "Configuration": "configuration",
 }
 """The page in docs/api that says more about the endpoints with this tag."""
 

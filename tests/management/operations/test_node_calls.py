@@ -15,19 +15,22 @@ N1, N2 = "n1@host", "n2@host"
 # A name that is gone, or an argument that is new without a default, is an answer that a node of the version before does
 # not get.
 SERVED = """
-Alarms.deactivate(name) Alarms.forget() Alarms.records(which) Backup.delete_here(name) Backup.listing_here()
-Backup.piece(name,offset) Backup.size(name) Clients.acl_cache_here(client_id) Clients.clean_acl_cache_here(client_id)
+Access.explain_client(query) Access.owner_of_session(client_id,owner,username) Alarms.deactivate(name)
+Alarms.forget() Alarms.records(which) Backup.delete_here(name) Backup.listing_here() Backup.piece(name,offset)
+Backup.size(name) Clients.acl_cache_here(client_id) Clients.clean_acl_cache_here(client_id)
 Clients.clean_acl_caches() Clients.count(query) Clients.kick_here(client_id) Clients.lift_rates_here(client_id)
 Clients.lift_routing_here(client_id) Clients.limit_rates_here(client_id,message_rate,byte_rate)
 Clients.limit_routing_here(client_id,rate) Clients.lookup(client_id) Clients.piece(query,skip,limit)
-Clients.set_keep_alive_here(client_id,interval) Explain.client_here(client_id) Explain.topic_here(topic)
-Listeners.records() Listeners.restart(name) Monitoring.metrics() Monitoring.stats() Nodes.broker()
-Nodes.status(memory_text) Owners.held(client_ids) PubSub.subscribe_here(request) PubSub.subscribed_here(requests)
+Clients.set_keep_alive_here(client_id,interval) Configuration.settings_here(prefix) Explain.client_here(client_id)
+Explain.topic_here(topic) Listeners.records() Listeners.restart(name) Live.alarms_here() Live.figures_here()
+Monitoring.metrics() Monitoring.stats() Nodes.broker() Nodes.status(memory_text) Owners.held(client_ids)
+PastFigures.points_here(resolution,start,end) PubSub.subscribe_here(request) PubSub.subscribed_here(requests)
 PubSub.unsubscribe_here(request) PubSub.unsubscribed_here(requests) Resources.start_here(resource_id)
 Resources.statuses(resource_ids) Routes.count(query) Routes.lookup(topic) Routes.piece(query,skip,limit)
-Rules.figures(rule_ids) Rules.keep_trace_here(rule_id,size) Rules.reset_metrics_here(rule_id) Rules.trace_here(rule_id)
-SlowRanking.clear_here() SlowRanking.slowest() Subscriptions.count(query) Subscriptions.piece(query,skip,limit)
-TopicCounts.counted(topics) Traces.log_here(name,position,size) Traces.piece(name,position) Traces.sizes()
+Rules.figures(rule_ids) Rules.keep_trace_here(rule_id,size) Rules.reset_metrics_here(rule_id)
+Rules.trace_here(rule_id) SlowRanking.clear_here() SlowRanking.slowest() Subscriptions.count(query)
+Subscriptions.piece(query,skip,limit) TopicCounts.counted(topics) Traces.log_here(name,position,size)
+Traces.piece(name,position) Traces.sizes()
 """
 
 

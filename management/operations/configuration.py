@@ -1,0 +1,148 @@
+"""Configuration: every setting in force, where it comes from, and what it means. Secrets are masked."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from taipan.broker.config import BrokerSettings, ZoneSettings
+from taipan.broker.observability.masking import MASK, is_secret, mask, mask_text
+from taipan.broker.server import FIXED_LISTENER_KEYS, FIXED_TABLES, Server
+from taipan.ruleengine.engine import RuleEngine
+
+from ..config import TABLES, Loaded, Settings
+from ..config_document import Origins, Source
+from ..setting_notes import note_of
+from ..settings import RELOADED, ManagementSettings
+from ..toml_lines import KeyPath
+from .listing import Listing, PageQuery
+from .node_calls import NodeCalls
+
+_OPEN: Final = frozenset(
+    ["auth_method", "auth_params", "auth_url", "cafile", "credentials_file", "jwt", "nkey_file", "public_key_file",
+     "token_from"]
+)  # fmt: skip
+"""Named like secrets, and none: URLs, files and templates. What is secret within a text is masked all the same."""
+_SECRET: Final = frozenset(["password_hash", "scram"])
+"""Not named like one."""
+
+
+class ConfigurationQuery(PageQuery, kw_only=True):
+    """``node``: this one unless it is named. ``key``: only keys that begin so."""
+
+    node: str | None = None
+    key: str = ""
+
+
+class SettingRecord(msgspec.Struct):
+    """One key. ``place``: the line of the file, the variable, or the argument. ``default``: null where it must be
+    given. ``reloadable``: whether SIGHUP takes another value."""
+
+    key: str
+    value: Any
+    origin: Source
+    place: str
+    default: Any
+    reloadable: bool
+    description: str
+
+
+class Configuration:
+    """The settings that are in force: a reload takes all of the new ones, or none."""
+
+    def __init__(self, server: Server, settings: ManagementSettings, engine: RuleEngine, calls: NodeCalls) -> None:
+        self._calls = calls
+        made = Settings(broker=server.settings, management=settings, ruleengine=engine.settings)
+        self._loaded = Loaded(made, Origins())
+        calls.serve(self.settings_here)
+
+    def use(self, loaded: Loaded) -> None:
+        """These are in force from now on."""
+        self._loaded = loaded
+
+    async def listing(self, query: ConfigurationQuery, max_rows: int) -> Listing[SettingRecord]:
+        """Those of a node, in the order of the file that ships. Raises Refusal."""
+        found = await self._calls.on(query.node or self._calls.name, self.settings_here, query.key)
+        return Listing(found, query.page, query.rows(max_rows), _same, len(found))
+
+    def settings_here(self, prefix: str) -> list[SettingRecord]:
+        """Of this node: those whose key begins so."""
+        return [each for each in self._walk() if each.key.startswith(prefix)]
+
+    def _walk(self) -> Iterator[SettingRecord]:
+        settings = self._loaded.settings
+        broker = settings.broker
+        for name in TABLES:
+            table = getattr(broker if name in BrokerSettings.__struct_fields__ else settings, name)
+            if table is None:
+                yield self._record((name,), "", name, None, None)
+            else:
+                yield from self._of_struct((name,), name, table)
+            if name == "node":
+                yield from self._listeners(broker)
+                for zone, kept in broker.zones.items():
+                    yield from self._of_struct(("zones", zone), "zones", kept)
+
+    def _listeners(self, broker: BrokerSettings) -> Iterator[SettingRecord]:
+        for index, (listener, zone) in enumerate(zip(broker.listeners, broker.listener_zones, strict=True)):
+            path: KeyPath = ("listeners", index)
+            yield from self._of_struct(path, "listeners", listener)
+            its_zone = broker.zones.get(listener.zone, ZoneSettings())
+            for key in ZoneSettings.__struct_fields__:
+                own, shared = getattr(zone, key), getattr(its_zone, key)
+                if own != shared or self._loaded.origins.of((*path, key)).place:
+                    yield self._record((*path, key), "listeners", key, own, shared)
+
+    def _of_struct(self, path: KeyPath, table: str, struct: msgspec.Struct) -> Iterator[SettingRecord]:
+        for field in msgspec.structs.fields(struct):
+            value = getattr(struct, field.name)
+            place = (*path, field.name)
+            inner = f"{table}.{field.name}"
+            if isinstance(value, msgspec.Struct):
+                yield from self._of_struct(place, inner, value)
+            elif isinstance(value, (list, tuple)) and value and isinstance(value[0], msgspec.Struct):
+                for index, member in enumerate(value):
+                    yield from self._of_struct((*place, index), inner, member)
+            else:
+                default = None if field.default is msgspec.NODEFAULT else field.default
+                if field.default_factory is not msgspec.NODEFAULT:
+                    default = field.default_factory()
+                yield self._record(place, table, field.name, value, default)
+
+    def _record(self, path: KeyPath, table: str, key: str, value: object, default: object) -> SettingRecord:
+        origin = self._loaded.origins.of(path)
+        return SettingRecord(
+            ".".join(map(str, path)),
+            shown(key, value),
+            origin.source,
+            origin.place,
+            shown(key, default),
+            reloadable(path),
+            note_of(table, key),
+        )
+
+
+def reloadable(path: KeyPath) -> bool:
+    """Whether another value may come with SIGHUP."""
+    root = path[0]
+    if root == "listeners":
+        return path[-1] not in FIXED_LISTENER_KEYS
+    if root == "management":
+        return path[1] in RELOADED
+    return root == "log" or (root in BrokerSettings.__struct_fields__ and root not in FIXED_TABLES)
+
+
+def shown(key: str, value: object) -> Any:
+    """A value as JSON has it, without its secrets."""
+    plain = msgspec.to_builtins(value)
+    if key not in _OPEN and (key in _SECRET or is_secret(key)):
+        return MASK if plain else plain
+    if isinstance(plain, str):
+        return mask_text(plain)
+    if isinstance(plain, Mapping) and key not in _OPEN:
+        return mask(plain)
+    return plain
+
+
+def _same(record: SettingRecord) -> SettingRecord:
+    return record

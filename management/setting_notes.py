@@ -1,0 +1,46 @@
+"""What each setting means, in a sentence or two: the comments of ``config/taipan.toml``, which has every key."""
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+_TABLE: Final = re.compile(r"#?\[\[?([a-z_.]+)\]\]?")
+_KEY: Final = re.compile(r"#?([a-z0-9_]+) = ")
+_SECTION: Final = "# ---"
+
+
+@cache
+def setting_notes() -> dict[str, str]:
+    """By key as ``note_of`` names it: ``listeners.bind``, ``zones.max_qos``, ``access.users.username``."""
+    notes: dict[str, str] = {}
+    table = note = ""
+    lines: list[str] = []
+    for line in files("taipan").joinpath("config", "taipan.toml").read_text("utf-8").splitlines():
+        header, key = _TABLE.fullmatch(line), _KEY.match(line)
+        if header is not None:
+            table = re.sub(r"^zones\.\w+", "zones", header[1])
+            if lines:
+                notes.setdefault(table, " ".join(lines))
+        elif key is not None:
+            # Keys right below one another share what stands above the first.
+            note = " ".join(lines) or note
+            notes.setdefault(f"{table}.{key[1]}", note)
+        if line.startswith("# ") and not line.startswith(_SECTION):
+            lines.append(line[2:].strip())
+        else:
+            lines = []
+    return notes
+
+
+def note_of(table: str, key: str) -> str:
+    """``table``: without indices and names of zones; empty for a table itself. A listener may have a zone's key."""
+    notes = setting_notes()
+    if not table:
+        return notes.get(key, "")
+    places = [table]
+    if table == "listeners":
+        places.append("zones")
+    elif table.endswith(".tls"):
+        places.append("listeners.tls")
+    return next((notes[f"{place}.{key}"] for place in places if f"{place}.{key}" in notes), "")
