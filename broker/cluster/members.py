@@ -570,12 +570,16 @@ class Members:
 
     # ---------------------------------------------------------- join and leave
 
-    async def leave(self) -> None:
-        """Take no part any more, after a restart too, until ``join``."""
+    def check_leave(self) -> None:
+        """:raises ChangeRefused: it has left, or cannot now."""
         if self.left:
             raise ChangeRefused(f"{self._context.node} has left the cluster {self._context.name} already")
         if not self.joined:
             raise ChangeRefused(f"{self._context.node} is no member of the cluster {self._context.name} now")
+
+    async def leave(self) -> None:
+        """Take no part any more, after a restart too, until ``join``."""
+        self.check_leave()
         # Before the write: a record that is gone is written again by a node that has not left.
         self.left = True
         try:

@@ -9,7 +9,7 @@ from typing import Final
 from ..channel.context import ChannelContext
 from ..config import BrokerSettings, ZoneSettings
 from ..core.broker import Broker
-from ..core.cluster import Handler, Member, NodeUnreachable
+from ..core.cluster import ChangeRefused, Handler, Member, NodeUnreachable
 from ..core.outcome import Outcome
 from ..loop.clock import Clock
 from ..observability.alarms import Alarms
@@ -68,6 +68,7 @@ class NatsCluster:
         self.context = ClusterContext(settings, nats, broker, channels, tables, alarms, clock, rng, version)
         self.nats = nats
         self.strict_subscribe = self.context.settings.strict_subscribe
+        self._begun = False
         # The parts, each made of the context and of those above it.
         self.membership = Members(self.context)
         self.isolation = Isolation(self.context, self.membership)
@@ -101,7 +102,12 @@ class NatsCluster:
         await self.membership.start()
         if self.membership.left:
             self._stop_sharing()
+            self.wills.publish_held()
             return
+        await self._take_part()
+
+    async def _take_part(self) -> None:
+        """This node is a member, or will be as soon as NATS is there: all that wants others."""
         self.rows.start()
         self.retained.start()
         if self.nats.connected:
@@ -110,14 +116,13 @@ class NatsCluster:
             if not await self.retained.wait_until_joined(READ_TIMEOUT):
                 logger.warning("cluster_retained_not_read seconds=%s", READ_TIMEOUT)
         if not await self.routes.wait_until_current(self.context.settings.stopped_after):
-            logger.warning(
-                "cluster_routes_unknown detail=%s setting=cluster.servers",
-                "those that were known last count until then",
-            )
+            known = "those that were known last count until then"
+            logger.warning("cluster_routes_unknown detail=%s setting=cluster.servers", known)
         await self.ownership.start()
         self.handover.start()
         self.connected.start()
         self.wills.start()
+        self._begun = True
 
     def _stop_sharing(self) -> None:
         self.retained.stop()
@@ -177,12 +182,23 @@ class NatsCluster:
 
     async def join(self) -> None:
         await self.membership.join()
+        if not self._begun:  # it had left when it started
+            await self._take_part()
+            return
         self.rows.start()
         self.retained.start()
+        self.ownership.joined_again()
+        self.wills.offer()
 
     async def leave(self) -> None:
+        self.membership.check_leave()
+        await self.wills.withdraw()
         await self.routes.withdraw()
-        await self.membership.leave()
+        try:
+            await self.membership.leave()
+        except ChangeRefused:
+            self.wills.offer()
+            raise
         self._stop_sharing()
         self.rows.forget()
         self.retained.forget()

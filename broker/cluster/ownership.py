@@ -144,7 +144,18 @@ class Ownership:
         return self._texts.setdefault(text, text)
 
     def _is_current(self) -> None:
-        """All that was there has been told: sessions without a key get one, keys without a session are deleted."""
+        """All that was there has been told."""
+        self._look_at_all()
+        self._current.set()
+        self._pump()
+
+    def joined_again(self) -> None:
+        """This node has gone on alone since ``leave``, and has followed the bucket meanwhile."""
+        self._look_at_all()
+        self._pump()
+
+    def _look_at_all(self) -> None:
+        """Sessions without a key get one, keys without a session are deleted."""
         broker = self._context.broker
         for client_id in self._ours.values():
             if client_id not in broker.sessions:
@@ -155,8 +166,6 @@ class Ownership:
         for key, owner in list(self._owners.items()):
             if owner.node == self._context.node and not self.is_ours(owner):
                 self._tasks.run(self._delete_key(key))  # of this node's earlier data, which is gone
-        self._current.set()
-        self._pump()
 
     def _lost(self, bucket: str) -> None:
         """The bucket is empty: every node that runs writes again what is its own."""
@@ -337,6 +346,8 @@ class Ownership:
 
     def _pump(self) -> None:
         if self._stopped or not self._current.is_set() or not self._nats.connected or self._retry is not None:
+            return
+        if self._members.left:
             return
         while self._to_settle and len(self._tasks) < _SETTLED_AT_A_TIME:
             client_id = next(iter(self._to_settle))

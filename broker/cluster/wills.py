@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..channel.closing import as_message, authorize_will
-from ..core.cluster import STOPPED
+from ..core.cluster import STOPPED, ChangeRefused
 from ..core.outcome import Outcome
 from ..loop.timers import Timer
 from ..mqtt.constants import WILL_DELAY_INTERVAL
@@ -38,6 +38,7 @@ BUCKET: Final = "wills"
 RETRY: Final = 1.0
 _WRITES: Final = 100
 """At a time."""
+_PAUSE: Final = 0.02
 
 RefusalOf = Callable[[Message, bool], Outcome | None]
 """Why the owner of a will may not publish it; the flag: it might when the record was written."""
@@ -73,6 +74,7 @@ class Wills:
         self._tasks = Tasks()
         self._timers: set[asyncio.TimerHandle] = set()
         self._current = False
+        self._withdrawn = False
         self._stopped = False
 
     def start(self) -> None:
@@ -102,6 +104,29 @@ class Wills:
         handle = asyncio.get_running_loop().call_later(seconds, due)
         self._timers.add(handle)
 
+    async def withdraw(self) -> None:
+        """This node leaves: its wills are its own, and no other one publishes them.
+
+        :raises ChangeRefused: the bucket still has some.
+        """
+        self._withdrawn = True
+        for client_id in (*self._ours, *self._active):
+            self._pending[client_id] = None
+        self._pump()
+        try:
+            async with asyncio.timeout(self._context.settings.call_timeout):
+                while not self._current or self._ours or self._active:
+                    await asyncio.sleep(_PAUSE)
+        except TimeoutError:
+            self.offer()
+            raise ChangeRefused("NATS takes no writes now: the wills of this node are there still") from None
+
+    def offer(self) -> None:
+        """This node is a member, or stays one: its wills are for the others to publish when it dies."""
+        self._withdrawn = False
+        self._look_at_all()
+        self._pump()
+
     # --------------------------------------------------------------------- ours
 
     def changed(self, client_id: str) -> None:
@@ -114,6 +139,8 @@ class Wills:
 
     def _wanted(self, client_id: str) -> records.WillStored | None:
         """What the bucket should have of a client's will."""
+        if self._withdrawn:
+            return None
         now, skew = self._context.clock.now(), self._context.clock.skew
         channel = self._context.channels.channels.get(client_id)
         if channel is not None:
@@ -228,16 +255,22 @@ class Wills:
     def _is_current(self) -> None:
         """All that was there has been told."""
         self._current = True
-        self._publish_held()
-        for client_id in list(self._ours):
-            self._pending[client_id] = None
-        for client_id, channel in self._context.channels.channels.items():
-            if channel.will is not None:
-                self._pending[client_id] = None
+        self.publish_held()
+        self._look_at_all()
         for peer in self._members.peers.values():
             if peer.status == STOPPED:
                 self._later(self._context.settings.will_grace, partial(self._publish_all_of, peer))
         self._pump()
+
+    def _look_at_all(self) -> None:
+        for client_id in self._ours:
+            self._pending[client_id] = None
+        for client_id, channel in self._context.channels.channels.items():
+            if channel.will is not None:
+                self._pending[client_id] = None
+        for session in self._broker.sessions:
+            if session.will is not None:
+                self._pending[session.client_id] = None
 
     def _lost(self, bucket: str) -> None:
         if bucket == BUCKET:
@@ -253,7 +286,8 @@ class Wills:
         if session is not None:
             session.will, session.will_number = will, number
 
-    def _publish_held(self) -> None:
+    def publish_held(self) -> None:
+        """It is known which of them another node has published; where this one has left, none."""
         held, self._held = self._held, []
         now = self._context.clock.now()
         durability = self._broker.durability

@@ -1,0 +1,112 @@
+"""A node that has left goes on alone, over a restart too, and takes part in everything once it has joined again."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.cluster.ownership import BUCKET
+from taipan.broker.mqtt.packets import Will
+from tests.support.peer import TIMEOUT
+
+from ...support.cluster_nodes import ClusterNodes, cluster_nodes
+
+pytestmark = pytest.mark.asyncio
+
+QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "will_grace": 0.5, "takeover_timeout": 4, "call_timeout": 1}
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+def own(cluster: ClusterNodes, number: int) -> NatsCluster:
+    made = cluster[number].server.cluster
+    assert isinstance(made, NatsCluster)
+    return made
+
+
+def sessions_with_a_key(cluster: ClusterNodes) -> int:
+    return sum(entry.value is not None for entry in cluster.hub.buckets[BUCKET].last.values())
+
+
+async def restart(cluster: ClusterNodes, number: int) -> None:
+    await cluster.stop(number)
+    await cluster.start(number)
+
+
+async def test_after_a_restart_too_it_takes_part_again_without_another(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[1].leave_session("before", "t", qos=1)
+        await until(lambda: own(cluster, 0).owner_of("before"))
+        await own(cluster, 1).leave()
+        await until(lambda: sessions_with_a_key(cluster) == 0)
+        await restart(cluster, 1)
+        assert own(cluster, 1).membership.left
+        await cluster[1].leave_session("alone", "t", qos=1)
+        there = await cluster[1].client("both")
+        here = await cluster[0].client("both")
+        await own(cluster, 1).join()
+        await cluster.wait_until_running()
+        # Of two clients of one identifier that of the cluster stays.
+        await there.expect_disconnect(0x8E)
+        await here.nothing()
+        # Sessions are the cluster's: they move, with what came for them.
+        await until(lambda: own(cluster, 0).owner_of("before") and own(cluster, 0).owner_of("alone"))
+        await cluster[1].leave_session("after", "t", qos=1)
+        publisher = await cluster[0].client("p")
+        await until(lambda: cluster[0].server.broker.router.remote_mask("t"))
+        await publisher.publish("t", b"1", qos=1)
+        for name in ("before", "alone", "after"):
+            client = await cluster[0].client(name, expiry=60, session_present=True)
+            await client.expect_publish("t", b"1", 1)
+        # And so are wills.
+        await publisher.subscribe("will", qos=1)
+        await cluster[1].client("w", will=Will("will", b"dead", 1))
+        await until(lambda: own(cluster, 0).wills._theirs.get(own(cluster, 1).membership.key))
+        await cluster.kill(1)
+        await publisher.expect_publish("will", b"dead", 1)
+
+
+async def test_what_begins_while_it_is_out_has_a_key_when_it_is_back(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[1].leave_session("before", "t", qos=1)
+        await until(lambda: own(cluster, 0).owner_of("before"))
+        await own(cluster, 1).leave()
+        await until(lambda: sessions_with_a_key(cluster) == 0)
+        await cluster[1].leave_session("alone", "t", qos=1)
+        await cluster.wait_until_quiet()
+        assert sessions_with_a_key(cluster) == 0
+        await own(cluster, 1).join()
+        await until(lambda: own(cluster, 0).owner_of("before") and own(cluster, 0).owner_of("alone"))
+
+
+async def test_no_will_is_published_because_its_node_leaves(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        watcher = await cluster[0].client("watcher")
+        await watcher.subscribe("will", qos=1)
+        near = await cluster[1].client("near")
+        await near.subscribe("will", qos=1)
+        client = await cluster[1].client("w", will=Will("will", b"gone", 1))
+        await until(lambda: own(cluster, 0).wills._theirs.get(own(cluster, 1).membership.key))
+        await own(cluster, 1).leave()
+        await until(lambda: not own(cluster, 0).membership.peers)
+        await watcher.nothing()
+        await client.drop()
+        await near.expect_publish("will", b"gone", 1)
+
+
+async def test_a_will_that_outlives_its_node_goes_out_where_that_has_left(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await own(cluster, 1).leave()
+        near = await cluster[1].client("near", expiry=60)
+        await near.subscribe("will", qos=1)
+        await cluster[1].client("w", will=Will("will", b"gone", 1))
+        await cluster.kill(1)
+        await cluster.start(1)
+        near = await cluster[1].client("near", expiry=60, session_present=True)
+        await near.expect_publish("will", b"gone", 1)
