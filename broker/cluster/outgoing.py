@@ -67,7 +67,7 @@ _OFFER_AGAIN: Final = 5.0
 
 
 class Leaving:
-    """A session that another node gets. ``confirmed``: that node has it."""
+    """A session that another node gets. ``confirmed``: that node has it; ``begun_again``: it has asked once more."""
 
     def __init__(self, session: Session, node: str, move: str) -> None:
         self.session = session
@@ -76,6 +76,7 @@ class Leaving:
         # Attempts of nodes that it was to go to before.
         self.earlier: set[str] = set()
         self.confirmed = False
+        self.begun_again = False
         # The other node has not asked for it: it began the session anew while this node was away.
         self.anew = False
         self.will_due = 0.0
@@ -135,6 +136,10 @@ class Outgoing:
         leaving = self._leaving.get(client_id)
         if leaving is not None:
             same = leaving.move == ask.move and leaving.node == node and not leaving.confirmed
+            if not same and leaving.node == node and not leaving.begun_again:
+                # Of its attempt before nothing can be left but a late write.
+                leaving.begun_again = True
+                self._look(leaving)
             return self._ready(leaving, now) if same else Prepared(BUSY)
         if self.ownership.busy(client_id) or self._is_coming(client_id):
             return Prepared(BUSY)
@@ -179,6 +184,9 @@ class Outgoing:
         leaving.timer = asyncio.get_running_loop().call_later(wait, self._look, leaving)
 
     def _look(self, leaving: Leaving) -> None:
+        if leaving.timer is None:
+            return  # it is under way
+        leaving.timer.cancel()
         leaving.timer = None
         if not leaving.confirmed and not leaving.anew and self._leaving.get(leaving.session.client_id) is leaving:
             self._tasks.run(self._settle(leaving))

@@ -98,12 +98,10 @@ async def test_a_server_that_hangs_is_left(caplog: pytest.LogCaptureFixture) -> 
         servers[0].pause()
         with pytest.raises(Unknown):
             await a.write("rows", "k", b"1", 0, "n1", timeout=0.3)
-        began = asyncio.get_running_loop().time()
         # More than the sockets' buffers hold, so that not even the close of the connection gets through.
         for _ in range(20):
             a.publish("taipan.t.x", b"x" * LARGEST)
         await until(lambda: not a.connected)
-        assert asyncio.get_running_loop().time() - began < 5.0
         servers[0].resume()
         await until(lambda: a.connected and a.quorum)
         # The write that had no answer may have been applied when the server went on: the same nonce tells.

@@ -372,8 +372,9 @@ async def test_a_session_that_moves_on_at_once_is_left_nowhere(tmp_path: Path, m
 @pytest.mark.parametrize("step", ["prepared", "adopted", "stored", "taken", "piece_taken", "fetched", "merged"])
 @pytest.mark.parametrize("killed", [0, 1])
 async def test_each_node_may_die_at_each_step(tmp_path: Path, step: str, killed: int) -> None:
-    """The session is on one node, whole, when both run again."""
-    settings = {**QUICK, "takeover": "refuse"}
+    """The session is on one node, whole, when both run again; the node that asked for it need not wait then until its
+    attempt before has run out of time."""
+    settings = {**QUICK, "takeover": "refuse", "takeover_timeout": 60}
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=settings) as cluster:
         await cluster[0].leave_session("s", "t", qos=2)
         publisher = await cluster[0].client("p")
