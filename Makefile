@@ -17,7 +17,8 @@ NODE_DIR := tests/interop
 NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 BENCH_DIR := tools/bench/node
 BENCH_STAMP := $(BENCH_DIR)/node_modules/.package-lock.json
-SOURCES := broker ruleengine management taipan/__init__.py taipan/__main__.py tests tools build_compiled.py setup.py
+SOURCES := broker ruleengine management taipan/__init__.py taipan/__main__.py tests tools build_compiled.py \
+    build_dashboard.py setup.py
 # Some images have this set. Without bytecode every process compiles three hundred files anew, as long as all else that
 # a start takes, and the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,7 +30,7 @@ export TAIPAN_COMPILED := no
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test test-all test-across compile test-compiled check format lint unused types cover fuzz bench bench-api bench-cluster bench-profile bench-compiled docs-tables conformance interop soak soak-cluster soak-disk simulate clean
+.PHONY: help setup run cluster dashboard test test-all test-across compile test-compiled check format lint unused types dashboard-check cover fuzz bench bench-api bench-cluster bench-profile bench-compiled docs-tables conformance interop soak soak-cluster soak-disk simulate clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,7 +38,7 @@ help: ## this list
 setup: $(STAMP) ## the virtual environment in .venv, with everything in it
 	@:
 
-run: setup compiled ## start a node with config/taipan.toml (CONFIG=FILE for another; COMPILED=no: interpreted, at once)
+run: setup ready ## start a node with config/taipan.toml (CONFIG=FILE for another; COMPILED=no: interpreted, at once)
 	@exec $(BIN)/taipan --config $(CONFIG)
 
 cluster: setup compiled ## a NATS server and three nodes on loopback ports, until Ctrl-C (ARGS="--nodes 2 --share-port")
@@ -60,9 +61,20 @@ compile: setup ## the hot path with mypyc into build/compiled, from the same sou
 compiled: setup
 	@$(if $(filter no,$(COMPILED)),:,$(BIN)/python build_compiled.py --try)
 
+dashboard: setup ## the dashboard's page into management/dashboard/static, where it is not fresh (wants npm or PyPI)
+	@$(BIN)/python build_dashboard.py
+
+# Beside each other, so that a fresh clone is ready soon: while one waits for packages, the other computes.
+.PHONY: ready dashboard-if-possible
+ready: setup
+	@$(MAKE) --silent --no-print-directory -j2 compiled dashboard-if-possible
+
+dashboard-if-possible: setup
+	@$(BIN)/python build_dashboard.py --try
+
 # In an environment of its own, which pip makes: the registry is asked for setuptools and mypy.
 .PHONY: wheel
-wheel: setup ## a wheel with compiled modules, for this platform, into dist/ (COMPILED=no: one that runs anywhere)
+wheel: setup dashboard ## a wheel with compiled modules and the dashboard, for this platform, into dist/ (COMPILED=no: one that runs anywhere)
 	@rm -rf build/lib* build/bdist* dist/*.whl
 	@TAIPAN_COMPILE=$(COMPILED) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/*.whl
@@ -70,7 +82,7 @@ wheel: setup ## a wheel with compiled modules, for this platform, into dist/ (CO
 test-compiled: compile node-modules ## every test on the compiled modules
 	@TAIPAN_COMPILED=$(CURDIR)/build/compiled $(PYTEST) $(PYTEST_ARGS)
 
-check: lint unused types test ## what a change has to pass: format, lint, nothing unused, types, tests
+check: lint unused types dashboard-check test ## what a change has to pass: format, lint, nothing unused, types, tests
 
 format: setup ## lay out and sort imports of all Python files
 	@$(BIN)/ruff check --quiet --select I --fix $(SOURCES)
@@ -85,6 +97,9 @@ unused: setup ## what nothing uses, or only tests (tools/unused.py)
 
 types: setup ## mypy --strict
 	@$(BIN)/mypy
+
+dashboard-check: setup ## tsc --strict and Vitest over dashboard/, where there is Node
+	@$(BIN)/python build_dashboard.py --test
 
 cover: setup node-modules ## tests with branch coverage
 	@$(BIN)/coverage erase
@@ -143,8 +158,8 @@ simulate: setup ## thousands of simulated clusters with every fault, each by a s
 	@$(BIN)/python -m tools.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),1)
 
 clean: ## remove what setup and tests left behind
-	rm -rf $(VENV) $(NODE_DIR)/node_modules $(BENCH_DIR)/node_modules build dist *.egg-info htmlcov .coverage .coverage.* \
-	    .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(NODE_DIR)/node_modules $(BENCH_DIR)/node_modules dashboard/node_modules management/dashboard/static \
+	    build dist *.egg-info htmlcov .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # A changed pyproject.toml or another interpreter makes a new stamp; nothing else does, so the second time costs nothing.
 # Another interpreter is one of another minor version or in another place, as after an upgrade of the distribution; the

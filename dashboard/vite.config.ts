@@ -7,11 +7,15 @@ const OUT = join(import.meta.dirname, "..", "management", "dashboard", "static")
 
 /** Writes `.gz` and `.br` beside every text file of the build, where that is smaller. */
 function compressed(): Plugin {
+  let out = OUT;
   return {
     name: "compressed",
     apply: "build",
+    configResolved(config) {
+      out = config.build.outDir;
+    },
     closeBundle() {
-      for (const entry of readdirSync(OUT, { recursive: true, withFileTypes: true })) {
+      for (const entry of readdirSync(out, { recursive: true, withFileTypes: true })) {
         if (!entry.isFile() || !/\.(html|js|css|svg|json)$/.test(entry.name)) continue;
         const file = join(entry.parentPath, entry.name);
         const bytes = readFileSync(file);
@@ -37,6 +41,7 @@ export default defineConfig({
   build: {
     outDir: OUT,
     emptyOutDir: true,
+    manifest: true,
     target: "es2022",
     // A `data:` address is none of ours: the Content-Security-Policy refuses it.
     assetsInlineLimit: 0,

@@ -16,8 +16,8 @@ export const expired = signal(false);
 /** Whether this user may change anything. The node decides; this says it before. */
 export const mayChange = computed(() => login.value?.role === "administrator");
 
-let waiting: (() => void)[] = [];
-let refused: ((reason: Error) => void)[] = [];
+/** Requests that wait for a login. */
+let waiting: { go: () => void; end: (reason: Error) => void }[] = [];
 
 export async function findOut(): Promise<void> {
   const response = await send("GET", "/auth", { ask: false });
@@ -30,8 +30,8 @@ export async function logIn(username: string, password: string): Promise<void> {
   const another = login.value && login.value.username !== data.username;
   login.value = data;
   expired.value = false;
-  for (const go of waiting) go();
-  waiting = refused = [];
+  for (const { go } of waiting) go();
+  waiting = [];
   if (another) returned.value += 1;
 }
 
@@ -48,14 +48,11 @@ export function forget(): void {
   expired.value = false;
   login.value = null;
   const reason = new ApiError(401, 104, "", "GET", "/auth");
-  for (const end of refused) end(reason);
-  waiting = refused = [];
+  for (const { end } of waiting) end(reason);
+  waiting = [];
 }
 
 onExpiry(() => {
   if (login.value) expired.value = true;
-  return new Promise<void>((resolve, reject) => {
-    waiting.push(resolve);
-    refused.push(reject);
-  });
+  return new Promise<void>((go, end) => waiting.push({ go, end }));
 });

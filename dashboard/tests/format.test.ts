@@ -1,0 +1,77 @@
+import { describe, expect, it } from "vitest";
+import { ago, bytes, byteRate, compact, duration, exact, milliseconds, moment, number, rate } from "../src/format";
+
+describe("figures", () => {
+  it.each([
+    [0, "0"],
+    [12345, "12,345"],
+    [0.12345, "0.123"],
+    [undefined, "–"],
+    [null, "–"],
+    [NaN, "–"],
+  ])("number %s is %s", (value, text) => expect(number(value)).toBe(text));
+
+  it.each([
+    [9_999, "9,999"],
+    [12_345, "12.3K"],
+    [-12_345_678, "-12.3M"],
+  ])("compact %s is %s", (value, text) => expect(compact(value)).toBe(text));
+
+  it.each([
+    [0, "0 B"],
+    [1023, "1,023 B"],
+    [1024, "1 KiB"],
+    [1536, "1.5 KiB"],
+    [5 * 1024 ** 3, "5 GiB"],
+    [undefined, "–"],
+  ])("bytes %s is %s", (value, text) => expect(bytes(value)).toBe(text));
+
+  it("has rates a second", () => {
+    expect(rate(1.5)).toBe("1.5/s");
+    expect(byteRate(2048)).toBe("2 KiB/s");
+    expect(rate(undefined)).toBe("–");
+  });
+
+  it("has milliseconds, and seconds where they are many", () => {
+    expect(milliseconds(1.234)).toBe("1.23 ms");
+    expect(milliseconds(12_345)).toBe("12.3 s");
+  });
+});
+
+describe("times", () => {
+  it.each([
+    [0, "0 s"],
+    [61, "1 min 1 s"],
+    [93_784, "1 d 2 h"],
+    [3600, "1 h"],
+  ])("%s seconds last %s", (seconds, text) => expect(duration(seconds)).toBe(text));
+
+  it.each([
+    [0, "now"],
+    [-30_000, "30 seconds ago"],
+    [-119_000, "1 minute ago"],
+    [-120_000, "2 minutes ago"],
+    [-3 * 3_600_000, "3 hours ago"],
+    [-49 * 3_600_000, "2 days ago"],
+    [90_000, "in 1 minute"],
+  ])("a moment %s ms away is %s", (distance, text) => expect(ago(1e12 + distance, 1e12)).toBe(text));
+
+  it.each([
+    [1_700_000_000, 1_700_000_000_000],
+    [1_700_000_000_123, 1_700_000_000_123],
+    [1_700_000_000_123_456, 1_700_000_000_123.456],
+    ["1700000000", 1_700_000_000_000],
+    ["2026-01-31T13:05:09Z", Date.UTC(2026, 0, 31, 13, 5, 9)],
+    ["infinity", undefined],
+    ["", undefined],
+    [0, undefined],
+  ])("%s is the moment %s", (given, found) => expect(moment(given)).toBe(found));
+
+  it("reads a node's local time", () => {
+    expect(moment("2026-01-31 13:05:09")).toBe(new Date(2026, 0, 31, 13, 5, 9).getTime());
+  });
+
+  it("shows the exact time with its zone", () => {
+    expect(exact(new Date(2026, 0, 31, 13, 5, 9).getTime())).toMatch(/^2026-01-31 13:05:09 \S+/);
+  });
+});

@@ -1,0 +1,7 @@
+import { defineConfig } from "vitest/config";
+
+// Apart from the build, which is made without the packages of the tests.
+export default defineConfig({
+  oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
+  test: { environment: "happy-dom", include: ["tests/**/*.test.{ts,tsx}"] },
+});
