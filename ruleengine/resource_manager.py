@@ -105,6 +105,11 @@ class ResourceManager:
     def all(self) -> list[ManagedResource]:
         return list(self._entries.values())
 
+    def stored_row(self, id: str) -> StoredResource | None:
+        """The row of this id, if there is one."""
+        entry = self._entries.get(id)
+        return None if entry is None else entry.stored
+
     def get(self, id: str) -> ManagedResource:
         entry = self._entries.get(id)
         if entry is None:

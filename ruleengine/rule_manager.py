@@ -90,6 +90,11 @@ class RuleManager:
     def all(self) -> list[Rule]:
         return list(self._rules.values())
 
+    def stored_row(self, id: str) -> StoredRule | None:
+        """The row of this id, if there is one."""
+        rule = self._rules.get(id)
+        return None if rule is None else rule.stored
+
     def get(self, id: str) -> Rule:
         rule = self._rules.get(id)
         if rule is None:

@@ -80,6 +80,10 @@ class Banned:
         ban = self._table.get(_key(kind, who)) if who else None
         return ban if ban is not None and ban.until > self._clock.wall() else None
 
+    def get(self, kind: str, who: str) -> Ban | None:
+        """``who`` as ``normal`` writes it; also one that has just ended."""
+        return self._table.get(_key(kind, who))
+
     def put(self, ban: Ban) -> None:
         """Add a ban or replace the one of the same client. Its ``who`` is as ``normal`` writes it."""
         key = _key(ban.kind, ban.who)

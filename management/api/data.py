@@ -10,18 +10,22 @@ from msgspec import UNSET, UnsetType
 from ..http.envelope import Extra, json_response, of_nodes, status_of
 from ..http.reading import parse
 from ..http.routes import Call, OfNodes, OnDemand, Raw, Routes, UnparsedBody
+from ..operations.backup.backup import DryRun
 from ..operations.backup.documents import is_blank
 from ..operations.backup.files import ExportRecord
+from ..operations.backup.import_changes import Change
 from ..operations.backup.import_file import ImportRefused
 from ..operations.backup.json_document import JsonObject
+from ..operations.listing import PageQuery, offset_of
 from ..operations.loss import LossRecord
 from ..operations.refusal import MISSING, Refusal, wrong
 
 routes = Routes("Data export and import")
 
 
-class ImportQuery(msgspec.Struct, kw_only=True):
-    """``env``: a JSON object that is laid over the file's members. ``dry_run``: only look whether it could be done."""
+class ImportQuery(PageQuery, kw_only=True):
+    """``env``: a JSON object that is laid over the file's members. ``dry_run``: only look what would be done; the
+    pages are those of its ``records``."""
 
     env: str | UnsetType = UNSET
     dry_run: bool = False
@@ -65,7 +69,8 @@ class DisabledRecord(msgspec.Struct, kw_only=True):
 
 class ImportRecord(msgspec.Struct, kw_only=True):
     """``replaced_apps``: applications that were there and are the file's now. ``disabled``: resources that cannot be
-    used as they are. Of a dry run also how many records of which section there are."""
+    used as they are. Of a dry run also how many records of which section there are, what each of them would do, and
+    how many would do what (``totals``, by section and action)."""
 
     replaced_apps: list[str]
     disabled: list[DisabledRecord] | UnsetType = UNSET
@@ -77,6 +82,8 @@ class ImportRecord(msgspec.Struct, kw_only=True):
     apps: int | UnsetType = UNSET
     retained: int | UnsetType = UNSET
     carried: dict[str, int] | UnsetType = UNSET
+    records: list[Change] | UnsetType = UNSET
+    totals: dict[str, dict[str, int]] | UnsetType = UNSET
 
 
 @routes.get("/data/loss", "What the store lacked at the start", reply=LossRecord)
@@ -149,7 +156,9 @@ async def import_data(call: Call) -> web.Response | JsonObject | None:
         if not isinstance(env, dict):
             raise wrong("env", "expected a JSON object")
     try:
-        return await call.operations.backup.import_body(call.body, env, call.query.dry_run)
+        limit = call.query.rows(call.operations.settings.max_row_limit)
+        dry_run = DryRun(call.query.dry_run, offset_of(call.query.page, limit), limit)
+        return await call.operations.backup.import_body(call.body, env, dry_run)
     except ImportRefused as refusal:
         settings = call.operations.settings
         status = 200 if settings.error_status == "emqx" else status_of(refusal.code)

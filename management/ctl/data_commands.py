@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from ..operations.backup.backup import DryRun
 from ..operations.backup.import_file import ImportRefused, UnsupportedVersion
 from ..operations.loss import LossRecord
 from ..operations.refusal import NOT_JSON, UNKNOWN, WRONG, Refusal
@@ -31,7 +32,7 @@ async def import_data(call: CommandCall) -> CommandResult:
     path = call["File"]
     dry_run = call.get("Flag") is not None and call.flag("Flag")
     with telling(lambda refusal: _not_imported(refusal, path)):
-        told = await call.operations.backup.import_path(path, _env(call), dry_run)
+        told = await call.operations.backup.import_path(path, _env(call), DryRun(dry_run))
     return CommandResult(told, _dry_run_lines if dry_run else _import_lines)
 
 
@@ -69,8 +70,10 @@ def _wrong_records(refusal: ImportRefused) -> str:
 def _dry_run_lines(told: dict[str, Any]) -> Iterator[str]:
     yield "Nothing is imported; this would be:"
     for section, count in told.items():
-        if section not in ("replaced_apps", "disabled"):
+        if section not in ("replaced_apps", "disabled", "records", "totals"):
             yield f"{section}: {count}"
+    for kind, actions in told["totals"].items():
+        yield f"{kind}: {', '.join(f'{action} {count}' for action, count in actions.items() if count)}"
     yield from _told_lines(told)
 
 

@@ -138,6 +138,14 @@ class Apps:
         there = self._table.get(app.app_id)
         return there is not None and there != app and app.app_id not in self._configured
 
+    def is_configured(self, app_id: str) -> bool:
+        """Whether the configuration has it: then no stored one counts."""
+        return app_id in self._configured
+
+    def stored_app(self, app_id: str) -> App | None:
+        """The one that an import may replace."""
+        return self._table.get(app_id)
+
     def put(self, app: App) -> None:
         """Add or replace one, as an import does. Where the configuration has its AppID too, that wins."""
         self._table.put(app.app_id, app)

@@ -728,3 +728,65 @@ async def test_hashes_of_emqx_stay_what_they_are() -> None:
         assert [row["created_at"] for row in found["auth_mnesia"]] == [
             row["created_at"] for row in given["auth_mnesia"]
         ]
+
+
+def changes_of(told: Any) -> dict[tuple[str, str], tuple[str, str]]:
+    return {(each["kind"], each["key"]): (each["action"], each["detail"]) for each in told["records"]}
+
+
+async def dry_run(node: ManagedNode, file: Any, **query: Any) -> Any:
+    return (await node.api.post("/data/import", file, dry_run="true", **query)).data
+
+
+async def test_a_dry_run_says_what_each_record_would_do_and_the_import_does_that() -> None:
+    async with managed_node(management={"backup_retained": True}) as node:
+        told = await dry_run(node, export_of("4.4"))
+        assert {action for action, _ in changes_of(told).values()} == {"create"}
+        assert told["totals"]["auth_mnesia"] == {"create": 2, "change": 0, "same": 0, "remove": 0}
+        assert (await node.api.post("/data/import", export_of("4.4"))).code == 0
+        told = await dry_run(node, export_of("4.4"))
+        assert {action for action, _ in changes_of(told).values()} == {"same"}
+        # One's own export changes nothing either.
+        told = await dry_run(node, await exported(node))
+        assert {action for action, _ in changes_of(told).values()} == {"same"}
+
+
+async def test_a_dry_run_tells_what_is_other() -> None:
+    async with managed_node(management={"backup_retained": True}) as node:
+        peer = await node.client("c")
+        await peer.publish("r/1", b"old", 1, retain=True)
+        for path, body in (
+            ("/auth_username", {"username": "ann", "password": "p"}),
+            ("/acl", {"username": "ann", "topic": "t", "action": "pubsub", "access": "allow"}),
+            ("/banned", {"as": "clientid", "who": "bad", "reason": "floods"}),
+            ("/apps", {"app_id": "one", "name": "n", "secret": "s" * 20}),
+        ):
+            reply = await node.api.post(path, body)
+            assert reply.code == 0, reply.text
+        file = await exported(node)
+        file["auth_mnesia"][0]["is_superuser"] = True
+        for rule in file["acl_mnesia"]:
+            rule["access"] = "deny"
+        file["blacklist"][0]["reason"] = "other"
+        file["apps"][0]["name"] = "m"
+        told = await dry_run(node, file | {"auth_mnesia": [], "acl_mnesia": [], "blacklist": [], "apps": []})
+        assert changes_of(told) == {("retained", "r/1"): ("same", "")}
+        file["retained"][0]["payload"] = "bmV3"
+        file["retained"].append({**file["retained"][0], "topic": "r/2"})
+        found = changes_of(await dry_run(node, file))
+        assert found["auth_mnesia", "ann"] == ("change", "username: is_superuser")
+        assert found["acl_mnesia", "ann t"][0] == "change"
+        assert found["blacklist", "bad"] == ("change", "clientid: reason")
+        assert found["apps", "one"] == ("change", "name")
+        assert found["retained", "r/1"] == ("change", "payload")
+        assert found["retained", "r/2"] == ("create", "")
+
+
+async def test_the_records_of_a_dry_run_come_in_pages_and_totals_count_all() -> None:
+    async with managed_node() as node:
+        users = [{"login": f"u{n}", "type": "username", "password": "x" * 44, "created_at": 1} for n in range(25)]
+        file = {"version": "4.3", "auth_mnesia": users}
+        told = await dry_run(node, file, _page=2, _limit=10)
+        assert [each["key"] for each in told["records"]] == [f"u{n}" for n in range(10, 20)]
+        assert told["totals"]["auth_mnesia"]["create"] == 25
+        assert (await dry_run(node, file, _limit=0))["records"] == []

@@ -38,6 +38,7 @@ from .documents import Documents, dry_run_of, env_of, filename_of, is_blank
 from .emqx_formats import AccessRule
 from .export_file import ExportFile
 from .files import BackupFiles, ExportRecord
+from .import_changes import RULE_DETAILS, Change, ImportChanges
 from .import_file import ImportFile, ImportRefused, Plan, RecordError
 from .import_plan import read_plan, written_plan
 from .json_document import Document, JsonObject
@@ -48,7 +49,6 @@ logger = logging.getLogger(__name__)
 
 PLAN_FILE: Final = "import.plan"
 _LATEST: Final = "latest"
-_DETAILS: Final = attrgetter("topic", "action", "allow", "created_at")
 _CHUNK: Final = 1_048_576
 _MAX_NAMED: Final = 100
 """Applications that a line of the log names."""
@@ -56,10 +56,21 @@ _ROWS_A_BATCH: Final = 1000
 """Rows that are stored before the disk is waited for: what a batch takes to encode holds the loop."""
 
 
+class DryRun(msgspec.Struct):
+    """What a dry run is to tell of single records: from which on, and how many. ``asked``: nothing is imported."""
+
+    asked: bool = False
+    skip: int = 0
+    limit: int = 0
+
+
 class Imported(msgspec.Struct, array_like=True, frozen=True):
     """The plan that was carried out last."""
 
     plan: str
+
+
+_NO_DRY_RUN: Final = DryRun()
 
 
 class Backup:
@@ -83,6 +94,7 @@ class Backup:
         self._apps = apps
         self._settings = settings
         self._calls = calls
+        self._compared = (server, engine, apps, self.passthrough)
         calls.serve(self.listing_here, self.delete_here, self.size, self.piece)
         self._imported = server.tables.open("imported", Imported)
         self._lock = asyncio.Lock()
@@ -216,7 +228,10 @@ class Backup:
     # ------------------------------------------------------------------ import
 
     async def import_body(
-        self, chunks: Sequence[bytes | bytearray], env: Mapping[str, object] | None = None, dry_run: bool = False
+        self,
+        chunks: Sequence[bytes | bytearray],
+        env: Mapping[str, object] | None = None,
+        dry_run: DryRun = _NO_DRY_RUN,
     ) -> JsonObject | None:
         """Import a body in ``chunks``: an exported file, a download of EMQX 4.x, or the name of a file that is here.
 
@@ -227,7 +242,7 @@ class Backup:
         document = await self._documents.read(chunks)
         given = env_of(document)
         wanted = {**given, **(env or {})}
-        dry_run = dry_run or dry_run_of(document)
+        dry_run = msgspec.structs.replace(dry_run, asked=dry_run.asked or dry_run_of(document))
         if "version" not in document.members and "version" not in document.sections:
             if "file" in document.members:
                 document = await self._documents.inner(document)
@@ -238,7 +253,7 @@ class Backup:
             wanted = {**env_of(document), **wanted}
         return await self._import(document, wanted, dry_run)
 
-    async def import_name(self, name: str, env: Mapping[str, object], dry_run: bool = False) -> JsonObject | None:
+    async def import_name(self, name: str, env: Mapping[str, object], dry_run: DryRun) -> JsonObject | None:
         """Import a file of the backup directory, or by its absolute path one inside the data directory."""
         if name.startswith("/"):
             path = await asyncio.to_thread(self.files.inside, name)
@@ -246,7 +261,9 @@ class Backup:
             path = self.files.place(name)
         return await self._import_file(path, env, dry_run)
 
-    async def import_path(self, path: str, env: Mapping[str, object], dry_run: bool = False) -> JsonObject | None:
+    async def import_path(
+        self, path: str, env: Mapping[str, object], dry_run: DryRun = _NO_DRY_RUN
+    ) -> JsonObject | None:
         """Import any file that the node may read. Raises Refusal."""
         if not path.startswith("/"):
             raise Refusal(WRONG, f"{path}: expected an absolute path")
@@ -254,21 +271,21 @@ class Backup:
             raise not_found("file", path.replace("\0", "\\0"))
         return await self._import_file(Path(os.path.realpath(path)), env, dry_run)
 
-    async def _import_file(self, path: Path, env: Mapping[str, object], dry_run: bool) -> JsonObject | None:
+    async def _import_file(self, path: Path, env: Mapping[str, object], dry_run: DryRun) -> JsonObject | None:
         data = await asyncio.to_thread(self.files.read, path, self._settings.max_import, "max_import")
         document = await self._documents.read([data])
         if "file" in document.members and "version" not in document.members:
             document = await self._documents.inner(document)
         return await self._import(document, {**env_of(document), **env}, dry_run)
 
-    async def _import(self, document: Document, env: Mapping[str, object], dry_run: bool) -> JsonObject | None:
+    async def _import(self, document: Document, env: Mapping[str, object], dry_run: DryRun) -> JsonObject | None:
         """Goes on to its end even where the caller is gone."""
         task = asyncio.create_task(self._import_alone(document, env, dry_run))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
-    async def _import_alone(self, document: Document, env: Mapping[str, object], dry_run: bool) -> JsonObject | None:
+    async def _import_alone(self, document: Document, env: Mapping[str, object], dry_run: DryRun) -> JsonObject | None:
         async with self._lock:
             work = BackpressureSlice(self._server)
             max_payload = self._server.settings.retained.max_payload_size
@@ -281,8 +298,8 @@ class Backup:
             plan = file.plan
             await self._check_room(plan, work)
             told: JsonObject = {"replaced_apps": await self._replaced_apps(plan, work), "disabled": file.disabled}
-            if dry_run:
-                told = {**plan.counts(), **told}
+            if dry_run.asked:
+                told = {**plan.counts(), **told, **await self._changes(plan, dry_run, work)}
             else:
                 await self._carry_out(plan, told["replaced_apps"], work)
             for rows in (plan.users, plan.rules):
@@ -291,7 +308,19 @@ class Backup:
                     await work.checkpoint()
             if not file.disabled:
                 del told["disabled"]
-            return told if dry_run or told["replaced_apps"] or file.disabled else None
+            return told if dry_run.asked or told["replaced_apps"] or file.disabled else None
+
+    async def _changes(self, plan: Plan, dry_run: DryRun, work: BackpressureSlice) -> JsonObject:
+        """What each record would do, and how many would do what."""
+        records: list[Change] = []
+        totals: dict[str, dict[str, int]] = {}
+        for index, change in enumerate(ImportChanges(*self._compared).of(plan)):
+            counts = totals.setdefault(change.kind, {"create": 0, "change": 0, "same": 0, "remove": 0})
+            counts[change.action] += 1
+            if dry_run.skip <= index < dry_run.skip + dry_run.limit:
+                records.append(change)
+            await work.checkpoint()
+        return {"records": records, "totals": totals}
 
     async def _replaced_apps(self, plan: Plan, work: BackpressureSlice) -> list[str]:
         """Applications that are there and will be others: their users may need another secret from then on."""
@@ -417,7 +446,7 @@ class Backup:
         """The file's come first. Where rules are replaced no client sees a moment without them."""
         stored = self._server.stored_rules
         there = stored.of(*subject)
-        if there and list(map(_DETAILS, there)) == list(map(_DETAILS, rules)):
+        if there and list(map(RULE_DETAILS, there)) == list(map(RULE_DETAILS, rules)):
             yield
             return
         left = _left(there, rules)

@@ -1,7 +1,7 @@
 """Passthrough records: what an imported file holds and this node has no use for, kept as it is for the next export."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -43,20 +43,38 @@ class PassthroughRecords:
     def put(self, section: str, records: list[PassthroughRecord]) -> Iterator[None]:
         """Store a section of a file, in steps. Records with an identity join those that are there or replace the same
         ones; where one has none the section replaces what there was of it."""
-        prefix = section + "\0"
-        join = all(record.listed and record.identity is not None for record in records)
-        keys = [f"{prefix}{record.identity if join else f'#{index}'}" for index, record in enumerate(records)]
-        kept = set(keys)
-        old = [(key, row) for key, row in self._table.items() if row.section == section]
-        for key, row in old:
-            alike = join and row.listed and row.identity is not None
-            if key not in kept and not alike:
-                self._table.remove(key)
-                yield
+        keys, gone = self._plan(section, records)
+        for key in gone:
+            self._table.remove(key)
+            yield
         for key, record in zip(keys, records, strict=True):
             if self._table.get(key) != record:
                 self._table.put(key, record)
             yield
+
+    def changes(
+        self, section: str, records: list[PassthroughRecord]
+    ) -> Iterator[tuple[str, Literal["create", "change", "same", "remove"]]]:
+        """What ``put`` would do, by what tells a record from others of its section."""
+        keys, gone = self._plan(section, records)
+        for key in gone:
+            yield _shown(key), "remove"
+        for key, record in zip(keys, records, strict=True):
+            there = self._table.get(key)
+            yield _shown(key), "create" if there is None else "same" if there == record else "change"
+
+    def _plan(self, section: str, records: list[PassthroughRecord]) -> tuple[list[str], list[str]]:
+        """The keys of the records, and those of rows that these replace."""
+        join = all(record.listed and record.identity is not None for record in records)
+        keys = [f"{section}\0{record.identity if join else f'#{index}'}" for index, record in enumerate(records)]
+        kept = set(keys)
+        old = [(key, row) for key, row in self._table.items() if row.section == section]
+        gone = [key for key, row in old if key not in kept and not (join and row.listed and row.identity is not None)]
+        return keys, gone
+
+
+def _shown(key: str) -> str:
+    return key.partition("\0")[2]
 
 
 def identity_of(value: object) -> str | None:

@@ -1,0 +1,108 @@
+"""Import changes: what each record of a plan would do to what is here. A dry run tells them; nothing is changed."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, Literal
+
+import msgspec
+
+from taipan.broker.access.stored_rules import PUBSUB, StoredAclRule
+from taipan.broker.server import Server
+from taipan.ruleengine.engine import RuleEngine
+
+from ..apps import Apps
+from .emqx_formats import AccessRule
+from .import_file import Plan
+from .passthrough import PassthroughRecords
+from .retained_records import RetainedRecord
+
+Action = Literal["create", "change", "same", "remove"]
+
+RULE_DETAILS: Final = attrgetter("topic", "action", "allow", "created_at")
+_RULE: Final = attrgetter("topic", "action", "allow")
+_OURS: Final = ("created_at", "order", "at", "by")
+"""What an import may have otherwise and nobody would call another record."""
+
+
+class Change(msgspec.Struct):
+    """One record. ``kind``: its section of the file; ``key``: what tells it from others there; ``detail``: what is
+    other, or whom it is about."""
+
+    kind: str
+    key: str
+    action: Action
+    detail: str
+
+
+class ImportChanges:
+    """Compares a plan with what is here, record by record."""
+
+    def __init__(self, server: Server, engine: RuleEngine, apps: Apps, passthrough: PassthroughRecords) -> None:
+        self._server = server
+        self._engine = engine
+        self._apps = apps
+        self._passthrough = passthrough
+
+    def of(self, plan: Plan) -> Iterator[Change]:
+        """In the order of the sections of a file."""
+        for resource in plan.resources:
+            there = self._engine.resources.stored_row(resource.id)
+            yield _change("resources", resource.id, there, resource, resource.fault and f"unusable: {resource.fault}")
+        for rule in plan.engine_rules:
+            yield _change("rules", rule.id, self._engine.rules.stored_row(rule.id), rule)
+        for user in plan.users:
+            known = self._server.stored_users.get(user.kind, user.name)
+            yield _change("auth_mnesia", user.name, known, user, user.kind)
+        for subject, rules in groupby(plan.rules, key=attrgetter("subject")):
+            yield from _rules(self._server.stored_rules.of(*subject), list(rules))
+        for ban in plan.bans:
+            yield _change("blacklist", ban.who, self._server.banned.get(ban.kind, ban.who), ban, ban.kind)
+        for app in plan.apps:
+            if self._apps.is_configured(app.app_id):
+                yield Change("apps", app.app_id, "same", "the configuration has it, and that counts")
+            else:
+                yield _change("apps", app.app_id, self._apps.stored_app(app.app_id), app)
+        for record in plan.retained:
+            yield self._retained(record)
+        for section, records in plan.carried.items():
+            for key, action in self._passthrough.changes(section, records):
+                yield Change(section, key, action, "kept for the next export, nothing else")
+
+    def _retained(self, record: RetainedRecord) -> Change:
+        there = self._server.broker.retained.get(record.topic)
+        if there is None:
+            return Change("retained", record.topic, "create", "")
+        new = record.message(None)
+        names = ("payload", "qos", "properties")
+        other = [name for name in names if getattr(there, name) != getattr(new, name)]
+        if round(there.timestamp * 1000) != round(new.timestamp * 1000):  # a file has milliseconds
+            other.append("timestamp")
+        return Change("retained", record.topic, "change" if other else "same", ", ".join(other))
+
+
+def _change(kind: str, key: str, there: msgspec.Struct | None, new: msgspec.Struct, about: str = "") -> Change:
+    if there is None:
+        return Change(kind, key, "create", about)
+    names = [name for name in new.__struct_fields__ if getattr(there, name) != getattr(new, name)]
+    other = ", ".join(name for name in names if name not in _OURS)
+    return Change(kind, key, "change" if other else "same", f"{about}: {other}" if about and other else other or about)
+
+
+def _rules(there: list[StoredAclRule], rules: list[AccessRule]) -> Iterator[Change]:
+    """Of one subject. Those of the file come first, and replace others of the same topic and action."""
+    unchanged = list(map(RULE_DETAILS, there)) == list(map(RULE_DETAILS, rules))
+    known = {_RULE(row) for row in there}
+    replaced: dict[str, set[str]] = {}
+    for row in there:
+        replaced.setdefault(row.topic, set()).add(row.action)
+    for rule in rules:
+        who = rule.name or "everybody"
+        detail = f"{rule.kind}: {rule.action} {'allow' if rule.allow else 'deny'}"
+        if _RULE(rule) in known:
+            moved = "" if unchanged else ", before all that the file does not have"
+            yield Change("acl_mnesia", f"{who} {rule.topic}", "same", detail + moved)
+            continue
+        before = replaced.get(rule.topic, set())
+        meets = rule.action in before or PUBSUB in before or (rule.action == PUBSUB and before)
+        yield Change("acl_mnesia", f"{who} {rule.topic}", "change" if meets else "create", detail)
