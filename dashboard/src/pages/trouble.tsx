@@ -1,6 +1,28 @@
-import { PageHead } from "../components/basic";
-import { texts } from "../texts/common";
+/** Trouble: alarms, what was refused and dropped and why, slow subscriptions, traces. */
+
+import { PageHead, Tabs } from "../components/basic";
+import { link, place } from "../router";
+import { texts as common } from "../texts/common";
+import { texts } from "../texts/trouble";
+import { Alarms } from "./trouble/alarms";
+import { Reasons } from "./trouble/reasons";
+import { Slow } from "./trouble/slow";
+import { TraceLog, Traces } from "./trouble/traces";
+
+const KEYS = ["alarms", "reasons", "slow", "traces"] as const;
 
 export default function Page() {
-  return <PageHead title={texts.pages.trouble} />;
+  const [, asked, name] = place.value.path;
+  const current = KEYS.find((key) => key === asked) ?? "alarms";
+  const tabs = KEYS.map((key) => ({ key, title: texts.tabs[key], href: link(["trouble", key]) }));
+  return (
+    <>
+      <PageHead title={common.pages.trouble} />
+      <Tabs label={texts.tabs.label} tabs={tabs} current={current} />
+      {current === "alarms" && <Alarms />}
+      {current === "reasons" && <Reasons />}
+      {current === "slow" && <Slow />}
+      {current === "traces" && (name === undefined ? <Traces /> : <TraceLog key={name} name={name} />)}
+    </>
+  );
 }
