@@ -46,7 +46,7 @@ export function withGaps(monitor: Monitor, reasons: string[]): { at: number[]; s
   const from: (number | null)[] = [];
   let gap = 0;
   times.forEach((time, index) => {
-    for (let next = monitor.gaps[gap]; next && next[0] <= time; next = monitor.gaps[gap]) {
+    for (let next = monitor.gaps[gap]; next && next[0] < time; next = monitor.gaps[gap]) {
       if (at.length > 0) {
         at.push(next[0]);
         from.push(null);
