@@ -151,7 +151,8 @@ class _Trial:
         self._watching.append(asyncio.create_task(self._watch(self._nats)))
         taken: set[int] = set()
         files = [self._configure(number, nats_port, taken) for number in range(1, self._options.nodes + 1)]
-        await asyncio.gather(*(self._start_node(*each) for each in files))
+        for line in await asyncio.gather(*(self._start_node(*each) for each in files)):
+            print(line, flush=True)
         first = files[0][3]
         if not await self._know_each_other([management for _, _, _, management in files]):
             print("the nodes do not know each other yet; their logs may say why", flush=True)
@@ -178,9 +179,9 @@ class _Trial:
         options = self._options
         name = f"taipan{number}@127.0.0.1"
         if not options.share_port or number == 1:
-            self._port = _free_port(options.port, taken)
+            self._port = self._free_port(options.port, taken)
         port = self._port
-        management = _free_port(options.management_port, taken)
+        management = self._free_port(options.management_port, taken)
         file = self._directory / f"taipan{number}.toml"
         file.write_text(
             f"""[node]
@@ -207,7 +208,17 @@ secret = "{self._secret}"
         file.chmod(0o600)
         return name, file, port, management
 
-    async def _start_node(self, name: str, file: Path, port: int, management: int) -> None:
+    def _free_port(self, first: int, taken: set[int]) -> int:
+        """The next one, and a word about those that another process has."""
+        port = _free_port(first, taken)
+        others = [f"{each}" for each in range(first, port) if each not in taken] if first else []
+        if others:
+            taken.update(map(int, others))
+            print(f"another process has port {', '.join(others)}; the next free one is taken", flush=True)
+        return port
+
+    async def _start_node(self, name: str, file: Path, port: int, management: int) -> str:
+        """The line that says where it is."""
         node = _Child(name, file.with_suffix(".log"))
         self._nodes.append(node)
         process = await node.start(*_taipan(), "--config", str(file))
@@ -223,8 +234,8 @@ secret = "{self._secret}"
         except TimeoutError:
             raise TryError(f"{name} is not ready within {_NODE_STARTS_IN:g} s; its log: {node.log}") from None
         where = f"mqtt 127.0.0.1:{port}, management http://127.0.0.1:{management}"
-        print(f"{name} ready: {where}, pid {process.pid}", flush=True)
         self._watching.append(asyncio.create_task(self._watch(node)))
+        return f"{name} ready: {where}, pid {process.pid}"
 
     async def _until_open(self, server: asyncio.subprocess.Process, port: int) -> None:
         try:

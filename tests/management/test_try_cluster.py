@@ -76,6 +76,7 @@ async def test_nodes_until_ctrl_c(tmp_path: Path) -> None:
     try:
         last = await command.until(lambda line: line.endswith("Ctrl-C ends all"))
         nats = re.match(r"nats-server ready: nats://127\.0\.0\.1:\d+, pid (\d+)$", command.lines[0])
+        command.lines = [line for line in command.lines if not line.startswith("another process has port ")]
         nodes = {found[1]: found for line in command.lines if (found := READY.fullmatch(line))}
         assert nats is not None and sorted(nodes) == ["taipan1", "taipan2"] and len(command.lines) == 5
         peer = Peer(Address("127.0.0.1", int(nodes["taipan2"][2])))
@@ -95,11 +96,17 @@ async def test_nodes_until_ctrl_c(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_nodes_share_a_port_and_the_directory_stays(tmp_path: Path) -> None:
     nats_server_program()
-    words = ("--share-port", "--nodes", "2", "--port", str(free_port()), "--management-port", str(free_port()))
-    command = await Command.start("cluster", "try", "--dir", str(tmp_path / "kept"), *words)
-    try:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        wanted = other.getsockname()[1]
+        words = ("--share-port", "--nodes", "2", "--port", str(wanted), "--management-port", str(free_port()))
+        command = await Command.start("cluster", "try", "--dir", str(tmp_path / "kept"), *words)
         await command.until(lambda line: line.endswith("Ctrl-C ends all"))
+    try:
+        assert any(line.startswith(f"another process has port {wanted}") for line in command.lines)
         nodes = [found for line in command.lines if (found := READY.fullmatch(line))]
+        assert [node[1] for node in nodes] == ["taipan1", "taipan2"] and int(nodes[0][2]) > wanted
         assert len(nodes) == 2 and nodes[0][2] == nodes[1][2] and nodes[0][3] != nodes[1][3]
         for node in nodes:
             os.kill(int(node[4]), signal.SIGTERM)
