@@ -1,18 +1,21 @@
 """BucketLife: which bucket it is that a node has read, so that one that was lost with its servers is filled again."""
 
 import asyncio
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeVar
 
 import msgspec
 
 from .context import ClusterContext
-from .nats import NoAnswer, Unavailable, Unknown, WrongRevision
+from .nats import Entry, NoAnswer, Unavailable, Unknown, WrongRevision
 
 RECORD: Final = "bucket"
 """The key of ``BucketRecord``; those of everything else are 32 hexadecimal digits."""
 
 AGAIN: Final = 0.5
 """Seconds between two attempts."""
+
+Each = TypeVar("Each")
 
 Version = tuple[int, int]
 """The generation of a bucket and a revision in it: of two the newer one is found by it."""
@@ -105,5 +108,30 @@ class BucketLife:
             except (Unavailable, Unknown, NoAnswer, WrongRevision):
                 await asyncio.sleep(AGAIN)
 
+    async def read_again(self, key: str) -> Entry | None:
+        """What the bucket has of a key, as soon as it can be read."""
+        while True:
+            await asyncio.sleep(AGAIN)
+            try:
+                return await self._nats.read(self._bucket, key)
+            except (Unavailable, NoAnswer):
+                continue
+
     async def _write(self, record: BucketRecord, revision: int) -> None:
         await self._nats.write(self._bucket, RECORD, self._context.wire.write(record), revision, self._context.nonce())
+
+
+async def each_of(every: Iterable[Each], call: Callable[[Each], Awaitable[None]], at_a_time: int) -> None:
+    """Until ``call`` has been made with every one."""
+    left = iter(every)
+
+    async def some() -> None:
+        for each in left:
+            await call(each)
+
+    tasks = [asyncio.ensure_future(some()) for _ in range(at_a_time)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -19,7 +19,7 @@ from ..persistence.log import records
 from ..persistence.record_mapping import retained_record
 from ..session.limits import Limits
 from ..store.restored import restored_client, restored_message
-from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version
+from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version, each_of
 from .context import ClusterContext
 from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
 from .tasks import Tasks
@@ -455,18 +455,7 @@ class Retained:
         """Give the bucket what it lacks. ``reached``: how far this node had read the one that was lost."""
         topics = [topic for topic in self._broker.retained.topics() if not topic.startswith("$SYS")]
         logger.info("cluster_retained_filled messages=%s lost=%s", len(topics), reached is not None)
-        left = iter(topics)
-
-        async def offer_some() -> None:
-            for topic in left:
-                await self._offer(record, topic, reached)
-
-        tasks = [asyncio.ensure_future(offer_some()) for _ in range(_AT_ONCE)]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
+        await each_of(topics, lambda topic: self._offer(record, topic, reached), _AT_ONCE)
 
     async def _offer(self, record: BucketRecord, topic: str, reached: Version | None) -> None:
         name = thing_key(topic)
@@ -492,20 +481,12 @@ class Retained:
             try:
                 revision = await self._nats.write(BUCKET, name, data, base, self._context.nonce(), self.write_timeout)
             except (WrongRevision, Unknown, Unavailable):
-                entry = await self._read_again(name)
+                entry = await self._life.read_again(name)
                 continue
             known = self._seen.get(name)
             if known is None or known.revision < revision:
                 self._seen[name] = Entry(name, data, revision)
             return
-
-    async def _read_again(self, name: str) -> Entry | None:
-        while True:
-            await asyncio.sleep(AGAIN)
-            try:
-                return await self._nats.read(BUCKET, name)
-            except (Unavailable, NoAnswer):
-                continue
 
     def _mirror(self, record: BucketRecord, first: bool) -> None:
         """From now on this node has what the bucket has."""

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from ..persistence.tables import NotAgreed
-from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version
+from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version, each_of
 from .context import ClusterContext
 from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
 from .tasks import Tasks
@@ -503,18 +503,12 @@ class Rows:
                 table, _, key = name.partition("\0")
                 rows.append((table, key, None, self._version_of(table, key)))
         logger.info("cluster_rows_filled rows=%s lost=%s", len(own), lost)
-        left = iter(rows)
 
-        async def offer_some() -> None:
-            for table, key, value, version in left:
-                await self._offer(record, table, key, value, version if lost else None)
+        async def offer(row: tuple[str, str, bytes | None, Version]) -> None:
+            table, key, value, version = row
+            await self._offer(record, table, key, value, version if lost else None)
 
-        tasks = [asyncio.ensure_future(offer_some()) for _ in range(_AT_ONCE)]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
+        await each_of(rows, offer, _AT_ONCE)
 
     def _version_of(self, table: str, key: str) -> Version:
         known = self._versions.get(_version_key(table, key))
@@ -540,20 +534,12 @@ class Rows:
             try:
                 revision = await self._nats.write(BUCKET, name, data, base, self._nonce())
             except (WrongRevision, Unknown, Unavailable):
-                entry = await self._read_again(name)
+                entry = await self._life.read_again(name)
                 continue
             known = self._seen.get(name)
             if known is None or known.revision < revision:
                 self._seen[name] = Entry(name, data, revision)
             return
-
-    async def _read_again(self, name: str) -> Entry | None:
-        while True:
-            await asyncio.sleep(AGAIN)
-            try:
-                return await self._nats.read(BUCKET, name)
-            except (Unavailable, NoAnswer):
-                continue
 
     async def _export(self) -> None:
         """What is replaced is written to a file first."""
