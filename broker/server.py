@@ -248,6 +248,7 @@ class Server:
 
     def _make_cluster(self, nats: "Nats | None") -> "NatsCluster":
         # Imported here: a node without a cluster needs none of it, nor NATS' client.
+        from .cluster.context import ClusterContext
         from .cluster.nats_cluster import NatsCluster
 
         cluster = self.settings.cluster
@@ -261,7 +262,7 @@ class Server:
                     f"[cluster] wants Python's client of NATS ({error}): pip install 'taipan-mqtt[cluster]'"
                 ) from error
             nats = NatsClient(cluster, self.settings.node.name, largest_packet(self.settings))
-        return NatsCluster(
+        context = ClusterContext(
             self.settings,
             nats,
             self.broker,
@@ -271,6 +272,9 @@ class Server:
             self.clock,
             self.broker.rng,
             self.version,
+        )
+        return NatsCluster(
+            context,
             self._zone_of,
             self._refusal_of_will,
             None if self.settings.durability.level == "memory" else Path(self.settings.node.data_dir),

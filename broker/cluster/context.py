@@ -1,4 +1,4 @@
-"""ClusterContext: what all parts of the cluster share. ``nats_cluster`` makes it."""
+"""ClusterContext: what all parts of the cluster share. ``server`` makes it."""
 
 from random import Random
 

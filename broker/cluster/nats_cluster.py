@@ -3,17 +3,11 @@
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from random import Random
 from typing import Final
 
-from ..channel.context import ChannelContext
-from ..config import BrokerSettings, ZoneSettings
-from ..core.broker import Broker
+from ..config import ZoneSettings
 from ..core.cluster import ChangeRefused, Handler, Member, NodeUnreachable
 from ..core.outcome import Outcome
-from ..loop.clock import Clock
-from ..observability.alarms import Alarms
-from ..persistence.tables import Tables
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
 from ..session.session import Session
@@ -27,7 +21,6 @@ from .known_routes import KnownRoutes
 from .link import LISTENER, Links, link_limits
 from .link_receiver import LinkReceiver
 from .members import Members
-from .nats import Nats
 from .ownership import Ownership
 from .retained import Retained
 from .routes import Routes
@@ -49,41 +42,29 @@ class NatsCluster:
     clustered: bool = True
 
     def __init__(
-        self,
-        settings: BrokerSettings,
-        nats: Nats,
-        broker: Broker,
-        channels: ChannelContext,
-        tables: Tables,
-        alarms: Alarms,
-        clock: Clock,
-        rng: Random,
-        version: str,
-        zone_of: ZoneOf,
-        refusal_of_will: RefusalOf,
-        directory: Path | None = None,
+        self, context: ClusterContext, zone_of: ZoneOf, refusal_of_will: RefusalOf, directory: Path | None = None
     ) -> None:
         """``zone_of``: settings and limits by a listener's name. ``refusal_of_will``: as in ``store.recover``.
         ``directory``: the node's, where it keeps anything."""
-        self.context = ClusterContext(settings, nats, broker, channels, tables, alarms, clock, rng, version)
-        self.nats = nats
-        self.strict_subscribe = self.context.settings.strict_subscribe
+        self.context = context
+        self.nats = context.nats
+        self.strict_subscribe = context.settings.strict_subscribe
         self._begun = False
         # The parts, each made of the context and of those above it.
-        self.membership = Members(self.context)
-        self.isolation = Isolation(self.context, self.membership)
-        self.calls = Calls(self.context)
-        self.rows = Rows(self.context)
-        self.retained = Retained(self.context)
-        self.routes = Routes(self.context, self.membership, self.calls)
-        self.links = Links(self.context, self.membership, self.calls, self.routes)
-        self.known_routes = KnownRoutes(self.context, self.membership, self.routes, self.links, directory)
-        self.receiver = LinkReceiver(self.context, self.membership, self.calls)
-        self.shared_groups = SharedGroups(self.context, self.membership, self.routes, self.receiver)
-        self.handover = Handover(self.context, self.membership, self.calls, self.routes, zone_of)
-        self.connected = Connected(self.context, self.membership, self.calls)
-        self.ownership = Ownership(self.context, self.membership, self.handover, self.connected)
-        self.wills = Wills(self.context, self.membership, self.ownership, self.handover.receiver, refusal_of_will)
+        self.membership = Members(context)
+        self.isolation = Isolation(context, self.membership)
+        self.calls = Calls(context)
+        self.rows = Rows(context)
+        self.retained = Retained(context)
+        self.routes = Routes(context, self.membership, self.calls)
+        self.links = Links(context, self.membership, self.calls, self.routes)
+        self.known_routes = KnownRoutes(context, self.membership, self.routes, self.links, directory)
+        self.receiver = LinkReceiver(context, self.membership, self.calls)
+        self.shared_groups = SharedGroups(context, self.membership, self.routes, self.receiver)
+        self.handover = Handover(context, self.membership, self.calls, self.routes, zone_of)
+        self.connected = Connected(context, self.membership, self.calls)
+        self.ownership = Ownership(context, self.membership, self.handover, self.connected)
+        self.wills = Wills(context, self.membership, self.ownership, self.handover.receiver, refusal_of_will)
 
     async def start(self) -> None:
         """Become a member. Where NATS is not there, the node serves its own clients, and joins when it is.
