@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from taipan.broker.mqtt.topics import valid_filter
 from taipan.broker.server import Server
 
 from .actions.action import ActionType
 from .builtin_types import ACTION_TYPES, RESOURCE_TYPES
 from .config import RuleEngineSettings
 from .delivery.buffer_store import BufferStore
-from .error import UNKNOWN, RuleEngineError
+from .error import UNKNOWN, WRONG, RuleEngineError
 from .event import EventEnvironment
-from .events import KINDS
+from .event_watch import EventWatch
+from .events import EVENTS, KINDS
 from .hook_bindings import HookBindings
 from .metrics import TICK
 from .operator_modules import OperatorModuleError, load_operator_modules
@@ -58,7 +60,7 @@ class RuleEngine:
         self.rule_index = RuleIndex(settings.ignore_sys_message)
         environment = EventEnvironment(name, broker.rng, lambda: server.clock.skew)
         self.runtime = Runtime(settings, server.metrics, server.clock, environment, broker.budget)
-        bindings = HookBindings(broker, self.rule_index, self.runtime)
+        bindings = self._bindings = HookBindings(broker, self.rule_index, self.runtime)
         self.resources = ResourceManager(self.node, self.resource_types, server.alarms)
         self.rules = RuleManager(self.node, self.action_types, self.resources, self.rule_index, self.runtime, bindings)
         self._closed = False
@@ -104,6 +106,22 @@ class RuleEngine:
     def rule_events(self) -> list[RuleEventRecord]:
         """Every event with its columns, for who writes a rule."""
         return [kind.record() for kind in KINDS]
+
+    def watch(self, source: str) -> EventWatch:
+        """Look at the events of a topic filter, or of an event by its topic, until ``unwatch``. Raises
+        RuleEngineError."""
+        if source not in EVENTS and (source.startswith("$events/") or not valid_filter(source)):
+            raise RuleEngineError(WRONG, f"events: expected a topic filter or an event, not {source[:64]}")
+        watch = EventWatch(source)
+        watch.rule.running = True
+        self.rule_index.add(watch.rule)
+        self._bindings.sync()
+        return watch
+
+    def unwatch(self, watch: EventWatch) -> None:
+        watch.rule.running = False
+        self.rule_index.remove(watch.rule)
+        self._bindings.sync()
 
     def action_type(self, name: str) -> ActionType:
         """Raises RuleEngineError."""

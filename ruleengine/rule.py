@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from msgspec import UNSET
 
@@ -15,9 +15,10 @@ from .records import LastError, OnActionFailed, RuleActionRecord, RuleRecord
 from .trace import Evaluation, RuleTrace, sample
 
 if TYPE_CHECKING:
+    from .budget import Budget
+    from .columns import Columns
     from .event import Event
     from .runtime import Runtime
-    from .sql.compiler import Program
     from .stored import StoredAction, StoredRule
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,14 @@ logger = logging.getLogger(__name__)
 LOG_INTERVAL: Final = 60.0
 """Seconds between two log lines about failures of one rule or action."""
 MAX_SAMPLE_LENGTH: Final = 512
+
+
+class Selection(Protocol):
+    """What is run over the columns of an event: the program of an SQL text (``sql.compiler.Program``)."""
+
+    @property
+    def sources(self) -> tuple[str, ...]: ...
+    def run(self, columns: Columns, budget: Budget) -> list[dict[str, object]] | None: ...
 
 
 class RuleAction:
@@ -132,7 +141,7 @@ class Rule:
 
     __slots__ = ("actions", "counters", "last_error", "logged_at", "program", "running", "stored", "suspended", "trace")
 
-    def __init__(self, stored: StoredRule, program: Program | None, actions: tuple[RuleAction, ...]) -> None:
+    def __init__(self, stored: StoredRule, program: Selection | None, actions: tuple[RuleAction, ...]) -> None:
         self.stored = stored
         self.program = program
         self.actions = actions

@@ -82,7 +82,8 @@ PARTS = (
     ),
     Part(
         "rules",  # the managers of rules and of resources, and the engine that assembles them
-        "ruleengine.builtin_types ruleengine.engine ruleengine.operator_modules ruleengine.hook_bindings"
+        "ruleengine.builtin_types ruleengine.engine ruleengine.event_watch ruleengine.operator_modules"
+        " ruleengine.hook_bindings"
         " ruleengine.import_check ruleengine.output_names ruleengine.param_masking ruleengine.resource_manager"
         " ruleengine.rule ruleengine.rule_index ruleengine.rule_manager ruleengine.runtime ruleengine.shared_rows"
         " ruleengine.stored_counters ruleengine.tester ruleengine.trace",

@@ -7,7 +7,8 @@ from typing import Final
 
 from aiohttp import web
 
-from ..operations.live import LiveEvent, LiveStream
+from ..operations.live import LiveStream
+from ..operations.live_sources import LiveEvent
 from ..operations.refusal import Refusal
 from .envelope import encode
 

@@ -2,19 +2,24 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Final
+from itertools import count
+from typing import Annotated, Final, NoReturn
 
 import msgspec
 from msgspec import Meta
 
+from taipan.broker.mqtt.topics import valid_name
 from taipan.broker.server import Server
+from taipan.ruleengine.engine import RuleEngine
 
 from ..history.history import History
-from ..history.point import FIGURES, Point
 from ..settings import ManagementSettings
+from .clients import Clients
+from .live_answers import LiveAnswers
+from .live_sources import LiveEvent, Source, Sources
 from .node_calls import NodeCalls
-from .refusal import RPC_ERROR, Refusal
+from .refusal import RPC_ERROR, Refusal, not_found, wrong
+from .tracing import Traces
 
 logger = logging.getLogger(__name__)
 
@@ -22,57 +27,85 @@ REMOTE_EVERY: Final = 1.0
 """Seconds between two questions to another node, at least."""
 _END_WITHIN: Final = 1.0
 """Seconds that streams have to end when the node stops."""
-
-LiveEvent = tuple[str, object]
-"""Its name and its data."""
+_SAY_EVERY: Final = 60.0
+_YES: Final = ("1", "true")
+_NO: Final = ("0", "false", "")
 
 
 class LiveQuery(msgspec.Struct, kw_only=True):
     """What is watched. ``every``: milliseconds between two looks at it; ``node``: the one that is asked.
 
     ``figures``: the columns of ``/monitor`` since the last look, and what was dropped or refused a second by reason.
-    ``alarms``: those that are active, whenever that changes.
+    ``alarms``: those that are active, whenever that changes. ``client``: the one of this identifier. ``rules``: ``1``
+    for all, or identifiers with commas between them. ``topics``: the levels below this prefix; empty: the first ones.
+    ``trace``: the end of the file of this one. ``events``: a topic filter, or an event as FROM names it.
     """
 
     node: str | None = None
     every: Annotated[int, Meta(ge=250, le=10_000)] = 1000
     figures: bool = False
     alarms: bool = False
-
-
-Source = Callable[[], Awaitable[LiveEvent | None]]
-"""One look at what is watched; ``None``: there is nothing to tell."""
+    client: str | None = None
+    rules: str | None = None
+    topics: str | None = None
+    trace: str | None = None
+    events: str | None = None
 
 
 class Live:
     """The streams of this node. At most ``management.max_live_streams``."""
 
-    def __init__(self, server: Server, settings: ManagementSettings, calls: NodeCalls, history: History) -> None:
+    def __init__(
+        self,
+        server: Server,
+        settings: ManagementSettings,
+        calls: NodeCalls,
+        history: History,
+        engine: RuleEngine,
+        clients: Clients,
+        traces: Traces,
+    ) -> None:
         self.server = server
-        self.settings = settings
         self.calls = calls
-        self.history = history
+        self.answers = LiveAnswers(server, engine, history, calls)
+        self._most = settings.max_live_streams
+        self._history = history
+        self._clients = clients
+        self._traces = traces
         self._streams: set[LiveStream] = set()
+        self._numbers = count(1)
+        self._say_at = 0.0
         self._stopping = False
-        calls.serve(self.figures_here, self.alarms_here)
 
     def open(self, query: LiveQuery) -> "LiveStream":
-        """Raises Refusal: there is no such node, or too many watch."""
+        """Raises Refusal: what is to be watched is not there, or too many watch."""
         if query.node is not None:
             self.calls.check(query.node)
-        most = self.settings.max_live_streams
-        if len(self._streams) >= most or self._stopping:
-            self.server.metrics.refusals.add("live_streams")
-            logger.warning("live_stream_refused streams=%s setting=management.max_live_streams", len(self._streams))
-            raise Refusal(RPC_ERROR, f"{most} streams are open already (setting management.max_live_streams)")
-        stream = LiveStream(self, query)
+        if query.topics is not None and query.topics and not valid_name(query.topics):
+            raise wrong("topics", "expected the beginning of a topic, without wildcards")
+        if query.trace is not None and self.server.tracing.get(query.trace) is None:
+            raise not_found("trace", query.trace)
+        if len(self._streams) >= self._most or self._stopping:
+            self._refuse()
+        stream = LiveStream(self, query, next(self._numbers))
         self._streams.add(stream)
         return stream
+
+    def _refuse(self) -> NoReturn:
+        self.server.metrics.refusals.add("live_streams")
+        now = self.server.clock.now()
+        if now >= self._say_at:
+            self._say_at = now + _SAY_EVERY
+            logger.warning("live_stream_refused streams=%s setting=management.max_live_streams", len(self._streams))
+        raise Refusal(RPC_ERROR, f"{self._most} streams are open already (setting management.max_live_streams)")
 
     @property
     def count(self) -> int:
         """Streams that are open."""
         return len(self._streams)
+
+    def sources(self, node: str, who: str) -> Sources:
+        return Sources(node, who, self.server, self.calls, self.answers, self._history, self._clients, self._traces)
 
     def closed(self, stream: "LiveStream") -> None:
         self._streams.discard(stream)
@@ -86,34 +119,26 @@ class Live:
             _, late = await asyncio.wait(running, timeout=_END_WITHIN)
             for task in late:
                 task.cancel()
-
-    # ------------------------------------------------- what other nodes may ask
-
-    def figures_here(self) -> Point | None:
-        """Those of the last second."""
-        return self.history.latest
-
-    def alarms_here(self) -> list[dict[str, Any]]:
-        """Those that are active, the latest first."""
-        alarms = self.server.alarms
-        now = self.server.clock.now()
-        skew = self.server.clock.skew
-        return [each.record(now, skew) for each in reversed(alarms.active.values())]
+        self.answers.close()
 
 
 class LiveStream:
-    """One who watches. ``hello``, then ``next`` again and again, ``close`` in any case."""
+    """One who watches. ``hello``, then ``wait`` and ``look`` again and again, ``close`` in any case."""
 
-    def __init__(self, live: Live, query: LiveQuery) -> None:
+    def __init__(self, live: Live, query: LiveQuery, number: int) -> None:
+        """Raises Refusal for what cannot be watched."""
         self._live = live
         self._query = query
         self._node = query.node or live.calls.name
         self._here = self._node == live.calls.name
+        self._who = f"{live.calls.name} {number}"
         self.every = query.every / 1000 if self._here else max(query.every / 1000, REMOTE_EVERY)
         self._task: asyncio.Task[object] | None = None
         self._ended = asyncio.Event()
         self._why = ""
         self._sources = self._sources_of(query)
+        if query.events is not None and self._here:
+            live.answers.events(query.events, 0, self._who)
 
     def hello(self) -> LiveEvent:
         """The first event. From here on the stream belongs to the running task."""
@@ -148,47 +173,27 @@ class LiveStream:
         return self._task
 
     def close(self) -> None:
+        """Once. What only this stream watched is watched no more."""
         self._live.closed(self)
+        if self._here:
+            self._live.answers.leave(self._query.topics, self._query.events, self._who)
 
     def _sources_of(self, query: LiveQuery) -> list[Source]:
+        made = self._live.sources(self._node, self._who)
         sources: list[Source] = []
         if query.figures:
-            sources.append(self._figures())
+            sources.append(made.figures())
         if query.alarms:
-            sources.append(self._alarms())
+            sources.append(made.alarms())
+        if query.client is not None:
+            sources.append(made.client(query.client))
+        if query.rules is not None and query.rules not in _NO:
+            ids = [] if query.rules in _YES else query.rules.split(",")
+            sources.append(made.rules(ids))
+        if query.topics is not None:
+            sources.append(made.topics(query.topics))
+        if query.trace is not None:
+            sources.append(made.trace(query.trace))
+        if query.events is not None:
+            sources.append(made.events(query.events))
         return sources
-
-    def _figures(self) -> Source:
-        live = self._live
-        reader = live.history.reader() if self._here else None
-        told: Point | None = None
-
-        async def look() -> LiveEvent | None:
-            nonlocal told
-            if reader is not None:
-                point: Point | None = reader.read()
-                at = round(live.server.clock.wall() * 1000)
-            else:
-                point = await live.calls.on(self._node, live.figures_here)
-                if point is None or point == told:
-                    return None
-                at = point.at * 1000
-                told = point
-            assert point is not None
-            return "figures", {"at": at, **dict(zip(FIGURES, point.figures, strict=True)), "drops": point.drops}
-
-        return look
-
-    def _alarms(self) -> Source:
-        told: list[dict[str, Any]] | None = None
-
-        async def look() -> LiveEvent | None:
-            nonlocal told
-            active = await self._live.calls.on(self._node, self._live.alarms_here)
-            lasting = [{key: each[key] for key in each if key != "duration"} for each in active]
-            if lasting == told:
-                return None
-            told = lasting
-            return "alarms", {"active": active}
-
-        return look

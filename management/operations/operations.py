@@ -74,5 +74,5 @@ class Operations:
         self.tracing = Traces(server, self.calls)
         self.slow_subscriptions = SlowRanking(server, self.calls)
         self.configuration = Configuration(server, settings, engine, self.calls)
-        self.live = Live(server, settings, self.calls, history)
+        self.live = Live(server, settings, self.calls, history, engine, self.clients, self.tracing)
         self.backup = Backup(server, engine, self.users, self.apps, settings, self.calls)

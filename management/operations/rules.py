@@ -55,9 +55,11 @@ class RuleFigures(msgspec.Struct):
     actions: dict[str, ActionMetrics]
 
     @classmethod
-    def of(cls, record: RuleRecord) -> Self:
-        """``record``: of one node."""
-        return cls(record.metrics[0], {action.id: action.metrics[0] for action in _actions(record.actions)})
+    def of(cls, rule: Rule, node: str) -> Self:
+        """``node``: the name of this one."""
+        return cls(
+            rule.counters.record(node), {each.stored.id: each.counters.record(node) for each in rule.all_actions}
+        )
 
 
 class Rules:
@@ -98,8 +100,8 @@ class Rules:
 
     def figures(self, rule_ids: list[str]) -> dict[str, RuleFigures]:
         """What this node counted of those that it has."""
-        rules = self._engine.rules
-        return {each: RuleFigures.of(rules.lookup(each)) for each in rule_ids if each in rules}
+        rules, node = self._engine.rules, self._calls.name
+        return {each: RuleFigures.of(rules.get(each), node) for each in rule_ids if each in rules}
 
     async def _add_figures(self, records: list[RuleRecord]) -> list[str]:
         """What the nodes counted of these rules, in the order of the nodes; the nodes that did not answer."""

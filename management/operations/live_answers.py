@@ -1,0 +1,95 @@
+"""LiveAnswers: what a node is asked for live streams, by its own and by those of other nodes."""
+
+from typing import Any, Final
+
+import msgspec
+
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
+from taipan.broker.server import Server
+from taipan.ruleengine.engine import RuleEngine
+from taipan.ruleengine.event_watch import EventWatch
+
+from ..history.history import History
+from ..history.point import Point
+from .node_calls import NodeCalls
+from .refusal import engine_refusals
+from .rules import RuleFigures
+from .topic_watch import TopicRows, TopicWatch
+from .watches import Watches
+
+MAX_RULES: Final = 1000
+
+
+class EventsSeen(msgspec.Struct):
+    """``events``: each as JSON; ``last``: the number of the last one there was."""
+
+    last: int
+    events: list[str]
+
+
+class _Watch:
+    """An ``EventWatch`` until it is closed."""
+
+    def __init__(self, engine: RuleEngine, source: str) -> None:
+        self._engine = engine
+        with engine_refusals():
+            self.events: EventWatch = engine.watch(source)
+
+    def close(self) -> None:
+        self._engine.unwatch(self.events)
+
+
+class LiveAnswers:
+    """``who`` names a stream among those of all nodes."""
+
+    def __init__(self, server: Server, engine: RuleEngine, history: History, calls: NodeCalls) -> None:
+        self._server = server
+        self._engine = engine
+        self._history = history
+        self._name = calls.name
+        self.topic_watches = Watches(
+            lambda prefix: TopicWatch(prefix, server.hooks, server.clock), server.timers, "topics"
+        )
+        self.event_watches = Watches(lambda source: _Watch(engine, source), server.timers, "events")
+        calls.serve(self.figures, self.alarms, self.rules, self.topics, self.events)
+
+    def close(self) -> None:
+        self.topic_watches.close()
+        self.event_watches.close()
+
+    def figures(self) -> Point | None:
+        """Those of the last second."""
+        return self._history.latest
+
+    def alarms(self) -> list[dict[str, Any]]:
+        """Those that are active, the latest first."""
+        alarms = self._server.alarms
+        now = self._server.clock.now()
+        skew = self._server.clock.skew
+        return [each.record(now, skew) for each in reversed(alarms.active.values())]
+
+    async def rules(self, ids: list[str]) -> dict[str, RuleFigures]:
+        """What was counted of these rules, or of the oldest ``MAX_RULES`` of all; and of their actions."""
+        rules = self._engine.rules
+        wanted = [rules.get(each) for each in ids if each in rules] if ids else rules.all()
+        found: dict[str, RuleFigures] = {}
+        work = CooperativeSlice()
+        for rule in wanted[:MAX_RULES]:
+            found[rule.stored.id] = RuleFigures.of(rule, self._name)
+            await work.checkpoint()
+        return found
+
+    def topics(self, prefix: str, who: str) -> TopicRows:
+        """Raises Refusal where too much is watched."""
+        return self.topic_watches.ask(prefix, who).rows()
+
+    def events(self, source: str, after: int, who: str) -> EventsSeen:
+        """Those after the one with this number. Raises Refusal."""
+        return EventsSeen(*self.event_watches.ask(source, who).events.since(after))
+
+    def leave(self, topics: str | None, events: str | None, who: str) -> None:
+        """``who`` watches these no more."""
+        if topics is not None:
+            self.topic_watches.leave(topics, who)
+        if events is not None:
+            self.event_watches.leave(events, who)

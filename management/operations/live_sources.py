@@ -1,0 +1,164 @@
+"""Sources: what a live stream looks at. Each is a function that gives the next event, or nothing.
+
+A source asks the node that is watched, and remembers what it has told.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from taipan.broker.server import Server
+
+from ..history.history import History
+from ..history.point import FIGURES, Point
+from .clients import Clients
+from .live_answers import LiveAnswers
+from .node_calls import NodeCalls
+from .rules import RuleFigures
+from .tracing import Traces
+
+LiveEvent = tuple[str, object]
+"""Its name and its data."""
+Source = Callable[[], Awaitable[LiveEvent | None]]
+
+TRACE_BEFORE: Final = 16_384
+"""Bytes of a trace's file that are told at first."""
+TRACE_AT_ONCE: Final = 65_536
+_RATES: Final = ("recv_msg", "recv_oct", "send_msg", "send_oct")
+
+
+class Sources:
+    """Those of one stream: of ``node``, which it is known to as ``who``."""
+
+    def __init__(
+        self,
+        node: str,
+        who: str,
+        server: Server,
+        calls: NodeCalls,
+        answers: LiveAnswers,
+        history: History,
+        clients: Clients,
+        traces: Traces,
+    ) -> None:
+        self._node = node
+        self._who = who
+        self._server = server
+        self._calls = calls
+        self._answers = answers
+        self._history = history
+        self._clients = clients
+        self._traces = traces
+
+    def figures(self) -> Source:
+        reader = self._history.reader() if self._node == self._calls.name else None
+        told: Point | None = None
+
+        async def look() -> LiveEvent | None:
+            nonlocal told
+            if reader is not None:
+                point: Point | None = reader.read()
+                at = round(self._server.clock.wall() * 1000)
+            else:
+                point = await self._calls.on(self._node, self._answers.figures)
+                if point is None or point == told:
+                    return None
+                at = point.at * 1000
+                told = point
+            assert point is not None
+            return "figures", {"at": at, **dict(zip(FIGURES, point.figures, strict=True)), "drops": point.drops}
+
+        return look
+
+    def alarms(self) -> Source:
+        told: list[dict[str, Any]] | None = None
+
+        async def look() -> LiveEvent | None:
+            nonlocal told
+            active = await self._calls.on(self._node, self._answers.alarms)
+            lasting = [{key: each[key] for key in each if key != "duration"} for each in active]
+            if lasting == told:
+                return None
+            told = lasting
+            return "alarms", {"active": active}
+
+        return look
+
+    def client(self, client_id: str) -> Source:
+        """Of all nodes, the one that has it is asked, once a second at most."""
+        before: dict[str, int] = {}
+        looked_at = 0.0
+
+        async def look() -> LiveEvent | None:
+            nonlocal before, looked_at
+            now = time.monotonic()
+            if self._calls.clustered and now - looked_at < 0.9:
+                return None
+            seconds, looked_at = now - looked_at, now
+            found, _ = await self._clients.find(client_id)
+            if not found:
+                before = {}
+                return "client", {"clientid": client_id, "connected": False}
+            record = msgspec.to_builtins(found[0])
+            totals = {name: record[name] for name in _RATES}
+            # Counters of a new connection begin anew.
+            rates = {name: round(max(0, totals[name] - before.get(name, totals[name])) / seconds, 2) for name in _RATES}
+            before = totals
+            return "client", {**record, "rates": rates}
+
+        return look
+
+    def rules(self, ids: list[str]) -> Source:
+        told: dict[str, RuleFigures] = {}
+
+        async def look() -> LiveEvent | None:
+            nonlocal told
+            counted: dict[str, RuleFigures] = await self._calls.on(self._node, self._answers.rules, ids)
+            changed: dict[str, RuleFigures | None] = {
+                each: figures for each, figures in counted.items() if told.get(each) != figures
+            }
+            changed.update(dict.fromkeys(told.keys() - counted.keys()))
+            told = counted
+            return ("rules", changed) if changed else None
+
+        return look
+
+    def topics(self, prefix: str) -> Source:
+        async def look() -> LiveEvent | None:
+            return "topics", await self._calls.on(self._node, self._answers.topics, prefix, self._who)
+
+        return look
+
+    def trace(self, name: str) -> Source:
+        position = -1
+        rest = ""
+
+        async def look() -> LiveEvent | None:
+            nonlocal position, rest
+            if position < 0:
+                _, end = await self._traces.log(name, 1 << 62, 1, self._node)
+                position = max(0, end - TRACE_BEFORE)
+                if position:
+                    # From a whole line on.
+                    text, position = await self._traces.log(name, position, TRACE_BEFORE, self._node)
+                    rest = text.partition("\n")[2]
+            text, position = await self._traces.log(name, position, TRACE_AT_ONCE, self._node)
+            *lines, rest = (rest + text).split("\n")
+            return ("trace", {"lines": lines}) if lines else None
+
+        return look
+
+    def events(self, source: str) -> Source:
+        last = 0
+
+        async def look() -> LiveEvent | None:
+            nonlocal last
+            seen = await self._calls.on(self._node, self._answers.events, source, last, self._who)
+            last = seen.last
+            if not seen.events:
+                return None
+            return "events", {"events": [msgspec.Raw(each.encode()) for each in seen.events]}
+
+        return look

@@ -1,0 +1,123 @@
+"""TopicWatch: the levels right below a prefix, with how many messages come there, while somebody watches."""
+
+from typing import Final
+
+import msgspec
+
+from taipan.broker.core.hooks import Hooks
+from taipan.broker.loop.timers import TimeSource
+from taipan.broker.mqtt.message import Message
+
+MAX_LEVELS: Final = 1000
+"""Levels that are counted each for itself."""
+MAX_TOPIC: Final = 512
+"""Characters of a topic that is told."""
+MAX_PAYLOAD: Final = 256
+SHOWN: Final = 100
+"""Rows of an answer: the busiest."""
+_FORGET_AFTER: Final = 60.0
+_SAMPLE: Final = 1.0
+
+
+class TopicRow(msgspec.Struct):
+    """``messages`` since it is watched, on this topic and below it; ``rate`` of them a second. ``payload``: the last
+    one on this topic itself, as text. ``deeper``: whether there were messages below it."""
+
+    level: str
+    topic: str
+    rate: float
+    messages: int
+    payload: str | None
+    deeper: bool
+
+
+class TopicRows(msgspec.Struct):
+    """``others``: messages whose level is not told for itself: of too many levels, or too long."""
+
+    prefix: str
+    rows: list[TopicRow]
+    others: int
+
+
+class _Level:
+    __slots__ = ("before", "deeper", "messages", "payload", "rate", "seen_at", "size")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.before = 0
+        self.rate = 0.0
+        self.payload: bytes | None = None
+        self.size = 0
+        self.deeper = False
+        self.seen_at = 0.0
+
+
+class TopicWatch:
+    """Stands at the hook of published messages until it is closed."""
+
+    def __init__(self, prefix: str, hooks: Hooks, clock: TimeSource) -> None:
+        self.prefix = prefix
+        self._start = f"{prefix}/" if prefix else ""
+        self._hooks = hooks
+        self._clock = clock
+        self._levels: dict[str, _Level] = {}
+        self._others = 0
+        self._sampled_at = clock.now()
+        hooks.message_publish.add(self._published, priority=-1000)  # after whoever changes the message
+
+    def close(self) -> None:
+        self._hooks.message_publish.remove(self._published)
+
+    def rows(self) -> TopicRows:
+        """The busiest levels; their rates are those of at least the last second."""
+        now = self._clock.now()
+        seconds = now - self._sampled_at
+        if seconds >= _SAMPLE:
+            self._sampled_at = now
+            full = len(self._levels) >= MAX_LEVELS
+            for name, level in list(self._levels.items()):
+                grown = level.messages - level.before
+                level.rate = round(grown / seconds, 2)
+                level.before = level.messages
+                if grown:
+                    level.seen_at = now
+                elif full and now - level.seen_at > _FORGET_AFTER:
+                    del self._levels[name]  # others want its place
+        busiest = sorted(self._levels.items(), key=lambda each: (-each[1].rate, -each[1].messages))
+        rows = [
+            TopicRow(name, self._start + name, level.rate, level.messages, _text(level), level.deeper)
+            for name, level in busiest[:SHOWN]
+        ]
+        return TopicRows(self.prefix, rows, self._others + sum(level.messages for _, level in busiest[SHOWN:]))
+
+    def _published(self, message: Message) -> Message:
+        topic = message.topic
+        start = self._start
+        if not topic.startswith(start):
+            return message
+        end = topic.find("/", len(start))
+        name = topic[len(start) :] if end < 0 else topic[len(start) : end]
+        level = self._levels.get(name)
+        if level is None:
+            if len(self._levels) >= MAX_LEVELS or len(start) + len(name) > MAX_TOPIC:
+                self._others += 1
+                return message
+            level = self._levels[name] = _Level()
+        level.messages += 1
+        if end < 0:
+            payload = message.payload
+            level.payload = payload[:MAX_PAYLOAD]
+            level.size = len(payload)
+        else:
+            level.deeper = True
+        return message
+
+
+def _text(level: _Level) -> str | None:
+    if level.payload is None:
+        return None
+    try:
+        # A character that was cut through is left out.
+        return level.payload.decode("utf-8", "strict" if level.size <= MAX_PAYLOAD else "ignore")
+    except UnicodeDecodeError:
+        return "0x" + level.payload[: MAX_PAYLOAD // 2 - 1].hex()

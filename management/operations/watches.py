@@ -1,0 +1,78 @@
+"""Watches: what is observed only while somebody asks for it, shared by all who ask for the same."""
+
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar
+
+from taipan.broker.loop.timers import Timer, Timers
+
+from .refusal import RPC_ERROR, Refusal
+
+LAPSE: Final = 15.0
+"""Seconds after which somebody who does not ask again watches no more; longer than any stream waits."""
+MAX_WATCHES: Final = 64
+
+
+class Watched(Protocol):
+    def close(self) -> None: ...
+
+
+W = TypeVar("W", bound=Watched)
+
+
+class Watches(Generic[W]):
+    """``make``: what observes for a key; it is closed when nobody watches any more."""
+
+    def __init__(self, make: Callable[[str], W], timers: Timers, what: str) -> None:
+        self._make = make
+        self._timers = timers
+        self._what = what
+        self._watches: dict[str, tuple[W, dict[str, float]]] = {}
+        self._timer: Timer | None = None
+
+    def __len__(self) -> int:
+        return len(self._watches)
+
+    def ask(self, key: str, who: str) -> W:
+        """For ``who``, who watches from now on. Raises Refusal where too much is watched, and what ``make`` raises."""
+        now = self._timers.now()
+        found = self._watches.get(key)
+        if found is None:
+            if len(self._watches) >= MAX_WATCHES:
+                raise Refusal(RPC_ERROR, f"{MAX_WATCHES} {self._what} are watched already")
+            found = self._watches[key] = (self._make(key), {})
+            if self._timer is None:
+                self._timer = self._timers.after(LAPSE, self._lapse)
+        watch, watchers = found
+        watchers[who] = now
+        return watch
+
+    def leave(self, key: str, who: str) -> None:
+        """``who`` watches no more."""
+        found = self._watches.get(key)
+        if found is not None:
+            found[1].pop(who, None)
+            self._close_if_unwatched(key)
+
+    def close(self) -> None:
+        """Nobody watches any more."""
+        for watch, _ in self._watches.values():
+            watch.close()
+        self._watches.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _lapse(self) -> None:
+        """Streams of other nodes do not say that they end."""
+        before = self._timers.now() - LAPSE
+        for key, (_, watchers) in list(self._watches.items()):
+            for who in [who for who, asked in watchers.items() if asked < before]:
+                del watchers[who]
+            self._close_if_unwatched(key)
+        self._timer = self._timers.after(LAPSE, self._lapse) if self._watches else None
+
+    def _close_if_unwatched(self, key: str) -> None:
+        watch, watchers = self._watches[key]
+        if not watchers:
+            del self._watches[key]
+            watch.close()

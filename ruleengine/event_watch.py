@@ -1,0 +1,65 @@
+"""EventWatch: the latest events of one topic filter or event, as rules see them, while somebody watches."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from .budget import Budget
+from .functions.values import encode_json
+from .rule import Rule
+from .stored import StoredRule
+
+if TYPE_CHECKING:
+    from .columns import Columns
+
+KEPT: Final = 20
+"""Events."""
+A_SECOND: Final = 20
+"""Events that are looked at; the others of that second are only counted."""
+MAX_PAYLOAD: Final = 8192
+MAX_EVENT: Final = 16_384
+"""Characters of its JSON."""
+
+
+class EventWatch:
+    """What a rule would have for its SQL: it looks at the columns and selects nothing, so that no counter sees it.
+
+    ``latest``: the events as JSON, each with its number; ``seen``: how many there were.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.sources = (source,)
+        self.latest: deque[tuple[int, str]] = deque(maxlen=KEPT)
+        self.seen = 0
+        self._second = 0
+        self._this_second = 0
+        # Before all rules, so that none of them uses up the time of an event.
+        self.rule = Rule(StoredRule(f"watch of {source}", "", order=-1), self, ())
+
+    def since(self, number: int) -> tuple[int, list[str]]:
+        """The events after the one of this number, oldest first; and the number of the last one there was."""
+        return self.seen, [text for each, text in self.latest if each > number]
+
+    def run(self, columns: Columns, budget: Budget) -> None:
+        """Remember the event."""
+        self.seen += 1
+        at = columns.get("timestamp")
+        second = at // 1000 if isinstance(at, int) else 0
+        if second != self._second:
+            self._second = second
+            self._this_second = 0
+        self._this_second += 1
+        if self._this_second > A_SECOND:
+            return
+        row = dict(columns)
+        payload = row.get("payload")
+        if isinstance(payload, str | bytes) and len(payload) > MAX_PAYLOAD:
+            row["payload"] = payload[:MAX_PAYLOAD]
+            row["payload_cut"] = len(payload)
+        try:
+            text = encode_json(row, Budget())
+        except ValueError:
+            return
+        if len(text) <= MAX_EVENT:
+            self.latest.append((self.seen, text))
