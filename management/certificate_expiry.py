@@ -43,11 +43,12 @@ class ServedCertificate(NamedTuple):
 
 
 def served_certificates(settings: Settings) -> list[ServedCertificate]:
-    """Of every listener, its server names, and of management. Files that cannot be read are left out: who opens the
-    listener says so."""
+    """Of every listener, its server names, of management and of the dashboard. Files that cannot be read are left out:
+    who opens the listener says so."""
     places = [(f"listeners.{index}", each.tls) for index, each in enumerate(settings.broker.listeners)]
-    if settings.management.enabled:
-        places.append(("management", settings.management.tls))
+    for name, table in (("management", settings.management), ("dashboard", settings.dashboard)):
+        if table.enabled:
+            places.append((name, table.tls))
     found = []
     for place, tls in places:
         for setting, file in _files(place, tls):

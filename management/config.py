@@ -29,12 +29,13 @@ from taipan.broker.config import (
 from taipan.ruleengine.config import RuleEngineSettings
 
 from .config_document import ConfigDocument, ConfigError, Origin, Origins
-from .settings import HistorySettings, ManagementSettings
+from .settings import DashboardSettings, HistorySettings, ManagementSettings
 from .settings_validation import (
     VALUE_RULES,
     binds_overlap,
     validate_access,
     validate_cluster,
+    validate_dashboard,
     validate_listener,
     validate_management,
     validate_ruleengine,
@@ -54,10 +55,11 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of every part: broker, rule engine, management, history."""
+    """The settings of every part: broker, rule engine, management, dashboard, history."""
 
     broker: BrokerSettings
     management: ManagementSettings = ManagementSettings()
+    dashboard: DashboardSettings = DashboardSettings()
     history: HistorySettings = HistorySettings()
     ruleengine: RuleEngineSettings = RuleEngineSettings()
     log: LogSettings = LogSettings()
@@ -84,6 +86,7 @@ TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "access": AccessSettings,
     "cluster": ClusterSettings,
     "management": ManagementSettings,
+    "dashboard": DashboardSettings,
     "history": HistorySettings,
     "ruleengine": RuleEngineSettings,
     "log": LogSettings,
@@ -139,26 +142,31 @@ def _settings(document: ConfigDocument) -> Settings:
     for name, validate in _VALIDATE.items():
         if tables.get(name) is not None:
             document.refuse(validate(tables[name]), (name,))
-    management = tables["management"]
-    if management is not None and management.enabled:
-        taken = [(f"listeners.{index}", each.bind) for index, (each, _) in sorted(listeners.items())]
-        _check_overlap(document, management.bind, ("management", "bind"), taken)
+    taken = [(f"listeners.{index}", each.bind) for index, (each, _) in sorted(listeners.items())]
+    for name in ("management", "dashboard"):
+        table = tables[name]
+        if table is not None and table.enabled:
+            _check_overlap(document, table.bind, (name, "bind"), taken)
+            taken.append((name, table.bind))
     document.finish()
-    log, management, ruleengine = tables.pop("log"), tables.pop("management"), tables.pop("ruleengine")
-    history = tables.pop("history")
+    log, ruleengine, history = tables.pop("log"), tables.pop("ruleengine"), tables.pop("history")
+    management, dashboard = tables.pop("management"), tables.pop("dashboard")
     broker = BrokerSettings(
         listeners=tuple(listener for listener, _ in listeners.values()),
         listener_zones=tuple(zone for _, zone in listeners.values()),
         zones={name: zone for name, zone in zones.items() if zone is not None},
         **tables,
     )
-    return Settings(broker=broker, management=management, history=history, ruleengine=ruleengine, log=log)
+    return Settings(
+        broker=broker, management=management, dashboard=dashboard, history=history, ruleengine=ruleengine, log=log
+    )
 
 
 _VALIDATE: Final[dict[str, Callable[[Any], Iterator[Fault]]]] = {
     "access": validate_access,
     "cluster": validate_cluster,
     "management": validate_management,
+    "dashboard": validate_dashboard,
     "ruleengine": validate_ruleengine,
 }
 """What is between several keys, by table."""

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -15,17 +16,28 @@ from taipan.ruleengine.engine import RuleEngine
 from .api import monitoring
 from .api.index import all_routes
 from .ctl.socket import ControlSocket
+from .dashboard.gate import DashboardGate
+from .dashboard.pages import Pages
 from .history.history import History
 from .http.app import Application
 from .http.certificates import Certificates
 from .http.connection import HttpConnection
+from .http.credentials import CredentialsCheck
+from .http.cross_site import CrossSite
 from .http.listener import HttpListener
 from .http.protocol import HttpProtocol
 from .operations.operations import Operations
-from .settings import RELOADED, HistorySettings, ManagementSettings
+from .settings import RELOADED, DashboardSettings, HistorySettings, ManagementSettings
 
 logger = logging.getLogger(__name__)
 
+NONE: Final = DashboardSettings(enabled=False)
+"""Of a node without a dashboard."""
+_STARTED: Final = {"management": "management_started url=%s", "dashboard": "dashboard_started url=%s"}
+_WITHOUT_TLS: Final = {
+    "management": "management_without_tls url=%s: secrets cross the net in clear text; setting=management.tls",
+    "dashboard": "dashboard_without_tls url=%s: passwords cross the net in clear text; setting=dashboard.tls",
+}
 _STOP_TIMEOUT = 2.0
 _KEEP_ALIVE = 75.0
 
@@ -41,6 +53,88 @@ class ManagementError(Exception):
         self.taken = taken
 
 
+class _HttpServer:
+    """One HTTP listener and what answers at it. ``table``: of the configuration, ``management`` or ``dashboard``."""
+
+    def __init__(
+        self, table: str, settings: ManagementSettings | DashboardSettings, timeout: float, application: Application
+    ) -> None:
+        self.table = table
+        self.settings = settings
+        self._timeout = timeout
+        self._application = application
+        self._runner: web.AppRunner | None = None
+        self.listener: HttpListener | None = None
+        self.certificates: Certificates | None = None
+
+    async def start(self, server: Server) -> None:
+        """Listen. Raises ManagementError, and TlsError for certificates that cannot be used."""
+        settings = self.settings
+        tls = settings.tls
+        self.certificates = None if tls is None else Certificates(self.table, tls)
+        context = None if self.certificates is None else self.certificates.context
+        host, port = parse_bind(settings.bind)
+        runner = web.AppRunner(
+            self._application.web_application(),
+            handle_signals=False,
+            shutdown_timeout=_STOP_TIMEOUT,
+        )
+        await runner.setup()
+        http_server, loop = runner.server, asyncio.get_running_loop()
+        assert http_server is not None
+
+        def make_protocol(connection: HttpConnection) -> HttpProtocol:
+            return HttpProtocol(http_server, loop, connection, access_log=None, keepalive_timeout=_KEEP_ALIVE)
+
+        listener = HttpListener(
+            self.table,
+            make_protocol,
+            min(self._timeout, settings.first_request_timeout),
+            settings.max_connections,
+            settings.max_unauthenticated,
+            server.clock,
+            server.descriptors,
+        )
+        try:
+            await listener.open(host, port, context, tls.handshake_timeout if tls is not None else None)
+        except OSError as error:
+            await runner.cleanup()
+            why = error.strerror or str(error)
+            taken = settings.bind if error.errno == errno.EADDRINUSE else ""
+            raise ManagementError(f"{self.table}.bind {settings.bind}: {why}", taken) from None
+        self._runner, self.listener = runner, listener
+        logger.info(_STARTED[self.table], self.url)
+        if tls is None and host != "localhost" and not is_loopback(host):
+            logger.warning(_WITHOUT_TLS[self.table], self.url)
+
+    @property
+    def url(self) -> str:
+        """Where it is, or will be."""
+        host, port = parse_bind(self.settings.bind)
+        if self.listener is not None:
+            port = self.listener.port
+        scheme = "http" if self.settings.tls is None else "https"
+        return f"{scheme}://{authority(host, port)}"
+
+    def prepare(self) -> None:
+        """Read the certificates anew. Raises TlsError."""
+        if self.certificates is not None:
+            self.certificates.prepare()
+
+    def apply(self) -> None:
+        """Take those that ``prepare`` has read."""
+        if self.certificates is not None:
+            self.certificates.apply()
+            if self.listener is not None:
+                self.listener.context = self.certificates.context
+
+    async def stop(self) -> None:
+        if self._runner is not None and self.listener is not None:
+            self.listener.close()
+            await self._runner.cleanup()
+            self._runner = self.listener = None
+
+
 class ManagementServer:
     """``await start()`` after the broker's, ``await stop()`` before it. Make it before the broker starts: it opens
     tables that are filled then."""
@@ -51,70 +145,69 @@ class ManagementServer:
         settings: ManagementSettings,
         engine: RuleEngine,
         history: HistorySettings,
+        dashboard: DashboardSettings = NONE,
     ) -> None:
+        """``dashboard``: without it there is none."""
         self.server = server
         self.settings = settings
+        self.dashboard_settings = dashboard
         self.history = History(server, history)
-        self.operations = Operations(server, settings, engine, self.history)
-        self.application = Application(self.operations, all_routes(), monitoring.root_routes.all)
+        self.operations = Operations(server, settings, engine, self.history, dashboard)
         self.control = ControlSocket(self.operations, server.settings.node.data_dir)
-        self._runner: web.AppRunner | None = None
-        self._listener: HttpListener | None = None
-        self._certificates: Certificates | None = None
+        self._cross_site = CrossSite(settings, server.clock, server.metrics.refusals)
+        self._pages: list[Pages] = []
+        self._http = _HttpServer("management", settings, settings.read_timeout, self._management_application())
+        self._dashboard = _HttpServer("dashboard", dashboard, settings.read_timeout, self._dashboard_application())
         self._access = server.settings.access
         self._telling: asyncio.Task[None] | None = None
+
+    def _management_application(self) -> Application:
+        server, operations = self.server, self.operations
+        applications = CredentialsCheck(operations.apps, server.clock, server.metrics.refusals)
+        if not self._on_management:
+            return Application(operations, applications, self._cross_site, all_routes(), monitoring.root_routes.all)
+        pages = self._make_pages("dashboard")
+        gate = DashboardGate(operations.dashboard_users, operations.dashboard_sessions, applications)
+        return Application(operations, gate, self._cross_site, all_routes(), monitoring.root_routes.all, pages)
+
+    def _dashboard_application(self) -> Application:
+        gate = DashboardGate(self.operations.dashboard_users, self.operations.dashboard_sessions)
+        pages = self._make_pages() if self.dashboard_settings.enabled else None
+        return Application(self.operations, gate, self._cross_site, all_routes(), pages=pages)
+
+    def _make_pages(self, below: str = "") -> Pages:
+        pages = Pages(self.dashboard_settings.static_dir, self.server.listeners, below)
+        self._pages.append(pages)
+        return pages
+
+    @property
+    def _on_management(self) -> bool:
+        return self.settings.enabled and self.dashboard_settings.on_management
 
     async def start(self) -> None:
         """Listen. Raises ManagementError, ControlError, and TlsError for certificates that cannot be used."""
         await self.control.start()
         try:
+            for http in self._servers():
+                await http.start(self.server)
+                assert http.listener is not None
+                self.operations.listeners.http_listeners.append(http.listener)
             if self.settings.enabled:
-                await self._start_http()
+                self._first_app()
+            if self._pages:
+                self._pages[0].read()
+                for pages in self._pages[1:]:
+                    pages.share(self._pages[0])
+                self.operations.dashboard_sessions.start()
+                await self._first_user()
             await self.history.start()
         except BaseException:
             await self.stop()
             raise
 
-    async def _start_http(self) -> None:
-        tls = self.settings.tls
-        self._certificates = None if tls is None else Certificates(tls)
-        context = None if self._certificates is None else self._certificates.context
-        host, port = parse_bind(self.settings.bind)
-        runner = web.AppRunner(
-            self.application.web_application(),
-            handle_signals=False,
-            shutdown_timeout=_STOP_TIMEOUT,
-        )
-        await runner.setup()
-        server, loop = runner.server, asyncio.get_running_loop()
-        assert server is not None
-
-        def make_protocol(connection: HttpConnection) -> HttpProtocol:
-            return HttpProtocol(server, loop, connection, access_log=None, keepalive_timeout=_KEEP_ALIVE)
-
-        listener = HttpListener(
-            make_protocol,
-            min(self.settings.read_timeout, self.settings.first_request_timeout),
-            self.settings.max_connections,
-            self.settings.max_unauthenticated,
-            self.server.clock,
-            self.server.descriptors,
-        )
-        try:
-            await listener.open(host, port, context, tls.handshake_timeout if tls is not None else None)
-        except OSError as error:
-            await runner.cleanup()
-            why = error.strerror or str(error)
-            taken = self.settings.bind if error.errno == errno.EADDRINUSE else ""
-            raise ManagementError(f"management.bind {self.settings.bind}: {why}", taken) from None
-        self._runner, self._listener = runner, listener
-        self.operations.listeners.http_listeners.append(listener)
-        self._first_app()
-        logger.info("management_started url=%s", self.url)
-        if tls is None and host != "localhost" and not is_loopback(host):
-            logger.warning(
-                "management_without_tls url=%s: secrets cross the net in clear text; setting=management.tls", self.url
-            )
+    def _servers(self) -> list[_HttpServer]:
+        """Those that listen."""
+        return [each for each in (self._http, self._dashboard) if each.settings.enabled]
 
     def _first_app(self) -> None:
         """A node without applications makes one, and says its secret this once."""
@@ -127,34 +220,45 @@ class ManagementServer:
                 flush=True,
             )
 
+    async def _first_user(self) -> None:
+        """A node without dashboard users makes one, and says its password this once."""
+        made = await self.operations.dashboard_users.create_first()
+        if made is not None:
+            name, password = made
+            print(f"The dashboard: {self.dashboard_url} user {name} password {password} (shown this once)", flush=True)
+
     @property
     def url(self) -> str:
-        """Where the HTTP server is, or will be."""
-        host, port = parse_bind(self.settings.bind)
-        if self._listener is not None:
-            port = self._listener.port
-        scheme = "http" if self.settings.tls is None else "https"
-        return f"{scheme}://{authority(host, port)}"
+        """Where the HTTP API is, or will be."""
+        return self._http.url
 
-    def check(self, settings: ManagementSettings, history: HistorySettings) -> None:
+    @property
+    def dashboard_url(self) -> str:
+        """Where the dashboard is, or will be."""
+        return self._dashboard.url if self.dashboard_settings.enabled else f"{self.url}/dashboard"
+
+    def check(
+        self, settings: ManagementSettings, history: HistorySettings, dashboard: DashboardSettings = NONE
+    ) -> None:
         """Whether ``reload`` could take these. Raises ValueError where more than ``RELOADED`` is new or certificates,
         which are read anew, cannot be used."""
         if history != self.history.settings:
             raise ValueError("[history] cannot change while the node runs")
         if msgspec.structs.replace(settings, **RELOADED) != msgspec.structs.replace(self.settings, **RELOADED):
             raise ValueError(f"[management] cannot change while the node runs, except for {', '.join(RELOADED)}")
-        if self._certificates is not None:
-            self._certificates.prepare()
+        if dashboard != self.dashboard_settings:
+            raise ValueError("[dashboard] cannot change while the node runs")
+        for http in self._servers():
+            http.prepare()
 
     def reload(self, settings: ManagementSettings) -> None:
         """Take what is ``RELOADED``, and the certificates that ``check`` has read; superusers who are connected and are
         none any more, by the broker's new settings, lose that right."""
         self.operations.apps.configure(settings.apps)
-        self.application.cross_site.configure(settings)
-        if self._certificates is not None:
-            self._certificates.apply()
-            if self._listener is not None:
-                self._listener.context = self._certificates.context
+        self._cross_site.configure(settings)
+        for http in self._servers():
+            http.apply()
+        self.operations.dashboard_users.reload(self.server.settings.access)
         before, now = self._access, self.server.settings.access
         self._access = now
         changed: set[str] | None = {user.username for user in frozenset(before.users) ^ frozenset(now.users)}
@@ -172,8 +276,10 @@ class ManagementServer:
         await self.control.stop()
         await self.operations.live.stop()
         await self.history.stop()
-        if self._runner is not None and self._listener is not None:
-            self._listener.close()
-            await self._runner.cleanup()
-            self.operations.listeners.http_listeners.remove(self._listener)
-            self._runner = self._listener = None
+        for http in self._servers():
+            if http.listener is not None:
+                listener = http.listener
+                await http.stop()
+                if listener in self.operations.listeners.http_listeners:
+                    self.operations.listeners.http_listeners.remove(listener)
+        self.operations.dashboard_users.close()

@@ -39,6 +39,7 @@ from .config import Loaded, Settings, load, read
 from .config_document import ConfigError
 from .data_dir import DataDir
 from .log_lines import setup_logging
+from .settings import DashboardSettings, ManagementSettings
 
 if TYPE_CHECKING:
     from taipan.broker.server import Server
@@ -84,7 +85,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             return try_cluster.run(
                 try_cluster.Options(
-                    arguments.nodes, arguments.share_port, arguments.port, arguments.management_port, arguments.dir
+                    arguments.nodes,
+                    arguments.share_port,
+                    arguments.port,
+                    arguments.management_port,
+                    arguments.dir,
+                    arguments.dashboard_port,
                 )
             )
         if arguments.command == "check":
@@ -148,6 +154,9 @@ def _parser() -> argparse.ArgumentParser:
     trying.add_argument(
         "--management-port", metavar="PORT", type=int, default=8081, help="the first management port to take; 8081"
     )
+    trying.add_argument(
+        "--dashboard-port", metavar="PORT", type=int, default=18083, help="the first dashboard port to take; 18083"
+    )
     trying.add_argument("--dir", metavar="DIR", help="where data and logs stay, for another run")
     hashing = commands.add_parser("hash-password", help="read a password, print the hash for the configuration")
     hashing.add_argument("--user", metavar="NAME", help="print a whole [[access.users]] table")
@@ -177,8 +186,7 @@ def _check(settings: Settings) -> None:
 
     wrong: list[str] = []
     served = [(f"listeners.{index}", each.tls) for index, each in enumerate(settings.broker.listeners)]
-    if settings.management.enabled:
-        served.append(("management", settings.management.tls))
+    served += [(name, each.tls) for name, each in _http_tables(settings) if each.enabled]
     for place, tls in served:
         if tls is not None:
             try:
@@ -189,6 +197,10 @@ def _check(settings: Settings) -> None:
     wrong += validate_modules([each.module for each in settings.ruleengine.functions])
     if wrong:
         raise ConfigError(*wrong)
+
+
+def _http_tables(settings: Settings) -> list[tuple[str, ManagementSettings | DashboardSettings]]:
+    return [("management", settings.management), ("dashboard", settings.dashboard)]
 
 
 def _connect(settings: BrokerSettings) -> str:
@@ -303,7 +315,7 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
         data_dir = DataDir(settings.broker.node.data_dir, config)
         server = Server(settings.broker, Clock())
         engine = RuleEngine(server, settings.ruleengine)
-        management = ManagementServer(server, settings.management, engine, settings.history)
+        management = ManagementServer(server, settings.management, engine, settings.history, settings.dashboard)
         management.operations.configuration.use(loaded)
         try:
             await server.start()
@@ -329,6 +341,8 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
     listening = " ".join(f"{listener.name}={listener.type}:{listener.listen_on}" for listener in server.listeners)
     if settings.management.enabled:
         listening += f" management={management.url}"
+    if settings.dashboard.enabled or (settings.management.enabled and settings.dashboard.on_management):
+        listening += f" dashboard={management.dashboard_url}"
     print(f"taipan ready version={server.version} node={settings.broker.node.name} {listening}", flush=True)
     _notify("READY=1")
     if reload_asked:
@@ -350,7 +364,7 @@ def _way_out(error: Exception, settings: Settings) -> str:
     if not taken:
         return ""
     binds = {f"listeners.{index}.bind": each.bind for index, each in enumerate(settings.broker.listeners)}
-    binds["management.bind"] = settings.management.bind
+    binds |= {f"{name}.bind": each.bind for name, each in _http_tables(settings) if each.enabled}
     key = next(key for key, bind in binds.items() if bind == taken)
     host, port = parse_bind(taken)
     other = authority(host, port % 65_535 + 1)
@@ -369,7 +383,7 @@ def _reload(
     try:
         loaded = reread()
         settings = loaded.settings
-        management.check(settings.management, settings.history)
+        management.check(settings.management, settings.history, settings.dashboard)
         engine.check(settings.ruleengine)
         server.reload(settings.broker)
         management.reload(settings.management)

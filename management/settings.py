@@ -1,4 +1,4 @@
-"""What ``[management]`` says: the management server's address, who may use it, and how it answers."""
+"""What ``[management]`` and ``[dashboard]`` say: addresses, who may use them, and how they answer."""
 
 from typing import Final, Literal
 
@@ -42,6 +42,21 @@ class ManagementSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     host_names: list[str] = []  # by which it may be asked; empty: any
     allowed_origins: list[str] = []  # of pages that may change things, beside those of the same origin
     apps: list[AppSettings] = []
+
+
+class DashboardSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``[dashboard]``."""
+
+    enabled: bool = True
+    bind: str = "127.0.0.1:18083"
+    tls: TlsSettings | None = None
+    on_management: bool = False  # whether it is also at the management server, under /dashboard
+    static_dir: str = ""  # the files of the page; empty: those of Taipan
+    session_lifetime: PositiveSeconds = 28_800.0  # seconds from a login until the next one is asked for
+    max_sessions: Natural = 1000  # one more ends the oldest of the user who has the most
+    max_connections: Natural = 512
+    max_unauthenticated: Natural = 256  # of these from one address, those that gave no right credentials yet
+    first_request_timeout: PositiveSeconds = 5.0  # seconds until a connection has sent its first request
 
 
 RELOADED: Final[dict[str, object]] = {"apps": [], "host_names": [], "allowed_origins": []}

@@ -31,7 +31,7 @@ from taipan.broker.config import (
 from taipan.broker.core.memory import parse_limit
 from taipan.ruleengine.config import RuleEngineSettings
 
-from .settings import AppSettings, ManagementSettings
+from .settings import AppSettings, DashboardSettings, ManagementSettings
 from .toml_lines import KeyPath
 from .validation import Fault, ValueRule, ValueRules, quoted, shown, unknown_keys
 
@@ -268,6 +268,7 @@ VALUE_RULES: Final[ValueRules] = {
         "host_names": _each(_like(r"[\w.-]+", 'a name without scheme and port, such as "mqtt.example.org"')),
         "allowed_origins": _each(_like(_ORIGIN, _ORIGIN_WORDS)),
     },
+    DashboardSettings: {"bind": _parsed(parse_bind), "static_dir": _like(r"[^\0]*", "a directory")},
     AppSettings: {
         "id": _like(r"[0-9A-Za-z][\w.-]{0,255}", f"1 to 256 {_NAME}"),
         "secret": _filled("a secret"),
@@ -382,6 +383,11 @@ def validate_management(management: ManagementSettings) -> Iterator[Fault]:
         if app.id in names:
             yield Fault(("apps", index, "id"), f"{quoted(app.id)} is there twice")
         names.add(app.id)
+
+
+def validate_dashboard(dashboard: DashboardSettings) -> Iterator[Fault]:
+    if dashboard.tls is not None:
+        yield from _below(("tls",), _validate_tls(dashboard.tls))
 
 
 def validate_ruleengine(ruleengine: RuleEngineSettings) -> Iterator[Fault]:

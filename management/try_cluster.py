@@ -31,13 +31,15 @@ class TryError(Exception):
 
 
 class Options(NamedTuple):
-    """``port`` and ``management_port``: the first ones to take; ``directory``: where the data stays, or ``None``."""
+    """``port``, ``management_port``, ``dashboard_port``: the first ones to take. ``directory``: where the data stays,
+    or ``None``."""
 
     nodes: int
     share_port: bool
     port: int
     management_port: int
     directory: str | None
+    dashboard_port: int = 18083
 
 
 def run(options: Options) -> int:
@@ -182,6 +184,7 @@ class _Trial:
             self._port = self._free_port(options.port, taken)
         port = self._port
         management = self._free_port(options.management_port, taken)
+        dashboard = self._free_port(options.dashboard_port, taken)
         file = self._directory / f"taipan{number}.toml"
         file.write_text(
             f"""[node]
@@ -203,6 +206,9 @@ bind = "127.0.0.1:{management}"
 [[management.apps]]
 id = "admin"
 secret = "{self._secret}"
+
+[dashboard]
+bind = "127.0.0.1:{dashboard}"
 """
         )
         file.chmod(0o600)
@@ -228,6 +234,8 @@ secret = "{self._secret}"
                 while line := await process.stdout.readline():
                     if line.startswith(b"taipan ready"):
                         break
+                    if line.startswith(b"The dashboard:"):  # a password, told by the first node alone
+                        print(line.decode().rstrip(), flush=True)
                 else:
                     await process.wait()
                     raise TryError(f"{name} did not start: {node.last_words()}")

@@ -106,13 +106,14 @@ PARTS = (
     ),
     Part("http", "management.http", "access configuration loop observability operations session settings transport"),
     Part("api", "management.api", "access extensions http loop operations records"),
+    Part("dashboard", "management.dashboard", "http operations transport"),
     Part("ctl", "management.ctl", "access configuration extensions http loop observability operations records version"),
     Part(
         "node",
         "management.certificate_expiry management.data_dir management.log_lines management.management_server"
         " management.node management.start management.try_cluster",
-        "access api cluster compiled configuration ctl history http loop observability operations rules server session"
-        " settings transport version",
+        "access api cluster compiled configuration ctl dashboard history http loop observability operations rules"
+        " server session settings transport version",
     ),
     Part("taipan", "taipan __main__", "node version"),
 )

@@ -2,23 +2,44 @@
 
 import inspect
 import logging
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Awaitable, Iterable
+from typing import Protocol
 
 from aiohttp import web
 
+from ..operations.caller import ADMINISTRATOR, NOBODY, Caller
 from ..operations.live import LiveStream
 from ..operations.operations import Operations
-from ..operations.refusal import UNKNOWN, WRONG, Refusal, not_found
-from .credentials import CredentialsCheck, WrongCredentials
+from ..operations.refusal import UNKNOWN, WRONG, Forbidden, Refusal, not_found
+from .credentials import WrongCredentials
 from .cross_site import CrossSite
 from .envelope import answer, json_response, refused
 from .event_stream import send_events
 from .protocol import SERVER, connection_of
 from .reading import read_body, read_chunks, read_query
 from .routes import PREFIXES, Call, Endpoint, Lenient, RouteTable, UnparsedBody, split_path
+from .session_cookie import HEADER
 
 logger = logging.getLogger(__name__)
+
+
+class Gate(Protocol):
+    """Who may come in. ``has_login``: whether anybody may ask for a session, by ``POST /auth``."""
+
+    @property
+    def has_login(self) -> bool: ...
+
+    def check(self, request: web.Request) -> Caller | Awaitable[Caller]:
+        """Who asks. Raises Refusal."""
+        ...
+
+
+class Pages(Protocol):
+    """The files of the dashboard."""
+
+    def answer(self, request: web.Request, segments: list[str]) -> web.Response | None:
+        """``None``: that path is none of theirs."""
+        ...
 
 
 class Application:
@@ -27,14 +48,17 @@ class Application:
     def __init__(
         self,
         operations: Operations,
+        gate: Gate,
+        cross_site: CrossSite,
         routes: Iterable[Endpoint],
         root_routes: Iterable[Endpoint] = (),
+        pages: Pages | None = None,
     ) -> None:
         """``root_routes`` stand beside the prefixes: ``/status``, ``/metrics``."""
         self.operations = operations
-        server = operations.server
-        self.credentials = CredentialsCheck(operations.apps, server.clock, server.metrics.refusals)
-        self.cross_site = CrossSite(operations.settings, server.clock, server.metrics.refusals)
+        self._gate = gate
+        self._cross_site = cross_site
+        self._pages = pages
         self._table = RouteTable(routes)
         self._root = RouteTable(root_routes)
 
@@ -62,7 +86,7 @@ class Application:
         except WrongCredentials as wrong:
             return await self._slowly(request, wrong)
         except Refusal as refusal:
-            return self._refused(refusal)
+            return self._refused(request, refusal)
         except (ConnectionError, web.HTTPException):
             raise
         except Exception:
@@ -70,19 +94,21 @@ class Application:
             logger.exception("api_error method=%s path=%s", request.method, request.raw_path)
             return json_response({"code": UNKNOWN, "message": "internal error; the log tells more"}, 500)
 
-    def _refused(self, refusal: Refusal) -> web.Response:
-        return refused(refusal, self.operations.settings.error_status == "emqx")
+    def _refused(self, request: web.Request, refusal: Refusal) -> web.Response:
+        # The page asks for a password itself.
+        challenge = HEADER not in request.headers
+        return refused(refusal, self.operations.settings.error_status == "emqx", challenge)
 
     async def _slowly(self, request: web.Request, wrong: WrongCredentials) -> web.Response:
         """After a while; the next guess then wants another connection."""
-        response = self._refused(wrong)
+        response = self._refused(request, wrong)
         if wrong.wait:
             await connection_of(request).wait(wrong.wait)
             response.force_close()
         return response
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        self.cross_site.check(request)
+        self._cross_site.check(request)
         segments = split_path(request.raw_path)
         table, rest = self._root, segments
         for prefix in PREFIXES:
@@ -90,10 +116,15 @@ class Application:
                 table, rest = self._table, segments[len(prefix) :]
                 break
         else:
+            page = None if self._pages is None else self._pages.answer(request, segments)
+            if page is not None:
+                return page
             if not segments or self._root.find("GET", segments) is None:
                 raise not_found("path", request.path[:256])
-        if len(rest) != 1 or not self._is_public(rest[0], table is self._root):
-            self.credentials.check(request)
+        caller = NOBODY
+        if len(rest) != 1 or not self._is_public(request.method, rest[0], table is self._root):
+            found_caller = self._gate.check(request)
+            caller = found_caller if isinstance(found_caller, Caller) else await found_caller
             connection = connection_of(request)
             if not connection.is_authenticated:
                 connection.authenticated()
@@ -102,23 +133,54 @@ class Application:
         if found is None:
             raise Refusal(UNKNOWN, f"no endpoint {request.method} {request.path[:256]}")
         endpoint, variables = found
-        outcome = await self._call(endpoint, variables, request)
+        if caller.role != ADMINISTRATOR and caller is not NOBODY and not endpoint.viewers:
+            self._forbid(caller, request)
+        outcome = await self._call(endpoint, variables, request, caller)
         if isinstance(outcome, LiveStream):
-            return await send_events(request, outcome, partial(self.credentials.still_allowed, request))
-        return await answer(request, outcome)
+            return await send_events(request, outcome, caller.ended)
+        response = await answer(request, outcome)
+        if method != "GET" and caller.is_user:
+            self._log_change(caller, request, response.status)
+        return response
 
-    def _is_public(self, segment: str, at_root: bool) -> bool:
+    def _forbid(self, caller: Caller, request: web.Request) -> None:
+        self.operations.server.metrics.refusals.add("dashboard_role")
+        logger.warning(
+            "dashboard_request_refused username=%s role=%s address=%s method=%s path=%s",
+            caller.name,
+            caller.role,
+            caller.address,
+            request.method,
+            request.path,
+        )
+        raise Forbidden(f"{caller.name} is a {caller.role} and may only look: ask an administrator of the dashboard")
+
+    def _log_change(self, caller: Caller, request: web.Request, status: int) -> None:
+        logger.info(
+            "dashboard_change username=%s address=%s method=%s path=%s status=%s",
+            caller.name,
+            caller.address,
+            request.method,
+            request.path,
+            status,
+        )
+
+    def _is_public(self, method: str, segment: str, at_root: bool) -> bool:
         settings = self.operations.settings
+        if segment == "auth" and method == "POST" and not at_root:
+            return self._gate.has_login
         if at_root and segment == "status":
             return True
         if segment == "openapi.json" and not at_root:
             return settings.public_openapi
         return settings.public_metrics and segment == ("metrics" if at_root else "emqx_prometheus")
 
-    async def _call(self, endpoint: Endpoint, variables: dict[str, str], request: web.Request) -> object:
+    async def _call(
+        self, endpoint: Endpoint, variables: dict[str, str], request: web.Request, caller: Caller
+    ) -> object:
         if "node" in variables:
             self.operations.calls.check(variables["node"])
-        call = Call(request, self.operations, variables)
+        call = Call(request, self.operations, variables, caller=caller)
         if endpoint.query is not None:
             call.query = read_query(request, endpoint.query)
         if endpoint.body is not None:
@@ -138,8 +200,11 @@ class Application:
 
 
 async def _sign(_: web.Request, response: web.StreamResponse) -> None:
-    """Who answers; not in which versions, which would tell what can be attacked."""
+    """Who answers; not in which versions, which would tell what can be attacked. Nor is an answer ever kept, or taken
+    for anything but what it says it is."""
     response.headers["Server"] = SERVER
+    response.headers.setdefault("Cache-Control", "no-store")
+    response.headers["X-Content-Type-Options"] = "nosniff"
 
 
 async def _expect(request: web.Request) -> web.StreamResponse | None:

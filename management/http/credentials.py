@@ -1,4 +1,4 @@
-"""Credentials: HTTP Basic with AppID and AppSecret, and slow answers to guesses."""
+"""Credentials: HTTP Basic, with AppID and AppSecret and slow answers to guesses."""
 
 import base64
 import binascii
@@ -13,6 +13,7 @@ from taipan.broker.loop.clock import Clock
 from taipan.broker.observability.metrics import Reasons
 
 from ..operations.apps import Apps
+from ..operations.caller import ADMINISTRATOR, APPLICATION, NOT_ALLOWED, Caller
 from ..operations.refusal import NO_CREDENTIALS, WRONG_CREDENTIALS, Refusal
 
 logger = logging.getLogger(__name__)
@@ -25,6 +26,20 @@ FORGET_AFTER: Final = 600.0
 """Seconds without a failure after which the earlier ones do not count."""
 _MAX_REMEMBERED: Final = 10_000
 _MAX_APP_ID_LENGTH: Final = 256
+
+
+def basic_of(request: web.Request, wanted: str) -> tuple[str, str]:
+    """Name and secret of HTTP Basic. Raises Refusal 104, which says what is ``wanted``, where there are none."""
+    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "basic" or not encoded.strip():
+        raise Refusal(NO_CREDENTIALS, wanted)
+    try:
+        name, _, secret = base64.b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        name = secret = ""
+    if not name and not secret:
+        raise Refusal(NO_CREDENTIALS, f"both are empty: {wanted}")
+    return name, secret
 
 
 class WrongCredentials(Refusal):
@@ -41,6 +56,8 @@ class CredentialsCheck:
     Right credentials are answered at once, whatever was guessed before and by whom.
     """
 
+    has_login: Final = False
+
     def __init__(self, apps: Apps, clock: Clock, refusals: Reasons) -> None:
         self._apps = apps
         self._clock = clock
@@ -48,19 +65,19 @@ class CredentialsCheck:
         self._of_address = _Failures()
         self._of_app = _Failures()
 
-    def check(self, request: web.Request) -> str:
-        """The AppID. Raises Refusal 104 where there are no credentials, WrongCredentials where they are wrong."""
-        app_id, secret = _given(request)
+    def check(self, request: web.Request) -> Caller:
+        """The application. Raises Refusal 104 where there are no credentials, WrongCredentials where they are wrong."""
+        app_id, secret = basic_of(request, "HTTP Basic credentials are wanted: AppID and AppSecret")
         if not self._apps.verify(app_id, secret):
             raise WrongCredentials(self._failed(address_group(request.remote or ""), app_id[:_MAX_APP_ID_LENGTH]))
-        return app_id
+        return Caller(APPLICATION, app_id, ADMINISTRATOR, request.remote or "", lambda: self._ended(app_id, secret))
 
-    def still_allowed(self, request: web.Request) -> bool:
-        """Whether a request that was allowed, and whose answer goes on, still is. It is no guess."""
+    def _ended(self, app_id: str, secret: str) -> str:
+        """Why an application whose credentials were right may no more. It is no guess."""
         try:
-            return self._apps.verify(*_given(request))
+            return "" if self._apps.verify(app_id, secret) else NOT_ALLOWED
         except Refusal:
-            return False
+            return NOT_ALLOWED
 
     def _failed(self, address: str, app_id: str) -> float:
         """Count it; the seconds until it is answered."""
@@ -72,20 +89,6 @@ class CredentialsCheck:
             logger.warning("api_credentials_wrong address=%s app_id=%s failures=%s", address, app_id, count)
         over = max(count, for_app) - FREE_FAILURES
         return min(MAX_WAIT, 2.0 ** min(over, 10)) if over >= 0 else 0.0
-
-
-def _given(request: web.Request) -> tuple[str, str]:
-    """AppID and AppSecret, empty where they cannot be read. Raises Refusal 104 where there are none."""
-    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "basic" or not encoded.strip():
-        raise Refusal(NO_CREDENTIALS, "HTTP Basic credentials are wanted: AppID and AppSecret")
-    try:
-        app_id, _, secret = base64.b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
-    except (binascii.Error, UnicodeDecodeError):
-        app_id = secret = ""
-    if not app_id and not secret:
-        raise Refusal(NO_CREDENTIALS, "AppID and AppSecret are empty")
-    return app_id, secret
 
 
 class _Failures:

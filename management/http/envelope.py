@@ -17,6 +17,7 @@ from ..operations.refusal import (
     RPC_ERROR,
     UNKNOWN,
     WRONG_CREDENTIALS,
+    Forbidden,
     Refusal,
 )
 
@@ -55,12 +56,13 @@ def json_response(body: object, status: int = 200, headers: dict[str, str] | Non
     return web.Response(body=encode(body), status=status, content_type="application/json", headers=headers)
 
 
-def refused(refusal: Refusal, always_200: bool) -> web.Response:
-    """``always_200``: as EMQX 4.x does for everything but wrong credentials."""
-    status = status_of(refusal.code)
-    if always_200 and status != 401:
+def refused(refusal: Refusal, always_200: bool, challenge: bool = True) -> web.Response:
+    """``always_200``: as EMQX 4.x does for everything but wrong credentials. ``challenge``: whether a browser may ask
+    its user for credentials by itself."""
+    status = 403 if isinstance(refusal, Forbidden) else status_of(refusal.code)
+    if always_200 and status not in (401, 403):
         status = 200
-    headers = {"WWW-Authenticate": 'Basic realm="taipan"'} if status == 401 else None
+    headers = {"WWW-Authenticate": 'Basic realm="taipan"'} if status == 401 and challenge else None
     return json_response({"code": refusal.code, "message": refusal.message}, status, headers)
 
 

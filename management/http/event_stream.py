@@ -23,22 +23,20 @@ SLOW: Final = 30.0
 _HEADERS: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-async def send_events(
-    request: web.Request, stream: LiveStream, still_allowed: Callable[[], bool]
-) -> web.StreamResponse:
-    """Until the reader goes, the node stops, or he is not ``still_allowed``: that is asked before each look."""
+async def send_events(request: web.Request, stream: LiveStream, ended: Callable[[], str]) -> web.StreamResponse:
+    """Until the reader goes, the node stops, or ``ended`` says why he may no more: it is asked before each look."""
     response = web.StreamResponse(headers=_HEADERS)
     try:
         await response.prepare(request)
         if request.method != "HEAD":
-            await _send(request, response, stream, still_allowed)
+            await _send(request, response, stream, ended)
     finally:
         stream.close()
     return response
 
 
 async def _send(
-    request: web.Request, response: web.StreamResponse, stream: LiveStream, still_allowed: Callable[[], bool]
+    request: web.Request, response: web.StreamResponse, stream: LiveStream, ended: Callable[[], str]
 ) -> None:
     loop = asyncio.get_running_loop()
     transport = request.transport
@@ -60,9 +58,7 @@ async def _send(
         if why:
             await response.write_eof()
             return
-        why = await stream.wait()
-        if not why and not still_allowed():
-            why = "not_allowed"
+        why = await stream.wait() or ended()
         pending = []
         if why:
             pending = [("bye", {"reason": why})]

@@ -1,4 +1,4 @@
-"""HttpListener: the listening sockets of the management server, and how many may connect.
+"""HttpListener: the listening sockets of the management server or of the dashboard, and how many may connect.
 
 Connections with right credentials stay; others are closed where a new one needs their place.
 """
@@ -24,6 +24,10 @@ logger = logging.getLogger(__name__)
 BACKLOG: Final = 1024
 ACCEPTS_PER_ITERATION: Final = 16  # so that a connection is read before new ones displace it
 _SAY_EVERY: Final = 60.0
+_FULL: Final = {
+    "management": "management_full reason=%s connections=%s unauthenticated=%s refused=%s setting=%s",
+    "dashboard": "dashboard_full reason=%s connections=%s unauthenticated=%s refused=%s setting=%s",
+}
 
 
 class HttpListener:
@@ -31,11 +35,12 @@ class HttpListener:
     ``max_unauthenticated`` that gave no right credentials yet. ``timeout``: seconds until the first request.
 
     One more puts out the oldest of those; where there is none, it is closed itself. Either is counted in ``refused``
-    by the setting.
+    by the setting. ``table``: of the configuration, ``management`` or ``dashboard``.
     """
 
     def __init__(
         self,
+        table: str,
         handler: Callable[[HttpConnection], asyncio.Protocol],
         timeout: float,
         max_connections: int,
@@ -43,6 +48,7 @@ class HttpListener:
         clock: Clock,
         descriptors: Descriptors = UNLIMITED,
     ) -> None:
+        self._table = table
         self._handler = handler
         self._timeout = timeout
         self.max_connections = max_connections
@@ -94,7 +100,7 @@ class HttpListener:
 
     @property
     def protocol(self) -> str:
-        return "http:management" if self.context is None else "https:management"
+        return f"http:{self._table}" if self.context is None else f"https:{self._table}"
 
     @property
     def listen_on(self) -> str:
@@ -164,12 +170,12 @@ class HttpListener:
         if now >= self._say_at.get(reason, 0.0):
             self._say_at[reason] = now + _SAY_EVERY
             logger.warning(
-                "management_full reason=%s connections=%s unauthenticated=%s refused=%s setting=%s",
+                _FULL[self._table],
                 reason,
                 len(self._connections),
                 len(self._unauthenticated),
                 self.refused[reason],
-                SETTING if reason == "no_sockets" else f"management.{reason}",
+                SETTING if reason == "no_sockets" else f"{self._table}.{reason}",
             )
 
     def _add(self, connection: HttpConnection, sock: socket.socket) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from aiohttp import web
 
+from ..operations.caller import NOBODY, Caller
 from ..operations.operations import Operations
 from ..operations.refusal import WRONG, Refusal
 from .envelope import Extra, of_nodes
@@ -27,14 +28,21 @@ class Call:
     """One request on its way to a handler.
 
     ``path``: the path's variables, percent-decoded once. ``query`` and ``body``: instances of the endpoint's types,
-    or the body's bytes.
+    or the body's bytes. ``caller``: who asks.
     """
 
-    __slots__ = ("body", "operations", "path", "query", "request")
+    __slots__ = ("body", "caller", "operations", "path", "query", "request")
 
     def __init__(
-        self, request: web.Request, operations: Operations, path: dict[str, str], query: Any = None, body: Any = None
+        self,
+        request: web.Request,
+        operations: Operations,
+        path: dict[str, str],
+        query: Any = None,
+        body: Any = None,
+        caller: Caller = NOBODY,
     ) -> None:
+        self.caller = caller
         self.request = request
         self.operations = operations
         self.path = path
@@ -140,7 +148,7 @@ class Endpoint:
 
     ``body`` is the type that the body is read as, or ``UnparsedBody`` or ``Lenient``. ``reply`` names the type of
     ``data`` in the OpenAPI document: a type, or one of the above about it. ``max_body`` names the setting that bounds
-    the body.
+    the body. ``viewers``: whether those may call it who only look: all that changes nothing and tells no secret.
     """
 
     __slots__ = (
@@ -156,6 +164,7 @@ class Endpoint:
         "segments",
         "tag",
         "variables",
+        "viewers",
     )
 
     def __init__(
@@ -170,6 +179,7 @@ class Endpoint:
         reply: object,
         max_body: str,
         tag: str,
+        viewers: bool,
     ) -> None:
         self.method = method
         self.path = path
@@ -181,6 +191,7 @@ class Endpoint:
         self.reply = reply
         self.max_body = max_body
         self.tag = tag
+        self.viewers = viewers
         self.segments = tuple(segment for segment in path.split("/") if segment)
         self.variables = [(index, each[1:-1]) for index, each in enumerate(self.segments) if each.startswith("{")]
 
@@ -210,16 +221,24 @@ class Routes:
         body: object = None,
         reply: object = None,
         max_body: str = "max_body",
+        viewers: bool | None = None,
     ) -> Callable[[H], H]:
+        """``viewers``: without it GET alone."""
+
         def register(handler: H) -> H:
             name: str = getattr(handler, "__name__", path)
-            self.all.append(Endpoint(method, path, handler, name, descr, query, body, reply, max_body, self.tag))
+            let_in = method == "GET" if viewers is None else viewers
+            self.all.append(
+                Endpoint(method, path, handler, name, descr, query, body, reply, max_body, self.tag, let_in)
+            )
             return handler
 
         return register
 
-    def get(self, path: str, descr: str, query: QueryType = None, reply: object = None) -> Callable[[H], H]:
-        return self.add("GET", path, descr, query, None, reply)
+    def get(
+        self, path: str, descr: str, query: QueryType = None, reply: object = None, viewers: bool = True
+    ) -> Callable[[H], H]:
+        return self.add("GET", path, descr, query, None, reply, viewers=viewers)
 
     def post(self, path: str, descr: str, body: object = None, reply: object = None) -> Callable[[H], H]:
         return self.add("POST", path, descr, None, body, reply)

@@ -44,7 +44,7 @@ class HttpListener(Protocol):
 
     @property
     def protocol(self) -> str:
-        """``http:management`` or ``https:management``."""
+        """``http:management``, ``https:dashboard`` and the like."""
 
     @property
     def listen_on(self) -> str:
@@ -123,7 +123,7 @@ class Listeners:
     async def stop(self, name: str) -> str:
         """Close a listener's socket until it is restarted; who is connected stays. Where it was. Raises Refusal."""
         if name.startswith(("http:", "https:")):
-            raise Refusal(WRONG, "http_listener_stop_unsupported: management.enabled decides")
+            raise Refusal(WRONG, f"http_listener_stop_unsupported: {name.partition(':')[2]}.enabled decides")
         listener = self._find(name)
         async with self._restarting:
             if not listener.running:

@@ -4,7 +4,7 @@ from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 
 from ..history.history import History
-from ..settings import ManagementSettings
+from ..settings import DashboardSettings, ManagementSettings
 from .access import Access
 from .acl import Acl
 from .alarms import Alarms
@@ -13,6 +13,8 @@ from .backup.backup import Backup
 from .banned import Bans
 from .clients import Clients
 from .configuration import Configuration
+from .dashboard_sessions import DashboardSessions
+from .dashboard_users import DashboardUsers
 from .explain import Explain
 from .history import PastFigures
 from .listeners import Listeners
@@ -41,7 +43,14 @@ from .users import Users
 class Operations:
     """One for the node. Each attribute is one noun's operations."""
 
-    def __init__(self, server: Server, settings: ManagementSettings, engine: RuleEngine, history: History) -> None:
+    def __init__(
+        self,
+        server: Server,
+        settings: ManagementSettings,
+        engine: RuleEngine,
+        history: History,
+        dashboard: DashboardSettings,
+    ) -> None:
         self.server = server
         self.settings = settings
         self.calls = NodeCalls(server)
@@ -57,6 +66,8 @@ class Operations:
         self.access = Access(server, self.calls, owners)
         self.banned = Bans(server)
         self.apps = Apps(server.tables, server.clock, settings.apps, lambda: server.tables_lost)
+        self.dashboard_users = DashboardUsers(server)
+        self.dashboard_sessions = DashboardSessions(server, dashboard, self.dashboard_users)
         self.explain = Explain(server, self.calls)
         self.logs = Logs()
         self.loss = LossOfRows(server)

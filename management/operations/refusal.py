@@ -41,6 +41,13 @@ class Refusal(Exception):
         self.message = message
 
 
+class Forbidden(Refusal):
+    """Who asks is known, and may not: HTTP 403."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(WRONG, message)
+
+
 def missing(key: str) -> Refusal:
     return Refusal(MISSING, f"{key} is missing")
 

@@ -109,7 +109,7 @@ async def test_other_origins_that_may_and_a_reload_of_them(caplog: pytest.LogCap
         settings: ManagementSettings = node.management.settings
         with caplog.at_level(logging.WARNING, "taipan.management.http.cross_site"):
             changed = msgspec.structs.replace(settings, allowed_origins=["https://other.example"])
-            node.management.check(changed)
+            node.management.check(changed, node.management.history.settings)
             node.management.reload(changed)
             for _ in range(3):
                 assert (await make_app(node, panel)).code == 108

@@ -29,10 +29,13 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(os.environ.get("TAIPAN_BIN", Path(sys.executable).parent))  # tests/test_wheel.py names those of a wheel
 STARTS_IN = 30.0
 # The ports that the README has, and for each one of this test.
-PORTS = {printed: str(free_port()) for printed in ("1883", "8083", "8081", "1884", "8084", "9081", "9900")}
+PORTS = {
+    printed: str(free_port()) for printed in ("1883", "8083", "8081", "1884", "8084", "9081", "9900", "18083", "19083")
+}
 FIRST_NODE = (
     ".venv/bin/taipan --config config/taipan.toml --set listeners.0.bind=127.0.0.1:1883"
     " --set listeners.1.bind=127.0.0.1:8083 --set management.bind=127.0.0.1:8081"
+    " --set dashboard.bind=127.0.0.1:18083"
 )
 # The answer of each curl on a line of its own, however the lines of mosquitto_sub fall between; all lines at once.
 AT_A_TERMINAL = """

@@ -47,7 +47,7 @@ class Cluster:
 def cluster(*arguments: str) -> Iterator[Cluster]:
     nats_server_program()
     command = [sys.executable, "-m", "taipan", "cluster", "try", *arguments]
-    command += ["--port", str(free_port()), "--management-port", str(free_port())]
+    command += ["--port", str(free_port()), "--management-port", str(free_port()), "--dashboard-port", str(free_port())]
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
     )

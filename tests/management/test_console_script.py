@@ -49,6 +49,7 @@ class Installed:
     def __init__(self, taipan: Path, directory: Path, way: str) -> None:
         directory.mkdir()
         arguments = ["--set", f"node.data_dir={directory}/data", "--set", "management.bind=127.0.0.1:0"]
+        arguments += ["--set", "dashboard.bind=127.0.0.1:0"]
         for number in (0, 1):
             arguments += ["--set", f"listeners.{number}.bind=127.0.0.1:0"]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("TAIPAN_")}
@@ -154,7 +155,8 @@ def just_begun(taipan: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     if not Path("/proc/self/status").exists():
         pytest.skip("there is no /proc")
     config = tmp_path / "taipan.toml"
-    config.write_text(f'[node]\ndata_dir = "{tmp_path}/data"\n[management]\nenabled = false\n{LISTENER}')
+    off = "[management]\nenabled = false\n[dashboard]\nenabled = false\n"
+    config.write_text(f'[node]\ndata_dir = "{tmp_path}/data"\n{off}{LISTENER}')
     with subprocess.Popen(
         [taipan, "--config", config], cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

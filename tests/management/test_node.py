@@ -26,6 +26,7 @@ from taipan.management.node import main
 from taipan.management.setting_types import struct_in
 from taipan.management.validation import expected
 from tests.support.no_package import path_without
+from tests.support.node import NO_DASHBOARD
 
 ROOT = Path(__file__).parents[2]
 ANY_PORT = ("--set", "listeners.0.bind=127.0.0.1:0", "--set", "listeners.1.bind=127.0.0.1:0")
@@ -193,7 +194,7 @@ class Process:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "taipan.management.node", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-            env=environ | {"TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0"} | (env or {}),
+            env=environ | {"TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0"} | NO_DASHBOARD | (env or {}),
         )  # fmt: skip
         self.log: list[str] = []
 

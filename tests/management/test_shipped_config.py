@@ -30,7 +30,7 @@ from taipan.broker.config import (
     ZoneSettings,
 )
 from taipan.management.config import DEFAULT_LISTENERS, TABLES, LogSettings, load
-from taipan.management.settings import AppSettings, HistorySettings, ManagementSettings
+from taipan.management.settings import AppSettings, DashboardSettings, HistorySettings, ManagementSettings
 from taipan.ruleengine.config import FunctionModule, RuleEngineSettings
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +61,7 @@ DOCUMENTED = {
     "`[history]`": HistorySettings,
     "`[management]`": ManagementSettings,
     "`[[management.apps]]`": AppSettings,
+    "`[dashboard]`": DashboardSettings,
 }
 FIELDS = [(title, field) for title, kind in DOCUMENTED.items() for field in msgspec.structs.fields(kind)]
 

@@ -71,14 +71,25 @@ def alive(pid: int) -> bool:
 @pytest.mark.slow
 async def test_nodes_until_ctrl_c(tmp_path: Path) -> None:
     nats_server_program()
-    words = ("--nodes", "2", "--port", str(free_port()), "--management-port", str(free_port()))
+    words = (
+        "--nodes",
+        "2",
+        "--port",
+        str(free_port()),
+        "--management-port",
+        str(free_port()),
+        "--dashboard-port",
+        str(free_port()),
+    )
     command = await Command.start("cluster", "try", *words)
     try:
         last = await command.until(lambda line: line.endswith("Ctrl-C ends all"))
         nats = re.match(r"nats-server ready: nats://127\.0\.0\.1:\d+, pid (\d+)$", command.lines[0])
         command.lines = [line for line in command.lines if not line.startswith("another process has port ")]
         nodes = {found[1]: found for line in command.lines if (found := READY.fullmatch(line))}
-        assert nats is not None and sorted(nodes) == ["taipan1", "taipan2"] and len(command.lines) == 5
+        assert nats is not None and sorted(nodes) == ["taipan1", "taipan2"]
+        dashboards = [line for line in command.lines if line.startswith("The dashboard: ")]
+        assert len(dashboards) == 1 and len(command.lines) == 6
         peer = Peer(Address("127.0.0.1", int(nodes["taipan2"][2])))
         await peer.connect("a")
         await peer.close()
@@ -89,7 +100,7 @@ async def test_nodes_until_ctrl_c(tmp_path: Path) -> None:
         assert directory.is_dir() and alive(int(nodes["taipan1"][4]))
     finally:
         status = await command.end()
-    assert status == 0 and len(command.lines) == 6, command.lines
+    assert status == 0 and len(command.lines) == 7, command.lines
     assert not directory.exists() and not alive(int(nodes["taipan1"][4])) and not alive(int(nats[1]))
 
 
@@ -101,6 +112,7 @@ async def test_nodes_share_a_port_and_the_directory_stays(tmp_path: Path) -> Non
         other.listen()
         wanted = other.getsockname()[1]
         words = ("--share-port", "--nodes", "2", "--port", str(wanted), "--management-port", str(free_port()))
+        words += ("--dashboard-port", str(free_port()))
         command = await Command.start("cluster", "try", "--dir", str(tmp_path / "kept"), *words)
         await command.until(lambda line: line.endswith("Ctrl-C ends all"))
     try:

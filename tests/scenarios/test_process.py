@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.access.password_hash import ScryptHash
-from tests.support.node import NodeProcess, free_port
+from tests.support.node import NO_DASHBOARD, NodeProcess, free_port
 from tests.support.peer import Address, Peer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
@@ -144,7 +144,7 @@ async def taipan(*arguments: str) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "taipan.management.node", *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
-        env={**os.environ, "TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0"},
+        env={**os.environ, "TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0", **NO_DASHBOARD},
     )  # fmt: skip
     async with asyncio.timeout(20):
         out, err = await process.communicate()

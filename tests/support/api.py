@@ -15,8 +15,8 @@ import msgspec
 
 from taipan.broker.cluster.nats import Nats
 from taipan.broker.core.cluster import Cluster
-from taipan.management.management_server import ManagementServer
-from taipan.management.settings import HistorySettings, ManagementSettings
+from taipan.management.management_server import NONE, ManagementServer
+from taipan.management.settings import DashboardSettings, HistorySettings, ManagementSettings
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
 
@@ -149,13 +149,16 @@ class ManagedNode(Node):
         cluster: Cluster | None = None,
         nats: Nats | None = None,
         history: HistorySettings | None = None,
+        dashboard: DashboardSettings = NONE,
     ) -> None:
         """``cluster``: in place of what the settings make. ``nats``: its connection to the other nodes."""
         super().__init__(settings, nats)
         if cluster is not None:
             self.server.cluster = cluster
         self.engine = RuleEngine(self.server, ruleengine or RuleEngineSettings())
-        self.management = ManagementServer(self.server, management, self.engine, history or HistorySettings())
+        self.management = ManagementServer(
+            self.server, management, self.engine, history or HistorySettings(), dashboard
+        )
         self.api: ApiClient
 
     @property
@@ -188,17 +191,23 @@ async def managed_node(
     listeners: list[dict[str, Any]] | None = None,
     ruleengine: dict[str, Any] | None = None,
     history: dict[str, Any] | None = None,
+    dashboard: dict[str, Any] | None = None,
     **config: Any,
 ) -> AsyncIterator[ManagedNode]:
     """A node for as long as the block lasts; arguments as for ``make_settings``, ``management`` is ``[management]``,
-    ``ruleengine`` is ``[ruleengine]`` and ``history`` is ``[history]``."""
+    ``ruleengine`` is ``[ruleengine]``, ``history`` is ``[history]``, and ``dashboard`` is ``[dashboard]``, without
+    which there is none."""
     with tempfile.TemporaryDirectory(prefix="taipan-api-") as directory:
         config["node"] = {"data_dir": directory, **config.get("node", {})}
         table = {"bind": "127.0.0.1:0", "apps": [{"id": APP_ID, "secret": SECRET}], **(management or {})}
         settings = msgspec.convert(table, ManagementSettings)
         rules = msgspec.convert(ruleengine or {}, RuleEngineSettings)
         kept = msgspec.convert(history or {}, HistorySettings)
-        node = await ManagedNode(make_settings(zone, listeners, **config), settings, rules, history=kept).start()
+        made = NONE
+        if dashboard is not None:
+            made = msgspec.convert({"bind": "127.0.0.1:0", **dashboard}, DashboardSettings)
+        broker = make_settings(zone, listeners, **config)
+        node = await ManagedNode(broker, settings, rules, history=kept, dashboard=made).start()
         try:
             yield node
         finally:

@@ -34,6 +34,10 @@ for _ in range(os.getpid() * 137 % 1_375):
     next(_ports)
 
 
+NO_DASHBOARD = {"TAIPAN__DASHBOARD__ENABLED": "false"}
+"""Of a process whose dashboard nobody asks for: another one may be at its port."""
+
+
 def free_port() -> int:
     """A port of the loopback interface that nobody listens on."""
     for port in _ports:
@@ -232,7 +236,7 @@ class NodeProcess:
         """``most_files``: file descriptors that the process may have."""
         self.config = config
         self.arguments = arguments
-        self.env = {**os.environ, "TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0", **(env or {})}
+        self.env = {**os.environ, "TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0", **NO_DASHBOARD, **(env or {})}
         self.most_files = most_files
         self.ready = ""
         self._process: asyncio.subprocess.Process | None = None

@@ -110,7 +110,11 @@ def running(
 def _taipan_command(wanted: Wanted, settings: tuple[str, ...]) -> list[str]:
     """The shipped configuration, on other ports; its first listener serves as wanted."""
     config = tomllib.loads(CONFIG.read_text(encoding="utf-8"))
-    moved = [f"node.data_dir={wanted.directory / 'data'}", f"management.bind=127.0.0.1:{free_port()}"]
+    moved = [
+        f"node.data_dir={wanted.directory / 'data'}",
+        f"management.bind=127.0.0.1:{free_port()}",
+        "dashboard.enabled=false",
+    ]
     for index in range(len(config["listeners"])):
         moved.append(f"listeners.{index}.bind=127.0.0.1:{free_port() if index else wanted.port}")
     moved.append(f"listeners.0.type={wanted.transport}")

@@ -87,6 +87,9 @@ bind = "127.0.0.1:{port}"
 max_queued_messages = 0
 max_queued_bytes = 0
 max_inflight = 0
+[dashboard]
+enabled = false
+
 [management]
 enabled = false
 """

@@ -79,6 +79,7 @@ def measure(load: tuple[str, ...], seconds: float, cores: tuple[int | None, int 
     management = free_port()
     settings = (
         f"management.bind=127.0.0.1:{management}",
+        "dashboard.enabled=false",
         f"management.apps.0.id={APP}",
         f"management.apps.0.secret={SECRET}",
     )

@@ -98,7 +98,7 @@ def main() -> int:
         command = [sys.executable, "-c", "import sys; from taipan.management.node import main; sys.exit(main())"]
         command += ["--config", str(CONFIG), "--set", f"node.data_dir={directory}", "--set", "durability.level=disk"]
         command += ["--set", f"listeners.0.bind=127.0.0.1:{port}", "--set", f"listeners.1.bind=127.0.0.1:{free_port()}"]
-        command += ["--set", "management.enabled=false"]
+        command += ["--set", "management.enabled=false", "--set", "dashboard.enabled=false"]
         if "MEMORY" in os.environ:
             command += ["--set", f"durability.queue_memory={os.environ['MEMORY']}"]
         with (directory / "log").open("wb") as log:

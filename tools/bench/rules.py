@@ -53,7 +53,8 @@ def broker(condition: str, core: int | None) -> Iterator[tuple[int, int]]:
         return
     api = free_port()
     settings = (
-        f"management.bind=127.0.0.1:{api}", "management.apps.0.id=bench", f"management.apps.0.secret={SECRET}",
+        f"management.bind=127.0.0.1:{api}", "dashboard.enabled=false",
+        "management.apps.0.id=bench", f"management.apps.0.secret={SECRET}",
         "durability.level=disk",
     )  # fmt: skip
     with running("taipan", core, settings) as (port, pid):

@@ -87,7 +87,8 @@ def measure(condition: str, seconds: float) -> tuple[list[float], list[float], i
     """Milliseconds at QoS 1 and at QoS 0, sorted, and how many rows wait at the end."""
     api = free_port()
     settings = (
-        f"management.bind=127.0.0.1:{api}", "management.apps.0.id=bench", f"management.apps.0.secret={SECRET}", DISK,
+        f"management.bind=127.0.0.1:{api}", "dashboard.enabled=false",
+        "management.apps.0.id=bench", f"management.apps.0.secret={SECRET}", DISK,
     )  # fmt: skip
     with web_server(condition) as port, running("taipan", None, settings) as (mqtt, _):
         if condition != "no rule":

@@ -126,6 +126,8 @@ bind = "127.0.0.1:{self.port}"
 [zones.external]
 max_queued_messages = 0
 max_queued_bytes = 0
+[dashboard]
+enabled = false
 [management]
 bind = "127.0.0.1:{self.api_port}"
 [[management.apps]]

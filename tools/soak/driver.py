@@ -87,7 +87,7 @@ class Node:
         self.promises.note(f"start queue_memory={settings['durability.queue_memory']} compact={compact}")
         arguments = [str(each) for each in compact]
         arguments += [each for key, value in settings.items() for each in ("--set", f"{key}={value}")]
-        arguments += ["--set", "management.enabled=false"]
+        arguments += ["--set", "management.enabled=false", "--set", "dashboard.enabled=false"]
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", NODE, *arguments,

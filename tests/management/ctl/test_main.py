@@ -70,7 +70,8 @@ async def test_the_installed_command_finds_its_node_and_says_its_version(tmp_pat
     scripts = Path(sys.executable).parent
     config = tmp_path / "etc" / "taipan.toml"
     config.parent.mkdir()
-    config.write_text('[management]\nenabled = false\n[[listeners]]\nname = "a"\ntype = "tcp"\nbind = "127.0.0.1:0"\n')
+    off = "[management]\nenabled = false\n[dashboard]\nenabled = false\n"
+    config.write_text(f'{off}[[listeners]]\nname = "a"\ntype = "tcp"\nbind = "127.0.0.1:0"\n')
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TAIPAN__")}
     node = await asyncio.create_subprocess_exec(
         scripts / "taipan", "--config", "etc/taipan.toml",

@@ -45,10 +45,10 @@ async def test_reload(tmp_path: Path, server_name: str | None) -> None:
         first = await serial_of(node, issuer.ca, server_name)
         certfile.write_text("nothing")
         with pytest.raises(TlsError, match=r"^management\.tls\.certfile: "):
-            management.check(management.settings)
+            management.check(management.settings, management.history.settings)
         assert await serial_of(node, issuer.ca, server_name) == first
         renew()
-        management.check(management.settings)
+        management.check(management.settings, management.history.settings)
         assert await serial_of(node, issuer.ca, server_name) == first
         management.reload(management.settings)
         assert await serial_of(node, issuer.ca, server_name) != first
@@ -72,7 +72,7 @@ async def test_a_reload_ends_sessions_that_began_before(tmp_path: Path) -> None:
         port = int(management.url.rpartition(":")[2])
         _, session = await asyncio.to_thread(visit, port, None)
         assert (await asyncio.to_thread(visit, port, session))[0]
-        management.check(management.settings)
+        management.check(management.settings, management.history.settings)
         management.reload(management.settings)
         assert not (await asyncio.to_thread(visit, port, session))[0]
 
@@ -80,4 +80,4 @@ async def test_a_reload_ends_sessions_that_began_before(tmp_path: Path) -> None:
 async def test_a_start_names_the_setting(tmp_path: Path) -> None:
     absent = TlsSettings(certfile=str(tmp_path / "absent.pem"), keyfile=str(tmp_path / "absent.key"))
     with pytest.raises(TlsError, match=r"^management\.tls\.certfile: cannot read"):
-        Served(absent)
+        Served("management", absent)

@@ -1,0 +1,124 @@
+"""/auth, /users and /change_pwd: who may use the dashboard, and their logins."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from ..http.envelope import json_response
+from ..http.protocol import connection_of
+from ..http.routes import Call, Routes
+from ..http.session_cookie import drop_token, set_token
+from ..operations.caller import ADMINISTRATOR, VIEWER, Caller
+from ..operations.dashboard_users import MAX_TAGS_LENGTH, DashboardUserRecord
+from ..operations.refusal import Forbidden
+
+routes = Routes("Dashboard users")
+
+Text = Annotated[str, Meta(max_length=MAX_TAGS_LENGTH)]
+Role = Literal["administrator", "viewer", ""]
+
+
+class Login(msgspec.Struct):
+    username: Text
+    password: Text
+
+
+class CallerRecord(msgspec.Struct):
+    """``expires_at``: unix seconds at which the session ends; ``null`` where each request brings its credentials."""
+
+    username: str
+    role: Literal["administrator", "viewer"]
+    expires_at: int | None
+
+
+class NewDashboardUser(msgspec.Struct):
+    """``role``: without it what ``tags`` say, else viewer."""
+
+    username: Text
+    password: Text
+    tags: Text = ""
+    role: Role = ""
+
+
+class DashboardUserUpdate(msgspec.Struct):
+    """What is not given stays. ``tags`` that name a role give it, unless ``role`` does. Empty: none."""
+
+    tags: Text | None = None
+    role: Role = ""
+    password: Text = ""
+
+
+class NewPassword(msgspec.Struct):
+    old_pwd: Text
+    new_pwd: Text
+
+
+@routes.post("/auth", "Log in to the dashboard", body=Login, reply=CallerRecord)
+async def log_in(call: Call) -> web.Response:
+    """The session is in the cookie of the answer. With it a request needs the header X-Taipan-Dashboard."""
+    given: Login = call.body
+    address = call.request.remote or ""
+    user = await call.operations.dashboard_users.log_in(given.username, given.password, address)
+    caller = call.operations.dashboard_sessions.begin(user, address)
+    connection = connection_of(call.request)
+    if not connection.is_authenticated:
+        connection.authenticated()
+    response = json_response({"code": 0, "data": _record(caller)})
+    set_token(call.request, response, caller.token)
+    return response
+
+
+@routes.get("/auth", "Who asks", reply=CallerRecord)
+def get_caller(call: Call) -> CallerRecord:
+    return _record(call.caller)
+
+
+@routes.add("DELETE", "/auth", "Log out of the dashboard", viewers=True)
+def log_out(call: Call) -> web.Response:
+    call.operations.dashboard_sessions.end(call.caller.token)
+    response = json_response({"code": 0})
+    drop_token(call.request, response)
+    return response
+
+
+@routes.get("/users", "Dashboard users", reply=list[DashboardUserRecord])
+def list_users(call: Call) -> list[DashboardUserRecord]:
+    return call.operations.dashboard_users.listing()
+
+
+@routes.post("/users", "Add a dashboard user", body=NewDashboardUser)
+async def add_user(call: Call) -> None:
+    given: NewDashboardUser = call.body
+    await call.operations.dashboard_users.add(given.username, given.password, given.tags, given.role or None)
+
+
+@routes.put("/users/{name}", "Change a dashboard user", body=DashboardUserUpdate)
+async def update_user(call: Call) -> None:
+    given: DashboardUserUpdate = call.body
+    await call.operations.dashboard_users.update(
+        call.path["name"], given.tags, given.role or None, given.password or None
+    )
+
+
+@routes.delete("/users/{name}", "Remove a dashboard user")
+async def delete_user(call: Call) -> None:
+    await call.operations.dashboard_users.delete(call.path["name"])
+
+
+@routes.add("PUT", "/change_pwd/{name}", "Change a dashboard user's password", body=NewPassword, viewers=True)
+async def change_password(call: Call) -> None:
+    """Everybody may change their own; an administrator everybody's. Either way all sessions of that user end."""
+    given: NewPassword = call.body
+    name = call.path["name"]
+    if call.caller.role != ADMINISTRATOR and call.caller.name != name:
+        raise Forbidden(f"{call.caller.name} is a {call.caller.role} and may change no other password than its own")
+    address = call.request.remote or ""
+    await call.operations.dashboard_users.change_password(name, given.old_pwd, given.new_pwd, address)
+
+
+def _record(caller: Caller) -> CallerRecord:
+    ends = caller.expires_at
+    role: Literal["administrator", "viewer"] = ADMINISTRATOR if caller.role == ADMINISTRATOR else VIEWER
+    return CallerRecord(caller.name, role, None if ends is None else int(ends))

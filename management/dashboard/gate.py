@@ -1,0 +1,45 @@
+"""DashboardGate: who may come in where the dashboard is: its users, by session or by name and password."""
+
+from typing import Final
+
+from aiohttp import web
+
+from ..http.credentials import CredentialsCheck, basic_of
+from ..http.session_cookie import HEADER, token_of
+from ..operations.caller import Caller
+from ..operations.dashboard_sessions import DashboardSessions
+from ..operations.dashboard_users import DashboardUsers
+from ..operations.refusal import NO_CREDENTIALS, Refusal
+
+
+class DashboardGate:
+    """``applications``: on the management port, where HTTP Basic has an AppID and an AppSecret; ``None``: it has a
+    dashboard user's name and password, as EMQX 4's dashboard sends them."""
+
+    has_login: Final = True
+
+    def __init__(
+        self, users: DashboardUsers, sessions: DashboardSessions, applications: CredentialsCheck | None = None
+    ) -> None:
+        self._users = users
+        self._sessions = sessions
+        self._applications = applications
+
+    async def check(self, request: web.Request) -> Caller:
+        """A session goes first. Raises Refusal."""
+        address = request.remote or ""
+        token = token_of(request)
+        if token:
+            caller = self._sessions.find(token, address)
+            if caller is not None:
+                return caller
+        if "Authorization" not in request.headers:
+            if token:
+                raise Refusal(NO_CREDENTIALS, "the session has ended: POST /auth begins another one")
+            raise Refusal(
+                NO_CREDENTIALS, f"log in: POST /auth; requests that rely on its cookie carry the header {HEADER}"
+            )
+        if self._applications is not None:
+            return self._applications.check(request)
+        name, password = basic_of(request, "HTTP Basic credentials are wanted: name and password of a dashboard user")
+        return self._sessions.without_session(await self._users.log_in(name, password, address), address)

@@ -1,0 +1,57 @@
+"""Caller: who asks, over HTTP, and whether it still may."""
+
+from collections.abc import Callable
+from typing import Final
+
+APPLICATION: Final = "application"
+SESSION: Final = "session"
+"""A dashboard user who has logged in."""
+PASSWORD: Final = "password"
+"""A dashboard user who gives name and password with each request."""
+
+NOT_ALLOWED: Final = "not_allowed"
+"""Why nobody may any more whose right was taken away."""
+
+ADMINISTRATOR: Final = "administrator"
+VIEWER: Final = "viewer"
+
+
+def _never() -> str:
+    return ""
+
+
+class Caller:
+    """``kind``: one of the above, empty for nobody. ``role``: an application is an administrator.
+
+    ``ended()`` tells why it may no more, ``""`` while it may: what goes on for long asks once a second.
+    ``expires_at``: unix seconds, of a session. ``token``: of a session.
+    """
+
+    __slots__ = ("address", "ended", "expires_at", "kind", "name", "role", "token")
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        role: str,
+        address: str = "",
+        ended: Callable[[], str] = _never,
+        expires_at: float | None = None,
+        token: str = "",
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        self.role = role
+        self.address = address
+        self.ended = ended
+        self.expires_at = expires_at
+        self.token = token
+
+    @property
+    def is_user(self) -> bool:
+        """Whether it is a dashboard user."""
+        return self.kind in (SESSION, PASSWORD)
+
+
+NOBODY: Final = Caller("", "", "")
+"""Who asks for what is public."""

@@ -1,0 +1,132 @@
+"""Sessions of dashboard users: from a login until it ends.
+
+They are in memory: a restart ends them, and other nodes know none of them."""
+
+import hashlib
+import logging
+import secrets
+from typing import Final
+
+from taipan.broker.server import Server
+
+from ..settings import DashboardSettings
+from .caller import PASSWORD, SESSION, Caller
+from .dashboard_users import DashboardUser, DashboardUsers
+
+logger = logging.getLogger(__name__)
+
+EXPIRED: Final = "expired"
+LOGGED_OUT: Final = "logged_out"
+USER_CHANGED: Final = "user_changed"
+TOO_MANY: Final = "dashboard.max_sessions"
+_SWEEP_EVERY: Final = 1.0
+
+
+class _Session:
+    """``ends``: of the node's clock; ``expires_at``: the same as unix seconds. ``ended``: why it is over."""
+
+    __slots__ = ("address", "ended", "ends", "expires_at", "name", "revision")
+
+    def __init__(self, user: DashboardUser, address: str, ends: float, expires_at: float) -> None:
+        self.name = user.name
+        self.revision = user.revision
+        self.address = address
+        self.ends = ends
+        self.expires_at = expires_at
+        self.ended = ""
+
+    def why_ended(self) -> str:
+        return self.ended
+
+
+class DashboardSessions:
+    """At most ``dashboard.max_sessions``.
+
+    A session ends ``dashboard.session_lifetime`` seconds after its login, at the log-out, and when its user is deleted
+    or gets another password or role.
+    """
+
+    def __init__(self, server: Server, settings: DashboardSettings, users: DashboardUsers) -> None:
+        self._server = server
+        self._settings = settings
+        self._users = users
+        # By the hash of the token: what is in memory opens nothing. The oldest first.
+        self._sessions: dict[bytes, _Session] = {}
+        users.on_changed.append(self._user_changed)
+
+    def start(self) -> None:
+        """End sessions in time, too where nobody asks for them."""
+        self._server.ticker.every(_SWEEP_EVERY, lambda now: self._sweep())
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, user: DashboardUser, address: str) -> Caller:
+        """A new session of who has logged in."""
+        self._sweep()
+        if len(self._sessions) >= self._settings.max_sessions:
+            counts: dict[str, int] = {}
+            for each in self._sessions.values():
+                counts[each.name] = counts.get(each.name, 0) + 1
+            most = max(counts, key=counts.__getitem__)
+            self._end(next(key for key, each in self._sessions.items() if each.name == most), TOO_MANY)
+        clock, lifetime = self._server.clock, self._settings.session_lifetime
+        session = _Session(user, address, clock.now() + lifetime, clock.wall() + lifetime)
+        token = secrets.token_urlsafe(32)
+        self._sessions[_key(token)] = session
+        logger.info("dashboard_login username=%s role=%s address=%s", user.name, user.role, address)
+        return self._caller(user, session, address, token)
+
+    def find(self, token: str, address: str) -> Caller | None:
+        """Whose session it is, while it lasts."""
+        key = _key(token)
+        session = self._sessions.get(key)
+        if session is None:
+            return None
+        user = self._users.get(session.name)
+        if user is None or user.revision != session.revision:
+            self._end(key, USER_CHANGED)
+        elif self._server.clock.now() >= session.ends:
+            self._end(key, EXPIRED)
+        else:
+            return self._caller(user, session, address, token)
+        return None
+
+    def end(self, token: str) -> bool:
+        """The log-out. Whether there was such a session."""
+        return self._end(_key(token), LOGGED_OUT)
+
+    def without_session(self, user: DashboardUser, address: str) -> Caller:
+        """Who gives name and password with each request."""
+
+        def ended() -> str:
+            now = self._users.get(user.name)
+            return "" if now is not None and now.revision == user.revision else USER_CHANGED
+
+        return Caller(PASSWORD, user.name, user.role, address, ended)
+
+    def _caller(self, user: DashboardUser, session: _Session, address: str, token: str) -> Caller:
+        return Caller(SESSION, user.name, user.role, address, session.why_ended, session.expires_at, token)
+
+    def _end(self, key: bytes, reason: str) -> bool:
+        session = self._sessions.pop(key, None)
+        if session is None:
+            return False
+        session.ended = reason
+        logger.info("dashboard_session_ended username=%s address=%s reason=%s", session.name, session.address, reason)
+        return True
+
+    def _user_changed(self, name: str) -> None:
+        for key in [key for key, session in self._sessions.items() if session.name == name]:
+            self._end(key, USER_CHANGED)
+
+    def _sweep(self) -> None:
+        now = self._server.clock.now()
+        for key in list(self._sessions):
+            if self._sessions[key].ends > now:
+                break  # all last as long
+            self._end(key, EXPIRED)
+
+
+def _key(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
