@@ -357,6 +357,37 @@ class Router:
         yield from self._subscribers.filters()
         yield from [filter for filter, group in self._groups.items() if len(group)]
 
+    def known_filters(self) -> Iterator[str]:
+        """Every Topic Filter once that has subscribers here or on other nodes, without ``$share/...``. What changes
+        meanwhile may be in or not."""
+        yield from self._subscribers.filters()
+        for filter in self._groups_by_filter.filters():
+            if not self.has(filter):
+                yield filter
+        if self.remote is not None:
+            for filter in self.remote.filters():
+                if not self.has(filter) and self._groups_by_filter.get(filter) is None:
+                    yield filter
+
+    def knows(self, topic_filter: str) -> bool:
+        """Whether ``known_filters`` has it."""
+        return (
+            self.has(topic_filter)
+            or self._groups_by_filter.get(topic_filter) is not None
+            or self.remote_mask(topic_filter) != 0
+        )
+
+    def subscriber_count(self, topic_filter: str) -> int:
+        """The subscriptions here to just this filter, shared ones too, and one for each other node that has some."""
+        held = self._subscribers.get(topic_filter)
+        count = 0 if held is None else len(held) if isinstance(held, dict) else 1
+        groups = self._groups_by_filter.get(topic_filter)
+        if groups is not None:
+            for group in groups.values() if isinstance(groups, dict) else (groups,):
+                count += len(group) + (group.remote is not None)
+        mask = self.remote_mask(topic_filter)
+        return count + ((mask | mask >> 1) & _EVEN_BITS).bit_count() if mask else count
+
     def group(self, filter: str) -> SharedGroup | None:
         """The Shared Subscription of this whole ``$share/...`` filter, ``None`` if it has no members on any node."""
         return self._groups.get(filter)

@@ -36,6 +36,7 @@ from . import (
     slow_subscriptions,
     subscriptions,
     topic_metrics,
+    topic_tree,
     tracing,
 )
 from .routes import routes as topic_routes
@@ -82,6 +83,7 @@ ALL: Final[list[Routes]] = [
     dashboard_users.routes,
     banned.routes,
     access.routes,
+    topic_tree.routes,
     configuration.routes,
 ]
 

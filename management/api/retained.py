@@ -9,6 +9,12 @@ from ..operations.retained import RetainedMessage, RetainedQuery, RetainedRecord
 routes = Routes("Retained messages")
 
 
+class DeleteQuery(msgspec.Struct):
+    """``dry_run``: only count them."""
+
+    dry_run: bool = False
+
+
 class DeletedRecord(msgspec.Struct):
     """How many there were."""
 
@@ -25,6 +31,12 @@ def get_retained(call: Call) -> RetainedMessage:
     return call.operations.retained.get(call.path["topic"])
 
 
-@routes.delete("/retained/{filter}", "Delete the retained messages of all topics that match", reply=DeletedRecord)
+@routes.delete(
+    "/retained/{filter}",
+    "Delete the retained messages of all topics that match",
+    query=DeleteQuery,
+    reply=DeletedRecord,
+)
 async def delete_retained(call: Call) -> DeletedRecord:
-    return DeletedRecord(await call.operations.retained.delete(call.path["filter"]))
+    retained = call.operations.retained
+    return DeletedRecord(await (retained.count if call.query.dry_run else retained.delete)(call.path["filter"]))

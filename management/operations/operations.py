@@ -35,6 +35,7 @@ from .rules import Rules
 from .slow_subscriptions import SlowRanking
 from .subscriptions import Subscriptions
 from .topic_metrics import TopicCounts
+from .topic_tree import TopicTree
 from .tracing import Traces
 from .user_requests import UserRequests
 from .users import Users
@@ -73,6 +74,7 @@ class Operations:
         self.loss = LossOfRows(server)
         self.pubsub = PubSub(server, self.calls, owners)
         self.retained = Retained(server)
+        self.topic_tree = TopicTree(server)
         self.listeners = Listeners(server, settings.shutdown_count, self.calls)
         self.monitoring = Monitoring(server, self.calls)
         self.rules = Rules(engine, self.calls)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.topics import has_wildcard, matches, valid_filter, valid_name
@@ -125,6 +126,16 @@ class Retained:
             payload, encoding = base64.b64encode(message.payload).decode(), "base64"
         record = msgspec.structs.asdict(self.record(message))
         return RetainedMessage(**record, payload=payload, encoding=encoding, properties=_properties(message))
+
+    async def count(self, filter: str) -> int:
+        """How many ``delete`` would. Raises Refusal."""
+        _checked(filter)
+        work = CooperativeSlice()
+        count = 0
+        for topic in self._server.broker.retained.walk(filter, _STEPS):
+            count += bool(topic) and self.find(topic) is not None
+            await work.checkpoint()
+        return count
 
     async def delete(self, filter: str) -> int:
         """Delete those of all topics that match, on disk too; how many there were. Raises Refusal."""

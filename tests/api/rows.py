@@ -45,6 +45,7 @@ MORE: Final = {
     "Applications": "apps",
     "Banned": "banned",
     "Access": "access",
+    "Topic tree": "topic_tree",
     "Configuration": "configuration",
 }
 """The page in docs/api that says more about the endpoints with this tag."""

@@ -1,0 +1,201 @@
+"""Topic tree: what is below a topic, level by level: filters with subscribers on any node, and retained messages.
+
+Nothing keeps such a tree. Each answer walks what there is, twice: first for the names of the page, then for its numbers.
+So it takes memory for the rows before the end of the page, whatever the number of topics.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
+
+import msgspec
+
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
+from taipan.broker.mqtt.constants import MAX_STRING
+from taipan.broker.mqtt.topics import has_wildcard
+from taipan.broker.server import Server
+
+from .listing import FILTERED, Listing, PageQuery, offset_of
+from .refusal import wrong
+
+Record = TypeVar("Record")
+
+MAX_ROWS: Final = 100_000
+"""Rows before and on a page. Behind them a longer prefix, or ``level``, leads further."""
+MAX_CHILDREN: Final = 10_000
+"""Of one row that are told apart."""
+_PAUSE: Final = 2000
+_STEPS: Final = 100
+
+
+class TreeQuery(PageQuery, kw_only=True):
+    """``prefix``: the topic whose levels right below are asked for; empty, or not there: the first levels. ``level``:
+    only those that begin so."""
+
+    prefix: str = ""
+    level: str = ""
+
+
+class TopicLevel(msgspec.Struct):
+    """``level`` and the ``topic`` that it makes with the prefix. At it and below: ``topics`` (Topic Filters with
+    subscribers, and topics with a retained message), ``retained`` messages, and ``subscribers``: subscriptions of this
+    node, and one for each other node that has any. ``children``: different levels right below it, up to 10,000.
+    """
+
+    level: str
+    topic: str
+    children: int
+    topics: int
+    retained: int
+    subscribers: int
+
+
+class RetainedLevel(msgspec.Struct):
+    """``messages``: retained, at it and below."""
+
+    level: str
+    topic: str
+    children: int
+    messages: int
+
+
+class _Cut(Listing[Record]):
+    """One page that is cut out already; ``more``: there are rows behind it."""
+
+    def __init__(
+        self,
+        rows: list[TopicLevel],
+        page: int,
+        limit: int,
+        record: Callable[[TopicLevel], Record],
+        count: int,
+        more: bool,
+    ) -> None:
+        super().__init__(rows, page, limit, record, count, offset=0)
+        self._more = more
+
+    def __iter__(self) -> Iterator[Record | None]:
+        yield from super().__iter__()
+        self.has_next = self._more
+
+
+class _Names:
+    """The smallest ``most`` of the names that are added; ``complete``: of none there are more."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._names: set[str] = set()
+        self._last: str | None = None
+        self.complete = True
+
+    def add(self, name: str) -> None:
+        if self._last is not None and name > self._last:
+            return
+        self._names.add(name)
+        if len(self._names) > 2 * self._most + _PAUSE:
+            self._prune()
+
+    def _prune(self) -> None:
+        kept = sorted(self._names)
+        if len(kept) > self._most:
+            self.complete = False
+            del kept[self._most :]
+            self._last = kept[-1] if kept else ""
+        self._names = set(kept)
+
+    def sorted(self) -> list[str]:
+        self._prune()
+        return sorted(self._names)
+
+
+class TopicTree:
+    """Asked of this node, which knows the routes of all and has all retained messages."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def levels(self, query: TreeQuery, max_rows: int) -> Listing[TopicLevel]:
+        """One page, by name. Raises Refusal."""
+        return await self._listing(query, max_rows, True, _same)
+
+    async def retained(self, query: TreeQuery, max_rows: int) -> Listing[RetainedLevel]:
+        """The same of retained messages alone."""
+        return await self._listing(query, max_rows, False, _retained)
+
+    async def _listing(
+        self, query: TreeQuery, max_rows: int, filters: bool, record: Callable[[TopicLevel], Record]
+    ) -> Listing[Record]:
+        page, limit = query.page, query.rows(max_rows)
+        skip = offset_of(page, limit)
+        if len(query.prefix.encode("utf-8", "surrogatepass")) > MAX_STRING:
+            raise wrong("prefix", "longer than a topic can be")
+        if skip + limit > MAX_ROWS:
+            raise wrong("_page", f"beyond row {MAX_ROWS}: ask for a longer prefix, or with level")
+        before = query.prefix + "/" if query.prefix else ""
+        work = CooperativeSlice()
+        names = _Names(skip + limit + 1)
+        for found in self._below(before, filters):
+            if found is None:
+                await work.checkpoint()
+            else:
+                level = found[0][len(before) :].partition("/")[0]
+                if level.startswith(query.level):
+                    names.add(level)
+        levels = names.sorted()
+        shown = levels[skip : skip + limit]
+        rows = {level: TopicLevel(level, before + level, 0, 0, 0, 0) for level in shown}
+        children: dict[str, set[str]] = {level: set() for level in shown}
+        for found in self._below(before, filters) if rows else ():
+            if found is None:
+                await work.checkpoint()
+                continue
+            topic, retained = found
+            level, slash, rest = topic[len(before) :].partition("/")
+            row = rows.get(level)
+            if row is not None:
+                self._count(row, topic, retained, filters)
+                if slash and len(children[level]) < MAX_CHILDREN:
+                    children[level].add(rest.partition("/")[0])
+        for level, row in rows.items():
+            row.children = len(children[level])
+        # Without conditions, and where all names were kept, it is known how many there are.
+        count = len(levels) if names.complete and len(levels) <= skip + limit else FILTERED
+        return _Cut(list(rows.values()), page, limit, record, count, len(levels) > skip + limit)
+
+    def _count(self, row: TopicLevel, topic: str, retained: bool, filters: bool) -> None:
+        router = self._server.broker.router
+        if not retained:
+            row.topics += 1
+            row.subscribers += router.subscriber_count(topic)
+            return
+        row.retained += 1
+        row.topics += not (filters and router.knows(topic))
+
+    def _below(self, before: str, filters: bool) -> Iterator[tuple[str, bool] | None]:
+        """Each topic and filter that is longer than the prefix, and whether it is that of a retained message; ``None``
+        now and then: a place to pause."""
+        broker = self._server.broker
+        looked = 0
+        for topic in broker.router.known_filters() if filters else ():
+            looked += 1
+            if looked % _STEPS == 0:
+                yield None
+            if topic.startswith(before):
+                yield topic, False
+        store, now = broker.retained, self._server.clock.now()
+        if has_wildcard(before):
+            return
+        for topic in store.walk(before + "#", _PAUSE) if before else list(store.topics()):
+            looked += 1
+            if looked % _STEPS == 0 or not topic:
+                yield None
+            message = store.get(topic) if topic.startswith(before) else None
+            if message is not None and not store.expired(message, now):
+                yield topic, True
+
+
+def _same(row: TopicLevel) -> TopicLevel:
+    return row
+
+
+def _retained(row: TopicLevel) -> RetainedLevel:
+    return RetainedLevel(row.level, row.topic, row.children, row.retained)
