@@ -1,6 +1,6 @@
 """Topic tree: what is below a topic, level by level: filters with subscribers on any node, and retained messages.
 
-Nothing keeps such a tree. Each answer walks what there is, twice: first for the names of the page, then for its numbers.
+Nothing keeps such a tree. Each answer walks what there is twice: for the names of the page, then for its numbers.
 So it takes memory for the rows before the end of the page, whatever the number of topics.
 """
 
