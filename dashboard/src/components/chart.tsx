@@ -24,6 +24,10 @@ export interface ChartProps {
   height?: number;
   /** On top of each other. */
   stacked?: boolean;
+  /** Charts of one name, over the same times, show the same moment. */
+  sync?: string;
+  /** The place in `at` that is pointed at. */
+  onHover?: (index: number | null) => void;
 }
 
 function colour(index: number): string {
@@ -66,11 +70,16 @@ function stack(series: Series[]): (number | null)[][] {
  * said in a sentence too.
  */
 export function Chart(props: ChartProps) {
-  const { title, at, series, format, from, to, height = 180, stacked } = props;
+  const { title, at, series, format, from, to, height = 180, stacked, sync } = props;
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | undefined>(undefined);
   const [index, setIndex] = useState<number | null>(null);
   const [ready, setReady] = useState(false);
+  const hovered = useRef<(index: number | null) => void>(() => undefined);
+  hovered.current = (next) => {
+    setIndex(next);
+    props.onHover?.(next);
+  };
   const dark = isDark();
   const formatter = useRef(format);
   formatter.current = format;
@@ -99,7 +108,8 @@ export function Chart(props: ChartProps) {
         colours: series.map((one, position) => colour(one.color ?? position)),
         format: (value) => formatter.current(value),
         span: () => span.current,
-        onHover: setIndex,
+        sync,
+        onHover: (next) => hovered.current(next),
       });
       plot.current = drawn;
       watch = new ResizeObserver(() => drawn.setSize({ width: element.clientWidth, height }));
@@ -123,11 +133,13 @@ export function Chart(props: ChartProps) {
     if (move === undefined || at.length === 0) return;
     event.preventDefault();
     const next = Math.min(at.length - 1, Math.max(0, (index ?? at.length - 1) + move));
-    setIndex(next);
+    const drawn = plot.current;
+    // The cursor of the plot moves with it, and those of the charts beside it.
+    if (drawn) drawn.setCursor({ left: drawn.valToPos((at[next] ?? 0) / 1000, "x"), top: 1 });
   };
   const moment = shown === null ? undefined : at[shown];
   return (
-    <figure class="chart" tabIndex={0} aria-label={title} onKeyDown={step} onBlur={() => setIndex(null)}>
+    <figure class="chart" tabIndex={0} aria-label={title} onKeyDown={step} onBlur={() => hovered.current(null)}>
       <figcaption>
         <strong>{title}</strong>
         <span class="chart-time" title={moment === undefined ? "" : exact(moment)}>

@@ -9,6 +9,7 @@ export interface PlotOptions {
   labels: string[];
   colours: string[];
   format: (value: number | null) => string;
+  sync: string | undefined;
   span: () => [number | undefined, number | undefined];
   onHover: (index: number | null) => void;
 }
@@ -25,7 +26,7 @@ export function draw(element: HTMLElement, data: uPlot.AlignedData, options: Plo
       width: element.clientWidth || 300,
       height: options.height,
       legend: { show: false },
-      cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
+      cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false }, ...(options.sync ? { sync: { key: options.sync } } : {}) },
       scales: {
         x: {
           time: true,

@@ -1,0 +1,141 @@
+/** Figures over time: what `/monitor` has, and what `/live` adds to it. */
+
+export interface Monitor {
+  resolution: "second" | "minute";
+  columns: string[];
+  points: number[][];
+  gaps: [number, number][];
+  drops: Record<string, number[]>;
+}
+
+/** One event `figures` of the stream. */
+export interface Figures {
+  at: number;
+  drops: Record<string, number>;
+  [column: string]: number | Record<string, number>;
+}
+
+type Values = (number | null)[];
+
+/** Columns of the same length; a null stands where nothing is known, so that no line is drawn over it. */
+export class Series {
+  private constructor(
+    readonly step: number,
+    readonly at: number[],
+    readonly columns: Record<string, Values>,
+    readonly drops: Record<string, Values>,
+  ) {}
+
+  static empty(): Series {
+    return new Series(1_000, [], {}, {});
+  }
+
+  static of(monitor: Monitor): Series {
+    const made = new Series(monitor.resolution === "second" ? 1_000 : 60_000, [], {}, {});
+    const reasons = Object.entries(monitor.drops);
+    monitor.points.forEach((point, index) => {
+      const values: Record<string, number> = {};
+      monitor.columns.forEach((name, position) => (values[name] = point[position] ?? 0));
+      const drops: Record<string, number> = {};
+      for (const [reason, counts] of reasons) drops[reason] = counts[index] ?? 0;
+      made.push(values["at"] ?? 0, values, drops);
+    });
+    return made;
+  }
+
+  private push(at: number, values: Record<string, unknown>, drops: Record<string, number>): void {
+    const last = this.at.at(-1);
+    if (last !== undefined && at > last + 2.5 * this.step) this.put(last + this.step, {}, null);
+    this.put(at, values, drops);
+  }
+
+  private put(at: number, values: Record<string, unknown>, drops: Record<string, number> | null): void {
+    const index = this.at.push(at) - 1;
+    const known = Object.keys(values).filter((name) => name !== "at" && name !== "drops");
+    for (const name of new Set([...Object.keys(this.columns), ...known])) {
+      const value = values[name];
+      (this.columns[name] ??= new Array<null>(index).fill(null)).push(typeof value === "number" ? value : null);
+    }
+    for (const reason of new Set([...Object.keys(this.drops), ...Object.keys(drops ?? {})])) {
+      (this.drops[reason] ??= new Array<number>(index).fill(0)).push(drops === null ? null : (drops[reason] ?? 0));
+    }
+  }
+
+  /** With later points, and without those that are older than `span` milliseconds before the last. */
+  with(more: Figures[], span: number): Series {
+    const later = more.filter((figures) => figures.at > (this.at.at(-1) ?? 0));
+    if (later.length === 0) return this;
+    const from = (later.at(-1)?.at ?? 0) - span;
+    let first = this.at.findIndex((at) => at >= from);
+    if (first < 0) first = this.at.length;
+    const copy = (columns: Record<string, Values>): Record<string, Values> =>
+      Object.fromEntries(Object.entries(columns).map(([name, values]) => [name, values.slice(first)]));
+    const made = new Series(this.step, this.at.slice(first), copy(this.columns), copy(this.drops));
+    for (const figures of later) made.push(figures.at, figures, figures.drops);
+    return made;
+  }
+
+  /** The last `span` milliseconds of it. */
+  last(span: number): Series {
+    const from = (this.at.at(-1) ?? 0) - span;
+    const first = this.at.findIndex((at) => at >= from);
+    if (first <= 0) return this;
+    const cut = (columns: Record<string, Values>): Record<string, Values> =>
+      Object.fromEntries(Object.entries(columns).map(([name, values]) => [name, values.slice(first)]));
+    return new Series(this.step, this.at.slice(first), cut(this.columns), cut(this.drops));
+  }
+
+  column(name: string): Values {
+    return this.columns[name] ?? new Array<null>(this.at.length).fill(null);
+  }
+
+  value(name: string, index = this.at.length - 1): number | null {
+    return this.columns[name]?.[index] ?? null;
+  }
+
+  /** The middle of the five points that end at `index`: one second alone says little of a rate. */
+  around(name: string, index: number): number | null {
+    const found = (this.columns[name] ?? []).slice(Math.max(0, index - 4), index + 1).filter((value) => value !== null);
+    return found.length === 0 ? null : found.reduce((sum, value) => sum + value, 0) / found.length;
+  }
+
+  /** The highest of the last `points`. */
+  highest(name: string, points: number): number {
+    return Math.max(0, ...(this.columns[name] ?? []).slice(-points).map((value) => value ?? 0));
+  }
+
+  /** Of each reason the mean of the last `points`, those first that are most. */
+  dropsOf(points: number): [string, number][] {
+    const found = Object.entries(this.drops).map(([reason, values]): [string, number] => {
+      const known = values.slice(-points).filter((value) => value !== null);
+      return [reason, known.length === 0 ? 0 : known.reduce((sum, value) => sum + value, 0) / known.length];
+    });
+    return found.filter(([, rate]) => rate > 0).sort((left, right) => right[1] - left[1]);
+  }
+}
+
+export interface Change {
+  name: string;
+  by: number;
+  to: number;
+}
+
+/** What is another than `back` points before, by a tenth or more, the largest first; and reasons that are new. */
+export function changes(series: Series, index: number, back = 60): { figures: Change[]; reasons: string[] } {
+  const before = index - back;
+  if (before < 0) return { figures: [], reasons: [] };
+  const found: (Change & { part: number })[] = [];
+  for (const name of Object.keys(series.columns)) {
+    const to = series.around(name, index);
+    const from = series.around(name, before);
+    if (to === null || from === null) continue;
+    const by = to - from;
+    const part = Math.abs(by) / Math.max(Math.abs(from), 1);
+    if (part >= 0.1 && Math.abs(by) >= 0.5) found.push({ name, by, to, part });
+  }
+  found.sort((left, right) => right.part - left.part);
+  const reasons = Object.entries(series.drops)
+    .filter(([, values]) => (values[index] ?? 0) > 0 && values.slice(before, index).every((value) => !value))
+    .map(([reason]) => reason);
+  return { figures: found.slice(0, 5).map(({ name, by, to }) => ({ name, by, to })), reasons };
+}
