@@ -24,6 +24,8 @@ export interface ChartProps {
   height?: number;
   /** On top of each other. */
   stacked?: boolean;
+  /** The steps of its axis are powers of two: bytes. */
+  binary?: boolean;
   /** Charts of one name, over the same times, show the same moment. */
   sync?: string;
   /** The place in `at` that is pointed at. */
@@ -70,7 +72,7 @@ function stack(series: Series[]): (number | null)[][] {
  * said in a sentence too.
  */
 export function Chart(props: ChartProps) {
-  const { title, at, series, format, from, to, height = 180, stacked, sync } = props;
+  const { title, at, series, format, from, to, height = 180, stacked, sync, binary } = props;
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | undefined>(undefined);
   const [index, setIndex] = useState<number | null>(null);
@@ -109,6 +111,7 @@ export function Chart(props: ChartProps) {
         format: (value) => formatter.current(value),
         span: () => span.current,
         sync,
+        binary: binary ?? false,
         onHover: (next) => hovered.current(next),
       });
       plot.current = drawn;

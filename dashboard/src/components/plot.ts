@@ -10,9 +10,12 @@ export interface PlotOptions {
   colours: string[];
   format: (value: number | null) => string;
   sync: string | undefined;
+  binary: boolean;
   span: () => [number | undefined, number | undefined];
   onHover: (index: number | null) => void;
 }
+
+const POWERS = Array.from({ length: 60 }, (_, power) => 2 ** power);
 
 export function draw(element: HTMLElement, data: uPlot.AlignedData, options: PlotOptions): uPlot {
   const style = getComputedStyle(document.documentElement);
@@ -39,7 +42,7 @@ export function draw(element: HTMLElement, data: uPlot.AlignedData, options: Plo
       },
       axes: [
         { ...axis, size: 28, space: 70, values: [[3600, "{HH}:{mm}", "\n{D}.{M}.", null, null, null, null, null, 1], [60, "{HH}:{mm}", null, null, null, null, null, null, 1], [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1]] },
-        { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => options.format(tick)) },
+        { ...axis, size: 62, ...(options.binary ? { incrs: POWERS } : {}), values: (_, ticks) => ticks.map((tick) => options.format(tick)) },
       ],
       series: [
         {},

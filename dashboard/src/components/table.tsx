@@ -16,6 +16,8 @@ export interface Column<T> {
   sort?: (row: T) => number | string | boolean | null | undefined;
   /** Figures stand on the right. */
   right?: boolean;
+  /** In one line. */
+  nowrap?: boolean;
   /** Shown only when it was chosen. */
   off?: boolean;
   /** Always shown: the name of the row. */
@@ -124,7 +126,7 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
             {sorted.map((row) => (
               <tr key={props.rowKey(row)} class={props.rowClass?.(row) ?? ""}>
                 {shown.map((column) => (
-                  <td key={column.key} class={column.right ? "right" : ""}>
+                  <td key={column.key} class={column.right ? "right" : column.nowrap ? "nowrap" : ""}>
                     {column.render(row)}
                   </td>
                 ))}

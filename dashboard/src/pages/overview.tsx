@@ -31,6 +31,8 @@ const FORMATS: Record<string, Format> = {
   memory: bytes,
 };
 
+const BINARY = new Set([bytes, byteRate]);
+
 const format = (name: string): Format => FORMATS[name] ?? compact;
 const title = (name: string): string => texts.columns[name] ?? name;
 
@@ -265,7 +267,7 @@ function NodeTable({ nodes }: { nodes: Nodes }) {
             title: named.status,
             render: (row) => <Badge tone={row.node_status === "Running" ? "good" : "bad"}>{row.node_status}</Badge>,
           },
-          { key: "uptime", title: named.uptime, render: (row) => row.uptime },
+          { key: "uptime", title: named.uptime, nowrap: true, render: (row) => row.uptime },
           { key: "connections", title: named.connections, right: true, render: (row) => number(stat(row.node, "connections") ?? row.connections) },
           { key: "sessions", title: named.sessions, right: true, render: (row) => number(stat(row.node, "sessions")) },
           { key: "subscriptions", title: named.subscriptions, right: true, render: (row) => number(stat(row.node, "subscriptions")) },
@@ -340,6 +342,7 @@ export default function Overview() {
                 series={columns.map((name) => ({ label: title(name), values: shown.column(name) }))}
                 format={format(columns[0] ?? "")}
                 sync={SYNC}
+                binary={columns.some((name) => BINARY.has(format(name)))}
                 {...(position === 0 ? { onHover: setIndex } : {})}
               />
             ))}

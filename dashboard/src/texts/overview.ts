@@ -2,7 +2,7 @@ export const texts = {
   columns: {
     messages_received: "Messages in",
     messages_sent: "Messages out",
-    messages_dropped: "Messages that reached nobody",
+    messages_dropped: "Reached nobody",
     deliveries_dropped: "Deliveries dropped",
     bytes_received: "Bytes in",
     bytes_sent: "Bytes out",
@@ -18,7 +18,7 @@ export const texts = {
     memory: "Memory",
   } as Record<string, string>,
   about: {
-    messages_dropped: "A message that no subscription matches is no trouble by itself.",
+    messages_dropped: "Messages that no subscription matches: no trouble by itself.",
     deliveries_dropped: "What single subscribers missed.",
     loop_lag: "How much later than due the event loop did something; the longest of each second.",
     commit_time: "How long a batch of the store took to be on disk; the longest of each second.",
