@@ -357,7 +357,7 @@ async def test_deletions_do_not_stay_for_ever(monkeypatch: pytest.MonkeyPatch) -
             await a.write("sessions", "k0", b"2", 0, "n4")
             await a.write("sessions", "k1", b"2", 0, "n5")
             assert await keys(a) == 3
-        monkeypatch.setattr("taipan.broker.cluster.nats_client.DELETIONS_KEPT", 2.0)
+        monkeypatch.setattr("taipan.broker.cluster.nats_buckets.DELETIONS_KEPT", 2.0)
         async with client(servers.urls) as a:
             told = Told(a, "sessions")  # another node sees what the first one left
             await until(lambda: bool(told.current))
@@ -379,7 +379,7 @@ async def test_a_watch_that_was_away_for_long_begins_anew(monkeypatch: pytest.Mo
         a.on_lost.append(lost.append)
         await a.write("rows", "k", b"1", 0, "n")
         await told.until(("k", b"1"))
-        monkeypatch.setattr("taipan.broker.cluster.nats_client.DELETIONS_KEPT", 0.0)
+        monkeypatch.setattr("taipan.broker.cluster.nats_buckets.DELETIONS_KEPT", 0.0)
         await servers[0].kill()
         await servers[0].start()
         await until(lambda: len(told.entries) == 2)

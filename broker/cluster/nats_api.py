@@ -1,0 +1,114 @@
+"""What is asked of JetStream, which keeps the buckets of NATS, and what it answers."""
+
+from typing import Final
+
+import msgspec
+
+from .nats import NatsRefused, NoAnswer, NoResponders, Unavailable
+from .nats_connection import ConnectionLost, NatsConnection
+
+ATTEMPT: Final = 1.0
+"""Seconds after which a write, or any other question to the buckets, is sent again."""
+PAUSE: Final = 0.2
+"""Seconds between attempts where there is no leader."""
+
+# err_code of JetStream's API
+NOT_ENABLED: Final = (10039, 10076)
+NO_STREAM: Final = 10059
+NAME_IN_USE: Final = 10058
+NO_MESSAGE: Final = 10037
+NOT_CLUSTERED: Final = 10074
+WRONG_SEQUENCE: Final = (10071, 10164)
+SAME_ID_UNDER_WAY: Final = 10158
+
+
+class ApiError(msgspec.Struct):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class ApiFailed(Exception):
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.description)
+        self.err_code = error.err_code
+
+
+class Ack(msgspec.Struct):
+    seq: int = 0
+    error: ApiError | None = None
+
+
+class _Stored(msgspec.Struct):
+    seq: int
+    data: bytes = b""
+    hdrs: bytes = b""
+
+
+class _StoredReply(msgspec.Struct):
+    message: _Stored | None = None
+    error: ApiError | None = None
+
+
+class _StreamConfig(msgspec.Struct, frozen=True):
+    num_replicas: int = 1
+
+
+class _StreamState(msgspec.Struct, frozen=True):
+    last_seq: int = 0
+
+
+class _Replica(msgspec.Struct):
+    offline: bool = False
+    active: int = 0
+
+
+class _StreamCluster(msgspec.Struct):
+    replicas: list[_Replica] = []
+
+
+class Stream(msgspec.Struct):
+    created: str = ""
+    config: _StreamConfig = _StreamConfig()
+    state: _StreamState = _StreamState()
+    cluster: _StreamCluster | None = None
+    error: ApiError | None = None
+
+    def has_quorum(self) -> bool:
+        """Whether its leader hears of most of its replicas."""
+        if self.cluster is None or not self.cluster.replicas:
+            return True
+        near = sum(not each.offline and each.active < 5_000_000_000 for each in self.cluster.replicas)
+        return (near + 1) * 2 > len(self.cluster.replicas) + 1
+
+
+class _Consumer(msgspec.Struct):
+    name: str = ""
+    num_pending: int = 0
+    error: ApiError | None = None
+
+
+decode_ack = msgspec.json.Decoder(Ack).decode
+decode_stored = msgspec.json.Decoder(_StoredReply).decode
+decode_stream = msgspec.json.Decoder(Stream).decode
+decode_consumer = msgspec.json.Decoder(_Consumer).decode
+
+
+async def ask(connection: NatsConnection, call: str, argument: object) -> bytes:
+    """The answer to a call of its API."""
+    data = b"" if argument is None else msgspec.json.encode(argument)
+    return await connection.request(f"$JS.API.{call}", data, ATTEMPT)
+
+
+async def check_jetstream(connection: NatsConnection) -> None:
+    """:raises NatsRefused: this server has none."""
+    try:
+        info = decode_ack(await ask(connection, "INFO", None))
+    except (NoResponders, NoAnswer, ConnectionLost, Unavailable):
+        raise no_jetstream(connection) from None
+    if info.error is not None:
+        raise no_jetstream(connection)
+
+
+def no_jetstream(connection: NatsConnection) -> NatsRefused:
+    return NatsRefused(f"{connection.server.url} has no JetStream: it is to be started with -js", "cluster.servers")
