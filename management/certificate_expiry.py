@@ -1,15 +1,11 @@
-"""Until when the certificates of listeners and of the management server are valid: ``taipan check`` and an alarm."""
+"""An alarm for each certificate of a listener or of the management server that ends soon."""
 
 import logging
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-from cryptography import x509
-
-from taipan.broker.config import TlsSettings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from .config import Settings
+from .served_certificates import ServedCertificate, date_text, served_certificates
 
 if TYPE_CHECKING:
     from taipan.broker.server import Server
@@ -19,56 +15,6 @@ logger = logging.getLogger(__name__)
 WARN_BEFORE: Final = 30 * 86_400.0
 """Seconds before the end of a certificate from which on there is an alarm."""
 _INTERVAL: Final = 3600.0
-
-
-class ServedCertificate(NamedTuple):
-    """``setting``: where its file is named. ``begins``, ``ends``: unix seconds, of the chain's narrowest."""
-
-    setting: str
-    file: str
-    begins: float
-    ends: float
-
-    @property
-    def alarm(self) -> str:
-        return f"certificate/{self.setting}/expires"
-
-    def fault(self, now: float) -> str | None:
-        """Why clients refuse it now."""
-        if now >= self.ends:
-            return f"{self.setting}: the certificate in {self.file!r} expired on {_date(self.ends)}"
-        if now < self.begins:
-            return f"{self.setting}: the certificate in {self.file!r} is not valid before {_date(self.begins)}"
-        return None
-
-
-def served_certificates(settings: Settings) -> list[ServedCertificate]:
-    """Of every listener, its server names, of management and of the dashboard. Files that cannot be read are left out:
-    who opens the listener says so."""
-    places = [(f"listeners.{index}", each.tls) for index, each in enumerate(settings.broker.listeners)]
-    for name, table in (("management", settings.management), ("dashboard", settings.dashboard)):
-        if table.enabled:
-            places.append((name, table.tls))
-    found = []
-    for place, tls in places:
-        for setting, file in _files(place, tls):
-            try:
-                with open(file, "rb") as opened:
-                    chain = x509.load_pem_x509_certificates(opened.read())
-            except (OSError, ValueError):
-                continue
-            begins = max(each.not_valid_before_utc.timestamp() for each in chain)
-            ends = min(each.not_valid_after_utc.timestamp() for each in chain)
-            found.append(ServedCertificate(setting, file, begins, ends))
-    return found
-
-
-def _files(place: str, tls: TlsSettings | None) -> Iterator[tuple[str, str]]:
-    if tls is None:
-        return
-    yield f"{place}.tls.certfile", tls.certfile
-    for name, files in tls.server_names.items():
-        yield f"{place}.tls.server_names.{name}.certfile", files.get("certfile", "")
 
 
 class ExpiryAlarms:
@@ -93,10 +39,12 @@ class ExpiryAlarms:
         for name in self._names - due.keys():
             self._server.alarms.deactivate(name)
         for name, each in due.items():
-            details: Mapping[str, object] = {"setting": each.setting, "file": each.file, "not_after": _date(each.ends)}
-            self._server.alarms.activate(name, f"the certificate in {each.file} ends on {_date(each.ends)}", details)
+            details: Mapping[str, object] = {
+                "setting": each.setting,
+                "file": each.file,
+                "not_after": date_text(each.ends),
+            }
+            self._server.alarms.activate(
+                name, f"the certificate in {each.file} ends on {date_text(each.ends)}", details
+            )
         self._names = set(due)
-
-
-def _date(when: float) -> str:
-    return datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

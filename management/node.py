@@ -182,7 +182,7 @@ def _check(settings: Settings) -> None:
     """Whether what the settings name is there and can be used: a start would need it. Raises ConfigError."""
     from taipan.ruleengine.operator_modules import validate_modules
 
-    from .certificate_expiry import served_certificates
+    from .served_certificates import served_certificates
 
     wrong: list[str] = []
     served = [(f"listeners.{index}", each.tls) for index, each in enumerate(settings.broker.listeners)]

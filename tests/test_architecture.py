@@ -93,7 +93,7 @@ PARTS = (
     Part(
         "configuration",
         "management.config management.config_document management.defaults management.setting_types"
-        " management.setting_notes management.settings"
+        " management.served_certificates management.setting_notes management.settings"
         " management.settings_validation management.toml_lines management.validation",
         "access basis core observability settings version",
     ),

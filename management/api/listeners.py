@@ -34,3 +34,15 @@ async def restart_listener(call: Call) -> None:
 @routes.put("/nodes/{node}/listeners/{identifier}/restart", "Restart a listener on a node")
 async def restart_node_listener(call: Call) -> None:
     return await call.on_node(call.operations.listeners.restart, call.path["identifier"])
+
+
+@routes.put("/listeners/{identifier}/stop", "Close a listener on all nodes until it is restarted; clients stay")
+async def stop_listener(call: Call) -> None:
+    await call.operations.listeners.stop_everywhere(call.path["identifier"])
+
+
+@routes.put(
+    "/nodes/{node}/listeners/{identifier}/stop", "Close a listener on a node until it is restarted; clients stay"
+)
+async def stop_node_listener(call: Call) -> None:
+    _where: str = await call.on_node(call.operations.listeners.stop, call.path["identifier"])

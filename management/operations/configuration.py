@@ -12,6 +12,7 @@ from taipan.ruleengine.engine import RuleEngine
 
 from ..config import TABLES, Loaded, Settings
 from ..config_document import Origins, Source
+from ..served_certificates import served_certificates
 from ..setting_notes import note_of
 from ..settings import RELOADED, ManagementSettings
 from ..toml_lines import KeyPath
@@ -47,6 +48,17 @@ class SettingRecord(msgspec.Struct):
     description: str
 
 
+class CertificateRecord(msgspec.Struct):
+    """A certificate that a listener or the management server serves. ``setting`` names its file; times in unix
+    milliseconds, of the chain's narrowest; ``fault``: why clients refuse it now, or null."""
+
+    setting: str
+    file: str
+    begins_at: int
+    ends_at: int
+    fault: str | None
+
+
 class Configuration:
     """The settings that are in force: a reload takes all of the new ones, or none."""
 
@@ -54,7 +66,8 @@ class Configuration:
         self._calls = calls
         made = Settings(broker=server.settings, management=settings, ruleengine=engine.settings)
         self._loaded = Loaded(made, Origins())
-        calls.serve(self.settings_here)
+        self._clock = server.clock
+        calls.serve(self.settings_here, self.certificates)
 
     def use(self, loaded: Loaded) -> None:
         """These are in force from now on."""
@@ -68,6 +81,14 @@ class Configuration:
     def settings_here(self, prefix: str) -> list[SettingRecord]:
         """Of this node: those whose key begins so."""
         return [each for each in self._walk() if each.key.startswith(prefix)]
+
+    def certificates(self) -> list[CertificateRecord]:
+        """Those of this node, as their files are now."""
+        now = self._clock.wall()
+        return [
+            CertificateRecord(each.setting, each.file, int(each.begins * 1000), int(each.ends * 1000), each.fault(now))
+            for each in served_certificates(self._loaded.settings)
+        ]
 
     def _walk(self) -> Iterator[SettingRecord]:
         settings = self._loaded.settings

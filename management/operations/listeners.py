@@ -5,6 +5,7 @@ import logging
 from typing import Final, Literal, Protocol
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from taipan.broker.server import Server
 from taipan.broker.transport.listener import Listener, ListenerError
@@ -20,7 +21,8 @@ ACCEPTORS: Final = 1
 
 
 class ListenerRecord(msgspec.Struct):
-    """Specification, Listener record; ``identifier`` is what restarts it."""
+    """Specification, Listener record; ``identifier`` is what restarts it. ``running``: false where it was
+    stopped; else absent."""
 
     protocol: str
     listen_on: str
@@ -29,6 +31,7 @@ class ListenerRecord(msgspec.Struct):
     max_conns: int
     current_conns: int
     shutdown_count: list[dict[str, int]] | dict[str, int]
+    running: bool | UnsetType = UNSET
 
 
 class HttpListener(Protocol):
@@ -60,7 +63,7 @@ class Listeners:
         self._as_array = shutdown_count == "array"
         self._restarting = asyncio.Lock()
         self.http_listeners: list[HttpListener] = []
-        calls.serve(self.records, self.restart)
+        calls.serve(self.records, self.restart, self.stop)
 
     def records(self) -> list[ListenerRecord]:
         """The listener records, MQTT's first."""
@@ -73,6 +76,7 @@ class Listeners:
                 listener.max_connections,
                 listener.current_connections,
                 self._shutdown_count(listener.shutdown_count),
+                UNSET if listener.running else False,
             )
             for listener in self._server.listeners
         ]
@@ -131,6 +135,10 @@ class Listeners:
             where = listener.listen_on
             await listener.stop()
         return where
+
+    async def stop_everywhere(self, name: str) -> None:
+        """The same on all nodes. Raises Refusal."""
+        await self._calls.order_all(self.stop, name)
 
     def _find(self, name: str) -> Listener:
         for listener in self._server.listeners:

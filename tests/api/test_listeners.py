@@ -190,6 +190,36 @@ async def test_restart_refusal(case: str) -> None:
         assert (reply.status, reply.code) == (status, code)
 
 
+@pytest.mark.parametrize("prefix", ["", "/nodes/taipan@127.0.0.1"])
+async def test_stop(prefix: str) -> None:
+    async with managed_node() as node:
+        peer, name = await node.client("c1"), "mqtt:tcp:tcp-0"
+        assert "running" not in (await records(node))[name]
+        address = node.address("tcp")
+        assert (await node.api.put(f"{prefix}/listeners/{name}/stop")).code == 0
+        assert (await records(node))[name]["running"] is False
+        with pytest.raises(OSError):
+            await asyncio.open_connection(address.host, address.port)
+        await peer.ping()  # who is connected stays
+        again = await node.api.put(f"{prefix}/listeners/{name}/stop")
+        assert (again.status, again.code) == (400, 108)
+        assert (await node.api.put(f"{prefix}/listeners/{name}/restart")).code == 0
+        await node.client("c2")
+        refused = await node.api.put(f"{prefix}/listeners/http:management/stop")
+        assert (refused.status, refused.code) == (400, 108)
+
+
+async def test_certificates(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    certfile, keyfile = certificates.issue("localhost")
+    tls = {"certfile": certfile, "keyfile": keyfile}
+    async with managed_node(listeners=[{"type": "tcp"}, {"type": "ssl", "name": "safe", "tls": tls}]) as node:
+        ((row,),) = [each["certificates"] for each in (await node.api.get("/certificates")).data]
+        now = node.server.clock.wall() * 1000
+        assert (row["setting"], row["file"], row["fault"]) == ("listeners.1.tls.certfile", certfile, None)
+        assert row["begins_at"] <= now < row["ends_at"]
+
+
 async def test_restart_reads_the_certificates_before_it_closes_anything(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     certfile, keyfile = certificates.issue("localhost")

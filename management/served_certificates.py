@@ -1,0 +1,66 @@
+"""The certificates that a node serves, and until when they are valid."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from cryptography import x509
+
+from taipan.broker.config import TlsSettings
+
+from .config import Settings
+
+
+class ServedCertificate(NamedTuple):
+    """``setting``: where its file is named. ``begins``, ``ends``: unix seconds, of the chain's narrowest."""
+
+    setting: str
+    file: str
+    begins: float
+    ends: float
+
+    @property
+    def alarm(self) -> str:
+        return f"certificate/{self.setting}/expires"
+
+    def fault(self, now: float) -> str | None:
+        """Why clients refuse it now."""
+        if now >= self.ends:
+            return f"{self.setting}: the certificate in {self.file!r} expired on {date_text(self.ends)}"
+        if now < self.begins:
+            return f"{self.setting}: the certificate in {self.file!r} is not valid before {date_text(self.begins)}"
+        return None
+
+
+def served_certificates(settings: Settings) -> list[ServedCertificate]:
+    """Of every listener, its server names, of management and of the dashboard. Files that cannot be read are left out:
+    who opens the listener says so."""
+    places = [(f"listeners.{index}", each.tls) for index, each in enumerate(settings.broker.listeners)]
+    for name, table in (("management", settings.management), ("dashboard", settings.dashboard)):
+        if table.enabled:
+            places.append((name, table.tls))
+    found = []
+    for place, tls in places:
+        for setting, file in _files(place, tls):
+            try:
+                with open(file, "rb") as opened:
+                    chain = x509.load_pem_x509_certificates(opened.read())
+            except (OSError, ValueError):
+                continue
+            begins = max(each.not_valid_before_utc.timestamp() for each in chain)
+            ends = min(each.not_valid_after_utc.timestamp() for each in chain)
+            found.append(ServedCertificate(setting, file, begins, ends))
+    return found
+
+
+def _files(place: str, tls: TlsSettings | None) -> Iterator[tuple[str, str]]:
+    if tls is None:
+        return
+    yield f"{place}.tls.certfile", tls.certfile
+    for name, files in tls.server_names.items():
+        yield f"{place}.tls.server_names.{name}.certfile", files.get("certfile", "")
+
+
+def date_text(when: float) -> str:
+    """In UTC, and saying so."""
+    return datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
