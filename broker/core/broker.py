@@ -362,6 +362,7 @@ class Broker:
             full = {each.session for each in group.members() if each.session.would_refuse(message, each)}
             subscription = group.pick(publisher_id, message.topic, full.union(exclude)) or subscription
         session = subscription.session
+        group.count_delivery(session)
         qos = subscription.qos if subscription.qos < message.qos else message.qos  # [MQTT-4.8.2-3]
         if session.limits.upgrade_qos:
             qos = max(subscription.qos, message.qos)

@@ -94,6 +94,7 @@ class SharedGroup:
     __slots__ = (
         "_by_client",
         "_cursor",
+        "_delivered",
         "_favourites",
         "_hint",
         "_members",
@@ -119,6 +120,7 @@ class SharedGroup:
         self._rng = rng
         self._members: list[Subscription] = []
         self._places: dict[Session, int] = {}  # session -> its index in _members
+        self._delivered: list[int] = []  # messages given to each of _members
         self._turn = -1  # index of the member that had the group's last message
         self._cursor = 0  # where the search for a connected member goes on
         self._hint = 0  # where one was found last
@@ -154,6 +156,7 @@ class SharedGroup:
             return old
         self._places[session] = self._hint = len(self._members)
         self._members.append(subscription)
+        self._delivered.append(0)
         return None
 
     def remove(self, session: "Session") -> bool:
@@ -166,10 +169,23 @@ class SharedGroup:
             if known is not None and known.session is session:
                 del self._by_client[session.client_id]
         last = self._members.pop()
+        delivered = self._delivered.pop()
         if place < len(self._members):
             self._members[place] = last
+            self._delivered[place] = delivered
             self._places[last.session] = place
         return True
+
+    def count_delivery(self, session: "Session") -> None:
+        """This member was given a message."""
+        place = self._places.get(session)
+        if place is not None:
+            self._delivered[place] += 1
+
+    def delivered_to(self, session: "Session") -> int:
+        """How many messages this member was given since it became one."""
+        place = self._places.get(session)
+        return 0 if place is None else self._delivered[place]
 
     def pick(self, publisher_id: str, topic: str, exclude: "Collection[Session]" = ()) -> Subscription | None:
         """The member that gets this message; ``None`` if all are excluded.

@@ -486,6 +486,11 @@ class Connection:
         """What ``limit`` has set, or its zone: (amount, seconds) of messages and of bytes."""
         return (None, None) if self._rates is None else self._rates.bounds
 
+    @property
+    def slowed(self) -> bool:
+        """Whether nothing is read at present because of ``limits``."""
+        return self._rate_timer is not None
+
     def close(self) -> None:
         """See ``channel.state.Link``."""
         if self._closing:

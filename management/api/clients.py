@@ -11,6 +11,7 @@ from ..operations.clients import AclCacheEntry, ClientsQuery
 from ..operations.listing import PageQuery
 from ..operations.node_listing import Page
 from ..operations.refusal import wrong
+from ..operations.waiting_messages import WaitingMessage
 
 routes = Routes("Clients")
 
@@ -75,6 +76,22 @@ async def lookup_clients_by_username(call: Call) -> Page[ClientRecord]:
     query: UsernameQuery = call.query
     limit = None if query.limit is None else query.rows(call.operations.settings.max_row_limit)
     return await call.operations.clients.by_username(call.path["username"], query.page, limit, call.path.get("node"))
+
+
+@routes.get("/clients/{clientid}/queue", "Messages that wait for a client", query=PageQuery, reply=list[WaitingMessage])
+async def list_queue(call: Call) -> Page[WaitingMessage]:
+    return await call.operations.waiting.of(
+        call.path["clientid"], True, call.query, call.operations.settings.max_row_limit
+    )
+
+
+@routes.get(
+    "/clients/{clientid}/inflight", "Messages on their way to a client", query=PageQuery, reply=list[WaitingMessage]
+)
+async def list_inflight(call: Call) -> Page[WaitingMessage]:
+    return await call.operations.waiting.of(
+        call.path["clientid"], False, call.query, call.operations.settings.max_row_limit
+    )
 
 
 @routes.get("/clients/{clientid}/acl_cache", "Access decisions kept for a client", reply=list[AclCacheEntry])

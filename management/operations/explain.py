@@ -1,5 +1,6 @@
 """Explain: why something happened to a client, and who would get a message, in the words of log and settings."""
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from taipan.broker.observability.client_events import ClientEvent
 from taipan.broker.server import Server
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
+from taipan.broker.transport.connection import Connection
 
 from .node_calls import NodeCalls
 from .owners import may_have
@@ -56,8 +58,26 @@ class Explain:
             "clientid": client_id,
             "connected": connected,
             "session": None if session is None else _session(session, self._server.clock.skew),
+            "limits": [] if session is None else list(self._limits(session)),
             "events": [_event(each, self._server.clock.skew) for each in events],
         }
+
+    def _limits(self, session: Session) -> Iterator[dict[str, Any]]:
+        """Bounds of this client, and whether each holds something up now."""
+        limits, zone = session.limits, session.client.zone
+        queue = session.queue
+        yield _limit("max_queued_messages", session.queued, limits.max_queued_messages)
+        yield _limit("max_queued_bytes", 0 if queue is None else queue.size, limits.max_queued_bytes)
+        yield _limit("max_inflight", len(session.inflight), session.window)
+        yield _limit("max_awaiting_rel", len(session.awaiting_rel or ()), limits.max_awaiting_rel)
+        yield _limit("max_subscriptions", len(session.subscriptions), zone.max_subscriptions)
+        yield _limit("max_subscription_bytes", session.filter_bytes, zone.max_subscription_bytes)
+        channel = self._server.context.channels.get(session.client_id)
+        if channel is None or not isinstance(channel.link, Connection):
+            return
+        for setting, rate in zip(("message_rate", "byte_rate"), channel.link.limits, strict=True):
+            if rate is not None:
+                yield {"setting": setting, "now": None, "most": list(rate), "reached": channel.link.slowed}
 
     async def topic(self, topic: str) -> tuple[dict[str, Any], list[str]]:
         """Who would get a message published to ``topic`` now, and through which filter, at most 1000 of them; and the
@@ -135,6 +155,10 @@ def _session(session: Session, skew: float) -> dict[str, object]:
         "window": session.window,
         "awaiting_rel": len(session.awaiting_rel or ()),
     }
+
+
+def _limit(setting: str, now: int, most: int) -> dict[str, Any]:
+    return {"setting": setting, "now": now, "most": most, "reached": 0 < most <= now}
 
 
 def _receiver(subscription: Subscription) -> dict[str, object]:

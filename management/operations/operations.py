@@ -33,12 +33,14 @@ from .retained import Retained
 from .routes import Routes
 from .rules import Rules
 from .slow_subscriptions import SlowRanking
+from .subscribers import Subscribers
 from .subscriptions import Subscriptions
 from .topic_metrics import TopicCounts
 from .topic_tree import TopicTree
 from .tracing import Traces
 from .user_requests import UserRequests
 from .users import Users
+from .waiting_messages import WaitingMessages
 
 
 class Operations:
@@ -59,7 +61,9 @@ class Operations:
         self.membership = Membership(server, self.calls)
         owners = Owners(server, self.calls)
         self.clients = Clients(server, self.calls, owners)
+        self.waiting = WaitingMessages(server, self.calls, owners)
         self.subscriptions = Subscriptions(server, self.calls, owners)
+        self.subscribers = Subscribers(server, self.calls)
         self.routes = Routes(server, self.calls)
         self.users = Users(server)
         self.user_requests = UserRequests()

@@ -22,15 +22,17 @@ Clients.clean_acl_caches() Clients.count(query) Clients.kick_here(client_id) Cli
 Clients.lift_routing_here(client_id) Clients.limit_rates_here(client_id,message_rate,byte_rate)
 Clients.limit_routing_here(client_id,rate) Clients.lookup(client_id) Clients.piece(query,skip,limit)
 Clients.set_keep_alive_here(client_id,interval) Configuration.settings_here(prefix) Explain.client_here(client_id)
-Explain.topic_here(topic) Listeners.records() Listeners.restart(name) Live.alarms_here() Live.figures_here()
+Explain.topic_here(topic) Listeners.records() Listeners.restart(name) LiveAnswers.alarms()
+LiveAnswers.events(source,after,who) LiveAnswers.figures() LiveAnswers.rules(ids) LiveAnswers.topics(prefix,who)
 Monitoring.metrics() Monitoring.stats() Nodes.broker() Nodes.status(memory_text) Owners.held(client_ids)
 PastFigures.points_here(resolution,start,end) PubSub.subscribe_here(request) PubSub.subscribed_here(requests)
 PubSub.unsubscribe_here(request) PubSub.unsubscribed_here(requests) Resources.start_here(resource_id)
 Resources.statuses(resource_ids) Routes.count(query) Routes.lookup(topic) Routes.piece(query,skip,limit)
 Rules.figures(rule_ids) Rules.keep_trace_here(rule_id,size) Rules.reset_metrics_here(rule_id)
-Rules.trace_here(rule_id) SlowRanking.clear_here() SlowRanking.slowest() Subscriptions.count(query)
-Subscriptions.piece(query,skip,limit) TopicCounts.counted(topics) Traces.log_here(name,position,size)
-Traces.piece(name,position) Traces.sizes()
+Rules.trace_here(rule_id) SlowRanking.clear_here() SlowRanking.slowest() Subscribers.count(query)
+Subscribers.piece(query,skip,limit) Subscriptions.count(query) Subscriptions.piece(query,skip,limit)
+TopicCounts.counted(topics) Traces.log_here(name,position,size) Traces.piece(name,position) Traces.sizes()
+WaitingMessages.count(query) WaitingMessages.piece(query,skip,limit)
 """
 
 

@@ -1,0 +1,12 @@
+"""/subscribers: who receives a message to a topic."""
+
+from ..http.routes import Call, Routes
+from ..operations.node_listing import Page
+from ..operations.subscribers import SubscriberRecord, SubscribersQuery
+
+routes = Routes("Subscriptions")
+
+
+@routes.get("/subscribers", "Who receives a message to a topic", query=SubscribersQuery, reply=list[SubscriberRecord])
+async def list_subscribers(call: Call) -> Page[SubscriberRecord]:
+    return await call.operations.subscribers.search(call.query, call.operations.settings.max_row_limit)

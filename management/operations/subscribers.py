@@ -1,0 +1,95 @@
+"""Subscribers: which clients receive a message to a topic, through which filter; of shared subscriptions, who may."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from taipan.broker.mqtt.topics import valid_name
+from taipan.broker.routing.shared import STRATEGIES, SharedGroup
+from taipan.broker.server import Server
+from taipan.broker.session.subscription import Subscription
+
+from .listing import PAUSE_EVERY, Listing, PageQuery
+from .node_calls import NodeCalls
+from .node_listing import Page, Piece, listing_of, piece_of
+from .refusal import BAD_TOPIC, Refusal
+
+_NAMES: Final = {number: name for name, number in STRATEGIES.items()}
+
+_Found = tuple[Subscription, SharedGroup | None]
+
+
+class SubscribersQuery(PageQuery, kw_only=True):
+    """``topic``: a Topic Name."""
+
+    topic: str
+
+
+class SubscriberRecord(msgspec.Struct):
+    """One that receives it; with ``share`` one of the members of whom one does. ``topics``: the filters that match.
+    ``strategy``: how a member is picked; ``delivered``: messages this member was given since the node started or it
+    subscribed; both null without ``share``."""
+
+    node: str
+    clientid: str
+    connected: bool
+    topics: list[str]
+    qos: int
+    share: str | None
+    strategy: str | None
+    delivered: int | None
+
+
+class Subscribers:
+    """Of all nodes."""
+
+    def __init__(self, server: Server, calls: NodeCalls) -> None:
+        self._server = server
+        self._calls = calls
+        calls.serve(self.count, self.piece)
+
+    async def search(self, query: SubscribersQuery, max_rows: int) -> Page[SubscriberRecord]:
+        """One page, on each node those of shared subscriptions last. Raises Refusal."""
+        return await listing_of(self._calls, self, query, query.page, query.rows(max_rows))
+
+    def count(self, query: SubscribersQuery) -> int:
+        """How many this node has. Raises Refusal."""
+        if not valid_name(query.topic):
+            raise Refusal(BAD_TOPIC, f"not a topic name: {query.topic[:256]}")
+        route = self._server.broker.router.match(query.topic)
+        return len(route.targets) + sum(len(group) for group in route.groups)
+
+    async def piece(self, query: SubscribersQuery, skip: int, limit: int) -> Piece[SubscriberRecord]:
+        return await piece_of(self.cut(query, skip, limit))
+
+    def cut(self, query: SubscribersQuery, skip: int, limit: int) -> Listing[SubscriberRecord]:
+        """Those of this node without the first."""
+        count = self.count(query)
+        return Listing(self._found(query.topic), 1, limit, self._record, count, offset=skip)
+
+    def _found(self, topic: str) -> Iterator[_Found | None]:
+        route = self._server.broker.router.match(topic)
+        for looked, each in enumerate(route.targets, 1):
+            yield each, None
+            if looked % PAUSE_EVERY == 0:
+                yield None
+        for group in route.groups:
+            for looked, each in enumerate(group.members(), 1):
+                yield each, group
+                if looked % PAUSE_EVERY == 0:
+                    yield None
+
+    def _record(self, found: _Found) -> SubscriberRecord:
+        subscription, group = found
+        session = subscription.session
+        return SubscriberRecord(
+            self._calls.name,
+            session.client_id,
+            session.connected,
+            [each.filter for each in subscription.parts] or [subscription.filter],
+            subscription.qos,
+            None if group is None else group.name,
+            None if group is None else _NAMES[group.strategy],
+            None if group is None else group.delivered_to(session),
+        )
