@@ -20,8 +20,6 @@ FIGURES: Final = (*RATES, *COUNTS, *LONGEST, *BYTES)
 COLUMNS: Final = ("at", *FIGURES)
 OTHER: Final = "other"
 """The reason of what is told under none of its own."""
-MAX_REASONS: Final = 24
-"""Different reasons of an answer's drops; the rarest beyond count as ``OTHER``."""
 
 _FIRST_LONGEST: Final = len(RATES) + len(COUNTS)
 _AFTER_LONGEST: Final = _FIRST_LONGEST + len(LONGEST)
@@ -115,23 +113,4 @@ def gaps(points: list[Point], start: int, end: int, step: int) -> list[list[int]
         known = max(known, float(point.at))
     if end - known > most + step:  # the last point may still be to come
         found.append([round(known * 1000), end * 1000])
-    return found
-
-
-def drops_by_reason(points: list[Point]) -> dict[str, list[int | float]]:
-    """What each point has of each reason, the most frequent reasons first."""
-    sums: dict[str, float] = {}
-    for point in points:
-        for reason, rate in point.drops.items():
-            sums[reason] = sums.get(reason, 0.0) + rate
-    shown = sorted(sums, key=lambda reason: -sums[reason])[:MAX_REASONS]
-    found: dict[str, list[int | float]] = {reason: [0] * len(points) for reason in shown}
-    if len(sums) > len(shown):
-        found.setdefault(OTHER, [0] * len(points))
-    for index, point in enumerate(points):
-        for reason, rate in point.drops.items():
-            row = found.get(reason)
-            if row is None:
-                row = found[OTHER]
-            row[index] = rounded(row[index] + rate)
     return found

@@ -20,11 +20,14 @@ MAX_UNSENT: Final = 32_768
 """Bytes that wait for who reads, beyond which nothing more is computed for him: he misses events."""
 SLOW: Final = 30.0
 """Seconds that a reader may take nothing."""
+_ASK_EVERY: Final = 1.0
+"""Seconds between two questions whether he still may."""
 _HEADERS: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 async def send_events(request: web.Request, stream: LiveStream, ended: Callable[[], str]) -> web.StreamResponse:
-    """Until the reader goes, the node stops, or ``ended`` says why he may no more: it is asked before each look."""
+    """Until the reader goes, the node stops, or ``ended`` says why he may no more: it is asked once a second, and
+    before each look."""
     response = web.StreamResponse(headers=_HEADERS)
     try:
         await response.prepare(request)
@@ -58,7 +61,7 @@ async def _send(
         if why:
             await response.write_eof()
             return
-        why = await stream.wait() or ended()
+        why = await _wait(request, stream, ended)
         pending = []
         if why:
             pending = [("bye", {"reason": why})]
@@ -68,6 +71,17 @@ async def _send(
             except Refusal as refusal:
                 why = "refused"
                 pending = [("bye", {"reason": why, "code": refusal.code, "message": refusal.message})]
+
+
+async def _wait(request: web.Request, stream: LiveStream, ended: Callable[[], str]) -> str:
+    """Until the next look is due; why the stream is to end, or nothing."""
+    loop = asyncio.get_running_loop()
+    due = loop.time() + stream.every
+    while (left := due - loop.time()) > 0:
+        why = await stream.wait(min(left, _ASK_EVERY)) or ended()
+        if why or request.transport is None or request.transport.is_closing():
+            return why
+    return ""
 
 
 def _as_text(event: LiveEvent) -> bytes:

@@ -8,11 +8,13 @@ from msgspec import Meta
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
 from ..history.history import KEPT, STEPS, History, decoded
-from ..history.point import COLUMNS, Point, Resolution, drops_by_reason, gaps, total
+from ..history.point import COLUMNS, OTHER, Point, Resolution, gaps, rounded, total
 from .node_calls import Gathered, NodeCalls
 from .refusal import RPC_ERROR, Refusal, wrong
 
 ALL_NODES: Final = "all"
+MAX_REASONS: Final = 24
+"""Different reasons of an answer's drops; the rarest beyond count as ``OTHER``."""
 
 Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_999, extra={"unit": "unix milliseconds"})]
 
@@ -72,13 +74,15 @@ class PastFigures:
         else:
             node = query.node or self._calls.name
             points = await self._calls.on(node, self.points_here, resolution, start, end)
-        record = MonitorRecord(
-            resolution,
-            COLUMNS,
-            [point.row() for point in points],
-            gaps(points, start, end, STEPS[resolution]),
-            drops_by_reason(points),
-        )
+        rows = []
+        work = CooperativeSlice()
+        for point in points:
+            rows.append(point.row())
+            await work.checkpoint()
+        between = gaps(points, start, end, STEPS[resolution])
+        await work.next()
+        record = MonitorRecord(resolution, COLUMNS, rows, between, await drops_by_reason(points))
+        await work.next()  # its text is made in one stretch
         return record, self._calls.may_lack(missing)
 
     async def points_here(self, resolution: Resolution, start: int, end: int) -> list[Point]:
@@ -102,6 +106,26 @@ async def _summed(of_nodes: list[list[Point]]) -> list[Point]:
     work = CooperativeSlice()
     for at in sorted(by_time):
         found.append(total(by_time[at]))
+        await work.checkpoint()
+    return found
+
+
+async def drops_by_reason(points: list[Point]) -> dict[str, list[int | float]]:
+    """What each point has of each reason, the most frequent reasons first."""
+    sums: dict[str, float] = {}
+    work = CooperativeSlice()
+    for point in points:
+        for reason, rate in point.drops.items():
+            sums[reason] = sums.get(reason, 0.0) + rate
+        await work.checkpoint()
+    shown = sorted(sums, key=lambda reason: -sums[reason])[:MAX_REASONS]
+    found: dict[str, list[int | float]] = {reason: [0] * len(points) for reason in shown}
+    if len(sums) > len(shown):
+        found.setdefault(OTHER, [0] * len(points))
+    for index, point in enumerate(points):
+        for reason, rate in point.drops.items():
+            row = found[reason if reason in found else OTHER]
+            row[index] = rounded(row[index] + rate)
         await work.checkpoint()
     return found
 

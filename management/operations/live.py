@@ -151,11 +151,11 @@ class LiveStream:
             "every": round(self.every * 1000),
         }
 
-    async def wait(self) -> str:
-        """Until the next look is due; why the stream is to end, or nothing."""
+    async def wait(self, seconds: float) -> str:
+        """So long, or until it is to end; why it is, or nothing."""
         if not self._why:
             try:
-                async with asyncio.timeout(self.every):
+                async with asyncio.timeout(seconds):
                     await self._ended.wait()
             except TimeoutError:
                 pass

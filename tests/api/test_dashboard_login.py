@@ -12,6 +12,7 @@ import pytest_asyncio
 from yarl import URL
 
 from tests.support.api import SECRET, ApiClient, ManagedNode, Reply, assert_refused, managed_node
+from tests.support.live import Events
 
 pytestmark = pytest.mark.asyncio
 
@@ -190,3 +191,22 @@ async def test_guesses_are_bounded_and_keep_nobody_out(dashboard: Dashboard, cap
     await asyncio.gather(*asked, *replies, return_exceptions=True)
     assert len(dashboard.node.management.operations.dashboard_users._passwords.queue) <= 400
     assert "dashboard_login_refused" in caplog.text
+
+
+@pytest.mark.parametrize("end", ["log out", "role", "removed"])
+async def test_a_live_stream_ends_with_its_session(dashboard: Dashboard, end: str) -> None:
+    browser = await dashboard.logged_in("eve")
+    assert browser._session is not None
+    async with browser._session.get(dashboard.url + "/api/v4/live", params={"every": "10000"}, headers=HEADER) as page:
+        assert page.status == 200
+        events = Events(page)
+        await events.next("hello")
+        if end == "log out":
+            assert (await browser.delete("/auth")).code == 0
+        else:
+            root = await dashboard.logged_in()
+            change = root.put("/users/eve", {"role": "administrator"}) if end == "role" else root.delete("/users/eve")
+            assert (await change).code == 0
+        bye = await events.next("bye")
+        assert bye["reason"] == ("logged_out" if end == "log out" else "user_changed")
+        assert await events.ended()

@@ -3,11 +3,9 @@
 from taipan.management.history.point import (
     COUNTS,
     FIGURES,
-    MAX_REASONS,
     RATES,
     Point,
     Sum,
-    drops_by_reason,
     gaps,
     total,
     with_fewer_reasons,
@@ -54,20 +52,6 @@ def test_gaps() -> None:
     assert gaps(every, 100, 111, 1) == []
     assert gaps([point(60, 60.0), point(120, 60.0)], 0, 170, 60) == []
     assert gaps([point(60, 60.0), point(300, 31.0)], 0, 300, 60) == [[60_000, 269_000]]
-
-
-def test_drops_have_a_number_for_each_point() -> None:
-    points = [point(1, drops={"a": 1}), point(2), point(3, drops={"b": 5, "a": 1})]
-    assert drops_by_reason(points) == {"b": [0, 0, 5], "a": [1, 0, 1]}
-    assert drops_by_reason([]) == {}
-
-
-def test_the_rarest_of_many_reasons_are_told_together() -> None:
-    drops: dict[str, int | float] = {f"r{number}": 100 - number for number in range(MAX_REASONS + 3)}
-    found = drops_by_reason([point(1, drops=drops), point(2, drops={"r0": 1, f"r{MAX_REASONS + 2}": 1})])
-    assert len(found) == MAX_REASONS + 1
-    assert found["r0"] == [100, 1]
-    assert found["other"] == [sum(100 - MAX_REASONS - more for more in range(3)), 1]
 
 
 def test_a_point_with_fewer_reasons() -> None:
