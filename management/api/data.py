@@ -55,6 +55,7 @@ class ImportFile(msgspec.Struct, kw_only=True):
     acl_mnesia: list[JsonObject] | UnsetType = UNSET
     blacklist: list[JsonObject] | UnsetType = UNSET
     apps: list[JsonObject] | UnsetType = UNSET
+    users: list[JsonObject] | UnsetType = UNSET
     retained: list[JsonObject] | UnsetType = UNSET
 
 
@@ -80,6 +81,7 @@ class ImportRecord(msgspec.Struct, kw_only=True):
     acl_mnesia: int | UnsetType = UNSET
     blacklist: int | UnsetType = UNSET
     apps: int | UnsetType = UNSET
+    users: int | UnsetType = UNSET
     retained: int | UnsetType = UNSET
     carried: dict[str, int] | UnsetType = UNSET
     records: list[Change] | UnsetType = UNSET
@@ -116,7 +118,12 @@ async def delete_file(call: Call) -> None:
     await call.operations.backup.delete(call.path["filename"])
 
 
-@routes.get("/data/file/{filename}", "The contents of a file", reply=Raw({"application/json": {"type": "object"}}))
+@routes.get(
+    "/data/file/{filename}",
+    "The contents of a file",
+    reply=Raw({"application/json": {"type": "object"}}),
+    viewers=False,
+)
 async def get_file(call: Call) -> web.StreamResponse:
     """As they are, without an envelope (specification, Data export and import)."""
     backup, name = call.operations.backup, call.path["filename"]

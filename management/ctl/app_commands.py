@@ -1,8 +1,10 @@
-"""mgmt: the applications that may use the HTTP API."""
+"""mgmt and admins: the applications that may use the HTTP API, and the users of the dashboard."""
 
 from taipan.broker.observability.log_text import NOTHING
 
 from ..operations.apps import AppRecord
+from ..operations.caller import ADMINISTRATOR
+from ..operations.dashboard_users import ROLES, DashboardUserRecord, role_in
 from ..operations.refusal import EXISTS, UNKNOWN
 from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, not_found, telling, word
 
@@ -50,3 +52,36 @@ def _app_line(row: AppRecord) -> str:
         f"app_id: {row.app_id}, secret: {row.secret}, name: {row.name}, desc: {row.desc}, "
         f"status: {word(row.status)}, expired: {NOTHING if row.expired == 'undefined' else row.expired}"
     )
+
+
+@commands.add("admins list", "List the users of the dashboard")
+def list_admins(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.dashboard_users.listing(), lambda rows: [_admin_line(row) for row in rows])
+
+
+@commands.add(
+    "admins add <Username> <Password> [<Tags>] [--role <Role>]",
+    "Add a user of the dashboard: administrator or viewer",
+)
+async def add_admin(call: CommandCall) -> CommandResult:
+    """Who says nothing of a role wants what EMQX makes."""
+    tags = call.get("Tags") or ""
+    role = call.choice("Role", *ROLES) if call.get("Role") is not None else role_in(tags) or ADMINISTRATOR
+    await call.operations.dashboard_users.add(call["Username"], call["Password"], tags, role)
+    return CommandResult(None, OK)
+
+
+@commands.add("admins passwd <Username> <Password>", "Give a user of the dashboard another password")
+async def change_admin_password(call: CommandCall) -> CommandResult:
+    await call.operations.dashboard_users.update(call["Username"], password=call["Password"])
+    return CommandResult(None, OK)
+
+
+@commands.add("admins del <Username>", "Remove a user of the dashboard")
+async def delete_admin(call: CommandCall) -> CommandResult:
+    await call.operations.dashboard_users.delete(call["Username"])
+    return CommandResult(None, OK)
+
+
+def _admin_line(row: DashboardUserRecord) -> str:
+    return f"Admin(username={row.username}, role={row.role}, tags={row.tags})"

@@ -187,6 +187,28 @@ class DashboardUsers:
         row = self._table.get(FIRST_USER)
         return (FIRST_USER, password) if row is not None and row.password == hashed else None
 
+    def stored(self) -> list[DashboardUser]:
+        """The oldest first: a copy, with the hashes of their passwords."""
+        return list(self._table.values())
+
+    def put(self, user: DashboardUser) -> None:
+        """Add or replace one, as an import does. The sessions of one who has another password or role then end."""
+        there = self._table.get(user.name)
+        if there is None or not same_user(there, user):
+            self._put(user, there)
+
+    def would_lack_administrator(self, users: list[DashboardUser]) -> bool:
+        """Whether nobody could manage the dashboard any more if these came in."""
+        roles = {user.name: user.role for user in self._table.values()}
+        return (
+            ADMINISTRATOR in roles.values()
+            and ADMINISTRATOR
+            not in {
+                **roles,
+                **{user.name: user.role for user in users},
+            }.values()
+        )
+
     def listing(self) -> list[DashboardUserRecord]:
         """The oldest first."""
         return [user_record(user) for user in self._table.values()]
@@ -265,8 +287,8 @@ class DashboardUsers:
         changed = old is None or (old.password, old.role) != (user.password, user.role)
         user = msgspec.structs.replace(
             user,
-            revision=secrets.randbits(62) if changed else user.revision,
-            created_at=user.created_at or self._server.clock.wall(),
+            revision=secrets.randbits(62) if changed or old is None else old.revision,
+            created_at=old.created_at if old is not None else self._server.clock.wall(),
         )
         with rows_of_a_size():
             self._table.put(user.name, user)
@@ -287,6 +309,11 @@ class DashboardUsers:
             return await self._passwords.hash(password.encode("ascii"))
         except (RuntimeError, MemoryError, ValueError) as error:
             raise Refusal(RPC_ERROR, "no password can be hashed: the node is stopping or out of memory") from error
+
+
+def same_user(one: DashboardUser, other: DashboardUser) -> bool:
+    """Whether an operator would say so."""
+    return (one.password, one.role, one.tags) == (other.password, other.role, other.tags)
 
 
 def user_record(user: DashboardUser) -> DashboardUserRecord:

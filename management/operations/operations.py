@@ -92,4 +92,4 @@ class Operations:
         self.slow_subscriptions = SlowRanking(server, self.calls)
         self.configuration = Configuration(server, settings, engine, self.calls)
         self.live = Live(server, settings, self.calls, history, engine, self.clients, self.tracing)
-        self.backup = Backup(server, engine, self.users, self.apps, settings, self.calls)
+        self.backup = Backup(server, engine, self.users, self.apps, self.dashboard_users, settings, self.calls)

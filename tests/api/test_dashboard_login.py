@@ -1,6 +1,8 @@
 """Logins at the dashboard: cookie and header, Basic, expiry, log-out, other passwords and roles, guesses, roles."""
 
 import asyncio
+import base64
+import hashlib
 import logging
 import re
 from collections.abc import AsyncIterator
@@ -11,8 +13,9 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
-from tests.support.api import SECRET, ApiClient, ManagedNode, Reply, assert_refused, managed_node
+from tests.support.api import SECRET, ApiClient, ManagedNode, Reply, assert_refused, managed_node, segment
 from tests.support.live import Events
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -210,3 +213,105 @@ async def test_a_live_stream_ends_with_its_session(dashboard: Dashboard, end: st
         bye = await events.next("bye")
         assert bye["reason"] == ("logged_out" if end == "log out" else "user_changed")
         assert await events.ended()
+
+
+async def test_users_of_emqx_come_in_by_an_import_and_get_a_hash_of_ours(dashboard: Dashboard) -> None:
+    def record(name: str, password: bytes, tags: str = "") -> dict[str, str]:
+        stored = b"salt" + hashlib.md5(b"salt" + password).digest()
+        return {"username": name, "password": base64.b64encode(stored).decode(), "tags": tags}
+
+    users = [record("ops", b"emqx-pw-1", "administrator"), record("ann", b"emqx-pw-2", "night shift")]
+    users.append(record("admin2", b"public", "administrator"))
+    api = dashboard.node.api
+    told = (await api.post("/data/import", {"version": "4.4", "users": users}, dry_run="true")).data
+    assert [(each["key"], each["action"]) for each in told["records"]] == [
+        ("ops", "create"), ("ann", "create"), ("admin2", "same")
+    ]  # fmt: skip
+    assert (await api.post("/data/import", {"version": "4.4", "users": users})).json == {"code": 0}
+    operations = dashboard.node.management.operations.dashboard_users
+    assert operations.get("admin2") is None
+    browser = dashboard.browser()
+    assert (await browser.log_in("ops", "emqx-pw-1")).data["role"] == "administrator"
+    assert (await browser.log_in("ann", "emqx-pw-2")).data["role"] == "viewer"
+
+    def renewed() -> bool:
+        row = operations.get("ann")
+        return row is not None and row.password.startswith("scrypt$")
+
+    await until(renewed)
+    assert (await browser.get("/auth")).data["username"] == "ann"  # the session has stayed
+    assert (await browser.log_in("ann", "emqx-pw-2")).code == 0
+    # An export holds them all, and another node takes them.
+    name = (await api.post("/data/export")).data["filename"]
+    file = (await api.get(f"/data/file/{name}")).json
+    async with managed_node(dashboard={}, access={"hash_cost": 10}) as other:
+        assert (await other.api.post("/data/import", file)).code == 0
+        there = Dashboard(other)
+        for who, password in (("ops", "emqx-pw-1"), ("ann", "emqx-pw-2"), ("root", PASSWORD)):
+            assert (await there.browser().log_in(who, password)).code == 0
+        assert [each["role"] for each in (await other.api.get("/users")).data if each["username"] == "ann"] == [
+            "viewer"
+        ]
+        await there.close()
+
+
+async def test_an_import_ends_sessions_and_leaves_an_administrator(dashboard: Dashboard) -> None:
+    root, eve = await dashboard.logged_in(), await dashboard.logged_in("eve")
+    api = dashboard.node.api
+    users = (await api.get("/users")).data
+    file = (await api.get(f"/data/file/{(await api.post('/data/export')).data['filename']}")).json
+    assert (await api.post("/data/import", file)).code == 0
+    assert (await eve.get("/brokers")).code == 0  # nothing is other
+    changed = [{**each, "role": "administrator"} for each in file["users"]]
+    assert (await api.post("/data/import", {**file, "users": changed})).code == 0
+    assert_refused(await eve.get("/brokers"), 401, 104, "ended")
+    assert (await root.get("/brokers")).code == 0
+    nobody = [{**each, "role": "viewer"} for each in file["users"]]
+    assert_refused(await api.post("/data/import", {**file, "users": nobody}), 400, 108, "administrator")
+    assert len((await api.get("/users")).data) == len(users)
+
+
+BAD_USERS: list[dict[str, Any]] = [
+    *({"username": name, "password": PASSWORD} for name in ("", "a:b", "a\n", "x" * 257, 1)),
+    *({"username": "a", "password": each} for each in ("short1", "onlyletters", "pässword1", "x1" * 33, "x" * 64)),
+    {"username": "a", "password": PASSWORD, "role": "god"}, {"username": "a"}, {},
+    {"username": "a", "password": PASSWORD, "tags": []},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", BAD_USERS, ids=str)
+async def test_users_that_cannot_be_are_refused(dashboard: Dashboard, body: dict[str, Any]) -> None:
+    reply = await (await dashboard.logged_in()).post("/users", body)
+    assert reply.status == 400 and reply.code in (107, 108), reply.text
+    assert len((await dashboard.node.api.get("/users")).data) == 3
+
+
+async def test_a_user_s_life_as_emqx_s_dashboard_leads_it(dashboard: Dashboard) -> None:
+    basic = dashboard.basic("root")
+    new = {"username": 'o"ps <i>é‮', "password": "pass-word-2", "tags": "administrator"}
+    assert_refused(await basic.post("/users", new), 400, 108)  # a control character that turns the text around
+    new["username"] = 'o"ps <i>é'
+    assert (await basic.post("/users", new)).json == {"code": 0}
+    assert_refused(await basic.post("/users", new), 400, 113, "Username Already Exist")
+    path = segment(new["username"])
+    assert (await basic.put(f"/users/{path}", {"tags": "", "role": "", "password": ""})).code == 0
+    listed = {each["username"]: each for each in (await basic.get("/users")).data}
+    assert listed[new["username"]] == {"username": new["username"], "tags": "", "role": "administrator"}
+    change = {"old_pwd": "wrong", "new_pwd": "pass-word-3"}
+    assert_refused(await basic.put(f"/change_pwd/{path}", change), 400, 114)
+    assert (await basic.put(f"/change_pwd/{path}", {**change, "old_pwd": "pass-word-2"})).code == 0
+    assert (await dashboard.browser().log_in(new["username"], "pass-word-3")).code == 0
+    assert (await basic.delete(f"/users/{path}")).code == 0
+    assert_refused(await basic.delete(f"/users/{path}"), 404, 105, "Username Not Found")
+    assert_refused(await basic.put("/users/nobody", {"tags": "x"}), 404, 105)
+    assert_refused(await basic.put("/change_pwd/nobody", change), 404, 105)
+
+
+async def test_the_last_administrator_stays_one(dashboard: Dashboard) -> None:
+    root = await dashboard.logged_in()
+    assert (await root.delete("/users/admin")).code == 0
+    assert_refused(await root.delete("/users/root"), 400, 106, "last administrator")
+    assert_refused(await root.put("/users/root", {"role": "viewer"}), 400, 106)
+    assert_refused(await root.put("/users/root", {"tags": "viewer"}), 400, 106)
+    assert (await root.put("/users/eve", {"role": "administrator"})).code == 0
+    assert (await root.put("/users/root", {"role": "viewer"})).code == 0

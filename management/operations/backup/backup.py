@@ -30,6 +30,7 @@ from taipan.ruleengine.import_check import ImportCheck
 from ...settings import ManagementSettings
 from ..apps import App, Apps
 from ..backpressure_slice import BackpressureSlice
+from ..dashboard_users import DashboardUsers
 from ..durable_answer import check_store_writable, wait_until_stored
 from ..node_calls import Gathered, NodeCalls, Unreachable
 from ..refusal import MISSING, NOT_JSON, WRONG, Refusal, not_found
@@ -51,7 +52,7 @@ PLAN_FILE: Final = "import.plan"
 _LATEST: Final = "latest"
 _CHUNK: Final = 1_048_576
 _MAX_NAMED: Final = 100
-"""Applications that a line of the log names."""
+"""Applications, or users, that a line of the log names."""
 _ROWS_A_BATCH: Final = 1000
 """Rows that are stored before the disk is waited for: what a batch takes to encode holds the loop."""
 
@@ -82,6 +83,7 @@ class Backup:
         engine: RuleEngine,
         users: Users,
         apps: Apps,
+        dashboard_users: DashboardUsers,
         settings: ManagementSettings,
         calls: NodeCalls,
     ) -> None:
@@ -92,9 +94,10 @@ class Backup:
         self._engine = engine
         self._users = users
         self._apps = apps
+        self._dashboard_users = dashboard_users
         self._settings = settings
         self._calls = calls
-        self._compared = (server, engine, apps, self.passthrough)
+        self._compared = (server, engine, apps, dashboard_users, self.passthrough)
         calls.serve(self.listing_here, self.delete_here, self.size, self.piece)
         self._imported = server.tables.open("imported", Imported)
         self._lock = asyncio.Lock()
@@ -110,7 +113,13 @@ class Backup:
             now = self._server.clock.wall()
             name = self.files.new_name(now)
             export = ExportFile(
-                self._server, self._engine, self._apps, self.passthrough, self._settings.backup_retained, now
+                self._server,
+                self._engine,
+                self._apps,
+                self._dashboard_users,
+                self.passthrough,
+                self._settings.backup_retained,
+                now,
             )
             size = await self._write(self.files.path / name, export.pieces(), now)
             logger.info("exported file=%s bytes=%s", name, size)
@@ -344,6 +353,8 @@ class Backup:
             for each in records:
                 self.passthrough.check(section, each)
                 await work.checkpoint()
+        if self._dashboard_users.would_lack_administrator(plan.dashboard_users):
+            errors.append(RecordError("users", 0, "", "no dashboard user would be an administrator any more"))
         retained = self._server.broker.retained
         most = self._server.settings.retained.max_messages
         new = 0
@@ -367,6 +378,9 @@ class Backup:
             # Before the first is: what a crash cuts off from here on the next start finishes.
             apps = ",".join(replaced_apps[:_MAX_NAMED])
             logger.info("import_replaces_apps count=%s apps=%s", len(replaced_apps), apps)
+        if plan.left_out:
+            names = ",".join(plan.left_out[:_MAX_NAMED])
+            logger.warning("import_leaves_out_users usernames=%s reason=default_password", names)
         changed: set[str] = set()
         for rows, _ in enumerate(self._steps(plan, changed), 1):
             if rows % _ROWS_A_BATCH == 0:
@@ -429,6 +443,9 @@ class Backup:
         server.access.authorization.forget_decisions()
         for app in plan.apps:
             self._apps.put(app)
+            yield
+        for dashboard_user in plan.dashboard_users:
+            self._dashboard_users.put(dashboard_user)
             yield
         for section, records in plan.carried.items():
             yield from self.passthrough.put(section, records)

@@ -18,6 +18,9 @@ from taipan.ruleengine.stored import StoredAction, StoredResource, StoredRule
 
 from ..acl import ALL_LOGINS
 from ..apps import App, hash_of
+from ..caller import VIEWER
+from ..dashboard_users import MAX_NAME_LENGTH as MAX_DASHBOARD_NAME
+from ..dashboard_users import MAX_TAGS_LENGTH, ROLES, DashboardUser, role_in
 from .json_document import JsonObject
 
 MAX_NAME_LENGTH: Final = 65_535
@@ -289,6 +292,51 @@ def app_record(app: App) -> JsonObject:
         "desc": app.desc,
         "status": app.status,
         "expired": "undefined" if app.expired is None else app.expired,
+    }
+
+
+# ------------------------------------------------------------- dashboard users
+
+
+def read_dashboard_user(value: object, ours: bool) -> DashboardUser:
+    """A record of ``users``: salt and MD5 as EMQX keeps them, or our written form."""
+    record = Record(value)
+    name = record.text("username", least=1, most=MAX_DASHBOARD_NAME)
+    if ":" in name or not name.isprintable():
+        raise BadField("username", "expected printable characters and no colon")
+    stored = record.bytes_of("password")
+    if ours and stored.startswith(_OURS):
+        try:
+            password = str(read_hash(stored.decode("ascii", "strict")))
+        except ValueError as error:
+            raise BadField("password", str(error)) from None
+    elif len(stored) == SALT_SIZE + hashlib.md5(usedforsecurity=False).digest_size:
+        password = str(EmqxHash("md5", stored[:SALT_SIZE], stored[SALT_SIZE:].hex()))
+    else:
+        raise BadField("password", "expected 4 bytes of salt and an MD5 digest, in base64")
+    tags = record.text("tags", "", most=MAX_TAGS_LENGTH)
+    role = record.choice("role", *ROLES) if "role" in record else role_in(tags) or VIEWER
+    return DashboardUser(name, password, role, tags)
+
+
+def has_default_password(user: DashboardUser) -> bool:
+    """Whether everybody knows it: EMQX's ``public``."""
+    if not user.password.startswith("emqx$md5$"):
+        return False
+    found = EmqxHash.parse(user.password)
+    return hashlib.md5(found.salt + b"public", usedforsecurity=False).hexdigest() == found.digest
+
+
+def dashboard_user_record(user: DashboardUser) -> JsonObject:
+    stored = user.password.encode()
+    if user.password.startswith("emqx$md5$"):
+        found = EmqxHash.parse(user.password)
+        stored = found.salt + bytes.fromhex(found.digest)
+    return {
+        "username": user.name,
+        "password": base64.b64encode(stored).decode(),
+        "tags": user.tags,
+        "role": user.role,
     }
 
 

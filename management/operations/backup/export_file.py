@@ -11,11 +11,13 @@ from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 
 from ..apps import Apps
+from ..dashboard_users import DashboardUsers
 from ..listing import PAUSE_EVERY
 from ..times import local_text
 from .emqx_formats import (
     app_record,
     ban_record,
+    dashboard_user_record,
     engine_rule_record,
     resource_record,
     rule_record,
@@ -44,6 +46,7 @@ class ExportFile:
         server: Server,
         engine: RuleEngine,
         apps: Apps,
+        dashboard_users: DashboardUsers,
         passthrough: PassthroughRecords,
         retained: bool,
         now: float,
@@ -56,6 +59,7 @@ class ExportFile:
         self._users = server.stored_users.all()
         self._bans = server.banned.all()
         self._apps = apps.stored()
+        self._dashboard_users = dashboard_users.stored()
         self._passthrough = passthrough.all()
         self._topics = list(server.broker.retained.topics()) if retained else None
 
@@ -73,10 +77,10 @@ class ExportFile:
         in_force = (ban for ban in self._bans if ban.until > self._now)
         yield from _array("blacklist", in_force, ban_record)
         yield from _array("apps", self._apps, app_record)
-        if "users" not in passthrough:
-            yield b',"users":[]'
-        else:
-            yield from self._passthrough_section(passthrough.pop("users"))
+        # Kept by versions that had no dashboard.
+        ours = {f"username:{user.name}" for user in self._dashboard_users}
+        kept = [record for record in passthrough.pop("users", ()) if record.identity not in ours]
+        yield from _array("users", self._dashboard_users, dashboard_user_record, kept)
         yield from _array("auth_mnesia", self._users, user_record)
         yield from _array("acl_mnesia", self._server.stored_rules.walk(*stored_rules.KINDS), rule_record)
         for section in sorted(passthrough):

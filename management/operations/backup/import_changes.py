@@ -12,6 +12,7 @@ from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 
 from ..apps import Apps
+from ..dashboard_users import DashboardUsers
 from .emqx_formats import AccessRule
 from .import_file import Plan
 from .passthrough import PassthroughRecords
@@ -21,7 +22,7 @@ Action = Literal["create", "change", "same", "remove"]
 
 RULE_DETAILS: Final = attrgetter("topic", "action", "allow", "created_at")
 _RULE: Final = attrgetter("topic", "action", "allow")
-_OURS: Final = ("created_at", "order", "at", "by")
+_OURS: Final = ("created_at", "order", "at", "by", "revision")
 """What an import may have otherwise and nobody would call another record."""
 
 
@@ -38,10 +39,18 @@ class Change(msgspec.Struct):
 class ImportChanges:
     """Compares a plan with what is here, record by record."""
 
-    def __init__(self, server: Server, engine: RuleEngine, apps: Apps, passthrough: PassthroughRecords) -> None:
+    def __init__(
+        self,
+        server: Server,
+        engine: RuleEngine,
+        apps: Apps,
+        dashboard_users: DashboardUsers,
+        passthrough: PassthroughRecords,
+    ) -> None:
         self._server = server
         self._engine = engine
         self._apps = apps
+        self._dashboard_users = dashboard_users
         self._passthrough = passthrough
 
     def of(self, plan: Plan) -> Iterator[Change]:
@@ -63,6 +72,10 @@ class ImportChanges:
                 yield Change("apps", app.app_id, "same", "the configuration has it, and that counts")
             else:
                 yield _change("apps", app.app_id, self._apps.stored_app(app.app_id), app)
+        for dashboard_user in plan.dashboard_users:
+            yield _change("users", dashboard_user.name, self._dashboard_users.get(dashboard_user.name), dashboard_user)
+        for name in plan.left_out:
+            yield Change("users", name, "same", "not taken: it has EMQX's default password")
         for record in plan.retained:
             yield self._retained(record)
         for section, records in plan.carried.items():

@@ -14,13 +14,16 @@ from taipan.ruleengine.import_check import ImportCheck
 from taipan.ruleengine.stored import StoredResource, StoredRule
 
 from ..apps import App
+from ..dashboard_users import DashboardUser
 from ..durable_answer import check_storable
 from ..refusal import MISSING, WRONG, Refusal, wrong
 from .emqx_formats import (
     AccessRule,
     BadField,
+    has_default_password,
     read_app,
     read_ban,
+    read_dashboard_user,
     read_engine_rule,
     read_old_user,
     read_resource,
@@ -72,12 +75,14 @@ class UnsupportedVersion(Refusal):
 
 class Plan(msgspec.Struct):
     """What an import stores. ``rules``: access rules, subject by subject, as they are to be tried. ``carried``: by
-    section."""
+    section. ``left_out``: dashboard users who are not stored, for everybody knows their password."""
 
     users: list[StoredUser] = []
     rules: list[AccessRule] = []
     bans: list[Ban] = []
     apps: list[App] = []
+    dashboard_users: list[DashboardUser] = []
+    left_out: list[str] = []
     retained: list[RetainedRecord] = []
     resources: list[StoredResource] = []
     engine_rules: list[StoredRule] = []
@@ -92,6 +97,7 @@ class Plan(msgspec.Struct):
             "acl_mnesia": len(self.rules),
             "blacklist": len(self.bans),
             "apps": len(self.apps),
+            "users": len(self.dashboard_users),
             "retained": len(self.retained),
             "carried": {section: len(records) for section, records in self.carried.items()},
         }
@@ -158,6 +164,7 @@ class ImportFile:
         yield from self._read_rules()
         yield from self._collect("blacklist", lambda value: read_ban(value, now), plan.bans)
         yield from self._collect("apps", read_app, plan.apps)
+        yield from self._read_dashboard_users()
         most = self._max_payload
         yield from self._collect("retained", lambda value: read_retained(value, most), plan.retained)
         yield from self._read_engine()
@@ -168,6 +175,17 @@ class ImportFile:
             if item is not None:
                 into.append(item)
             yield
+
+    def _read_dashboard_users(self) -> Iterator[None]:
+        """All but those whose password everybody knows: they would open the dashboard."""
+        found: dict[str, DashboardUser] = {}
+        for user in self._section("users", lambda value: read_dashboard_user(value, self._ours)):
+            if user is not None and has_default_password(user):
+                self.plan.left_out.append(user.name)
+            elif user is not None:
+                found[user.name] = user
+            yield
+        self.plan.dashboard_users = list(found.values())
 
     def _read_rules(self) -> Iterator[None]:
         rules: list[AccessRule] = []
@@ -257,7 +275,16 @@ class ImportFile:
 
     def _carry(self) -> Iterator[None]:
         """Everything else."""
-        known = {"auth_clientid", "auth_username", "auth_mnesia", "acl_mnesia", "blacklist", "apps", "retained"}
+        known = {
+            "auth_clientid",
+            "auth_username",
+            "auth_mnesia",
+            "acl_mnesia",
+            "blacklist",
+            "apps",
+            "users",
+            "retained",
+        }
         known |= {"resources", "rules", *_NOT_CARRIED}
         for section in dict.fromkeys([*self._document.sections, *self._document.members, *self._env]):
             if section not in known:

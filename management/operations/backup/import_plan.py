@@ -10,6 +10,7 @@ from taipan.broker.access.stored_users import StoredUser
 from taipan.ruleengine.stored import StoredResource, StoredRule
 
 from ..apps import App
+from ..dashboard_users import DashboardUser
 from .emqx_formats import AccessRule
 from .import_file import Plan
 from .passthrough import PassthroughRecord
@@ -33,6 +34,7 @@ _KINDS: Final[dict[str, object]] = {
     "rules": list[AccessRule],
     "bans": list[Ban],
     "apps": list[App],
+    "dashboard_users": list[DashboardUser],
     "resources": list[StoredResource],
     "engine_rules": list[StoredRule],
     "retained": list[RetainedRecord],
