@@ -66,10 +66,10 @@ export function onExpiry(ask: () => Promise<void>): void {
   logIn = ask;
 }
 
-export function address(path: string, query: Query = {}): string {
+export function address(path: string, query: Query = {}, keepEmpty = false): string {
   const asked = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
-    if (value !== undefined && value !== null && value !== "") asked.set(name, String(value));
+    if (value !== undefined && value !== null && (keepEmpty || value !== "")) asked.set(name, String(value));
   }
   const text = asked.toString();
   return `${ROOT}${path}${text ? `?${text}` : ""}`;
@@ -84,6 +84,8 @@ export interface Options {
   query?: Query | undefined;
   body?: unknown;
   signal?: AbortSignal | undefined;
+  /** An empty value of the query is sent too. */
+  keepEmpty?: boolean;
   /** False: a 401 is an answer like another (the login itself). */
   ask?: boolean;
 }
@@ -107,7 +109,7 @@ export async function send(method: string, path: string, options: Options = {}):
     }
     let response: Response;
     try {
-      response = await fetch(address(path, options.query), init);
+      response = await fetch(address(path, options.query, options.keepEmpty), init);
     } catch (error) {
       if (options.signal?.aborted) throw error;
       away.value = true;

@@ -100,7 +100,7 @@ export class LiveStream {
       silence = setTimeout(() => controller.abort(), SILENCE);
     };
     try {
-      const response = await send("GET", "/live", { query: this.query, signal: controller.signal });
+      const response = await send("GET", "/live", { query: this.query, signal: controller.signal, keepEmpty: true });
       if (!response.ok || !response.body) throw new Error(`${response.status}`);
       liveState.value = "open";
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

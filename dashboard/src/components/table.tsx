@@ -153,11 +153,13 @@ export function PagedTable<T>(
     load: (page: number, limit: number, signal: AbortSignal) => Promise<Page<T>>;
     deps: unknown[];
     every?: number;
+    /** What is shown of the rows that came, such as with what the live stream adds. */
+    change?: (rows: T[]) => T[];
     /** Called with each page that came. */
     onPage?: (page: Page<T>) => void;
   },
 ) {
-  const { load, deps, every, onPage, ...rest } = props;
+  const { load, deps, every, onPage, change, ...rest } = props;
   const { query } = place.value;
   const page = Math.max(1, Math.trunc(Number(query["page"])) || 1);
   const limit = LIMITS.includes(Number(query["limit"])) ? Number(query["limit"]) : LIMIT;
@@ -187,7 +189,7 @@ export function PagedTable<T>(
   return (
     <Table
       {...rest}
-      rows={rows}
+      rows={change ? change(rows) : rows}
       busy={slow}
       foot={
         <div class="pager">

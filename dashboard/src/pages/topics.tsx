@@ -1,6 +1,25 @@
-import { PageHead } from "../components/basic";
-import { texts } from "../texts/common";
+/** Topics: the tree of levels as it lives, who receives what, and who may. */
+
+import { PageHead, Tabs } from "../components/basic";
+import { link, place } from "../router";
+import { texts as common } from "../texts/common";
+import { texts } from "../texts/topics";
+import { OneTopic } from "./topics/one";
+import { Tree } from "./topics/tree";
+import { WhoMay } from "./topics/who";
+
+const KEYS = ["tree", "topic", "who"] as const;
 
 export default function Page() {
-  return <PageHead title={texts.pages.topics} />;
+  const current = KEYS.find((key) => key === place.value.path[1]) ?? "tree";
+  const tabs = KEYS.map((key) => ({ key, title: texts.tabs[key], href: link(["topics", key]) }));
+  return (
+    <>
+      <PageHead title={common.pages.topics} />
+      <Tabs label={texts.tabs.label} tabs={tabs} current={current} />
+      {current === "tree" && <Tree />}
+      {current === "topic" && <OneTopic />}
+      {current === "who" && <WhoMay />}
+    </>
+  );
 }
