@@ -33,6 +33,15 @@ async def send_events(request: web.Request, stream: LiveStream, ended: Callable[
         await response.prepare(request)
         if request.method != "HEAD":
             await _send(request, response, stream, ended)
+    except ConnectionError:
+        raise
+    except Exception:
+        if not response.prepared or request.transport is None:
+            raise
+        # The head is out: only the end of the connection can say that something is wrong.
+        logger.exception("api_error method=%s path=%s", request.method, request.raw_path)
+        request.transport.abort()
+        raise ConnectionResetError("a live stream broke off") from None
     finally:
         stream.close()
     return response

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from taipan.management.http import event_stream
+from taipan.management.operations.live_answers import LiveAnswers
 from tests.support.api import ManagedNode, assert_refused, managed_node
 from tests.support.live import PATIENCE, credentials, live
 
@@ -62,6 +63,16 @@ async def test_alarms_come_when_they_change() -> None:
         node.server.alarms.deactivate("something")
         assert await events.next("alarms") == {"active": []}
         assert [name for name, _ in events.seen].count("alarms") == 3
+
+
+async def test_a_bug_ends_the_stream_and_is_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with managed_node() as node, live(node, alarms=1, every=250) as events:
+        await events.next("alarms")
+        node.ignore(lambda record: "api_error" in record.getMessage())
+        monkeypatch.setattr(LiveAnswers, "alarms", lambda _: 1 / 0)
+        with pytest.raises((aiohttp.ClientError, AssertionError)):
+            await events.next("bye")
+        await until(lambda: node.management.operations.live.count == 0)
 
 
 @pytest.mark.parametrize("query", [{"every": 249}, {"every": 10_001}, {"every": "soon"}, {"figures": "perhaps"}])
