@@ -188,6 +188,7 @@ class ManagementServer:
         """Listen. Raises ManagementError, ControlError, and TlsError for certificates that cannot be used."""
         await self.control.start()
         try:
+            await self.history.start()
             for http in self._servers():
                 await http.start(self.server)
                 assert http.listener is not None
@@ -200,7 +201,6 @@ class ManagementServer:
                     pages.share(self._pages[0])
                 self.operations.dashboard_sessions.start()
                 await self._first_user()
-            await self.history.start()
         except BaseException:
             await self.stop()
             raise

@@ -32,6 +32,11 @@ class FigureReader:
         self._totals = _totals(server.metrics)
         self._drops = _drops(server.metrics)
 
+    @property
+    def seconds(self) -> float:
+        """Since it was read last."""
+        return self._server.clock.now() - self._read_at
+
     def read(self) -> Point:
         server = self._server
         metrics, broker = server.metrics, server.broker

@@ -15,7 +15,7 @@ from .envelope import encode
 logger = logging.getLogger(__name__)
 
 HEARTBEAT: Final = 15.0
-"""Seconds without an event after which a comment is sent, so that who reads knows that there is somebody."""
+"""Seconds without an event within which a comment is sent, so that who reads knows that there is somebody."""
 MAX_UNSENT: Final = 32_768
 """Bytes that wait for who reads, beyond which nothing more is computed for him: he misses events."""
 SLOW: Final = 30.0
@@ -55,12 +55,13 @@ async def _send(
     sent_at = loop.time()
     pending = [stream.hello()]
     why = ""
+    looked = False  # the first look is at once
     while transport is not None and not transport.is_closing():
         now = loop.time()
         if transport.get_write_buffer_size() > MAX_UNSENT:
             if now - sent_at > SLOW:
                 _cut(request, "slow_reader")
-        elif pending or now - sent_at >= HEARTBEAT:
+        elif pending or now - sent_at + stream.every >= HEARTBEAT:
             sent_at = now
             try:
                 async with asyncio.timeout(SLOW):
@@ -70,7 +71,8 @@ async def _send(
         if why:
             await response.write_eof()
             return
-        why = await _wait(request, stream, ended)
+        why = await _wait(request, stream, ended) if looked else ended()
+        looked = True
         pending = []
         if why:
             pending = [("bye", {"reason": why})]

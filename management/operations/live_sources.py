@@ -23,6 +23,8 @@ LiveEvent = tuple[str, object]
 """Its name and its data."""
 Source = Callable[[], Awaitable[LiveEvent | None]]
 
+SHORTEST: Final = 0.2
+"""Seconds of which rates say something."""
 TRACE_BEFORE: Final = 16_384
 """Bytes of a trace's file that are told at first."""
 TRACE_AT_ONCE: Final = 65_536
@@ -59,6 +61,8 @@ class Sources:
         async def look() -> LiveEvent | None:
             nonlocal told
             if reader is not None:
+                if reader.seconds < SHORTEST:
+                    return None
                 point: Point | None = reader.read()
                 at = round(self._server.clock.wall() * 1000)
             else:

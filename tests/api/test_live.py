@@ -33,6 +33,19 @@ async def test_hello_comes_first() -> None:
         assert abs(hello["at"] - node.clock.wall() * 1000) < 60_000
 
 
+async def test_the_first_look_is_at_once_and_then_there_are_comments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "HEARTBEAT", 0.5)
+    async with managed_node() as node, live(node, alarms=1, figures=1, every=250) as events:
+        await events.next("hello")
+        # A rate of no time at all is none.
+        assert await events.next() == {"active": []} and events.seen[-1][0] == "alarms"
+        await events.next("figures")
+    async with managed_node() as node, live(node, every=250) as events:
+        await events.next("hello")
+        async with asyncio.timeout(PATIENCE):
+            assert [await events.response.content.readline() for _ in range(4)] == [b":\n", b"\n"] * 2
+
+
 async def test_figures_are_those_of_clients() -> None:
     async with managed_node() as node:
         client = await node.client("one")
