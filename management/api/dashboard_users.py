@@ -55,7 +55,7 @@ class NewPassword(msgspec.Struct):
     new_pwd: Text
 
 
-@routes.post("/auth", "Log in to the dashboard", body=Login, reply=CallerRecord)
+@routes.add("POST", "/auth", "Log in to the dashboard", body=Login, reply=CallerRecord, viewers=True)
 async def log_in(call: Call) -> web.Response:
     """The session is in the cookie of the answer. With it a request needs the header X-Taipan-Dashboard."""
     given: Login = call.body

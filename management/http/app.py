@@ -139,7 +139,7 @@ class Application:
         if isinstance(outcome, LiveStream):
             return await send_events(request, outcome, caller.ended)
         response = await answer(request, outcome)
-        if method != "GET" and caller.is_user:
+        if method != "GET" and caller.is_user and endpoint.path != "/auth":
             self._log_change(caller, request, response.status)
         return response
 
@@ -156,6 +156,7 @@ class Application:
         raise Forbidden(f"{caller.name} is a {caller.role} and may only look: ask an administrator of the dashboard")
 
     def _log_change(self, caller: Caller, request: web.Request, status: int) -> None:
+        self.operations.dashboard_sessions.changes += 1
         logger.info(
             "dashboard_change username=%s address=%s method=%s path=%s status=%s",
             caller.name,

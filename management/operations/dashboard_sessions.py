@@ -43,13 +43,15 @@ class DashboardSessions:
     """At most ``dashboard.max_sessions``.
 
     A session ends ``dashboard.session_lifetime`` seconds after its login, at the log-out, and when its user is deleted
-    or gets another password or role.
+    or gets another password or role. ``logins``, ``changes``: how many of them since the start.
     """
 
     def __init__(self, server: Server, settings: DashboardSettings, users: DashboardUsers) -> None:
         self._server = server
         self._settings = settings
         self._users = users
+        self.logins = 0
+        self.changes = 0
         # By the hash of the token: what is in memory opens nothing. The oldest first.
         self._sessions: dict[bytes, _Session] = {}
         users.on_changed.append(self._user_changed)
@@ -73,6 +75,7 @@ class DashboardSessions:
         clock, lifetime = self._server.clock, self._settings.session_lifetime
         session = _Session(user, address, clock.now() + lifetime, clock.wall() + lifetime)
         token = secrets.token_urlsafe(32)
+        self.logins += 1
         self._sessions[_key(token)] = session
         logger.info("dashboard_login username=%s role=%s address=%s", user.name, user.role, address)
         return self._caller(user, session, address, token)

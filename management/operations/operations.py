@@ -84,7 +84,7 @@ class Operations:
         self.rules = Rules(engine, self.calls)
         self.resources = Resources(engine, self.calls)
         self.history = PastFigures(history, self.calls)
-        self.prometheus = Prometheus(server, self.monitoring, self.listeners)
+        self.prometheus = Prometheus(server, self.monitoring, self.listeners, self.dashboard_sessions)
         self.alarms = Alarms(server, self.calls)
         self.topic_metrics = TopicCounts(server, self.calls)
         self.modules = Modules(server, self.topic_metrics)

@@ -8,6 +8,7 @@ from taipan.broker.core.cluster import STOPPED
 from taipan.broker.observability.stats import NAMES as STATS
 from taipan.broker.server import Server
 
+from .dashboard_sessions import DashboardSessions
 from .listeners import Listeners, identifier
 from .monitoring import RULE_ENGINE, Monitoring
 from .nodes import memory_total, memory_used
@@ -30,7 +31,10 @@ _GROUPS: Final = {"bytes": "packets", "rules": "metrics", "actions": "metrics"}
 class Prometheus:
     """What a scrape gets. Nothing is counted here."""
 
-    def __init__(self, server: Server, monitoring: Monitoring, listeners: Listeners) -> None:
+    def __init__(
+        self, server: Server, monitoring: Monitoring, listeners: Listeners, sessions: DashboardSessions
+    ) -> None:
+        self._sessions = sessions
         self._server = server
         self._monitoring = monitoring
         self._listeners = listeners
@@ -118,6 +122,10 @@ class Prometheus:
         yield "taipan_loop_lag_seconds", "gauge", told, [((("of", key),), lag[key] / 1000) for key in lag]
         yield "taipan_disconnects_total", "counter", "connections ended", _by(server.metrics.disconnects.snapshot())
         yield "taipan_refusals_total", "counter", "what was refused", _by(server.metrics.refusals.snapshot())
+        sessions = self._sessions
+        yield "taipan_dashboard_sessions", "gauge", "dashboard users who are logged in", [((), len(sessions))]
+        yield "taipan_dashboard_logins_total", "counter", "logins at the dashboard", [((), sessions.logins)]
+        yield "taipan_dashboard_changes_total", "counter", "changes by dashboard users", [((), sessions.changes)]
         yield "taipan_hook_errors_total", "counter", "callbacks that failed", [((), server.hooks.errors)]
         durability = server.broker.durability
         if durability is not None:
