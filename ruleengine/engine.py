@@ -15,10 +15,11 @@ from .error import UNKNOWN, WRONG, RuleEngineError
 from .event import EventEnvironment
 from .event_watch import EventWatch
 from .events import EVENTS, KINDS
+from .functions.registry import FUNCTIONS
 from .hook_bindings import HookBindings
 from .metrics import TICK
 from .operator_modules import OperatorModuleError, load_operator_modules
-from .records import RuleEventRecord
+from .records import RuleEventRecord, RuleFunction
 from .resource_manager import ResourceManager
 from .resources.resource import NodeContext, ResourceType
 from .rule_index import RuleIndex
@@ -122,6 +123,11 @@ class RuleEngine:
         watch.rule.running = False
         self.rule_index.remove(watch.rule)
         self._bindings.sync()
+
+    def functions(self) -> list[RuleFunction]:
+        """What SQL can call, functions of the operator too, by name."""
+        known = sorted(FUNCTIONS.values(), key=lambda each: each.name)
+        return [RuleFunction(each.name, each.min_args, each.max_args, list(each.kinds)) for each in known]
 
     def action_type(self, name: str) -> ActionType:
         """Raises RuleEngineError."""

@@ -127,6 +127,16 @@ class EvaluationRecord(msgspec.Struct):
     actions: list[TracedAction]
 
 
+class RuleFunction(msgspec.Struct):
+    """A function of SQL. ``max_args``: null where any number may follow. ``kinds``: what each argument is; where any
+    number may follow, the last is that of these."""
+
+    name: str
+    min_args: int
+    max_args: int | None
+    kinds: list[str]
+
+
 class RuleEventRecord(msgspec.Struct):
     """``event`` is what FROM names; ``test_columns`` are examples for trying SQL."""
 

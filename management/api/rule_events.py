@@ -1,6 +1,6 @@
-"""/rule_events: what rules can ask for beside topics."""
+"""/rule_events and /rule_functions: what rules can ask for beside topics, and call."""
 
-from taipan.ruleengine.records import RuleEventRecord
+from taipan.ruleengine.records import RuleEventRecord, RuleFunction
 
 from ..http.routes import Call, Routes
 
@@ -10,3 +10,8 @@ routes = Routes("Rule events")
 @routes.get("/rule_events", "The events that rules can ask for", reply=list[RuleEventRecord])
 def list_rule_events(call: Call) -> list[RuleEventRecord]:
     return call.operations.rules.events()
+
+
+@routes.get("/rule_functions", "The functions that SQL of rules can call", reply=list[RuleFunction])
+def list_rule_functions(call: Call) -> list[RuleFunction]:
+    return call.operations.rules.functions()

@@ -63,7 +63,10 @@ def refused(refusal: Refusal, always_200: bool, challenge: bool = True) -> web.R
     if always_200 and status not in (401, 403):
         status = 200
     headers = {"WWW-Authenticate": 'Basic realm="taipan"'} if status == 401 and challenge else None
-    return json_response({"code": refusal.code, "message": refusal.message}, status, headers)
+    body: dict[str, object] = {"code": refusal.code, "message": refusal.message}
+    if refusal.line:
+        body |= {"line": refusal.line, "column": refusal.column}
+    return json_response(body, status, headers)
 
 
 async def answer(request: web.Request, outcome: object) -> web.StreamResponse:

@@ -102,6 +102,8 @@ class _Schemas:
                 "properties": {
                     "code": {"type": "integer", "minimum": 101},
                     "message": {"type": "string"},
+                    "line": {"type": "integer", "minimum": 1, "description": "of SQL, where it is wrong"},
+                    "column": {"type": "integer", "minimum": 1},
                 },
                 "required": ["code", "message"],
             },

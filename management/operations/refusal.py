@@ -33,12 +33,15 @@ _ENGINE_CODES: Final[dict[str, int]] = {
 
 
 class Refusal(Exception):
-    """``code`` is one of the above; ``str(refusal)`` one line that helps the caller."""
+    """``code`` is one of the above; ``str(refusal)`` one line that helps the caller. ``line`` and ``column``: where in
+    SQL, from 1; 0: nowhere."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, line: int = 0, column: int = 0) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.line = line
+        self.column = column
 
 
 class Forbidden(Refusal):
@@ -66,4 +69,4 @@ def engine_refusals() -> Iterator[None]:
     try:
         yield
     except engine.RuleEngineError as error:
-        raise Refusal(_ENGINE_CODES[error.kind], error.message) from None
+        raise Refusal(_ENGINE_CODES[error.kind], error.message, error.line, error.column) from None

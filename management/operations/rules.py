@@ -14,6 +14,7 @@ from taipan.ruleengine.records import (
     EvaluationRecord,
     RuleActionRecord,
     RuleEventRecord,
+    RuleFunction,
     RuleMetrics,
     RuleRecord,
 )
@@ -198,6 +199,10 @@ class Rules:
     def events(self) -> list[RuleEventRecord]:
         """The events that rules can ask for, with their columns."""
         return self._engine.rule_events()
+
+    def functions(self) -> list[RuleFunction]:
+        """What SQL can call, those of operators too, by name."""
+        return self._engine.functions()
 
     def actions(self) -> list[ActionTypeRecord]:
         """The action types."""

@@ -49,13 +49,15 @@ class FunctionContext:
 class Function:
     """A function as SQL calls it: `call(context, arguments)` checks, charges and answers, or raises `FunctionError`.
 
-    `max_args` is None where any number may follow.
+    `max_args` is None where any number may follow. `kinds`: what each argument is, by the names of kinds; where any
+    number may follow, the last is that of these.
     """
 
     name: str
     min_args: int
     max_args: int | None
     call: Callable[[FunctionContext, list[Any]], Any]
+    kinds: tuple[str, ...] = ()
 
     def takes(self, count: int) -> bool:
         """Whether it can be called with so many arguments."""
@@ -193,7 +195,8 @@ def register(
             except (ArithmeticError, ValueError) as error:
                 raise FunctionError(f"{name}: {error}") from error
 
-        FUNCTIONS[name] = Function(name, least, most, call)
+        further = () if more is None else (more.name,)
+        FUNCTIONS[name] = Function(name, least, most, call, (*[each.name for each in kinds], *further))
         return function
 
     return decorate

@@ -579,3 +579,38 @@ async def test_the_gauges() -> None:
             await node.api.delete(f"/rules/{made['id']}")
         assert seen == [(2, 2), (1, 2)]
         assert stats["actions.count"] == len((await node.api.get("/actions")).data)
+
+
+@pytest.mark.parametrize("method, path", [("POST", "/rules"), ("PUT", "/rules/r1")])
+@pytest.mark.parametrize(
+    "rawsql, line, column",
+    [
+        ('SELECT *\nFROM "t" WHER x', 2, 10),
+        ('SELECT nothing(1) FROM "t"', 1, 8),
+        ('SELECT * FROM "t"\n  WHERE abs(1, 2)', 2, 9),
+        ('SELECT "\u202e<b>', 1, 8),
+    ],
+)
+async def test_wrong_sql_is_told_with_its_place(method: str, path: str, rawsql: str, line: int, column: int) -> None:
+    async with managed_node() as node:
+        sound = {"id": "r1", "rawsql": 'SELECT * FROM "t"', "actions": []}
+        assert (await node.api.post("/rules", sound)).code == 0
+        for query in ({}, {"test": "true"}) if method == "POST" else ({},):
+            reply = await node.api.ask(method, path, {"rawsql": rawsql, "actions": []}, **query)
+            assert_refused(reply, 400, 108, "rawsql")
+            assert (reply.json["line"], reply.json["column"]) == (line, column), reply.text
+        # What is wrong elsewhere has no place.
+        reply = await node.api.post(
+            "/rules", {"rawsql": 'SELECT * FROM "t"', "actions": [{"name": "none", "params": {}}]}
+        )
+        assert reply.code != 0 and "line" not in reply.json
+
+
+async def test_the_functions_that_sql_can_call() -> None:
+    async with managed_node() as node:
+        told = {each["name"]: each for each in (await node.api.get("/rule_functions")).data}
+        assert told["abs"] == {"name": "abs", "min_args": 1, "max_args": 1, "kinds": ["a number"]}
+        assert len(told) > 100 and list(told) == sorted(told)
+        for each in told.values():
+            assert len(each["kinds"]) >= each["min_args"]
+            assert each["max_args"] is None or len(each["kinds"]) == each["max_args"]
