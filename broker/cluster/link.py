@@ -15,6 +15,7 @@ from ..config import ClusterSettings, ZoneSettings
 from ..core.cluster import CallFailed, NodeUnreachable
 from ..mqtt.constants import MAX_PACKET_ID
 from ..mqtt.message import Publisher
+from ..mqtt.message_ids import MessageIds
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
 from ..session.session import Session
@@ -76,7 +77,7 @@ class Link:
             broker,
             commit,
             context.settings.link_credit,
-            f"{context.rng.getrandbits(64):016X}",
+            MessageIds(context.rng),
             self._send,
             self._loop.call_soon,
         )

@@ -1,7 +1,8 @@
 """LinkReceiver: frames of other nodes, to this node's sessions; each message once, and in its order.
 
 What a message causes and the number up to which all is taken are written in one batch. An acknowledgement of that
-number leaves when the batch is on disk, one of the frame at the end of the iteration.
+number and of the frame leaves when much has come since the last one, or after ``ACK_WITHIN``: an acknowledgement for
+each frame would cost as much as the frame.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from ..session.client_info import ClientInfo
 from .calls import Calls
 from .context import ClusterContext
 from .link import HELLO, LinkRow
+from .link_writer import WINDOW
 from .members import Members, Peer
 from .wire import Frame, Hello, HelloAnswer, LinkAck, MessageRecord, PublisherRecord, RunRecord
 
@@ -31,6 +33,11 @@ logger = logging.getLogger(__name__)
 TABLE: Final = "cluster_links"
 ASK_AGAIN: Final = 0.1
 """Seconds until what is missing is asked for again."""
+ACK_WITHIN: Final = 0.01
+"""Seconds until what came is acknowledged, however little it is."""
+ACK_BYTES: Final = 65_536
+"""Bytes of frames that are acknowledged at once: no link has less credit."""
+_ACK_NUMBERS: Final = WINDOW // 8
 _MAX_PUBLISHERS: Final = 8192
 _CONGESTED: Final = 0.005
 ROW_EVERY: Final = 8192
@@ -45,24 +52,32 @@ def new_decoder() -> Decoder:
 
 
 def _messages_only(packets: list[Packet]) -> bool:
-    return all([isinstance(packet, Message) for packet in packets])  # noqa: C419 - mypyc makes no generator of it
+    for packet in packets:  # noqa: SIM110 - mypyc would make a generator
+        if not isinstance(packet, Message):
+            return False
+    return True
 
 
 class Incoming:
     """The link of one other node to this one."""
 
     __slots__ = (
-        "asked_at", "frame", "gap", "incarnation", "node", "part_number", "parts", "row", "stored", "storing", "taken",
-        "uid",
+        "asked_at", "frame", "gap", "incarnation", "node", "part_number", "parts", "row", "stored", "storing",
+        "subject", "taken", "told", "uid", "untold",
     )  # fmt: skip
 
-    def __init__(self, node: str, uid: str, taken: int) -> None:
+    def __init__(self, node: str, uid: str, taken: int, subject: str) -> None:
         self.node = node
+        # Of its acknowledgements.
+        self.subject = subject
         self.uid = uid
         self.incarnation = 0
         # The newest frame that came.
         self.frame = 0
         self.taken = self.stored = taken
+        # The last number that was acknowledged, and bytes that came since.
+        self.told = taken
+        self.untold = 0
         # What the row says.
         self.row = taken
         # Batches that are not on disk yet, and up to which number all is in them.
@@ -94,6 +109,7 @@ class LinkReceiver:
         self._later: asyncio.Handle | None = None
         self._to_tell: dict[Incoming, None] = {}
         self._telling = False
+        self._tell_within: asyncio.TimerHandle | None = None
         self._again: asyncio.TimerHandle | None = None
         self._stopped = False
         self._loop: asyncio.AbstractEventLoop
@@ -139,7 +155,7 @@ class LinkReceiver:
             row = self._table.get(node)
             known = row is not None and row.uid == peer.uid
             taken = max(row.taken, hello.acked) if row is not None and known else after
-            incoming = self._incoming[node] = Incoming(node, peer.uid, taken)
+            incoming = self._incoming[node] = Incoming(node, peer.uid, taken, self._context.subject("ack", node))
             if not known:
                 self._table.put(node, LinkRow(peer.uid, taken))
         elif hello.acked > incoming.taken:
@@ -162,6 +178,7 @@ class LinkReceiver:
         if incoming is None or incoming.uid != header.uid or incoming.incarnation != header.incarnation:
             self._context.refusals.count("link_without_hello")
             return
+        incoming.untold += len(data)
         if frame.part is not None:
             whole = self._joined(incoming, frame)
             if whole is None:
@@ -212,6 +229,7 @@ class LinkReceiver:
         self._tell_later(incoming)
         if frame.after > incoming.taken:
             incoming.gap = True
+            self._tell_soon()
             return
         now = self._broker.clock.now()
         taken = incoming.taken
@@ -234,6 +252,7 @@ class LinkReceiver:
             # Nothing of it is on disk: should this node die now, there is nobody left who was to have it.
             if not incoming.storing:
                 incoming.stored = incoming.taken
+                self._tell_later(incoming)
             else:
                 incoming.storing[-1] = (incoming.storing[-1][0], incoming.taken)
             return
@@ -368,12 +387,21 @@ class LinkReceiver:
 
     def _tell_later(self, incoming: Incoming) -> None:
         self._to_tell[incoming] = None
+        if incoming.untold >= ACK_BYTES or incoming.stored - incoming.told >= _ACK_NUMBERS:
+            self._tell_soon()
+        elif self._tell_within is None:
+            self._tell_within = self._loop.call_later(ACK_WITHIN, self._tell)
+
+    def _tell_soon(self) -> None:
         if not self._telling:
             self._telling = True
             self._loop.call_soon(self._tell)
 
     def _tell(self) -> None:
         self._telling = False
+        if self._tell_within is not None:
+            self._tell_within.cancel()
+            self._tell_within = None
         told, self._to_tell = self._to_tell, {}
         for incoming in told:
             self._acknowledge(incoming)
@@ -387,11 +415,14 @@ class LinkReceiver:
                 incoming.asked_at = now
             if self._again is None and not self._stopped:
                 self._again = self._loop.call_later(ASK_AGAIN, self._ask_again)
+        incoming.told = incoming.stored
+        incoming.untold = 0
         ack = LinkAck(incoming.uid, incoming.incarnation, incoming.frame, incoming.stored, gap)
-        self._context.nats.publish(self._context.subject("ack", incoming.node), self._context.wire.write(ack))
+        self._context.nats.publish(incoming.subject, self._context.wire.write(ack))
 
     def _ask_again(self) -> None:
         self._again = None
         for incoming in self._incoming.values():
             if incoming.gap:
-                self._tell_later(incoming)
+                self._to_tell[incoming] = None
+                self._tell_soon()

@@ -12,6 +12,7 @@ from typing import Final
 from ..core.broker import Broker
 from ..mqtt.constants import MAX_PACKET_ID, V4, V5
 from ..mqtt.message import Delivery, Message, Publisher
+from ..mqtt.message_ids import MessageIds
 from ..persistence.group_commit import GroupCommit
 from ..session.protocols import LINK_FULL, QOS0_MSG
 from ..session.session import Session
@@ -38,12 +39,12 @@ class LinkWriter:
         broker: Broker,
         commit: GroupCommit | None,
         credit: int,
-        id_prefix: str,
+        ids: MessageIds,
         send: Callable[[int, int, int, list[Publisher], list[tuple[object, ...]], list[tuple[object, ...]]], int],
         later: Callable[[Callable[[], None]], object],
     ) -> None:
         """``send``: number, after, first, publishers, messages and runs of a frame; returns its bytes. ``later``: the
-        loop's ``call_soon``. ``id_prefix``: of ids of messages that have none."""
+        loop's ``call_soon``. ``ids``: of messages that have none."""
         self.writable = True
         self.acked = 0
         self.last = 0
@@ -53,8 +54,7 @@ class LinkWriter:
         self._broker = broker
         self._commit = commit
         self._credit = credit
-        self._id_prefix = id_prefix
-        self._next_id = 1
+        self._ids = ids
         self._send = send
         self._later = later
         self._scheduled = False
@@ -249,8 +249,7 @@ class LinkWriter:
     def _record(self, message: Message, delivery: Delivery | None, place: int, age: int) -> tuple[object, ...]:
         """As ``wire.MessageRecord``."""
         if message.qos and not message.id:
-            message.id = f"{self._id_prefix}{self._next_id:016X}"
-            self._next_id += 1
+            message.id = self._ids.next()
         flags = message.qos | (_RETAIN if message.retain else 0)
         payload = message.frame[message.payload_at :] if message.payload_at else message.frame
         head = (message.topic, payload, flags, place, age, message.id)

@@ -17,6 +17,7 @@ from ..loop.timers import Timers
 from ..mqtt import reason_codes
 from ..mqtt.constants import NEVER_EXPIRES
 from ..mqtt.message import Delivery, Message
+from ..mqtt.message_ids import MessageIds
 from ..observability.metrics import Metrics
 from ..observability.throttled_log import ThrottledLog
 from ..persistence.durability import Durability
@@ -124,8 +125,7 @@ class Broker:
         self.budget = LoopBudget()
         self.account = account or MemoryAccount()
         self.rng = rng or Random()
-        self._id_prefix = f"{self.rng.getrandbits(64):016X}"
-        self._next_id = 0
+        self._ids = MessageIds(self.rng)
         self.router = Router(settings.shared.strategy, self.rng)
         self.retained = RetainedStore(
             settings.retained.max_messages,
@@ -175,7 +175,7 @@ class Broker:
 
     def refusal(self, message: Message, source: PublisherKind) -> Outcome | None:
         """Why a message cannot be taken now, where its publisher is told; None: it can."""
-        delayed = self._delayed is not None and self._delayed.handles(message.topic)
+        delayed = message.topic.startswith("$") and self._delayed is not None and self._delayed.handles(message.topic)
         if (message.qos or message.retain or delayed) and self.cannot_store(message.topic, message.retain):
             return STORE_TROUBLE
         changes = self.retained_changes
@@ -288,8 +288,7 @@ class Broker:
     def _identify(self, message: Message) -> None:
         """Before anything of it is written down: by its id a node knows what comes to it by two ways."""
         if not message.id:
-            self._next_id += 1
-            message.id = f"{self._id_prefix}{self._next_id:016X}"
+            message.id = self._ids.next()
 
     def route_local(self, message: Message) -> int:
         """Deliver what another node has accepted: it has run the hooks and rules, and picked of each Shared
@@ -315,9 +314,10 @@ class Broker:
         if not self.refusing:
             return False
         route = self.router.match(message.topic)
-        if any(subscription.session.would_refuse(message, subscription) for subscription in route.targets):
-            return True
-        return any(
+        for subscription in route.targets:
+            if subscription.session.would_refuse(message, subscription):
+                return True
+        return bool(route.groups) and any(
             all(member.session.would_refuse(message, member) for member in group.members())
             and (group.remote is None or group.remote.would_refuse(message))
             for group in route.groups

@@ -225,12 +225,10 @@ class Session:
 
     def would_refuse(self, message: Message, subscription: Subscription) -> bool:
         """Whether its queue is full and its zone refuses rather than drops the oldest."""
-        if not self.limits.refuse_when_full or message.qos == 0 or subscription.qos == 0:
-            return False
         queue = self.queue
-        if queue is None or self.ready:
+        if queue is None or not self.limits.refuse_when_full or message.qos == 0 or subscription.qos == 0:
             return False
-        return queue.full_for(Delivery(message, 1).size)
+        return not self.ready and queue.full_for(Delivery(message, 1).size)
 
     def _deliver0(self, delivery: Delivery) -> None:
         writer = self.writer
