@@ -52,6 +52,8 @@ DELETIONS_KEPT: Final = 3600.0
 _FORGOTTEN_AT_ONCE: Final = 100
 _MAX_DELETIONS: Final = 1_000_000
 LONGEST_WRITE: Final = 60.0
+_UNDER_WAY: Final = 0.01
+"""Seconds until it is asked again what has become of a write."""
 _DUPLICATE_WINDOW: Final = 2 * LONGEST_WRITE
 STARTING: Final = 15.0
 """Seconds that a start waits for buckets: servers that have started just now elect their leader first."""
@@ -325,6 +327,10 @@ class NatsBuckets:
                 else:
                     if there is not None and by == nonce:
                         return there.revision
+                    if (there.revision if there is not None else 0) == expected:
+                        # A write is under way, maybe this one, sent before: what becomes of it decides.
+                        await asyncio.sleep(min(_UNDER_WAY, max(deadline - loop.time(), 0.0)))
+                        continue
                     if revision != 0 or (there is not None and there.value is not None):
                         raise WrongRevision(f"{key} is at {there.revision if there else 0}, not {revision}")
                     expected = there.revision if there is not None else 0  # of the deletion

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +20,6 @@ from .nats_connection import (
     NatsConnection,
     Server,
     Unreachable,
-    WatchedTls,
     check_credentials,
     tls_context,
 )
@@ -63,7 +63,7 @@ class NatsClient:
         self._dropped = 0
         self._task: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
-        self._tls: WatchedTls  # by start and probe
+        self._tls: ssl.SSLContext  # by start and probe
         servers = [Server(url) for url in settings.servers]
         first = zlib.crc32(node.encode()) % len(servers)  # nodes begin with different ones
         self._servers = servers[first:] + servers[:first]

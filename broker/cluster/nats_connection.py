@@ -1,34 +1,44 @@
-"""NatsConnection: one connection of nats-py to one server, until it breaks. Nothing else imports nats-py.
+"""NatsConnection: one connection to one NATS server, until it breaks; what is not sent then is gone.
 
-nats-py sends later what it could not send while it was away, and is closed for ever after most errors of a server. Here
-each connection is a client of its own: what is not sent when it breaks is gone, and ``nats_client`` makes the next one.
+It speaks NATS's client protocol itself: what crosses between nodes passes here frame by frame, and a read of the socket
+is taken apart and handed on in one call, everything that an iteration sends is one write
+(docs/decisions/0070).
 """
 
 import asyncio
+import base64
 import errno
 import logging
 import os
+import re
+import secrets
+import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-import nats.errors
+import msgspec
 import nkeys
-from nats.aio.client import Client
-from nats.aio.msg import Msg as Msg  # of every handler
-from nats.aio.subscription import Subscription
 
 from ..config import ClusterSettings
 from .nats import NatsRefused, NoAnswer, NoResponders, Unavailable
+from .nats_protocol import Msg as Msg  # of every handler
+from .nats_protocol import NatsProtocol, header_lines, published
 
 logger = logging.getLogger(__name__)
 
 MAX_UNSENT: Final = 268_435_456
 """Bytes that wait for the server; links hold back far below it."""
-_POLL: Final = 0.1
+_PORT: Final = 4222
+_PING_EVERY: Final = 1.0
+_MAX_PINGS: Final = 2
+"""Without an answer; one more, and the server hangs."""
+_INBOX: Final = "_INBOX"
+_JWT: Final = (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")
 
 
 class ConnectionLost(Exception):
@@ -39,6 +49,10 @@ class Unreachable(Exception):
     """No NATS server answers there; one line."""
 
 
+class _Refused(Exception):
+    """What the server holds against the connection."""
+
+
 class Server(NamedTuple):
     """``name``: what its certificate must be for, where that is not the host of ``url``."""
 
@@ -46,29 +60,27 @@ class Server(NamedTuple):
     name: str | None = None
 
 
-class WatchedTls(ssl.SSLContext):
-    """Tells whether a handshake was begun: nats-py goes on in plain text where the server does not ask for TLS."""
+class _Info(msgspec.Struct):
+    """What a server says of itself."""
 
-    begun = False
-
-    def wrap_bio(
-        self,
-        incoming: ssl.MemoryBIO,
-        outgoing: ssl.MemoryBIO,
-        server_side: bool = False,
-        server_hostname: str | bytes | None = None,
-        session: ssl.SSLSession | None = None,
-    ) -> ssl.SSLObject:
-        self.begun = True
-        return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+    version: str = ""
+    max_payload: int = 0
+    auth_required: bool = False
+    tls_required: bool = False
+    tls_available: bool = False
+    nonce: str = ""
+    connect_urls: list[str] | None = None
 
 
-def tls_context(settings: ClusterSettings) -> WatchedTls:
+_decode_info = msgspec.json.Decoder(_Info).decode
+
+
+def tls_context(settings: ClusterSettings) -> ssl.SSLContext:
     """For servers of ``tls://``, and those of ``nats://`` that want it all the same.
 
     :raises NatsRefused: a file cannot be used.
     """
-    context = WatchedTls(ssl.PROTOCOL_TLS_CLIENT)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if settings.tls_ca:
         try:
             context.load_verify_locations(settings.tls_ca)
@@ -92,28 +104,35 @@ def check_credentials(settings: ClusterSettings) -> None:
 
     :raises NatsRefused: one does not.
     """
-    for key, marks in (
-        ("nkey_file", ()),
-        ("credentials_file", (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")),
-    ):
+    for key in ("nkey_file", "credentials_file"):
         path = getattr(settings, key)
-        if not path:
-            continue
-        try:
-            text = Path(path).read_bytes()
-        except OSError as error:
-            raise NatsRefused(f"cannot read {path}: {error.strerror}", f"cluster.{key}") from error
-        try:
-            if marks:
-                if not all(mark in text for mark in marks):
-                    raise ValueError("no JWT and seed of a user")
-                lines = text.partition(marks[1])[2].splitlines()
-                nkeys.from_seed(bytearray(lines[1].strip())).wipe()
-            else:
-                nkeys.from_seed(bytearray(text.strip())).wipe()
-        except (ValueError, IndexError, nkeys.NkeysError) as error:
-            what = "credentials as nsc makes them" if marks else "the seed of an NKey"
-            raise NatsRefused(f"{path} does not hold {what}", f"cluster.{key}") from error
+        if path:
+            _signed(key, path, "")
+
+
+def _signed(key: str, path: str, nonce: str) -> dict[str, str]:
+    """Who we are by the file of this setting, as fields of CONNECT: a nonce of the server, signed.
+
+    :raises NatsRefused: the file cannot be used.
+    """
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise NatsRefused(f"cannot read {path}: {error.strerror}", f"cluster.{key}") from error
+    fields: dict[str, str] = {}
+    try:
+        if key == "credentials_file":
+            token, text = (text.partition(mark)[2].splitlines()[1].strip() for mark in _JWT)
+            fields["jwt"] = token.decode()
+        pair = nkeys.from_seed(bytearray(text.strip()))
+        if not fields:
+            fields["nkey"] = pair.public_key.decode()
+        fields["sig"] = base64.b64encode(pair.sign(nonce.encode())).decode()
+        pair.wipe()
+    except (ValueError, IndexError, nkeys.NkeysError) as error:
+        what = "credentials as nsc makes them" if key == "credentials_file" else "the seed of an NKey"
+        raise NatsRefused(f"{path} does not hold {what}", f"cluster.{key}") from error
+    return fields
 
 
 def credential_of(settings: ClusterSettings) -> str:
@@ -125,87 +144,103 @@ def credential_of(settings: ClusterSettings) -> str:
 
 
 class NatsConnection:
-    """A connection to one server, until it breaks."""
+    """A connection to one server, until it breaks. ``NatsProtocol`` calls it with what the server says."""
 
     def __init__(self, settings: ClusterSettings, server: Server) -> None:
         self.server = server
         self.lost = asyncio.Event()
         self.error = ""  # the latest that the server said
         self._settings = settings
-        self._nc = Client()
+        self._loop = asyncio.get_running_loop()
+        self._protocol = NatsProtocol(self)
+        self._transport: asyncio.Transport | None = None
+        self._info = _Info()
+        self._greeted: asyncio.Future[None] = self._loop.create_future()
         self._opened = self._closing = False
-        self._subscriptions: list[Subscription] = []
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._why_lost: Exception | None = None
+        # Who waits for PONG; None: nobody, the server is only to show that it lives.
+        self._pings: deque[asyncio.Future[None] | None] = deque()
+        self._pinging: asyncio.TimerHandle | None = None
         self._requests: dict[str, asyncio.Future[Msg]] = {}
-        self._inbox = ""
         self._next = 0
-        self._outbox: list[tuple[str, bytes]] = []
+        self._inbox = self.inbox()
+        self._outbox: list[bytes] = []
         self._unsent = 0
-        self._wake = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
 
     # ------------------------------------------------------------- connection
 
-    async def open(self, tls: WatchedTls) -> "NatsConnection":
+    async def open(self, tls: ssl.SSLContext) -> "NatsConnection":
         """Connect.
 
         :raises NatsRefused: the server does not let us in.
         :raises Unreachable: nobody answers.
         """
-        url, settings = self.server.url, self._settings
-        secure = url.startswith("tls://")
-        tls.begun = False
-
-        def token() -> str:
-            # nats-py asks for it just before it sends who we are.
-            if secure and not tls.begun:
-                raise NatsRefused(f"{url} does not speak TLS; nats:// is for a server without", "cluster.servers")
-            return settings.token
-
+        begun = False
+        url = urlsplit(self.server.url)
+        secure = url.scheme == "tls"
         try:
-            async with asyncio.timeout(4 * settings.connect_timeout):
-                await self._nc.connect(
-                    [url],
-                    error_cb=self._on_error,
-                    disconnected_cb=self._on_disconnected,
-                    name=settings.name,
-                    connect_timeout=settings.connect_timeout,  # type: ignore[arg-type]  # any number of seconds
-                    ping_interval=1,
-                    max_outstanding_pings=2,
-                    tls=tls,
-                    tls_hostname=self.server.name,
-                    user=settings.user or None,
-                    password=settings.password if settings.user else None,
-                    token=token if secure or settings.token else None,
-                    user_credentials=settings.credentials_file or None,
-                    nkeys_seed=settings.nkey_file or None,
-                    pending_size=-1,
-                )
-                if not self._nc.is_connected:  # the server has closed without a word
-                    raise ConnectionResetError(errno.ECONNRESET, "closed")
+            async with asyncio.timeout(4 * self._settings.connect_timeout):
+                async with asyncio.timeout(self._settings.connect_timeout):
+                    await self._loop.create_connection(lambda: self._protocol, url.hostname or "", url.port or _PORT)
+                    await self._greeted
+                if self._info.tls_required or (secure and self._info.tls_available):
+                    begun = True
+                    transport = self._transport
+                    assert transport is not None
+                    name = self.server.name or url.hostname
+                    self._transport = await self._loop.start_tls(transport, self._protocol, tls, server_hostname=name)
+                elif secure:
+                    raise NatsRefused(
+                        f"{self.server.url} does not speak TLS; nats:// is for a server without", "cluster.servers"
+                    )
+                self._write(b"CONNECT " + msgspec.json.encode(self._who()) + b"\r\n")
+                await self._ping()
         except NatsRefused:
             await self.close()
             raise
         except Exception as error:
             await self.close()
-            raise self._why(error, tls.begun) from error
+            raise self._why(self._why_lost or error, begun) from error
         self._opened = True
-        self._inbox = self._nc.new_inbox()
-        try:
-            if secure and not tls.begun:
-                raise NatsRefused(f"{url} does not speak TLS; nats:// is for a server without", "cluster.servers")
-            await self._subscribe(f"{self._inbox}.*", self._on_reply)
-        except NatsRefused:
-            await self.close()
-            raise
-        self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._watch_over())]
+        self._subscribe(f"{self._inbox}.*", self._on_reply)
+        self._pinging = self._loop.call_later(_PING_EVERY, self._look)
         return self
+
+    def _who(self) -> dict[str, object]:
+        """The fields of CONNECT."""
+        settings, info = self._settings, self._info
+        fields: dict[str, object] = {
+            "verbose": False,
+            "pedantic": False,
+            "lang": "python3",
+            "version": "taipan",
+            "protocol": 1,
+            "headers": True,
+            "no_responders": True,
+            "name": settings.name,
+        }
+        if not info.auth_required:
+            return fields
+        url = urlsplit(self.server.url)
+        if info.nonce and settings.credentials_file:
+            fields |= _signed("credentials_file", settings.credentials_file, info.nonce)
+        elif info.nonce and settings.nkey_file:
+            fields |= _signed("nkey_file", settings.nkey_file, info.nonce)
+        elif settings.user:
+            fields |= {"user": settings.user, "pass": settings.password}
+        elif settings.token:
+            fields["auth_token"] = settings.token
+        elif url.username and url.password is None:
+            fields["auth_token"] = url.username
+        elif url.username:
+            fields |= {"user": url.username, "pass": url.password}
+        return fields
 
     def _why(self, error: Exception, tls: bool) -> Exception:
         """What is told of a connection that could not be made. ``tls``: a handshake was begun."""
         url = self.server.url
-        while error.__cause__ is not None and isinstance(error, Unreachable):
-            error = error.__cause__  # type: ignore[assignment]  # what _on_error was called with
-        text = str(error).removeprefix("nats: ").strip("'") or type(error).__name__
+        text = str(error) or type(error).__name__
         if tls and not url.startswith("tls://"):
             return NatsRefused(f"{url} wants TLS: its address begins with tls://", "cluster.servers")
         if isinstance(error, (ssl.SSLCertVerificationError, ssl.CertificateError)):
@@ -221,143 +256,195 @@ class NatsConnection:
             return NatsRefused(f"{url} {what}", "cluster.tls_cert")
         if "ertificate" in text:
             return NatsRefused(f"{url}: {text}", "cluster.tls_cert")
-        if isinstance(error, OSError) and error.errno:
+        if isinstance(error, socket.gaierror):
+            text = error.strerror or text
+        elif isinstance(error, OSError) and error.errno:
             text = os.strerror(error.errno)
-        if isinstance(error, (TimeoutError, nats.errors.TimeoutError)):
+        if isinstance(error, TimeoutError) and not error.errno:
             text = f"no answer within {self._settings.connect_timeout:g} s"
         return Unreachable(f"{url}: {text}")
 
-    async def _on_error(self, error: Exception) -> None:
-        if self._closing:
-            return
-        if not self._opened:
-            raise Unreachable(str(error)) from error  # ends connect(), which would try again
-        if isinstance(error, nats.errors.UnexpectedEOF):
-            return  # _on_disconnected follows
-        if isinstance(error, nats.errors.SlowConsumerError):
-            logger.warning("nats_messages_dropped server=%s subject=%s reason=unread", self.server.url, error.subject)
-            return
-        self.error = str(error).removeprefix("nats: ")
-        logger.warning(
-            "nats_error server=%s error=%s setting=%s", self.server.url, self.error, credential_of(self._settings)
-        )
-
-    async def _on_disconnected(self) -> None:
-        self.lost.set()
-
-    async def _watch_over(self) -> None:
-        """nats-py calls nobody where a server that hangs takes no more bytes, not even those of the close."""
-        while self._nc.is_connected:
-            await asyncio.sleep(_POLL)
-        self.lost.set()
-
     async def close(self) -> None:
+        """Give it up; what waits is sent if the server takes it at once."""
         self._closing = True
-        self.lost.set()
-        for future in self._requests.values():
-            if not future.done():
-                future.set_exception(ConnectionLost())
-        for task in self._tasks:
-            task.cancel()
-        for subscription in self._subscriptions:
-            with suppress(nats.errors.Error):
-                await subscription.unsubscribe()
-        with suppress(Exception):  # whatever it says of a connection that is given up
+        self._lose(None)
+        self._protocol.forget_subscriptions()
+        transport = self._transport
+        if transport is None:
+            return
+        self._flush()
+        transport.close()
+        with suppress(TimeoutError):
             async with asyncio.timeout(1.0 if self._opened else 0.2):
-                await self._nc.close()
+                await asyncio.shield(self._closed)
+        transport.abort()
 
     async def finish(self) -> None:
         """Close when all that was published has been sent, if the server takes it."""
-        if self._nc.is_connected:
-            with suppress(nats.errors.Error, TimeoutError):
-                await self._send_all()
-                await self._nc.flush(timeout=1)
+        if not self.lost.is_set():
+            with suppress(ConnectionLost):
+                await self._pong_within(1.0)
         await self.close()
+
+    def _lose(self, error: Exception | None) -> None:
+        """It is of no use any more; what waits for an answer ends."""
+        if self.lost.is_set():
+            return
+        self.lost.set()
+        self._why_lost = error
+        if self._pinging is not None:
+            self._pinging.cancel()
+        waiting = [each for each in (self._greeted, *self._pings, *self._requests.values()) if each is not None]
+        self._pings.clear()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(ConnectionLost())
+                future.exception()  # that nobody waits for one is no mistake
 
     @property
     def max_payload(self) -> int:
-        return self._nc.max_payload
+        return self._info.max_payload
 
     @property
     def version(self) -> tuple[int, int, int]:
-        found = self._nc.connected_server_version
-        try:
-            return (found.major, found.minor, found.patch)
-        except ValueError:
-            return (0, 0, 0)
+        found = re.match(r"(\d+)\.(\d+)\.(\d+)", self._info.version)
+        return (0, 0, 0) if found is None else (int(found[1]), int(found[2]), int(found[3]))
 
     @property
     def servers(self) -> list[Server]:
         """The others of its cluster that it has told of, with the host that their certificate is for."""
         here = urlsplit(self.server.url)
         return [
-            Server(f"{here.scheme}://{each.netloc}", self.server.name or here.hostname)
-            for each in self._nc.discovered_servers
+            Server(f"{here.scheme}://{each}", self.server.name or here.hostname)
+            for each in self._info.connect_urls or ()
+            if each != here.netloc
         ]
+
+    # ----------------------------------------------------- what the server says
+
+    def on_connected(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def on_lost(self, error: Exception | None) -> None:
+        self._lose(error or ConnectionResetError(errno.ECONNRESET, "closed"))
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def on_info(self, data: bytes) -> None:
+        try:
+            self._info = _decode_info(data)
+        except msgspec.MsgspecError as error:
+            self.on_malformed(f"INFO: {error}")
+            return
+        if not self._greeted.done():
+            self._greeted.set_result(None)
+
+    def on_error(self, text: str) -> None:
+        """It closes the connection after most of them."""
+        if self._closing:
+            return
+        self.error = text
+        if not self._opened:
+            self._lose(_Refused(text))
+            return
+        logger.warning("nats_error server=%s error=%s setting=%s", self.server.url, text, credential_of(self._settings))
+
+    def on_malformed(self, text: str) -> None:
+        """What came is not NATS's protocol."""
+        self.error = f"malformed: {text}"
+        self._lose(ValueError(self.error))
+        if self._transport is not None:
+            self._transport.abort()
+
+    def on_ping(self) -> None:
+        self._send(b"PONG\r\n")
+
+    def on_pong(self) -> None:
+        if self._pings:
+            future = self._pings.popleft()
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    def _look(self) -> None:
+        """Whether the server lives."""
+        if len(self._pings) > _MAX_PINGS:
+            self.error = "no answer to PING"
+            self._lose(None)
+            if self._transport is not None:
+                self._transport.abort()
+            return
+        self._pinging = self._loop.call_later(_PING_EVERY, self._look)
+        self._pings.append(None)
+        self._send(b"PING\r\n")
+
+    async def _ping(self) -> None:
+        """:raises ConnectionLost: the connection broke before the answer."""
+        if self.lost.is_set():
+            raise ConnectionLost
+        future = self._loop.create_future()
+        self._pings.append(future)
+        self._send(b"PING\r\n")
+        await future
+
+    async def _pong_within(self, timeout: float) -> None:
+        """:raises ConnectionLost: there is none."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ping()
+        except TimeoutError:
+            raise ConnectionLost from None
 
     # ---------------------------------------------------------- core messages
 
     def publish(self, subject: str, data: bytes) -> bool:
         """Whether it was taken."""
-        if self._unsent + self._nc.pending_data_size + len(data) > MAX_UNSENT or self.lost.is_set():
+        transport = self._transport
+        assert transport is not None
+        if self._unsent + transport.get_write_buffer_size() + len(data) > MAX_UNSENT or self.lost.is_set():
             return False
-        self._outbox.append((subject, data))
-        self._unsent += len(data)
-        self._wake.set()
+        self._send(published(subject, "", b"", data))
         return True
 
-    async def _send(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                await self._send_all()
-            except nats.errors.Error:
-                if not self._nc.is_connected:
-                    self.lost.set()
-                    return
-                logger.exception("nats_publish_failed server=%s", self.server.url)
+    def _send(self, data: bytes) -> None:
+        """With everything else of this iteration."""
+        if not self._outbox:
+            self._loop.call_soon(self._flush)
+        self._outbox.append(data)
+        self._unsent += len(data)
 
-    async def _send_all(self) -> None:
-        batch, self._outbox, self._unsent = self._outbox, [], 0
-        for subject, data in batch:
-            await self._nc.publish(subject, data)
+    def _flush(self) -> None:
+        if self._outbox:
+            data = self._outbox[0] if len(self._outbox) == 1 else b"".join(self._outbox)
+            self._outbox = []
+            self._unsent = 0
+            self._write(data)
 
-    async def subscribe(self, subject: str, handler: Callable[[Msg], None]) -> Subscription:
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    async def subscribe(self, subject: str, handler: Callable[[Msg], None]) -> int:
         """:raises ConnectionLost: the connection is gone."""
-        try:
-            return await self._subscribe(subject, handler)
-        except nats.errors.Error as error:
-            raise ConnectionLost from error
+        if self.lost.is_set():
+            raise ConnectionLost
+        return self._subscribe(subject, handler)
 
-    async def _subscribe(self, subject: str, handler: Callable[[Msg], None]) -> Subscription:
-        async def call(message: Msg) -> None:
-            if self._closing:
-                return
-            try:
-                handler(message)
-            except Exception:
-                logger.exception("nats_handler_failed subject=%s", message.subject)
+    def _subscribe(self, subject: str, handler: Callable[[Msg], None]) -> int:
+        number = self._protocol.subscribe(handler)
+        self._send(f"SUB {subject} {number}\r\n".encode())
+        return number
 
-        made = await self._nc.subscribe(subject, cb=call)
-        self._subscriptions.append(made)
-        return made
-
-    async def unsubscribe(self, subscription: Subscription) -> None:
-        if subscription in self._subscriptions:
-            self._subscriptions.remove(subscription)
-            with suppress(nats.errors.Error):
-                await subscription.unsubscribe()
+    async def unsubscribe(self, subscription: int) -> None:
+        if self._protocol.unsubscribe(subscription):
+            self._send(b"UNSUB %d\r\n" % subscription)
 
     def inbox(self) -> str:
-        return self._nc.new_inbox()
+        """A subject that nobody else has."""
+        return f"{_INBOX}.{secrets.token_hex(11)}"
 
     async def settle(self) -> None:
         """Until the server has taken every subscription. :raises ConnectionLost: the connection is gone."""
-        try:
-            await self._nc.flush(timeout=2)
-        except (nats.errors.Error, TimeoutError) as error:
-            raise ConnectionLost from error
+        await self._pong_within(2.0)
 
     async def request(self, subject: str, data: bytes, timeout: float, headers: dict[str, str] | None = None) -> bytes:
         """
@@ -370,13 +457,13 @@ class NatsConnection:
             raise Unavailable("not connected")
         self._next += 1
         reply = f"{self._inbox}.{self._next}"
-        answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Msg] = self._loop.create_future()
+        lines = b"" if headers is None else header_lines(headers)
+        if len(lines) + len(data) > self.max_payload:
+            raise Unavailable(f"{len(data)} bytes are more than max_payload of the NATS server allows")
         self._requests[reply] = answer
         try:
-            try:
-                await self._nc.publish(subject, data, reply, headers)
-            except nats.errors.Error as error:
-                raise Unavailable(str(error).removeprefix("nats: ")) from error
+            self._send(published(subject, reply, lines, data))
             async with asyncio.timeout(timeout):
                 message = await answer
         except TimeoutError:

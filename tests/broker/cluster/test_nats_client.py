@@ -15,6 +15,7 @@ import pytest
 
 from taipan.broker.cluster.nats import NatsRefused, NoAnswer, Unavailable, Unknown, WrongRevision
 from taipan.broker.cluster.nats_client import NatsClient
+from taipan.broker.cluster.nats_connection import NatsConnection
 from taipan.broker.config import ClusterSettings
 
 from ...support.certificates import Certificates
@@ -157,7 +158,7 @@ async def test_without_a_server_at_the_start_it_comes_later(caplog: pytest.LogCa
 
 
 async def test_what_a_server_holds_against_a_connection_ends_that_one_only() -> None:
-    """nats-py is closed for ever after such an error."""
+    """A server closes it after most of what it calls an error."""
     async with NatsServers() as servers, client(servers.urls) as a:
         subject = "taipan.t." + "x" * 5000
         went: list[str] = []
@@ -172,6 +173,24 @@ async def test_a_value_that_does_not_fit_is_refused_and_nothing_breaks() -> None
         with pytest.raises(Unavailable, match="max_payload"):
             await a.write("rows", "k", b"x" * a.max_payload, 0, "n")
         assert a.connected
+
+
+async def test_a_write_that_meets_one_under_way_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own, sent before a connection broke, may be the one: it has lost only when another value is there."""
+    sent = NatsConnection.request
+    refused: list[str] = []
+
+    async def request(self: NatsConnection, subject: str, *arguments: Any) -> bytes:
+        if subject.startswith("$KV.") and len(refused) < 3:
+            refused.append(subject)
+            return b'{"error": {"code": 400, "err_code": 10164, "description": "wrong last sequence"}}'
+        return await sent(self, subject, *arguments)
+
+    async with NatsServers() as servers, client(servers.urls) as a:
+        first = await a.write("rows", "k", b"1", 0, "n1")
+        monkeypatch.setattr(NatsConnection, "request", request)
+        assert await a.write("rows", "k", b"2", first, "n2") == first + 1
+        assert len(refused) == 3
 
 
 # --------------------------------------------------------------- three servers

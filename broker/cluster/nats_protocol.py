@@ -1,0 +1,172 @@
+"""NatsProtocol: NATS's client protocol, bytes to messages and back. It knows no subject and decides nothing."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+logger = logging.getLogger(__name__)
+
+_MAX_LINE: Final = 1_048_576
+"""Bytes of a line; an INFO names all servers of a cluster."""
+_MAX_MESSAGE: Final = 67_108_864
+"""Bytes of a message: the most that a server can be told to take."""
+
+
+class Msg:
+    """A message. ``headers``: with the code of the first line as ``Status``; None: it has none."""
+
+    __slots__ = ("data", "headers", "reply", "subject")
+
+    def __init__(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
+        self.subject = subject
+        self.reply = reply
+        self.data = data
+        self.headers = headers
+
+
+def published(subject: str, reply: str, headers: bytes, data: bytes) -> bytes:
+    """The bytes of a message to the server. ``headers``: of ``header_lines``, or empty."""
+    to = (f"{subject} {reply}" if reply else subject).encode()
+    if headers:
+        return b"HPUB %s %d %d\r\n%s%s\r\n" % (to, len(headers), len(headers) + len(data), headers, data)
+    return b"PUB %s %d\r\n%s\r\n" % (to, len(data), data)
+
+
+def header_lines(headers: dict[str, str]) -> bytes:
+    return b"NATS/1.0\r\n%s\r\n" % "".join([f"{name}: {value}\r\n" for name, value in headers.items()]).encode()
+
+
+def headers_of(data: bytes) -> dict[str, str]:
+    """``NATS/1.0 503 No Responders``, and lines of ``name: value``."""
+    first, *lines = data.decode("utf-8", "replace").splitlines()
+    _, _, status = first.partition(" ")
+    headers = {"Status": status.split(" ")[0]} if status else {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if colon:
+            headers[name.strip()] = value.strip()
+    return headers
+
+
+class Owner(Protocol):
+    """Whose connection it is."""
+
+    def on_connected(self, transport: asyncio.Transport) -> None: ...
+    def on_lost(self, error: Exception | None) -> None: ...
+    def on_info(self, data: bytes) -> None: ...
+    def on_error(self, text: str) -> None: ...
+    def on_malformed(self, text: str) -> None: ...
+    def on_ping(self) -> None: ...
+    def on_pong(self) -> None: ...
+
+
+class NatsProtocol(asyncio.Protocol):
+    """Takes what a server sends in pieces of any size, and calls the handlers of its messages at once."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._handlers: dict[bytes, Callable[[Msg], None]] = {}
+        self._next = 0
+        # Of what is not complete: its pieces, their bytes, and how many are needed at least.
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._needed = 0
+        self._dead = False
+
+    def subscribe(self, handler: Callable[[Msg], None]) -> int:
+        """The number of the new subscription."""
+        self._next += 1
+        self._handlers[b"%d" % self._next] = handler
+        return self._next
+
+    def unsubscribe(self, number: int) -> bool:
+        """Whether there was such a one."""
+        return self._handlers.pop(b"%d" % number, None) is not None
+
+    def forget_subscriptions(self) -> None:
+        self._handlers.clear()
+
+    # ------------------------------------------------------- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._owner.on_connected(cast(asyncio.Transport, transport))  # uvloop's is one in all but name
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._dead = True
+        self._held.clear()
+        self._owner.on_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._held:
+            self._held.append(data)
+            self._held_bytes += len(data)
+            if self._held_bytes < self._needed:
+                return
+            data = b"".join(self._held)
+            self._held.clear()
+        at = 0
+        try:
+            while at < len(data) and not self._dead:
+                after = self._one(data, at)
+                if not after:
+                    self._held.append(data[at:])
+                    self._held_bytes = len(data) - at
+                    return
+                at = after
+        except ValueError as error:
+            self._dead = True
+            self._owner.on_malformed(str(error))
+
+    def _one(self, data: bytes, at: int) -> int:
+        """Take what begins there; where it ends, 0: it is not complete, ``_needed`` bytes are.
+
+        :raises ValueError: it is not of the protocol.
+        """
+        end = data.find(b"\r\n", at)
+        if end < 0:
+            if len(data) - at > _MAX_LINE:
+                raise ValueError("a line without an end")
+            self._needed = len(data) - at + 1
+            return 0
+        body = end + 2
+        if data.startswith(b"MSG ", at):
+            parts = data[at + 4 : end].split()
+            if not 3 <= len(parts) <= 4:
+                raise ValueError("MSG")
+            return self._message(data, at, body, parts, 0)
+        if data.startswith(b"HMSG ", at):
+            parts = data[at + 5 : end].split()
+            if not 4 <= len(parts) <= 5:
+                raise ValueError("HMSG")
+            return self._message(data, at, body, parts, int(parts.pop(-2)))
+        if data.startswith(b"PING", at):
+            self._owner.on_ping()
+        elif data.startswith(b"PONG", at):
+            self._owner.on_pong()
+        elif data.startswith(b"INFO ", at):
+            self._owner.on_info(data[at + 5 : end])
+        elif data.startswith(b"-ERR", at):
+            self._owner.on_error(data[at + 4 : end].decode("utf-8", "replace").strip().strip("'"))
+        elif not data.startswith(b"+OK", at):
+            raise ValueError("an unknown operation")
+        return body
+
+    def _message(self, data: bytes, at: int, body: int, parts: list[bytes], headers: int) -> int:
+        """``parts``: subject, number of the subscription, where to reply (or not), size. ``headers``: their bytes."""
+        size = int(parts[-1])
+        if not 0 <= headers <= size <= _MAX_MESSAGE:
+            raise ValueError("a message too large")
+        end = body + size
+        if end + 2 > len(data):
+            self._needed = end + 2 - at
+            return 0
+        handler = self._handlers.get(parts[1])
+        if handler is not None:
+            reply = parts[2].decode() if len(parts) == 4 else ""
+            told = headers_of(data[body : body + headers]) if headers else None
+            try:
+                handler(Msg(parts[0].decode(), reply, data[body + headers : end], told))
+            except Exception:
+                logger.exception("nats_handler_failed subject=%s", parts[0].decode("utf-8", "replace"))
+        return end + 2
