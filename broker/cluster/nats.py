@@ -1,4 +1,4 @@
-"""Nats: what the cluster asks of NATS, and how that fails. ``nats_client`` does it on nats-py."""
+"""Nats: what the cluster asks of NATS, and how that fails. ``nats_client`` does it."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol

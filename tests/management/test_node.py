@@ -182,7 +182,7 @@ def test_hash_password_asks_twice_at_a_terminal(
 @pytest.fixture
 def plain(tmp_path: Path) -> dict[str, str]:
     """The environment of a process that finds no package of the extras."""
-    return {"PYTHONPATH": path_without(tmp_path / "plain", "bcrypt", "uvloop", "nats", "nkeys")}
+    return {"PYTHONPATH": path_without(tmp_path / "plain", "bcrypt", "uvloop", "nkeys")}
 
 
 class Process:

@@ -8,7 +8,7 @@ import pytest
 from taipan.broker.cluster import known_routes, link_receiver
 from taipan.broker.cluster.link import PREFIX, Link
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.wire import Frame, RunRecord
+from taipan.broker.cluster.wire import Frame, LinkAck, RunRecord
 from taipan.broker.core.cluster import STOPPED
 from taipan.broker.mqtt.constants import CONTENT_TYPE, PUBACK, PUBCOMP, PUBREC
 from taipan.broker.mqtt.reason_codes import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, SUCCESS
@@ -280,6 +280,31 @@ async def test_the_numbers_go_on_beyond_the_last_packet_identifier() -> None:
         await cluster.start(0)
         await cluster.start(1)
         assert await take_all(cluster[1], "s", b"39") == [b"%d" % number for number in range(20, 40)]
+
+
+@pytest.mark.interpreted  # sets ACK_WITHIN, which compiled code has built in
+async def test_frames_are_acknowledged_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_receiver, "ACK_WITHIN", 600.0)
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        subscriber, publisher = await cluster[1].client("s"), await cluster[0].client("p")
+        await subscriber.subscribe("t", qos=1)
+        await opened(cluster)
+        to_peer = link(cluster, 0, 1)
+        acknowledged: list[int] = []
+        taken = to_peer.acknowledged
+
+        def count(ack: LinkAck) -> None:
+            acknowledged.append(ack.sequence)
+            taken(ack)
+
+        monkeypatch.setattr(to_peer, "acknowledged", count)
+        for number in range(150):
+            await publisher.publish("t", b"%1000d" % number, qos=1)
+            await subscriber.expect_publish("t", b"%1000d" % number)
+        # Each was a frame of its own; each 64 KiB of them are acknowledged, and the rest in time.
+        await until(lambda: len(acknowledged) == 2)
+        assert 40 < acknowledged[0] < 65 and 40 < acknowledged[1] - acknowledged[0] < 65
+        assert len(to_peer.session.inflight) == 150 - acknowledged[1] > 20
 
 
 @pytest.mark.interpreted  # sets ROW_EVERY, which compiled code has built in
