@@ -14,6 +14,7 @@ from taipan.broker.transport.connection import Connection
 
 from .node_calls import NodeCalls
 from .owners import may_have
+from .reasons import text_of
 from .refusal import BAD_TOPIC, NOT_ONLINE, Refusal
 from .times import local_text
 
@@ -128,6 +129,7 @@ def _event(event: ClientEvent, skew: float) -> dict[str, Any]:
         "event": event.event,
         "reason": event.reason,
         "setting": event.setting,
+        "text": text_of(event.event, event.reason, event.setting),
         "topic": event.topic,
         "detail": event.detail,
         "count": event.count,

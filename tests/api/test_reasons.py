@@ -1,0 +1,105 @@
+"""/reasons: every reason that the log's page has, with the same words; and what the code counts is among them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from taipan.broker.mqtt import reason_codes
+from taipan.broker.session import protocols
+from taipan.management.operations.reasons import REASONS, text_of
+from tests.support.api import assert_refused, managed_node
+
+PAGE = (Path(__file__).parents[2] / "docs" / "log.md").read_text("utf-8")
+SECTIONS = {
+    "Why a client was refused or lost": ("client", 2),
+    "Why a message or subscription was refused": ("message", 1),
+    "Why a socket never became a client": ("socket", 1),
+    "Why a delivery was dropped": ("delivery", 2),
+    "Why something from another node was refused": ("node", 1),
+}
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", text).replace("`", "").strip()
+
+
+def of_page() -> set[tuple[str, str, str]]:
+    found: dict[tuple[str, str, str], None] = {}
+    for title, (kind, _) in SECTIONS.items():
+        section = re.search(rf"(?ms)^## {re.escape(title)}$(.*?)(?=^## |\Z)", PAGE)
+        assert section is not None, title
+        reasons: list[str] = []
+        seen: set[str] = set()
+        for line in section[1].splitlines():
+            cells = [cell.strip() for cell in line.split("|")[1:-1]]
+            if not cells or cells[0] == "reason" or set(line) <= set("|- "):
+                continue
+            reasons = re.findall(r"`([^`]+)`", cells[0]) or reasons
+            for reason in reasons:
+                if kind != "node" or reason not in seen:
+                    found[kind, reason, plain(cells[-1])] = None
+                seen.add(reason)
+    return set(found)
+
+
+def test_the_page_of_the_log_has_the_same() -> None:
+    here = {(each.kind, each.reason, each.text) for each in REASONS if each.kind != "other"}
+    assert here ^ of_page() == set()
+
+
+def test_every_reason_of_a_dropped_delivery_is_explained() -> None:
+    names = (
+        "QUEUE_FULL",
+        "TOO_LARGE",
+        "EXPIRED",
+        "QOS0_MSG",
+        "NO_LOCAL",
+        "REVOKED",
+        "MEMORY",
+        "UNREADABLE",
+        "LINK_FULL",
+    )
+    for name in names:
+        assert text_of("delivery_dropped", getattr(protocols, name), ""), name
+
+
+@pytest.mark.parametrize(
+    "event, reason, setting, about",
+    [
+        ("publish_refused", "not_authorized", "access.rules.3", "this rule denies it"),
+        ("publish_refused", "not_authorized", "/acl/clientid/c/topic/t", "stored rule"),
+        ("publish_refused", "not_authorized", "access.no_match", "no rule matches"),
+        ("client_refused", "not_authorized", "mountpoint", "mount point"),
+        ("client_refused", "banned", "/banned/clientid/c", "ban is in force"),
+        ("client_disconnected", "tcp_closed", "-", "without DISCONNECT"),
+        ("client_disconnected", reason_codes.name(reason_codes.PROTOCOL_ERROR), "-", "violates the standard"),
+        (
+            "delivery_dropped",
+            "queue_full",
+            "max_queued_messages, max_queued_bytes or max_outbox_bytes",
+            "queue is full",
+        ),
+        ("client_connected", "<b>\u202e", "x", ""),
+    ],
+)
+def test_an_event_in_a_sentence(event: str, reason: str, setting: str, about: str) -> None:
+    text = text_of(event, reason, setting)
+    assert about in text and bool(text) == bool(about)
+
+
+@pytest.mark.asyncio
+async def test_reasons_over_the_api() -> None:
+    async with managed_node(access={"rules": [{"allow": False, "topics": ["s/#"]}]}) as node:
+        everything = (await node.api.get("/reasons")).data
+        assert len(everything) == len(REASONS)
+        counted = (await node.api.get("/reasons", reason="publish_quota_exceeded")).data
+        assert {each["reason"] for each in counted} == {"quota_exceeded"} and len(counted) > 3
+        assert (await node.api.get("/reasons", reason="<script>")).data == []
+        assert {each["kind"] for each in (await node.api.get("/reasons", kind="socket")).data} == {"socket"}
+        assert_refused(await node.api.get("/reasons", kind="else"), 400, 108, "kind")
+        peer = await node.client("c")
+        await peer.subscribe("s/1", expect=[0x87])
+        events = (await node.api.get("/clients/c/explain")).data["events"]
+        (refused,) = [each for each in events if each["event"] == "subscribe_refused"]
+        assert "this rule denies it" in refused["text"]
