@@ -12,9 +12,12 @@ What comes is on this node's disk before the key of the session is; the queue fo
              ◄────────────────────── the next piece of the queue, until all nodes send new messages here
     done     ──────────────────────► forgets the session
 
-New messages go to a second session meanwhile (``staging``), which has the subscriptions. At the end those of them that
-did not also come from the other node are delivered, in order. So no message is lost, none comes twice, and a
-publisher's come in order. Rows in the table ``handover`` let each step go on after a restart.
+New messages go to a second session meanwhile (``staging``), which has the subscriptions, and are delivered at the end.
+Both nodes agree which messages are new (``turns``). So no message is lost, none comes twice, and a publisher's come in
+order. Rows in the table ``handover`` let each step go on after a restart.
+
+A node that is Stopped is not waited for. What it still sends to the other node is kept there (``outgoing``), and
+fetched from there in the same way.
 """
 
 import asyncio
@@ -26,17 +29,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ..core.cluster import STOPPED, CallFailed, NodeUnreachable
-from ..mqtt.message import Delivery, Message
+from ..mqtt.message import Delivery
 from ..mqtt.topics import matches
 from ..routing.router import Router
 from ..session.client_info import ClientInfo
-from ..session.protocols import NO_LOCAL, QOS0_MSG, REVOKED
+from ..session.protocols import NO_LOCAL, REVOKED
 from ..session.session import Session
 from ..session.subscription import Subscription
 from ..store.restored import ZoneOf
 from .calls import Calls
 from .context import ClusterContext
-from .link import PREFIX as LINK_PREFIX
 from .members import Members
 from .outgoing import CANCEL, DONE, FETCH, FRESH, OFFER, PREPARE, Outgoing
 from .routes import Routes
@@ -46,6 +48,7 @@ from .session_transfer import (
     MORE,
     Done,
     Fetch,
+    Keeper,
     MovedDelivery,
     MovedSession,
     Offer,
@@ -57,16 +60,17 @@ from .session_transfer import (
     with_qos0,
 )
 from .tasks import Tasks
+from .turns import KEPT, TURN, Mark, Turn, TurnAsked, Turns, copy_for
 
 if TYPE_CHECKING:
     from .ownership import Ownership
 
 logger = logging.getLogger(__name__)
 
-PASSED: Final = "handover.passed"
 TABLE: Final = "handover"
-IDS: Final = "handover_ids"
 STAGING: Final = "\0staging:"
+HELD: Final = "\0held:"
+"""Prefix of the session of messages that came before earlier ones of their node, which another node keeps."""
 
 # Where a session that comes stands (``HandoverRow.state``).
 ADOPTED: Final = 0
@@ -75,16 +79,18 @@ FETCHING: Final = 1
 FINISHED: Final = 2
 """All of it is here; the other node is to forget it."""
 
-_ID_PREFIX: Final = 16
 _PAUSE: Final = 0.01
+_PAUSE_KEPT: Final = 0.25
+"""Seconds between two questions for what nodes that are away may send to another one."""
 _PAUSE_UNREACHABLE: Final = 0.5
 _ASK_AGAIN: Final = 1.0
 
 
 class HandoverRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover``, by Client Identifier. ``taken``: the number of the last piece, ``doubt`` which
-    messages it had. ``rest``: nothing but the queue of a session that was begun anew here. ``own``: filters that the
-    other node does not have. ``caught_up``: what waits in ``staging`` came after the other node's client was gone."""
+    """Row of table ``handover``, by ``Incoming.key``. ``taken``: the number of the last piece, ``doubt`` which messages
+    it had. ``rest``: nothing but the queue of a session that was begun anew here, or was here already. ``late``: nodes
+    that may still send to the other one what is for this session. ``epoch``: of the key here; with ``keep`` the other
+    node goes on to take what those send."""
 
     node: str
     move: str
@@ -92,42 +98,34 @@ class HandoverRow(msgspec.Struct, array_like=True, frozen=True):
     taken: int = 0
     doubt: list[tuple[int, str]] = []
     rest: bool = False
-    own: list[str] = []
-    caught_up: bool = False
-
-
-class IdsRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover_ids``: messages that one piece had, by their ids and groups."""
-
-    ids: list[tuple[str, str]]
-
-
-class Passed(msgspec.Struct, array_like=True, frozen=True):
-    """Until the node routes by this revision of the routes, and until these nodes have what it sent them before."""
-
-    revision: int
-    nodes: list[str]
+    late: list[str] = []
+    epoch: int = 0
+    keep: bool = False
 
 
 class Incoming:
-    """One session that comes."""
+    """One session that comes, or, where ``keeper`` is its node, what that keeps for a session that is here."""
 
-    def __init__(self, client_id: str, row: HandoverRow) -> None:
-        self.client_id = client_id
+    def __init__(self, key: str, row: HandoverRow) -> None:
+        self.key = key
+        self.client_id, _, self.keeper = key.partition("\0")
         self.row = row
         self.session: Session | None = None
         self.staging: Session | None = None
         # When its delayed will is due.
         self.will_due = 0.0
-        # Of each message that has come from the other node: its id and group.
-        self.ids: set[tuple[str, str]] = set()
-        # Of each publisher and topic, the id of the last one of QoS 0 among them.
-        self.last_qos0: dict[tuple[str | None, str], str] = {}
         # Subscriptions that are over since it came: what the other node's queue has of them is dropped.
         self.ended: list[Subscription] = []
-        # Every node sends its new messages here, too.
-        self.routed = False
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def at_sender(self) -> str:
+        """What the other node knows it by."""
+        return KEPT + self.client_id if self.keeper else self.client_id
+
+
+def _keeper_key(client_id: str, node: str) -> str:
+    return f"{client_id}\0{node}"
 
 
 class Handover:
@@ -137,25 +135,29 @@ class Handover:
     """
 
     def __init__(
-        self, context: ClusterContext, members: Members, calls: Calls, routes: Routes, zone_of: ZoneOf
+        self, context: ClusterContext, members: Members, calls: Calls, routes: Routes, turns: Turns, zone_of: ZoneOf
     ) -> None:
         self._context = context
         self._broker = context.broker
         self._members = members
         self._calls = calls
         self._routes = routes
+        self._turns = turns
         self.receiver = Receiver(context.broker, zone_of)
         self._rows = context.tables.open(TABLE, HandoverRow)
-        self._id_rows = context.tables.open(IDS, IdsRow)
         self._coming: dict[str, Incoming] = {}
         self._tasks = Tasks()
+        # Clients of whose sessions nodes are being asked for their marks.
+        self._turning: set[str] = set()
         self._stopped = False
         self._watched = False
         self.step: Callable[[str], None] = lambda name: None
-        self.outgoing = Outgoing(context, calls, self._is_coming)
+        self.outgoing = Outgoing(context, members, calls, turns, self._is_coming)
+        self.outgoing.keepers = self._keepers
+        self.outgoing.on_leaving = self._pause
+        self.outgoing.on_kept = self._go_on
         self.outgoing.on_gone = self._gone
         self.ownership: Ownership
-        calls.serve(PASSED, self._passed)
         calls.serve(OFFER, self._offered)
         self._fetched = msgspec.msgpack.Decoder(Piece)
 
@@ -163,29 +165,58 @@ class Handover:
 
     def load(self) -> None:
         """The node has its sessions: these are not all of them here yet."""
-        self.outgoing.ownership = self.ownership
-        for client_id, row in self._rows.items():
-            incoming = self._coming[client_id] = Incoming(client_id, row)
-            incoming.session = self._broker.sessions.get(client_id)
-            incoming.staging = self._broker.sessions.internal.get(STAGING + client_id)
-        for key, ids in self._id_rows.items():
-            client_id = key.rpartition("\0")[0]
-            if client_id in self._coming:
-                self._coming[client_id].ids.update((each[0], each[1]) for each in ids.ids)
+        self.outgoing.ownership = self._turns.ownership = self.ownership
+        internal = self._broker.sessions.internal
+        self.outgoing.load()
+        for key, row in self._rows.items():
+            incoming = self._coming[key] = Incoming(key, row)
+            session = incoming.session = self._broker.sessions.get(incoming.client_id)
+            if session is None or incoming.keeper or row.rest:
+                continue
+            incoming.staging = internal.get(STAGING + incoming.client_id)
+            if row.state == ADOPTED:
+                for subscription in session.subscriptions.values():
+                    self._broker.router.unsubscribe(subscription)
+            elif row.state == FETCHING:
+                self._open_staging(incoming, session)
+        self._turns.load(self._session_of)
+        for client_id in list(internal):
+            if client_id.startswith(HELD) and self._turns.get(client_id.removeprefix(HELD)) is None:
+                self._release(client_id.removeprefix(HELD))
+        for incoming in self._coming.values():
+            turn = self._turns.get(incoming.client_id)
+            if turn is not None:
+                self._attend(turn)
+        self._watch()
+
+    def _session_of(self, client_id: str) -> Session | None:
+        """Which session takes what comes for a client, after a restart."""
+        incoming = self._coming.get(client_id)
+        if incoming is not None and incoming.staging is not None:
+            return incoming.staging
+        kept = self._broker.sessions.internal.get(KEPT + client_id)
+        return kept if kept is not None else self._broker.sessions.get(client_id)
 
     def start(self) -> None:
         """It is known whose the sessions are: go on where it was."""
         for incoming in list(self._coming.values()):
             session, row = incoming.session, incoming.row
+            if incoming.keeper or self._coming.get(incoming.key) is not incoming:
+                continue
             if row.state == ADOPTED and not self.ownership.has(incoming.client_id):
                 self.drop(incoming.client_id)
             elif row.state == FINISHED or session is None:
                 self._end_staging(incoming)
-                self._finish(incoming)
+                self._finish(incoming, row.keep)
             else:
                 if not row.rest:
                     self._stage(incoming, session)
                 self._fetch(incoming)
+        for incoming in list(self._coming.values()):
+            if incoming.keeper and incoming.session is None:
+                self._finish(incoming)
+        for client_id in {*self._turns.clients(), *(each.client_id for each in self._coming.values())}:
+            self._go_on(client_id)
 
     async def stop(self) -> None:
         self._stopped = True
@@ -202,15 +233,62 @@ class Handover:
     def _is_coming(self, client_id: str) -> bool:
         """Whether this session is not all here, though its other node runs."""
         incoming = self._coming.get(client_id)
-        return incoming is not None and (incoming.row.state == ADOPTED or incoming.staging is not None)
+        if incoming is not None:
+            row = incoming.row
+            if row.state == ADOPTED or incoming.staging is not None or (row.keep and row.state == FINISHED):
+                return True
+        return HELD + client_id in self._broker.sessions.internal
 
-    def _gone(self, client_id: str) -> None:
-        """Another node has the session: what is still to come is offered to that one."""
-        incoming = self._coming.get(client_id)
-        if incoming is not None and incoming.row.state == FETCHING:
+    def _of(self, client_id: str) -> list[Incoming]:
+        """All that comes for a client's session."""
+        found = [self._coming.get(client_id), *(self._coming.get(key) for key in self._keeper_keys(client_id))]
+        return [each for each in found if each is not None]
+
+    def _keeper_keys(self, client_id: str) -> list[str]:
+        return [_keeper_key(client_id, name) for name in [*self._members.peers, self._context.node]]
+
+    def _keepers_of(self, client_id: str) -> list[Incoming]:
+        return [each for each in self._of(client_id) if each.keeper and each.row.state == FETCHING]
+
+    def _keepers(self, client_id: str) -> list[Keeper]:
+        """The session goes to another node: who keeps what for it."""
+        found = self._keepers_of(client_id)
+        return [Keeper(each.row.node, each.row.taken, each.row.doubt, each.row.late) for each in found]
+
+    def _pause(self, client_id: str) -> None:
+        """The session may go to another node, and with it what others keep for it."""
+        for incoming in self._keepers_of(client_id):
             if incoming.task is not None:
                 incoming.task.cancel()
-            self._remove(incoming)
+                incoming.task = None
+
+    def _go_on(self, client_id: str) -> None:
+        """The session is this node's."""
+        if self.outgoing.leaves(client_id):
+            return
+        main = self._coming.get(client_id)
+        for incoming in self._keepers_of(client_id):
+            told = main is None or not (main.row.keep and main.row.node == incoming.row.node)
+            if told and (incoming.task is None or incoming.task.done()):
+                self._run(incoming)
+        turn = self._turns.get(client_id)
+        if turn is not None and not self._turns.is_elsewhere(turn) and client_id not in self._turning:
+            self._attend(turn)
+            self._turning.add(client_id)
+            self._tasks.run(self._turn(turn))
+
+    def _gone(self, client_id: str, moved: bool) -> None:
+        """Another node has the session: what is still to come is offered to that one."""
+        main = self._coming.get(client_id)
+        if main is not None and main.row.state == FETCHING:
+            if main.task is not None:
+                main.task.cancel()
+            self._remove(main)
+        for incoming in self._keepers_of(client_id):
+            if moved:
+                self._remove(incoming)
+            else:
+                self._finish(incoming)
 
     def leaves(self, client_id: str) -> bool:
         """Whether another node is just getting this session from here."""
@@ -233,10 +311,16 @@ class Handover:
 
     def session_ended(self, session: Session) -> None:
         """A session of this node is over: nothing more of it is wanted."""
-        incoming = self._coming.get(session.client_id)
-        if incoming is not None and incoming.session is session:
-            self._end_staging(incoming)
-            self._finish(incoming)
+        for incoming in self._of(session.client_id):
+            if incoming.session is session:
+                self._end_staging(incoming)
+                self._finish(incoming)
+        turn = self._turns.get(session.client_id)
+        if turn is not None and not self._turns.is_elsewhere(turn):
+            self._turns.drop(session.client_id)
+            held = self._broker.sessions.internal.get(HELD + session.client_id)
+            if held is not None:
+                self._broker.forget_session(held)
         self.outgoing.session_ended(session)
 
     # ---------------------------------------------------------- the steps of a claim
@@ -248,23 +332,33 @@ class Handover:
         answer = await self._calls.call(node, PREPARE, _encode(ask), min(timeout, most))
         return msgspec.msgpack.decode(answer, type=Prepared)
 
-    def adopt(self, client_id: str, node: str, move: str, moved: MovedSession) -> None:
+    def adopt(self, client_id: str, node: str, move: str, moved: MovedSession, keepers: list[Keeper]) -> None:
         """Make the session here; its subscriptions are not in force yet."""
         broker = self._broker
-        self._forget_ids(client_id)  # of an earlier time
         incoming = self._coming[client_id] = Incoming(client_id, HandoverRow(node, move, ADOPTED))
         session = self.receiver.session(moved)
         broker.adopt_session(session)
         incoming.session = session
         incoming.will_due = self.receiver.hold(session, moved)
         self._rows.put(client_id, incoming.row)
+        for each in keepers:
+            row = HandoverRow(each.node, "", FETCHING, each.taken, each.doubt, True, each.late)
+            self._add_keeper(client_id, session, row)
+
+    def _add_keeper(self, client_id: str, session: Session, row: HandoverRow) -> None:
+        key = _keeper_key(client_id, row.node)
+        keeper = self._coming[key] = Incoming(key, row)
+        keeper.session = session
+        self._rows.put(key, row)
 
     def drop(self, client_id: str) -> None:
         """The session stays where it was."""
-        incoming = self._coming.pop(client_id, None)
-        if incoming is not None and incoming.session is not None:
-            self._broker.forget_session(incoming.session)
-        self._rows.remove(client_id)
+        found = self._of(client_id)
+        for incoming in found:
+            del self._coming[incoming.key]
+            self._rows.remove(incoming.key)
+        if found and found[0].session is not None:
+            self._broker.forget_session(found[0].session)
 
     def cancel(self, client_id: str) -> None:
         """The other node need not wait any longer."""
@@ -285,11 +379,34 @@ class Handover:
         self._stage(incoming, session)
         self._broker.continue_session(session, incoming.will_due, self._context.clock.now())
         self._fetch(incoming)
+        self._go_on(client_id)
 
     # ------------------------------------------------------------------- staging
 
     def _stage(self, incoming: Incoming, session: Session) -> None:
         """From now on new messages wait in a session of their own."""
+        client_id = session.client_id
+        staging = incoming.staging or self._open_staging(incoming, session)
+        before = self._turns.get(client_id)
+        if before is None or before.session is not staging:
+            own = self._coming.get(_keeper_key(client_id, self._context.node))
+            kept = self.outgoing.take_back(client_id, own.row if own is not None else None)
+            owner = self.ownership.owner(client_id)
+            epoch = 0 if owner is None else owner.revision
+            filters = [each.filter for each in session.subscriptions.values() if each.group is None]
+            turn = self._turns.begin(client_id, staging, filters, epoch)
+            if own is not None:
+                self._remove(own)
+            if kept is not None:
+                for delivery in kept.queue or ():
+                    staging.deliver_shared(_copy(delivery))
+                self._broker.forget_session(kept)
+            self._put(incoming, msgspec.structs.replace(incoming.row, epoch=epoch))
+            mark = Mark(client_id, self._context.node, epoch)
+            self._turns.mark(mark, self._nodes_of(turn)[1:])
+        self._watch()
+
+    def _open_staging(self, incoming: Incoming, session: Session) -> Session:
         broker = self._broker
         client = session.client
         staged = ClientInfo(broker.node, client.zone, client_id=STAGING + session.client_id)
@@ -298,50 +415,40 @@ class Handover:
         staging.subscriptions.clear()
         for subscription in session.subscriptions.values():
             self._stage_one(staging, subscription)
-        if not self._watched:
+        return staging
+
+    def _watch(self) -> None:
+        if self._coming and not self._watched:
             self._watched = True
+            broker = self._broker
             broker.hooks.session_subscribed.add(self._subscribed)
             broker.hooks.session_unsubscribed.add(self._unsubscribed)
 
     def _subscribed(self, client: ClientInfo, subscription: Subscription, new: bool) -> None:
-        incoming = self._coming.get(subscription.session.client_id)
-        if incoming is None or incoming.staging is None or incoming.session is not subscription.session:
-            return
-        self._stage_one(incoming.staging, subscription)
-        if new:
-            self._put(incoming, msgspec.structs.replace(incoming.row, own=[*incoming.row.own, subscription.filter]))
-        incoming.ended = [each for each in incoming.ended if each.filter != subscription.filter]
+        for incoming in self._of(subscription.session.client_id):
+            if incoming.session is subscription.session:
+                incoming.ended = [each for each in incoming.ended if each.filter != subscription.filter]
+                if incoming.staging is not None:
+                    self._stage_one(incoming.staging, subscription)
 
     def _unsubscribed(self, client: ClientInfo, subscription: Subscription) -> None:
-        incoming = self._coming.get(subscription.session.client_id)
-        if incoming is None or incoming.session is not subscription.session:
-            return
-        incoming.ended.append(subscription)
-        if incoming.staging is not None:
-            staged = incoming.staging.subscriptions.pop(subscription.filter, None)
-            if staged is not None:
-                self._broker.router.unsubscribe(staged)
+        session = subscription.session
+        for incoming in self._of(session.client_id):
+            if incoming.session is not session:
+                continue
+            incoming.ended.append(subscription)
+            if incoming.staging is not None:
+                staged = incoming.staging.subscriptions.pop(subscription.filter, None)
+                if staged is not None:
+                    self._broker.router.unsubscribe(staged)
+        turn = self._turns.get(session.client_id)
+        if turn is not None and turn.filters is not None and subscription.filter in turn.filters:
+            turn.filters.discard(subscription.filter)
+            self._turns.put(turn)
 
     def _stage_one(self, staging: Session, subscription: Subscription) -> None:
-        staged = staging.subscriptions[subscription.filter] = _for(staging, subscription)
+        staged = staging.subscriptions[subscription.filter] = copy_for(staging, subscription)
         _subscribe_in_place(self._broker.router, subscription, staged)
-
-    def _drop_early(self, incoming: Incoming, staging: Session, session: Session) -> None:
-        """What was published before the other node's client was gone may have gone out there, and all of this has come
-        to that node."""
-        queue = staging.queue
-        if queue is not None:
-            own = [each for each in session.subscriptions.values() if each.filter in incoming.row.own]
-            early = []
-            for delivery in queue.clear():
-                topic = delivery.message.topic
-                if delivery.group or any(not each.group and matches(each.topic_filter, topic) for each in own):
-                    queue.push(delivery)
-                else:
-                    early.append(delivery)
-            if staging.journal is not None:
-                staging.journal.done(staging, [each for each in early if each.qos])
-        self._put(incoming, msgspec.structs.replace(incoming.row, caught_up=True))
 
     def _merge(self, incoming: Incoming, session: Session) -> None:
         """New messages go to the session itself from now on, after those that waited."""
@@ -351,25 +458,49 @@ class Handover:
         router = self._broker.router
         for subscription in session.subscriptions.values():
             router.subscribe(subscription)  # before the others go, so that no other node is told of a change
+        turn = self._turns.get(session.client_id)
+        if turn is not None:
+            self._turns.settle(turn, session)
+        self._deliver_waiting(staging, session)
+        self._end_staging(incoming)
+
+    def _deliver_waiting(self, waiting: Session, session: Session) -> None:
         session.now = self._context.clock.now()
-        for delivery in staging.queue or ():
+        for delivery in waiting.queue or ():
             message = delivery.message
-            key = (message.id, delivery.group)
-            if message.id and key in incoming.ids:
-                continue
-            if not message.qos and _is_overtaken(incoming, message):
-                self._broker.delivery_dropped(session, delivery, QOS0_MSG)
-                continue
             if message.publisher is not None and message.publisher.client_id == session.client_id:
                 if not delivery.group and _only_others(session, message.topic):
                     self._broker.delivery_dropped(session, delivery, NO_LOCAL)
                     continue
-            if message.id:
-                incoming.ids.add(key)
-            session.deliver_shared(
-                Delivery(message, delivery.qos, delivery.retain, delivery.identifiers, delivery.group)
-            )
-        self._end_staging(incoming)
+            session.deliver_shared(_copy(delivery))
+
+    def _attend(self, turn: Turn) -> None:
+        """Messages of a node wait while earlier ones of it are with a keeper."""
+        client_id = turn.client_id
+
+        def held() -> Session:
+            session = turn.session
+            client = ClientInfo(self._broker.node, session.client.zone, client_id=HELD + client_id)
+            return self._broker.open_internal(client, with_qos0(session.limits), self._context.clock.now())
+
+        turn.waiting = lambda node: self._waits(turn, node)
+        turn.held = held
+
+    def _waits(self, turn: Turn, node: str) -> bool:
+        return turn.marked(node) and any(node in each.row.late for each in self._keepers_of(turn.client_id))
+
+    def _release(self, client_id: str) -> None:
+        """What waited for a keeper goes on, if none is waited for any more."""
+        held = self._broker.sessions.internal.get(HELD + client_id)
+        turn = self._turns.get(client_id)
+        if held is None or (turn is not None and any(self._waits(turn, node) for node in turn.marks)):
+            return
+        incoming = self._coming.get(client_id)
+        staging = None if incoming is None else incoming.staging
+        session = staging or self._broker.sessions.get(client_id)
+        if session is not None:
+            self._deliver_waiting(held, session)
+        self._broker.forget_session(held)
 
     def _end_staging(self, incoming: Incoming) -> None:
         staging, incoming.staging = incoming.staging, None
@@ -387,17 +518,13 @@ class Handover:
 
     def _put(self, incoming: Incoming, row: HandoverRow) -> None:
         incoming.row = row
-        self._rows.put(incoming.client_id, row)
+        self._rows.put(incoming.key, row)
 
     async def _bring(self, incoming: Incoming) -> None:
         """All that is still to come, however long it takes."""
         try:
             if incoming.row.state == FETCHING:
-                routing = asyncio.get_running_loop().create_task(self._wait_until_routed(incoming))
-                try:
-                    await self._bring_queue(incoming)
-                finally:
-                    routing.cancel()
+                await self._bring_queue(incoming)
             if incoming.row.state == FINISHED:
                 await self._tell_done(incoming)
         except asyncio.CancelledError:
@@ -405,13 +532,25 @@ class Handover:
         except Exception:  # of one session; it goes on after the next start
             logger.exception("handover_failed client_id=%s node=%s", incoming.client_id, incoming.row.node)
 
+    def _turned(self, incoming: Incoming) -> list[str] | None:
+        """Which nodes have sent their marks here, if all have that run."""
+        turn = self._turns.get(incoming.client_id)
+        if turn is None or incoming.staging is None:
+            return []
+        if not all(turn.marked(each.name) for each in self._members.running()):
+            return None
+        return [each for each in turn.marks if turn.marked(each)]
+
     async def _bring_queue(self, incoming: Incoming) -> None:
         session = incoming.session
         assert session is not None
+        client_id = incoming.client_id
+        late: list[str] = []
         while incoming.row.state == FETCHING:
             row = incoming.row
             ended = [each.filter for each in incoming.ended]
-            ask = Fetch(incoming.client_id, row.move, row.taken, row.doubt, row.rest, ended, incoming.routed)
+            turned = self._turned(incoming)
+            ask = Fetch(incoming.at_sender, row.move, row.taken, row.doubt, row.rest, ended, turned, row.epoch)
             try:
                 answer = await self._calls.call(row.node, FETCH, _encode(ask))
             except (NodeUnreachable, CallFailed) as error:
@@ -419,45 +558,52 @@ class Handover:
                     break
                 continue
             piece = self._fetched.decode(answer)
-            if incoming.row.state != FETCHING:
+            if incoming.row.state != FETCHING or self._coming.get(incoming.key) is not incoming:
                 break
             if piece.state == BUSY or (piece.state == MORE and not piece.deliveries):
-                await asyncio.sleep(_PAUSE)
+                if incoming.keeper and piece.state == MORE:
+                    self._note_late(incoming, piece.late)
+                turn = self._turns.get(client_id)
+                quick = not incoming.keeper or (turn is not None and any(turn.marked(each) for each in row.late))
+                await asyncio.sleep(_PAUSE if quick else _PAUSE_KEPT)
             elif piece.state == MORE:
                 self._take_in(incoming, session, piece)
                 self.step("piece_taken")
                 if not await self._context.tables.stored():
                     await asyncio.sleep(_ASK_AGAIN)
             else:
-                break
-        if incoming.row.state != FETCHING:
+                turn = self._turns.get(client_id)
+                late = piece.late
+                if turn is None or incoming.staging is None or not any(turn.marked(each) for each in late):
+                    break
+                late = []
+                await asyncio.sleep(_PAUSE)
+        if incoming.row.state != FETCHING or self._coming.get(incoming.key) is not incoming:
             return
         self.step("fetched")
-        if incoming.staging is not None:
-            await self._wait_until_passed([self._context.node], 0)
-            self._merge(incoming, session)
-        self._finish_row(incoming)
+        keep = incoming.staging is not None and bool(late)
+        if keep:
+            self._add_keeper(client_id, session, HandoverRow(incoming.row.node, "", FETCHING, rest=True, late=late))
+        self._merge(incoming, session)
+        self._finish_row(incoming, keep)
+        if incoming.keeper:
+            self._release(client_id)
         self.step("merged")
+
+    def _note_late(self, incoming: Incoming, late: list[str]) -> None:
+        """All that the keeper had is here."""
+        if late != incoming.row.late:
+            self._put(incoming, msgspec.structs.replace(incoming.row, late=late))
+            self._release(incoming.client_id)
 
     def _take_in(self, incoming: Incoming, session: Session, piece: Piece) -> None:
         session.now = self._context.clock.now()
-        ids: list[tuple[str, str]] = []
         for each in piece.deliveries:
-            key = (each.body.id, each.group)
-            if each.body.id:
-                if key in incoming.ids:
-                    continue
-                ids.append(key)
-                incoming.ids.add(key)
-                if not each.body.qos:
-                    incoming.last_qos0[each.body.client_id, each.body.topic] = each.body.id
             delivery = self.receiver.delivery(each)
             if incoming.ended and _is_over(incoming.ended, session, each):
                 self._broker.delivery_dropped(session, delivery, REVOKED)
                 continue
             session.deliver_shared(delivery)
-        if ids:
-            self._id_rows.put(f"{incoming.client_id}\0{piece.number}", IdsRow(ids))
         row = incoming.row
         self._put(incoming, msgspec.structs.replace(row, taken=piece.number, doubt=keys_of(piece.deliveries)))
 
@@ -478,45 +624,47 @@ class Handover:
 
     # ------------------------------------------------------------------- the end
 
-    def _finish_row(self, incoming: Incoming) -> None:
-        self._put(incoming, msgspec.structs.replace(incoming.row, state=FINISHED, doubt=[]))
+    def _finish_row(self, incoming: Incoming, keep: bool = False) -> None:
+        self._put(incoming, msgspec.structs.replace(incoming.row, state=FINISHED, doubt=[], keep=keep))
 
-    def _finish(self, incoming: Incoming) -> None:
+    def _finish(self, incoming: Incoming, keep: bool = False) -> None:
         """The session is over, or all of it is here already."""
-        self._finish_row(incoming)
+        self._finish_row(incoming, keep)
         if incoming.task is None or incoming.task.done():
             self._run(incoming)
 
     async def _tell_done(self, incoming: Incoming) -> None:
-        row = incoming.row
-        done = _encode(Done(incoming.client_id, row.move))
-        await self._context.tables.stored()
         client_id = incoming.client_id
+        await self._context.tables.stored()
         # Where the session is that node's again, there is nothing to forget.
-        while row.node in self._members.peers and self.ownership.owner_of(client_id) != row.node:
-            if self._coming.get(client_id) is not incoming:
+        while incoming.row.node in self._members.peers and (
+            incoming.keeper or self.ownership.owner_of(client_id) != incoming.row.node
+        ):
+            if self._coming.get(incoming.key) is not incoming:
                 return
+            row = incoming.row
+            done = _encode(Done(incoming.at_sender, row.move, row.keep, row.epoch))
             try:
                 await self._calls.call(row.node, DONE, done)
                 break
             except (NodeUnreachable, CallFailed):
                 await asyncio.sleep(_ASK_AGAIN)
-        self._remove(incoming)
+        if self._coming.get(incoming.key) is incoming:
+            self._remove(incoming)
+            self._go_on(client_id)
         self.step("done")
 
     def _remove(self, incoming: Incoming) -> None:
-        if self._coming.get(incoming.client_id) is incoming:
-            del self._coming[incoming.client_id]
-            self._rows.remove(incoming.client_id)
-            self._forget_ids(incoming.client_id)
+        if self._coming.get(incoming.key) is incoming:
+            del self._coming[incoming.key]
+            self._rows.remove(incoming.key)
+            turn = self._turns.get(incoming.client_id)
+            if turn is not None:
+                turn.changed.set()
         if self._watched and not self._coming:
             self._watched = False
             self._broker.hooks.session_subscribed.remove(self._subscribed)
             self._broker.hooks.session_unsubscribed.remove(self._unsubscribed)
-
-    def _forget_ids(self, client_id: str) -> None:
-        for key in [key for key, _ in self._id_rows.items() if key.startswith(client_id + "\0")]:
-            self._id_rows.remove(key)
 
     async def _offered(self, node: str, argument: bytes) -> bytes:
         """A node that was away has the rest of a session that was begun anew here."""
@@ -534,73 +682,72 @@ class Handover:
             self._fetch(incoming)
         return MORE.encode()
 
-    # --------------------------------------------------------------------- routes
+    # ---------------------------------------------------------------------- marks
 
-    async def _wait_until_routed(self, incoming: Incoming) -> None:
-        """Until every node sends its new messages here, and what it sent to the other node before has come there."""
-        session = incoming.session
-        if session is not None and incoming.staging is not None:
-            if not incoming.row.caught_up:
-                await self._wait_until_passed([self._context.node], 0)
-                if incoming.staging is not None:
-                    self._drop_early(incoming, incoming.staging, session)
-            revision = await self._routes.written([each.filter for each in session.subscriptions.values()])
-            await self._wait_until_passed([incoming.row.node], revision)
-        incoming.routed = True
+    def _nodes_of(self, turn: Turn) -> list[str]:
+        """The nodes that marks for this client go to, this one first."""
+        return [self._context.node, *{each.row.node: None for each in self._of(turn.client_id)}]
 
-    async def _wait_until_passed(self, nodes: list[str], revision: int) -> None:
-        """Until every node that runs routes by ``revision``, and ``nodes`` have what it has sent them before."""
-        ask = _encode(Passed(revision, nodes))
-        asked: set[str] = set()
-        await self._pass_links(nodes)
-        while True:
-            waiting = [each.name for each in self._members.running() if each.name not in asked]
-            if not waiting:
-                return
-            calls = [self._calls.call(name, PASSED, ask) for name in waiting]
-            for name, result in zip(waiting, await asyncio.gather(*calls, return_exceptions=True), strict=True):
-                if isinstance(result, bytes):
-                    asked.add(name)
-                elif not isinstance(result, (NodeUnreachable, CallFailed)):
-                    raise result
-            if not asked.issuperset(waiting):
-                await asyncio.sleep(_PAUSE)
+    async def _turn(self, turn: Turn) -> None:
+        """Ask for marks, until all nodes have sent theirs that may still send something elsewhere."""
+        client_id = turn.client_id
+        loop = asyncio.get_running_loop()
+        asked: dict[str, float] = {}
+        try:
+            while self._turns.get(client_id) is turn and not self.outgoing.leaves(client_id):
+                turn.changed.clear()
+                wanted = self._unmarked(turn)
+                if wanted is None:
+                    self._turns.drop(client_id)
+                    return
+                now = loop.time()
+                due = [name for name in wanted if asked.get(name, now) <= now]
+                for name, answered in zip(due, await self._ask_for_marks(turn, due), strict=True):
+                    asked[name] = loop.time() + (_ASK_AGAIN if answered else _PAUSE)
+                wait = min([asked[name] - loop.time() for name in wanted if name in asked], default=_PAUSE_KEPT)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(wait, 0.001)):
+                        await turn.changed.wait()
+        finally:
+            self._turning.discard(client_id)
 
-    async def _passed(self, node: str, argument: bytes) -> bytes:
-        passed = msgspec.msgpack.decode(argument, type=Passed)
-        if passed.revision and not await self._routes.reached(passed.revision):
-            raise CallFailed(f"revision {passed.revision} of the routes is not reached")
-        await self._pass_links(passed.nodes)
-        return b""
+    def _unmarked(self, turn: Turn) -> list[str] | None:
+        """Which nodes that run have not sent their marks; ``None``: nobody has to any more."""
+        coming = self._of(turn.client_id)
+        keepers = self._keepers_of(turn.client_id)
+        peers = self._members.peers
+        if any(each.staging is not None for each in coming):
+            late = set(peers)
+        else:
+            late = {name for name in turn.others if name in peers}
+            late.update(*(each.row.late for each in keepers))
+            if not late and not coming:
+                return None
+        return [name for name in sorted(late) if name in peers and peers[name].running and not turn.marked(name)]
 
-    async def _pass_links(self, nodes: list[str]) -> None:
-        """Until these nodes have acknowledged what waits for them now."""
-        for node in nodes:
-            link = self._broker.sessions.internal.get(LINK_PREFIX + node)
-            if link is None:
-                continue
-            last = _last_of(link)
-            while last is not None and _holds(link, last):
-                await asyncio.sleep(_PAUSE)
+    async def _ask_for_marks(self, turn: Turn, nodes: list[str]) -> list[bool]:
+        """Whether each was sent."""
+        session = self._broker.sessions.get(turn.client_id)
+        owner = self.ownership.owner(turn.client_id)
+        if not nodes or session is None or owner is None or not self.ownership.is_ours(owner):
+            return [False] * len(nodes)
+        revision = await self._routes.written([each.filter for each in session.subscriptions.values()])
+        ask = _encode(TurnAsked(turn.client_id, owner.revision, revision, self._nodes_of(turn)))
+        results = await asyncio.gather(*(self._calls.call(name, TURN, ask) for name in nodes), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, (NodeUnreachable, CallFailed)):
+                raise result
+        return [isinstance(result, bytes) for result in results]
+
+    # ---------------------------------------------------------------------- offers
 
 
 def _encode(body: object) -> bytes:
     return msgspec.msgpack.encode(body)
 
 
-def _for(staging: Session, subscription: Subscription) -> Subscription:
-    """The same subscription of the session where new messages wait."""
-    return Subscription(
-        staging,
-        subscription.filter,
-        subscription.qos,
-        False,
-        subscription.retain_as_published,
-        subscription.retain_handling,
-        subscription.identifiers,
-        subscription.group,
-        subscription.topic_filter,
-    )
+def _copy(delivery: Delivery) -> Delivery:
+    return Delivery(delivery.message, delivery.qos, delivery.retain, delivery.identifiers, delivery.group)
 
 
 def _subscribe_in_place(router: Router, old: Subscription, new: Subscription) -> None:
@@ -623,24 +770,3 @@ def _is_over(ended: list[Subscription], session: Session, moved: MovedDelivery) 
     if not any(each.group is None and matches(each.topic_filter, topic) for each in ended):
         return False
     return not any(each.group is None and matches(each.topic_filter, topic) for each in session.subscriptions.values())
-
-
-def _is_overtaken(incoming: Incoming, message: Message) -> bool:
-    """Whether the other node missed this message of QoS 0, and has given what the publisher sent on the topic later.
-    Ids that a node has made since its start are alike but for the number that grows."""
-    publisher = message.publisher
-    last = incoming.last_qos0.get((None if publisher is None else publisher.client_id, message.topic), "")
-    return message.id < last and message.id[:_ID_PREFIX] == last[:_ID_PREFIX]
-
-
-def _last_of(link: Session) -> Delivery | None:
-    last: Delivery | None = None
-    for delivery in link.queue if link.queue is not None else link.inflight.values():
-        last = delivery
-    return last
-
-
-def _holds(link: Session, delivery: Delivery) -> bool:
-    if any(each is delivery for each in link.inflight.values()):
-        return True
-    return link.queue is not None and any(each is delivery for each in link.queue)

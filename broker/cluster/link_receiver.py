@@ -44,6 +44,8 @@ ROW_EVERY: Final = 8192
 """Numbers after which the row is written whatever came. With the window of a link it is far less than there are Packet
 Identifiers, so that these tell the numbers, even if both nodes have died."""
 _MAX_PACKET: Final = 268_435_456
+MARK: Final = "$moved"
+"""What a node's mark (``turns``) has in place of a Shared Subscription."""
 
 
 def new_decoder() -> Decoder:
@@ -91,8 +93,9 @@ class Incoming:
 class LinkReceiver:
     """Implements ``CommitWaiter`` of the group commit.
 
-    ``on_addressed`` gets what is for one member of a Shared Subscription or one session: the message, its record, and
-    the node that it comes from.
+    ``on_addressed`` gets what is for one member of a Shared Subscription: the message, its record, and the node that it
+    comes from; ``on_mark`` the same of a node's mark (``turns``). ``apart`` gets each other message and that node,
+    while sessions move; else they go to all that match.
     """
 
     def __init__(self, context: ClusterContext, membership: Members, calls: Calls) -> None:
@@ -114,6 +117,8 @@ class LinkReceiver:
         self._stopped = False
         self._loop: asyncio.AbstractEventLoop
         self.on_addressed: Callable[[Message, MessageRecord, str], None] = self._nobody
+        self.on_mark: Callable[[Message, MessageRecord, str], None] = self._nobody
+        self.apart: Callable[[Message, str], None] | None = None
         calls.serve(HELLO, self._hello)
 
     def start(self) -> None:
@@ -303,7 +308,7 @@ class LinkReceiver:
         publisher = publishers[run.publisher] if 0 <= run.publisher < len(publishers) else None
         timestamp = now - run.age / 1000
         ids = run.ids
-        broker = self._broker
+        broker, apart, node = self._broker, self.apart, incoming.node
         for index, message in enumerate(packets):
             assert isinstance(message, Message)
             if message.qos:
@@ -317,7 +322,10 @@ class LinkReceiver:
             message.timestamp = timestamp
             if index < len(ids):
                 message.id = ids[index]
-            broker.route_local(message)
+            if apart is None:
+                broker.route_local(message)
+            else:
+                apart(message, node)
         return sequence
 
     def _deliver(self, record: MessageRecord, publisher: ClientInfo | None, node: str, now: float) -> None:
@@ -330,8 +338,12 @@ class LinkReceiver:
         message.hops = record.hops
         if properties and message.expired(now):
             self._context.refusals.count("link_expired")
+        elif record.group == MARK:
+            self.on_mark(message, record, node)
         elif record.group:
             self.on_addressed(message, record, node)
+        elif self.apart is not None:
+            self.apart(message, node)
         else:
             self._broker.route_local(message)
 

@@ -26,6 +26,7 @@ from .retained import Retained
 from .routes import Routes
 from .rows import Rows
 from .shared_groups import SharedGroups
+from .turns import Turns
 from .wills import RefusalOf, Wills
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,8 @@ class NatsCluster:
         self.known_routes = KnownRoutes(context, self.membership, self.routes, self.links, directory)
         self.receiver = LinkReceiver(context, self.membership, self.calls)
         self.shared_groups = SharedGroups(context, self.membership, self.routes, self.receiver)
-        self.handover = Handover(context, self.membership, self.calls, self.routes, zone_of)
+        self.turns = Turns(context, self.membership, self.calls, self.routes, self.receiver)
+        self.handover = Handover(context, self.membership, self.calls, self.routes, self.turns, zone_of)
         self.connected = Connected(context, self.membership, self.calls)
         self.ownership = Ownership(context, self.membership, self.handover, self.connected)
         self.wills = Wills(context, self.membership, self.ownership, self.handover.receiver, refusal_of_will)

@@ -2,6 +2,9 @@
 
 Until the other node has the key, the session is this node's: its client is gone, nothing of it is lost, and if the
 other does not come back it goes on here.
+
+When the session has gone, nodes that were Stopped meanwhile may still send here what is for it. A session of the node's
+own, ``turns.KEPT``, takes that until their marks have come (``turns``), and the session's node fetches it.
 """
 
 import asyncio
@@ -9,7 +12,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -21,10 +24,12 @@ from ..mqtt.message import Delivery
 from ..persistence.log import records
 from ..persistence.record_mapping import body_of
 from ..persistence.stored_message import StoredMessage, stored_of
+from ..session.client_info import ClientInfo
 from ..session.protocols import EXPIRED, UNREADABLE
 from ..session.session import Session
 from .calls import Calls
 from .context import ClusterContext
+from .members import Members, Peer
 from .nats import NoAnswer, Unavailable, Unknown
 from .session_transfer import (
     BUSY,
@@ -39,6 +44,7 @@ from .session_transfer import (
     READY,
     Done,
     Fetch,
+    Keeper,
     Offer,
     Piece,
     Prepare,
@@ -48,6 +54,7 @@ from .session_transfer import (
     with_qos0,
 )
 from .tasks import Tasks
+from .turns import KEPT, Turns
 
 if TYPE_CHECKING:
     from .ownership import Ownership
@@ -63,14 +70,37 @@ CANCEL: Final = "handover.cancel"
 FRESH: Final = "fresh"
 """Setting ``cluster.takeover``: a client need not wait for a node that is away."""
 
+TABLE: Final = "handover_kept"
 _OFFER_AGAIN: Final = 5.0
 
 
-class Leaving:
-    """A session that another node gets. ``confirmed``: that node has it; ``begun_again``: it has asked once more."""
+class KeptRow(msgspec.Struct, array_like=True, frozen=True):
+    """Row of table ``handover_kept``, by Client Identifier: the node where the session is, the epoch of its key there,
+    and which nodes may still send here what is for it."""
 
-    def __init__(self, session: Session, node: str, move: str) -> None:
+    node: str
+    epoch: int
+    late: list[str]
+
+
+class Fetched(Protocol):
+    """How far the other node is: as in ``Fetch``."""
+
+    @property
+    def taken(self) -> int: ...
+
+    @property
+    def doubt(self) -> list[tuple[int, str]]: ...
+
+
+class Leaving:
+    """A session that another node gets. ``confirmed``: that node has it; ``begun_again``: it has asked once more.
+    ``kept``: it has gone, and ``session`` is what takes the rest."""
+
+    def __init__(self, session: Session, node: str, move: str, kept: KeptRow | None = None) -> None:
         self.session = session
+        self.client_id = session.client_id if kept is None else session.client_id.removeprefix(KEPT)
+        self.kept = kept
         self.node = node
         self.move = move
         # Attempts of nodes that it was to go to before.
@@ -92,20 +122,51 @@ class Leaving:
 class Outgoing:
     """``leaves``: whether a session is on its way; ``left``: when it is not any more."""
 
-    def __init__(self, context: ClusterContext, calls: Calls, is_coming: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        context: ClusterContext,
+        members: Members,
+        calls: Calls,
+        turns: Turns,
+        is_coming: Callable[[str], bool],
+    ) -> None:
         self._context = context
         self._broker = context.broker
+        self._members = members
         self._calls = calls
+        self._turns = turns
+        self._kept = context.tables.open(TABLE, KeptRow)
         self._is_coming = is_coming
         self._leaving: dict[str, Leaving] = {}
         self._tasks = Tasks()
-        self.on_gone: Callable[[str], None] = lambda client_id: None
+        # Set by ``handover``: what nodes keep for a session that is here; it may go, it stays, it has gone, and whether
+        # as it should.
+        self.keepers: Callable[[str], list[Keeper]] = lambda client_id: []
+        self.on_leaving: Callable[[str], None] = lambda client_id: None
+        self.on_kept: Callable[[str], None] = lambda client_id: None
+        self.on_gone: Callable[[str, bool], None] = lambda client_id, moved: None
         self.step: Callable[[str], None] = lambda name: None
         self.ownership: Ownership
         calls.serve(PREPARE, self._prepare)
         calls.serve(FETCH, self._fetch)
         calls.serve(DONE, self._done)
         calls.serve(CANCEL, self._cancel)
+        members.on_removed.append(self._removed)
+
+    def load(self) -> None:
+        """The node has its sessions."""
+        for client_id, row in list(self._kept.items()):
+            session = self._broker.sessions.internal.get(KEPT + client_id)
+            if session is None:
+                self._kept.remove(client_id)
+            else:
+                for subscription in session.subscriptions.values():
+                    self._broker.router.unsubscribe(subscription)
+                self._add_kept(session, row)
+
+    def _add_kept(self, session: Session, row: KeptRow) -> None:
+        leaving = self._leaving[session.client_id] = Leaving(session, row.node, "", row)
+        leaving.confirmed = True
 
     async def stop(self) -> None:
         for leaving in self._leaving.values():
@@ -171,11 +232,13 @@ class Outgoing:
         leaving.will_due = timer.when if isinstance(timer, Timer) else 0.0
         self._broker.suspend_session(session)
         session.limits = with_qos0(session.limits)
+        self.on_leaving(session.client_id)
         self._wait_for_key(leaving)
         return leaving
 
     def _ready(self, leaving: Leaving, now: float) -> Prepared:
-        return Prepared(READY, "", moved_session(leaving.session, leaving.will_due, now))
+        moved = moved_session(leaving.session, leaving.will_due, now)
+        return Prepared(READY, "", moved, self.keepers(leaving.client_id))
 
     # ------------------------------------------------------ who has the key then
 
@@ -215,6 +278,7 @@ class Outgoing:
         self._forget(leaving)
         session.limits = leaving.limits
         self._broker.continue_session(session, leaving.will_due, self._context.clock.now())
+        self.on_kept(session.client_id)
 
     def returned(self, client_id: str) -> None:
         """Another node has written that the session is this node's: it could not take it."""
@@ -250,18 +314,24 @@ class Outgoing:
         if leaving is None:
             session = self._broker.sessions.get(client_id)
             if session is None:
-                return Piece(GONE)
+                return Piece(GONE)  # for a session that is kept, too: there is no more of it
             if self.ownership.owner_of(client_id) != node:
                 return Piece(BUSY)  # what it has written has not been told here
             leaving = self._suspend(session, node, ask.move)
         async with leaving.lock:
-            if leaving.move != ask.move:
+            if leaving.kept is not None:
+                if self.ownership.owner_of(leaving.client_id) != node:
+                    return Piece(BUSY)
+                leaving.node = node
+                self._drop_doubted(leaving, ask)
+            elif leaving.move != ask.move:
                 if self.ownership.owner_of(client_id) != node:
                     return Piece(BUSY)
                 leaving.move, leaving.node = ask.move, node
             if not leaving.confirmed:
                 self._confirm(leaving, ask)
             for topic_filter in ask.ended:
+                self._turns.ended(leaving.client_id, topic_filter)
                 self._broker.unsubscribe(leaving.session, topic_filter)
             if leaving.sent and ask.taken < leaving.number:
                 return await self._made(leaving)
@@ -274,7 +344,6 @@ class Outgoing:
         session = leaving.session
         leaving.confirmed = True
         journal = session.journal
-        queue = session.queue
         held = [each for each in session.inflight.values() if each is not None]
         if ask.rest:
             lost = sum(each.qos == 2 for each in held) + len(session.inflight) - len(held)
@@ -297,18 +366,23 @@ class Outgoing:
         self._broker.drop_will(session)
         leaving.sent = again
         leaving.number = ask.taken + 1 if again else ask.taken
-        doubt = {(number, group) for number, group in ask.doubt}
-        if doubt and queue is not None:
-            # It has these: the node did not live to note that.
-            taken = [each for each in queue if _key(each) in doubt]
-            kept = [each for each in queue.clear() if _key(each) not in doubt]
-            for delivery in kept:
-                queue.push(delivery)
-            if journal is not None:
-                journal.done(session, taken)
+        self._drop_doubted(leaving, ask)
         self.step("confirmed")
 
-    def _drop_sent(self, leaving: Leaving, ask: Fetch) -> None:
+    def _drop_doubted(self, leaving: Leaving, ask: Fetched) -> None:
+        """The other node has these: this one did not live to note that."""
+        session = leaving.session
+        queue = session.queue
+        doubt = {(number, group) for number, group in ask.doubt}
+        if doubt and queue is not None and not leaving.sent:
+            taken = [each for each in queue if _key(each) in doubt]
+            kept = [each for each in queue.clear() if _key(each) not in doubt] if taken else []
+            for delivery in kept:
+                queue.push(delivery)
+            if session.journal is not None:
+                session.journal.done(session, taken)
+
+    def _drop_sent(self, leaving: Leaving, ask: Fetched) -> None:
         session = leaving.session
         if leaving.sent and session.journal is not None:
             session.journal.done(session, [each for each in leaving.sent if each.qos])
@@ -328,11 +402,27 @@ class Outgoing:
             return await self._made(leaving)
         if session.queued:
             return Piece(MORE, ask.taken)  # what waits was paged out again
-        if not ask.routed and not ask.rest:
+        if leaving.kept is not None:
+            late = self._late(leaving.kept.late, leaving)
+            return Piece(MORE, ask.taken, [], late) if late else Piece(END, ask.taken)
+        turn = self._turns.get(leaving.client_id)
+        if ask.turned is None or (ask.turned and turn is None):
             return Piece(MORE, ask.taken)
+        if turn is not None and not all(turn.given(each, ask.epoch) for each in ask.turned):
+            return Piece(MORE, ask.taken)
+        if ask.turned:
+            return Piece(END, ask.taken, [], self._turns.not_given(leaving.client_id, ask.epoch))
         for subscription in session.subscriptions.values():
             self._broker.router.unsubscribe(subscription)
         return Piece(END, ask.taken)
+
+    def _late(self, names: list[str], leaving: Leaving) -> list[str]:
+        """Which of these nodes may still send here what is for a session that has gone."""
+        turn = self._turns.get(leaving.client_id)
+        if turn is None or leaving.kept is None:
+            return []
+        epoch = leaving.kept.epoch
+        return [each for each in names if each in self._members.peers and not turn.given(each, epoch)]
 
     def _fill(self, leaving: Leaving) -> None:
         """The next piece."""
@@ -391,6 +481,11 @@ class Outgoing:
         leaving = self._leaving.get(client_id)
         session = self._broker.sessions.get(client_id)
         owned = self.ownership.owner_of(client_id) == node
+        if leaving is not None and leaving.kept is not None:
+            if leaving.node == node or self.ownership.owner_of(leaving.client_id) in (node, None):
+                self._end_kept(leaving)
+            await self._context.tables.stored()
+            return b""
         rest_over = leaving is not None and owned and leaving.anew and not leaving.confirmed
         if leaving is not None and (leaving.move == done.move or done.move in leaving.earlier or rest_over):
             # Or this node has started again after the other had all of it: what it would offer is over.
@@ -398,10 +493,62 @@ class Outgoing:
         elif leaving is not None or session is None or not owned:
             session = None  # it is another one
         if session is not None:
+            if done.keep:
+                self._keep_late(session, node, done.epoch)
+            else:
+                self._turns.drop(client_id)
             self._broker.forget_session(session)
-            self.on_gone(client_id)
+            self.on_gone(client_id, True)
             await self._context.tables.stored()
         return b""
+
+    # --------------------------------------------------------------- what is late
+
+    def _keep_late(self, session: Session, node: str, epoch: int) -> None:
+        """Other nodes still send here what is for a session that has gone."""
+        client_id = session.client_id
+        turn = self._turns.get(client_id)
+        late = self._turns.not_given(client_id, epoch)
+        if turn is None or not late:
+            self._turns.drop(client_id)
+            return
+        client = ClientInfo(self._broker.node, session.client.zone, client_id=KEPT + client_id)
+        kept = self._broker.open_internal(client, session.limits, self._context.clock.now())
+        self._turns.hand_over(turn, kept)
+        for each in session.queue or ():
+            kept.deliver_shared(Delivery(each.message, each.qos, each.retain, each.identifiers, each.group))
+        row = KeptRow(node, epoch, late)
+        self._kept.put(client_id, row)
+        self._add_kept(kept, row)
+        logger.info("session_kept_for_late_nodes client_id=%s node=%s late=%s", client_id, node, ",".join(late))
+
+    def take_back(self, client_id: str, fetched: Fetched | None) -> Session | None:
+        """The session is here again: what there is for it. ``fetched``: how far the node had come where it was."""
+        leaving = self._leaving.get(KEPT + client_id)
+        if leaving is None:
+            return None
+        if fetched is not None and leaving.sent and fetched.taken >= leaving.number:
+            self._drop_sent(leaving, fetched)
+        self._take_back(leaving)
+        if fetched is not None:
+            self._drop_doubted(leaving, fetched)
+        self._forget(leaving)
+        self._kept.remove(client_id)
+        return leaving.session
+
+    def _end_kept(self, leaving: Leaving) -> None:
+        self._forget(leaving)
+        self._kept.remove(leaving.client_id)
+        turn = self._turns.get(leaving.client_id)
+        if turn is not None and turn.session is leaving.session:
+            self._turns.drop(leaving.client_id)
+        self._broker.forget_session(leaving.session)
+
+    def _removed(self, peer: Peer) -> None:
+        """A node is out for good, and with it its sessions."""
+        for leaving in list(self._leaving.values()):
+            if leaving.kept is not None and leaving.node == peer.name:
+                self._end_kept(leaving)
 
     def session_ended(self, session: Session) -> None:
         leaving = self._leaving.get(session.client_id)
@@ -431,6 +578,7 @@ class Outgoing:
             return
         logger.warning("session_lost client_id=%s node=%s clean_start=%s", client_id, node, clean_start)
         if clean_start or self._context.settings.takeover == FRESH:
+            self._turns.drop(client_id)
             for subscription in session.subscriptions.values():
                 self._broker.router.unsubscribe(subscription)
             empty = not (session.inflight or session.queued)
@@ -441,7 +589,7 @@ class Outgoing:
         if clean_start or empty:
             self._broker.suspend_session(session)
             self._broker.forget_session(session)
-            self.on_gone(client_id)
+            self.on_gone(client_id, False)
             return
         leaving = self._suspend(session, node, self._context.nonce())
         leaving.anew = True
@@ -474,6 +622,7 @@ class Outgoing:
                     return
                 logger.warning("session_rest_dropped client_id=%s node=%s reason=session_over", client_id, node)
                 self._forget(leaving)
+                self._turns.drop(client_id)
                 self._broker.forget_session(leaving.session)
                 return
             await asyncio.sleep(_OFFER_AGAIN)

@@ -23,7 +23,7 @@ from .context import ClusterContext
 from .handover import Handover
 from .members import Members, Peer
 from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
-from .session_transfer import BUSY, DISCARDED, GONE, OF_ANOTHER, READY, MovedSession
+from .session_transfer import BUSY, DISCARDED, GONE, OF_ANOTHER, READY, Keeper, MovedSession
 from .tasks import Tasks
 from .wire import Owned, thing_key
 
@@ -515,14 +515,16 @@ class _Claim:
             if state != BUSY:
                 await self._ownership.read(client.client_id)
             return False, None
-        return await self._move(owner, move, prepared.session)
+        return await self._move(owner, move, prepared.session, prepared.keepers)
 
-    async def _move(self, owner: Owner, move: str, moved: MovedSession) -> tuple[bool, Outcome | None]:
+    async def _move(
+        self, owner: Owner, move: str, moved: MovedSession, keepers: list[Keeper]
+    ) -> tuple[bool, Outcome | None]:
         handover, step = self._handover, self._ownership.step
         client_id = self._client.client_id
         taken = False
         try:
-            handover.adopt(client_id, owner.node, move, moved)
+            handover.adopt(client_id, owner.node, move, moved, keepers)
             step("adopted")
             if not await self._context.tables.stored():
                 handover.cancel(client_id)

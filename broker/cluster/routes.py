@@ -77,6 +77,8 @@ class Routes:
         # Filters of ours that durable sessions have or had; and those of which the bucket says so.
         self._durable: set[str] = set()
         self._durable_told: set[str] = set()
+        # Filters of ours that stay there without a subscriber, and how many want that.
+        self._held: dict[str, int] = {}
         # Filters of ours that are deleted, and at which revision, until the watch has told that.
         self._deleted: dict[str, int] = {}
         # Filters of ours that may have to be written or deleted, and those of which just that is being done.
@@ -146,6 +148,17 @@ class Routes:
         """Other members of a group of this node are connected than before."""
         self._touch(filter)
 
+    def hold(self, filter: str) -> None:
+        """Other nodes go on to send here what matches, though nobody here subscribes to it."""
+        self._held[filter] = self._held.get(filter, 0) + 1
+        self._touch(filter)
+
+    def release(self, filter: str) -> None:
+        left = self._held[filter] = self._held[filter] - 1
+        if not left:
+            del self._held[filter]
+        self._touch(filter)
+
     def _touch(self, filter: str) -> None:
         self._pending[filter] = None
         if self._watch is not None and self._watch.current:
@@ -154,6 +167,8 @@ class Routes:
     def _wanted(self, filter: str) -> RouteRecord | None:
         """What the bucket should have of a filter of ours."""
         if not is_shared(filter):
+            if filter in self._held:
+                return RouteRecord(filter, durable=True)
             return RouteRecord(filter, durable=filter in self._durable) if self._router.has(filter) else None
         group = self._router.group(filter)
         if group is None or not len(group):
@@ -434,7 +449,7 @@ class Routes:
     def _is_current(self) -> None:
         """All that was there has been told: what is ours and differs is put right."""
         self._current.set()
-        for filter in list(self._ours):
+        for filter in [*self._ours, *self._held]:
             self._pending[filter] = None
         for filter in self._router.filters():
             if any(each.session.durable for each in self._router.subscriptions(filter)):

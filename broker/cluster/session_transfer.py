@@ -86,18 +86,30 @@ class MovedSession(msgspec.Struct, array_like=True, frozen=True):
     will: MovedWill | None
 
 
+class Keeper(msgspec.Struct, array_like=True, frozen=True):
+    """A node that keeps for a session what nodes that were away still send there. ``taken`` and ``doubt``: as in
+    ``Fetch``; ``late``: those nodes."""
+
+    node: str
+    taken: int
+    doubt: list[tuple[int, str]]
+    late: list[str]
+
+
 class Prepared(msgspec.Struct, array_like=True, frozen=True):
     """``detail``: why not, for the log."""
 
     state: str
     detail: str = ""
     session: MovedSession | None = None
+    keepers: list[Keeper] = []
 
 
 class Fetch(msgspec.Struct, array_like=True, frozen=True):
     """The next piece of a session's queue. ``taken``: the number of the last piece that is on disk here, ``doubt``
     which messages that had. ``rest``: nothing else was moved, so what is in flight is wanted, too. ``ended``: filters
-    that it is not subscribed to any more. ``routed``: every node sends its new messages here."""
+    that it is not subscribed to any more. ``turned``: nodes that have sent their marks (``turns``), once all that run
+    have; ``epoch``: of the key that they name."""
 
     client_id: str
     move: str
@@ -105,20 +117,27 @@ class Fetch(msgspec.Struct, array_like=True, frozen=True):
     doubt: list[tuple[int, str]]
     rest: bool
     ended: list[str]
-    routed: bool
+    turned: list[str] | None
+    epoch: int
 
 
 class Piece(msgspec.Struct, array_like=True, frozen=True):
+    """``late``: nodes that have not sent their marks here."""
+
     state: str
     number: int = 0
     deliveries: list[MovedDelivery] = []
+    late: list[str] = []
 
 
 class Done(msgspec.Struct, array_like=True, frozen=True):
-    """All of a session has come, or is not wanted any more."""
+    """All of a session has come, or is not wanted any more. ``keep``: what nodes still send that have not sent the mark
+    of this epoch."""
 
     client_id: str
     move: str
+    keep: bool = False
+    epoch: int = 0
 
 
 class Offer(msgspec.Struct, array_like=True, frozen=True):

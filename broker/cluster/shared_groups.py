@@ -313,7 +313,10 @@ class SharedGroups:
         elif self._broker.deliver_shared(message, group, (), True):
             return
         elif isinstance(group.remote, GroupShares):
-            passed = group.remote.search(message, (), (*hops, self._key))
+            remote = group.remote
+            passed = remote.search(message, (), (*hops, self._key))
+            # Members may have moved to where there were none before.
+            passed = passed or (bool(hops) and remote.search(message, (), (self._key,) * (len(hops) + 1)))
         else:
             passed = self._broker.deliver_shared(message, group)
         if not passed:

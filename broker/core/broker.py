@@ -295,6 +295,19 @@ class Broker:
         Subscription."""
         return self.route(message, FROM_A_NODE)
 
+    def deliver_to(self, message: Message, targets: list[Subscription]) -> None:
+        """Deliver to these alone what another node has accepted."""
+        budget = self.budget
+        budget.deliveries += len(targets)
+        budget.bytes += len(targets) * (len(message.frame) + 64)
+        for subscription in targets:
+            if subscription.no_local:
+                self._deliver_unless_local(message, subscription)
+            else:
+                subscription.session.deliver(message, subscription)
+        if message.plain1 is not None or message.plain2 is not None:
+            message.release_plain()
+
     def _deliver_remote(self, message: Message, nodes: tuple[Subscription, ...], ways: int) -> int:
         """``ways``: in how many ways it goes on, those to other nodes with them."""
         budget = self.budget

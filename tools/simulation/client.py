@@ -21,8 +21,8 @@ RETRY = (0.05, 1.0)
 class Sent:
     """A message that a publisher sends. ``number``: of this publisher on this topic. ``again``: it was begun anew, when
     nobody knew whether the first attempt had been taken. ``node``: the one that it was sent to; empty where
-    it was sent to several, and nobody knows which of them took it. ``unrouted``: acknowledged by a node that had not
-    read the routes of the others since its start, and says in its log that they get nothing."""
+    it was sent to several, and nobody knows which of them took it. ``unrouted``: taken by a node that had not read
+    the routes of the others since its start, and says in its log that they get nothing."""
 
     __slots__ = (
         "acknowledged", "again", "node", "number", "publisher", "qos", "released", "retain", "topic", "unrouted",
@@ -227,6 +227,7 @@ class SimulatedClient:
             else:
                 if self.node is not None and sent.node != self.node.name:
                     sent.node = ""
+                self._note_routes(sent)
                 self._send(Publish(sent.topic, sent.payload, sent.qos, sent.retain, True, packet_id))
 
     def _begin_anew(self) -> None:
@@ -254,9 +255,14 @@ class SimulatedClient:
             packet_id = self._next_id() if sent.qos else 0
             if self.node is not None:
                 sent.node = self.node.name
+            self._note_routes(sent)
             if sent.qos:
                 self.unacknowledged[packet_id] = sent
             self._send(Publish(sent.topic, sent.payload, sent.qos, sent.retain, False, packet_id))
+
+    def _note_routes(self, sent: Sent) -> None:
+        if self.node is not None and not self.node.knows_routes:
+            sent.unrouted = True
 
     def _acknowledged(self, packet: Ack) -> None:
         sent = self.unacknowledged.get(packet.packet_id)
@@ -282,9 +288,8 @@ class SimulatedClient:
     def _note_acknowledged(self, sent: Sent) -> None:
         assert self.node is not None
         sent.acknowledged = True
-        if not self.node.knows_routes:
-            sent.unrouted = True
-            self.world.unrouted += 1
+        self._note_routes(sent)
+        self.world.unrouted += sent.unrouted
 
     # ----------------------------------------------------------- as subscriber
 

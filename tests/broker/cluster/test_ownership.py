@@ -305,9 +305,8 @@ async def test_a_session_is_found_again_by_a_node_that_learns_late_of_its_leavin
         old = await cluster[0].client("s", expiry=3600)
         await old.drop()
         cluster.hub.delays["", cluster.name(0)] = (0.7, 0.7)
-        await (await cluster[1].client("s", expiry=3600, session_present=True)).drop()
-        await until(lambda: "s" not in sessions(cluster, 0))
-        assert own(cluster, 0).ownership.has("s")
+        await (await cluster[1].client("s", expiry=3600, clean_start=True)).drop()
+        assert "s" not in sessions(cluster, 0) and own(cluster, 0).ownership.has("s")
         await cluster[0].client("s", expiry=3600, session_present=True)
 
 

@@ -1,0 +1,358 @@
+"""Turns: from which node's link a session that has moved gets the messages of each other node.
+
+A node that routes by the subscriptions at a session's new place says so once, in its links to all nodes that may take
+its messages for that session: a mark. What it has sent before the mark is taken by the node where the session was, what
+it sends after it by the node where the session is. So each message is taken once, in its order, however late the node
+is. Marks are as durable as messages of QoS 2.
+
+    link of n3 to the old node   ... m1 m2 | mark ...           m1, m2 are taken here
+    link of n3 to the new node   ... m2 | mark | m3 ...         m3 is taken here; m2 is for other sessions only
+
+A ``Turn`` is what one node has to know of one client, from the beginning of a move until all nodes have sent their
+marks. Where there is none, all that matches goes to the session.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ..core.cluster import CallFailed
+from ..mqtt.message import Message
+from ..routing.router import Router
+from ..session.session import Session
+from ..session.subscription import Subscription, merge
+from .calls import Calls
+from .context import ClusterContext
+from .link_receiver import MARK, LinkReceiver
+from .members import Members
+from .routes import Routes
+from .wire import MessageRecord, node_key
+
+if TYPE_CHECKING:
+    from .ownership import Ownership
+
+logger = logging.getLogger(__name__)
+
+TABLE: Final = "handover_turns"
+KEPT: Final = "\0kept:"
+"""Prefix of the session of what nodes still send here for a session that is elsewhere."""
+TURN: Final = "handover.turn"
+
+
+class Mark(msgspec.Struct, array_like=True, frozen=True):
+    """From here on messages for this client's session are taken by ``node``. ``epoch``: of its key there."""
+
+    client_id: str
+    node: str
+    epoch: int
+
+
+class TurnAsked(msgspec.Struct, array_like=True, frozen=True):
+    """Send a mark to ``nodes``, as soon as the routes have ``revision``."""
+
+    client_id: str
+    epoch: int
+    revision: int
+    nodes: list[str]
+
+
+class TurnRow(msgspec.Struct, array_like=True, frozen=True):
+    """Row of table ``handover_turns``, by Client Identifier. What they are says ``Turn``."""
+
+    default: bool
+    others: list[str] = []
+    marks: dict[str, tuple[int, bool]] = {}
+    filters: list[str] = []
+    epoch: int = 0
+    kept: bool = False
+
+
+class Turn:
+    """What a session here takes of other nodes' messages.
+
+    ``default``: whether it takes those of a node that is not in ``others``; of one that is, the opposite. ``marks``: of
+    each node the epoch of its last mark, and whether that named this node. ``filters``: of the subscriptions that have
+    moved, others are as any; ``None``: all. ``epoch``: of the key when the session came here. ``kept``: the
+    subscriptions are not in the node's router, so that this node's own messages are not taken.
+    ``waiting``: nodes of whose messages earlier ones are still to come from elsewhere; these go to ``held`` meanwhile.
+    """
+
+    __slots__ = (
+        "apart", "changed", "client_id", "default", "epoch", "filters", "held", "kept", "marks", "others", "session",
+        "waiting",
+    )  # fmt: skip
+
+    def __init__(self, client_id: str, session: Session, row: TurnRow) -> None:
+        self.client_id = client_id
+        self.session = session
+        self.default = row.default
+        self.others = set(row.others)
+        self.marks = dict(row.marks)
+        self.filters: set[str] | None = set(row.filters) if row.filters else None
+        self.epoch = row.epoch
+        self.kept = row.kept
+        # Where it is ``kept``: the subscriptions, by filter.
+        self.apart: dict[str, Subscription] = {}
+        self.waiting: Callable[[str], bool] = lambda node: False
+        self.held: Callable[[], Session] | None = None
+        self.changed = asyncio.Event()
+
+    @property
+    def row(self) -> TurnRow:
+        return TurnRow(self.default, sorted(self.others), self.marks, sorted(self.filters or ()), self.epoch, self.kept)
+
+    def takes(self, node: str) -> bool:
+        """Whether messages of this node are for the session here."""
+        return (node in self.others) != self.default
+
+    def set(self, node: str, takes: bool) -> None:
+        if takes == self.default:
+            self.others.discard(node)
+        else:
+            self.others.add(node)
+
+    def marked(self, node: str) -> bool:
+        """Whether this node has sent the mark that this is where the session is."""
+        epoch, here = self.marks.get(node, (0, False))
+        return here and epoch >= self.epoch
+
+    def given(self, node: str, epoch: int) -> bool:
+        """Whether this node has sent the mark of that epoch, or a later one, that the session is elsewhere."""
+        of, here = self.marks.get(node, (0, True))
+        return not here and of >= epoch
+
+
+class Turns:
+    """Those of this node, by Client Identifier."""
+
+    def __init__(
+        self, context: ClusterContext, members: Members, calls: Calls, routes: Routes, receiver: LinkReceiver
+    ) -> None:
+        self._context = context
+        self._broker = context.broker
+        self._members = members
+        self._routes = routes
+        self._receiver = receiver
+        self._table = context.tables.open(TABLE, TurnRow)
+        self._turns: dict[str, Turn] = {}
+        self._of: dict[Session, Turn] = {}
+        # Subscriptions that only other nodes' messages go to.
+        self._kept = Router(cache_size=1024)
+        self.ownership: Ownership
+        receiver.on_mark = self._came
+        calls.serve(TURN, self._asked)
+
+    def load(self, session_of: Callable[[str], Session | None]) -> None:
+        """The node has its sessions. ``session_of``: whose turns a client's are."""
+        for client_id, row in list(self._table.items()):
+            session = session_of(client_id)
+            if session is None:
+                self._table.remove(client_id)
+                continue
+            turn = Turn(client_id, session, row)
+            self._add(turn)
+            if row.kept:
+                self._keep(turn)
+
+    # ----------------------------------------------------------------- questions
+
+    def get(self, client_id: str) -> Turn | None:
+        return self._turns.get(client_id)
+
+    def clients(self) -> list[str]:
+        return list(self._turns)
+
+    def is_elsewhere(self, turn: Turn) -> bool:
+        """Whether the session has gone to another node, and this one only keeps what comes late."""
+        return turn.session.client_id.startswith(KEPT)
+
+    def not_given(self, client_id: str, epoch: int) -> list[str]:
+        """Other nodes that may still send here what is for this client's session, which went elsewhere."""
+        turn = self._turns.get(client_id)
+        return [name for name in self._members.peers if turn is None or not turn.given(name, epoch)]
+
+    # ------------------------------------------------------------------- changes
+
+    def put(self, turn: Turn) -> None:
+        """It has changed."""
+        self._table.put(turn.client_id, turn.row)
+
+    def begin(self, client_id: str, session: Session, filters: Iterable[str], epoch: int) -> Turn:
+        """A session has come here: of no other node, until that has sent its mark, but for those whose messages were
+        kept here."""
+        before = self._turns.get(client_id)
+        others = () if before is None or before.default else before.others
+        node = self._context.node
+        row = TurnRow(False, sorted({*others, node}), {node: (epoch, True)}, list(filters), epoch)
+        turn = Turn(client_id, session, row)
+        if before is not None:
+            turn.marks = {**before.marks, **turn.marks}
+            self.drop(client_id)
+        self._add(turn)
+        self.put(turn)
+        return turn
+
+    def settle(self, turn: Turn, session: Session) -> None:
+        """New messages go to the session itself; those of nodes that have sent no mark are not for it yet."""
+        late = {name for name in self._members.peers if not turn.marked(name) and not turn.takes(name)}
+        self._of.pop(turn.session, None)
+        turn.session = session
+        turn.default = True
+        turn.others = late
+        self._of[session] = turn
+        self.put(turn)
+
+    def leaves(self, session: Session) -> Turn:
+        """What there is to know of a session that goes elsewhere."""
+        turn = self._turns.get(session.client_id)
+        if turn is None:
+            turn = Turn(session.client_id, session, TurnRow(True))
+            self._add(turn)
+        return turn
+
+    def hand_over(self, turn: Turn, to: Session) -> None:
+        """The session is elsewhere, and what nodes still send here for it is taken by ``to``."""
+        self._of.pop(turn.session, None)
+        durability = self._broker.durability
+        for filter, subscription in turn.apart.items():
+            new = turn.apart[filter] = to.subscriptions[filter] = copy_for(to, subscription)
+            if durability is not None and to.durable:
+                durability.sessions.subscribed(to, new)
+            self._kept.subscribe(new)
+            self._kept.unsubscribe(subscription)
+        turn.session = to
+        self._of[to] = turn
+        taken = {name for name in self._members.peers if turn.takes(name)}
+        turn.default, turn.others, turn.filters = False, taken, None
+        self.put(turn)
+
+    def drop(self, client_id: str) -> None:
+        """All is as it is with any session."""
+        turn = self._turns.pop(client_id, None)
+        if turn is None:
+            return
+        self._table.remove(client_id)
+        if self._of.get(turn.session) is turn:
+            del self._of[turn.session]
+        for filter in list(turn.apart):
+            self._end(turn, filter)
+        turn.changed.set()
+        if not self._turns:
+            self._receiver.apart = None
+
+    def _add(self, turn: Turn) -> None:
+        self._turns[turn.client_id] = turn
+        self._of[turn.session] = turn
+        self._receiver.apart = self._route
+
+    def _keep(self, turn: Turn) -> None:
+        """This node's own messages are not for it any more. The other nodes still send theirs."""
+        turn.kept = True
+        for filter, subscription in turn.session.subscriptions.items():
+            if subscription.group is None:
+                turn.apart[filter] = subscription
+                self._routes.hold(subscription.filter)
+                self._kept.subscribe(subscription)
+            self._broker.router.unsubscribe(subscription)
+
+    def ended(self, client_id: str, filter: str) -> None:
+        """Its client has unsubscribed, where its session is now."""
+        turn = self._turns.get(client_id)
+        if turn is not None and filter in turn.apart:
+            self._end(turn, filter)
+
+    def _end(self, turn: Turn, filter: str) -> None:
+        self._kept.unsubscribe(turn.apart.pop(filter))
+        self._routes.release(filter)
+
+    # --------------------------------------------------------------------- marks
+
+    async def _asked(self, node: str, argument: bytes) -> bytes:
+        """The node that has a session wants this one's mark."""
+        asked = msgspec.msgpack.decode(argument, type=TurnAsked)
+        if not await self._routes.reached(asked.revision):
+            raise CallFailed(f"revision {asked.revision} of the routes is not reached")
+        owner = self.ownership.owner(asked.client_id)
+        if owner is None or owner.node != node or owner.revision != asked.epoch:
+            raise CallFailed("the key is another one here")
+        self.mark(Mark(asked.client_id, node, asked.epoch), asked.nodes)
+        return b""
+
+    def mark(self, mark: Mark, nodes: list[str]) -> None:
+        """Send this node's mark."""
+        payload = msgspec.msgpack.encode(mark)
+        for node in nodes:
+            if node == self._context.node:
+                self._marked(node, mark)
+                continue
+            target = self._routes.target(node_key(node))
+            if target is not None:
+                self._broker.deliver_addressed(Message(MARK, payload, 2), target, MARK)
+
+    def _came(self, message: Message, record: MessageRecord, node: str) -> None:
+        try:
+            mark = msgspec.msgpack.decode(record.payload, type=Mark)
+        except msgspec.MsgspecError:
+            self._context.refusals.add("malformed", node, "-")
+            return
+        self._marked(node, mark)
+
+    def _marked(self, node: str, mark: Mark) -> None:
+        here = mark.node == self._context.node
+        turn = self._turns.get(mark.client_id)
+        if turn is None:
+            session = self._broker.sessions.get(mark.client_id)
+            if session is None or here:
+                return
+            # It went away before this node's last end.
+            turn = self.leaves(session)
+        turn.set(node, here)
+        turn.marks[node] = (mark.epoch, here)
+        if node == self._context.node and not here and not turn.kept:
+            self._keep(turn)
+        self.put(turn)
+        turn.changed.set()
+
+    # ------------------------------------------------------------------- messages
+
+    def _route(self, message: Message, node: str) -> None:
+        """As ``Broker.route_local``, for a message of another node."""
+        broker, of = self._broker, self._of
+        targets = broker.router.match(message.topic).targets
+        kept = self._kept.match(message.topic).targets
+        if not kept and not any(each.session in of for each in targets):
+            broker.route_local(message)
+            return
+        chosen = [each for each in kept if of[each.session].takes(node)]
+        for each in targets:
+            turn = of.get(each.session)
+            if turn is None:
+                chosen.append(each)
+            elif not turn.takes(node):
+                parts = each.parts or (each,)
+                left = [] if turn.filters is None else [part for part in parts if part.filter not in turn.filters]
+                if left:
+                    chosen.append(left[0] if len(left) == 1 else merge(left))
+            elif turn.held is not None and turn.waiting(node):
+                chosen.append(copy_for(turn.held(), each))
+            else:
+                chosen.append(each)
+        broker.deliver_to(message, chosen)
+
+
+def copy_for(session: Session, subscription: Subscription) -> Subscription:
+    """The same subscription of a session where messages wait."""
+    return Subscription(
+        session,
+        subscription.filter,
+        subscription.qos,
+        False,
+        subscription.retain_as_published,
+        subscription.retain_handling,
+        subscription.identifiers,
+        subscription.group,
+        subscription.topic_filter,
+    )

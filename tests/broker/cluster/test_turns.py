@@ -1,0 +1,129 @@
+"""What nodes that are away while a session moves still have for it."""
+
+from pathlib import Path
+
+import pytest
+
+from taipan.broker.core.cluster import RUNNING, STOPPED
+
+from ...support.cluster_nodes import ClusterNodes, cluster_nodes
+from ...support.peer import Peer
+from .test_ownership import QUICK, own, sessions, until
+
+pytestmark = pytest.mark.asyncio
+
+
+async def until_away(cluster: ClusterNodes, away: int) -> None:
+    def seen() -> set[str]:
+        others = [number for number in cluster.nodes if number != away]
+        return {each.status for number in others for each in own(cluster, number).members()[away : away + 1]}
+
+    await until(lambda: seen() == {STOPPED})
+
+
+def turns(cluster: ClusterNodes) -> list[str]:
+    """What nodes still know of moves."""
+    return [
+        f"{table} {key}"
+        for node in cluster.nodes.values()
+        for table, key, _ in node.server.tables.rows()
+        if table.startswith("handover")
+    ] + [
+        name for node in cluster.nodes.values() for name in node.server.broker.sessions.internal if "link:" not in name
+    ]
+
+
+async def prepare(cluster: ClusterNodes) -> tuple[Peer, Peer, Peer]:
+    """A session of the first node, a subscriber of the second, a publisher of the third, and no network between that
+    and the others. The first has message 0 already, the second has not; both have still to get message 1."""
+    old = await cluster[0].client("s", expiry=3600)
+    await old.subscribe("t", qos=2)
+    near = await cluster[1].client("near")
+    await near.subscribe("t", qos=2)
+    far = await cluster[2].client("far")
+    router = cluster[2].server.broker.router
+    await until(lambda: router.remote_mask("t").bit_count() == 2)
+    cluster.partition({0, 2}, {1})
+    await far.publish("t", b"0", qos=2)
+    await old.expect_publish("t", b"0", 2)
+    await until(lambda: own(cluster, 2).links.links[cluster.name(0)].idle)
+    cluster.partition({0, 1}, {2})
+    await far.publish("t", b"1", qos=2)
+    await until_away(cluster, 2)
+    return old, near, far
+
+
+@pytest.mark.parametrize("takeover", ["fresh", "refuse"])
+@pytest.mark.parametrize("moves", [1, 2])
+async def test_a_session_gets_once_what_a_node_held_that_was_away_as_it_moved(
+    tmp_path: Path, takeover: str, moves: int
+) -> None:
+    settings = {**QUICK, "takeover": takeover}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        _, near, far = await prepare(cluster)
+        place = 0
+        for _ in range(moves):
+            place = 1 - place
+            new = await cluster[place].client("s", expiry=3600, session_present=True)
+            await until(lambda there=1 - place: "s" not in sessions(cluster, there))  # type: ignore[misc]
+            publisher = await cluster[place].client("p")
+            await publisher.publish("t", b"meanwhile", qos=2)
+            await new.expect_publish("t", b"meanwhile", 2)
+            await near.expect_publish("t", b"meanwhile", 2)
+        assert turns(cluster)
+        cluster.heal()
+        await new.expect_publish("t", b"1", 2)
+        for number in range(2):
+            await near.expect_publish("t", b"%d" % number, 2)
+        await far.publish("t", b"2", qos=2)
+        await new.expect_publish("t", b"2", 2)
+        await near.expect_publish("t", b"2", 2)
+        await until(lambda: not turns(cluster))
+        await new.nothing()
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+async def test_it_does_so_when_a_node_that_takes_part_dies_meanwhile(tmp_path: Path, killed: int) -> None:
+    settings = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        _, _, far = await prepare(cluster)
+        new = await cluster[1].client("s", expiry=3600, session_present=True)
+        await until(lambda: "s" not in sessions(cluster, 0))
+        await new.drop()
+        await cluster.kill(killed)
+        await far.publish("t", b"2", qos=2)
+        await cluster.start(killed)
+        await until(lambda: own(cluster, 0).members()[1].status == RUNNING)
+        new = await cluster[1].client("s", expiry=3600, session_present=True)
+        cluster.heal()
+        for number in (1, 2):
+            await new.expect_publish("t", b"%d" % number, 2)
+        await until(lambda: not turns(cluster))
+        await far.publish("t", b"3", qos=2)
+        await new.expect_publish("t", b"3", 2)
+        await new.nothing()
+
+
+async def test_nobody_waits_for_a_node_that_is_forced_out(tmp_path: Path) -> None:
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await prepare(cluster)
+        new = await cluster[1].client("s", expiry=3600, session_present=True)
+        await until(lambda: "s" not in sessions(cluster, 0))
+        assert turns(cluster)
+        await cluster.kill(2)
+        await own(cluster, 0).force_leave(cluster.name(2))
+        await until(lambda: not turns(cluster))
+        publisher = await cluster[0].client("p")
+        await publisher.publish("t", b"3", qos=2)
+        await new.expect_publish("t", b"3", 2)
+        await new.nothing()
+
+
+async def test_a_session_that_ends_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await prepare(cluster)
+        await cluster[1].client("s", expiry=3600, session_present=True)
+        await until(lambda: "s" not in sessions(cluster, 0))
+        assert turns(cluster)
+        await cluster[1].client("s", clean_start=True)
+        await until(lambda: not turns(cluster))
