@@ -692,7 +692,9 @@ class Handover:
         """Ask for marks, until all nodes have sent theirs that may still send something elsewhere."""
         client_id = turn.client_id
         loop = asyncio.get_running_loop()
+        # Of each node when it is asked again, and how many questions in a row were not answered as wished.
         asked: dict[str, float] = {}
+        failed: dict[str, int] = {}
         try:
             while self._turns.get(client_id) is turn and not self.outgoing.leaves(client_id):
                 turn.changed.clear()
@@ -703,7 +705,9 @@ class Handover:
                 now = loop.time()
                 due = [name for name in wanted if asked.get(name, now) <= now]
                 for name, answered in zip(due, await self._ask_for_marks(turn, due), strict=True):
-                    asked[name] = loop.time() + (_ASK_AGAIN if answered else _PAUSE)
+                    failed[name] = 0 if answered else failed.get(name, 0) + 1
+                    pause = min(_PAUSE * 2 ** min(failed[name], 10), _PAUSE_UNREACHABLE)
+                    asked[name] = loop.time() + (_ASK_AGAIN if answered else pause)
                 wait = min([asked[name] - loop.time() for name in wanted if name in asked], default=_PAUSE_KEPT)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(max(wait, 0.001)):
