@@ -3,7 +3,7 @@ outlives its connection; beginning, moving and ending one is a compare-and-set o
 
 A write whose answer does not come may be applied later. It is sent again with the same nonce until there is an answer;
 where there is none in time, ``_settle`` reads the key from the leader and writes it once more, so that the late one
-finds another revision.
+finds another revision. Whose the session was stands in a table until then, so that a restart takes it from nobody.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from .wire import Owned, thing_key
 logger = logging.getLogger(__name__)
 
 BUCKET: Final = "sessions"
+TABLE: Final = "session_keys_unanswered"
 RETRY: Final = 1.0
 SERVE_LOCAL: Final = "serve_local"
 _TIMEOUT: Final = "cluster.takeover_timeout"
@@ -73,7 +74,7 @@ class Ownership:
         # Whose key must be looked at: the session is over, or begun without one, or a write was not answered.
         self._to_settle: dict[str, None] = {}
         # Where a write was not answered: whose the session was, for the key if that write has taken it.
-        self._unanswered: dict[str, Owned] = {}
+        self._unanswered = context.tables.open(TABLE, Owned)
         self._tasks = Tasks()
         self._retry: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -88,6 +89,7 @@ class Ownership:
         self._nats.on_lost.append(self._lost)
         self._members.on_joined.append(self._pump)
         self._members.on_removed.append(self._removed)
+        self._to_settle.update((client_id, None) for client_id, _ in self._unanswered.items())
         self._watch = self._nats.watch(BUCKET, self._entry, self._is_current)
         if not self._nats.connected:
             return
@@ -299,7 +301,7 @@ class Ownership:
             return False
         except Unknown:
             node, uid = ("", "") if before is None else (before.node, before.uid)
-            self._unanswered[client_id] = Owned(client_id, node, uid)
+            self._unanswered.put(client_id, Owned(client_id, node, uid))
             self.settle_soon(client_id)
             raise
         self._note(key, owned, revision)
@@ -405,7 +407,7 @@ class Ownership:
             await self._write(client_id, ours_now, revision)
         elif owned is None and back is not None:
             await self._write(client_id, None, revision)
-        self._unanswered.pop(client_id, None)
+        self._unanswered.remove(client_id)
 
     async def _write(self, client_id: str, owned: Owned | None, revision: int) -> None:
         key = thing_key(client_id)

@@ -286,6 +286,24 @@ async def test_an_unanswered_write_gives_the_session_back(tmp_path: Path) -> Non
         await again.expect_publish("t", b"kept", 1)
 
 
+async def test_an_unanswered_write_gives_the_session_back_after_a_restart(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[0].leave_session("s", "t")
+        ownership = own(cluster, 1).ownership
+        ownership.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
+        peer = cluster[1].peer()
+        await peer.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
+        await until(lambda: ownership.has("s"))
+        await cluster.kill(1)
+        cluster.hub.lose_answer = 0.0
+        publisher = await cluster[0].client("p")
+        await publisher.publish("t", b"kept", qos=1)
+        await cluster.start(1)
+        await until(lambda: own(cluster, 1).owner_of("s") == cluster.name(0))
+        again = await cluster[1].client("s", expiry=60, session_present=True)
+        await again.expect_publish("t", b"kept", 1)
+
+
 async def test_a_session_is_not_begun_anew_on_a_key_of_an_unanswered_write(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await cluster[0].leave_session("s", "t")
