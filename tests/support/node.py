@@ -239,6 +239,7 @@ class NodeProcess:
         self.env = {**os.environ, "TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0", **NO_DASHBOARD, **(env or {})}
         self.most_files = most_files
         self.ready = ""
+        self.said = ""
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -247,7 +248,7 @@ class NodeProcess:
         return self._process
 
     async def start(self, timeout: float = 50.0) -> "NodeProcess":
-        """Starts it and waits for the line that begins ``taipan ready``, kept in ``ready``."""
+        """Starts it and waits for the line that begins ``taipan ready``: ``ready``; what it said: ``said``."""
         self._process = await asyncio.create_subprocess_exec(
             *self.command, "--config", str(self.config), *self.arguments,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=self.env,
@@ -260,6 +261,7 @@ class NodeProcess:
                 said += line
                 if line.startswith(b"taipan ready"):
                     self.ready = line.decode().strip()
+                    self.said = said.decode()
                     return self
         _, errors = await self._process.communicate()
         raise AssertionError(f"ended with {self._process.returncode}: {(said + errors).decode()}")

@@ -75,6 +75,7 @@ export function Chart(props: ChartProps) {
   const { title, at, series, format, from, to, height = 180, stacked, sync, binary } = props;
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | undefined>(undefined);
+  const point = useRef<((at: number) => void) | undefined>(undefined);
   const [index, setIndex] = useState<number | null>(null);
   const [ready, setReady] = useState(false);
   const hovered = useRef<(index: number | null) => void>(() => undefined);
@@ -101,7 +102,7 @@ export function Chart(props: ChartProps) {
     if (!element) return;
     let gone = false;
     let watch: ResizeObserver | undefined;
-    void import("./plot").then(({ draw }) => {
+    void import("./plot").then(({ draw, point: move }) => {
       if (gone) return;
       const drawn = draw(element, current.current, {
         height,
@@ -115,6 +116,7 @@ export function Chart(props: ChartProps) {
         onHover: (next) => hovered.current(next),
       });
       plot.current = drawn;
+      point.current = (moment) => move(drawn, moment / 1000, sync);
       watch = new ResizeObserver(() => drawn.setSize({ width: element.clientWidth, height }));
       watch.observe(element);
       setReady(true);
@@ -124,6 +126,7 @@ export function Chart(props: ChartProps) {
       watch?.disconnect();
       plot.current?.destroy();
       plot.current = undefined;
+      point.current = undefined;
     };
   }, [shape, height, dark, stacked]);
 
@@ -136,9 +139,7 @@ export function Chart(props: ChartProps) {
     if (move === undefined || at.length === 0) return;
     event.preventDefault();
     const next = Math.min(at.length - 1, Math.max(0, (index ?? at.length - 1) + move));
-    const drawn = plot.current;
-    // The cursor of the plot moves with it, and those of the charts beside it.
-    if (drawn) drawn.setCursor({ left: drawn.valToPos((at[next] ?? 0) / 1000, "x"), top: 1 });
+    point.current?.(at[next] ?? 0);
   };
   const moment = shown === null ? undefined : at[shown];
   return (

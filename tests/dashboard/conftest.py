@@ -1,0 +1,109 @@
+"""Fixtures of the tests that drive the dashboard in Chromium; where it cannot be driven they are skipped.
+
+All tests of a run share one event loop and one browser; each test has pages of its own.
+``pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]``.
+"""
+
+import importlib.util
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page
+
+    from tests.support.browser import Dashboard, DashboardNode
+
+if importlib.util.find_spec("playwright") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.timeout(240))
+
+
+def lacking() -> str | None:
+    """What is missing to drive the dashboard; None: nothing."""
+    from tests.support.browser import AXE, BUILT, CHROMIUM
+
+    if not CHROMIUM.exists():
+        return "the dashboard is driven in Chromium, which is not here (as root: apt-get install -y chromium)"
+    if not BUILT.exists():
+        return "the dashboard is not built here: make dashboard"
+    if not AXE.exists():
+        return "axe-core is not here: make browser-modules"
+    return None
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator["Browser"]:
+    why = lacking()
+    if why is not None:
+        pytest.skip(why)
+    from playwright.async_api import async_playwright, expect
+
+    from tests.support.browser import CHROMIUM, PATIENCE
+
+    expect.set_options(timeout=PATIENCE * 1000)
+    # Chromium's own sandbox refuses to run for root.
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    async with async_playwright() as playwright:
+        opened = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=arguments)
+        yield opened
+        await opened.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared_node(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["DashboardNode"]:
+    """One node for all tests of a module that leave it running."""
+    from tests.support.browser import DashboardNode
+
+    node = await DashboardNode(tmp_path_factory.mktemp("node")).start()
+    yield node
+    await node.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def own_node(browser: "Browser", tmp_path: Path) -> AsyncIterator["DashboardNode"]:
+    """A node of this test alone: it may be stopped, started and filled."""
+    from tests.support.browser import DashboardNode
+
+    node = await DashboardNode(tmp_path).start()
+    yield node
+    await node.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def open_dashboard(browser: "Browser") -> AsyncIterator[Callable[["DashboardNode"], "Dashboard"]]:
+    """Dashboards of nodes, watched until the test has ended."""
+    from tests.support.browser import Dashboard
+
+    opened: list[Dashboard] = []
+
+    def open_one(node: "DashboardNode") -> Dashboard:
+        opened.append(Dashboard(browser, node))
+        return opened[-1]
+
+    yield open_one
+    for dashboard in opened:
+        await dashboard.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def dashboard(
+    open_dashboard: Callable[["DashboardNode"], "Dashboard"], shared_node: "DashboardNode"
+) -> "Dashboard":
+    """That of the module's node."""
+    return open_dashboard(shared_node)
+
+
+@pytest.fixture
+def open_page(dashboard: "Dashboard") -> Callable[..., Awaitable["Page"]]:
+    """``await open_page("/clients", role="viewer")``: a page in a browser of its own, logged in."""
+    return dashboard.open

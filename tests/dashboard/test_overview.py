@@ -1,0 +1,109 @@
+"""The Overview: figures live and of the past, health, what changed, links, narrow and dark, and a node that leaves."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.support.browser import Dashboard, DashboardNode, accessible, picture, until
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+# One more where something was refused.
+CHARTS = "document.querySelectorAll('canvas').length >= 7"
+OpenPage = Callable[..., Awaitable[Page]]
+
+
+def tile(page: Page, label: str) -> str:
+    return f".tile:has(.tile-label:text-is('{label}')) .tile-value"
+
+
+async def test_figures_follow_what_happens(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    page = await open_page("/overview")
+    connections = page.locator(tile(page, "Connections"))
+    await expect(connections).to_have_text("0")
+    retained = page.locator(tile(page, "Retained messages"))
+    before = int(await retained.inner_text())
+    subscriber = await shared_node.client("subscriber")
+    await subscriber.subscribe("garden/#", qos=1)
+    publisher = await shared_node.client("publisher")
+    await publisher.publish("garden/lamp", b"on", qos=1, retain=True)
+    await subscriber.expect_publish("garden/lamp")
+    await expect(connections).to_have_text("2")
+    await expect(page.locator(tile(page, "Subscriptions"))).to_have_text("1")
+    await expect(retained).to_have_text(str(before + 1))
+    await expect(page.get_by_role("figure", name="Messages", exact=True)).to_be_visible()
+    await until(page, CHARTS)
+    await picture(page, "overview")
+    await publisher.close()
+    await subscriber.close()
+    await expect(connections).to_have_text("0")
+
+
+async def test_the_keyboard_walks_through_a_chart_and_all_show_the_same_moment(open_page: OpenPage) -> None:
+    page = await open_page("/overview")
+    await until(page, CHARTS)
+    await until(page, "document.querySelectorAll('.tile').length > 10")
+    chart = page.get_by_role("figure", name="Messages", exact=True)
+    await chart.focus()
+    # The last but one of the points there are: more of them come meanwhile.
+    await page.keyboard.press("ArrowLeft")
+    await expect(chart.locator(".chart-time")).not_to_be_empty()
+    shown = await page.locator(".chart-time").all_inner_texts()
+    assert len(shown) >= 7 and len(set(shown)) == 1, shown
+    await expect(page.locator(".changed strong")).to_contain_text("against a minute before")
+
+
+async def test_the_span_is_in_the_address(open_page: OpenPage) -> None:
+    page = await open_page("/overview?range=day")
+    await expect(page.get_by_role("button", name="Last day")).to_have_attribute("aria-pressed", "true")
+    await page.get_by_role("button", name="10 minutes").click()
+    assert page.url.endswith("range=10m")
+    await page.get_by_role("button", name="Last hour").click()
+    assert "range" not in page.url
+    await page.go_back()
+    await expect(page.get_by_role("button", name="10 minutes")).to_have_attribute("aria-pressed", "true")
+    await page.reload()
+    await expect(page.get_by_role("button", name="10 minutes")).to_have_attribute("aria-pressed", "true")
+
+
+async def test_what_is_refused_is_a_sentence_with_its_reason(
+    own_node: DashboardNode, open_dashboard: Callable[[DashboardNode], Dashboard]
+) -> None:
+    page = await open_dashboard(own_node).open("/overview")
+    await expect(page.locator(".health")).not_to_contain_text("Reading")
+    assert (await own_node.api.post("/banned", {"who": "bad", "as": "clientid"})).code == 0
+    for _ in range(3):
+        await own_node.client("bad", expect=0x8A)
+    await expect(page.locator(".health")).to_contain_text("banned")
+    await expect(page.get_by_role("link", name="banned", exact=True)).to_be_visible()
+
+
+async def test_a_node_that_leaves_and_comes_back_is_said_and_survived(
+    own_node: DashboardNode, open_dashboard: Callable[[DashboardNode], Dashboard]
+) -> None:
+    dashboard = open_dashboard(own_node)
+    dashboard.watch.node_may_be_away = True
+    page = await dashboard.open("/overview")
+    await expect(page.locator(".tile").first).to_be_visible()
+    await own_node.stop_process()
+    await expect(page.locator(".banner")).to_contain_text("The node does not answer.")
+    await expect(page.locator(".tile").first).to_be_visible()
+    await own_node.start()
+    # Its sessions went with it: the page asks, and goes on.
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("Log in again")
+    await expect(page.locator(".banner")).to_have_count(0)
+    await expect(dialog.get_by_label("User name")).to_have_value(own_node.username)
+    await dialog.get_by_label("Password").fill(own_node.password)
+    await dialog.get_by_role("button", name="Log in", exact=True).click()
+    await expect(dialog).to_have_count(0)
+    await expect(page.locator(tile(page, "Connections"))).to_have_text("0")
+    await expect(page.locator(".live")).to_have_text("live")
+
+
+@pytest.mark.parametrize("role", ["administrator", "viewer"])
+async def test_everybody_can_read_it(role: str, open_page: OpenPage) -> None:
+    page = await open_page("/overview", role=role)
+    await until(page, CHARTS)
+    await accessible(page)

@@ -1,0 +1,156 @@
+"""What is around the pages: login and its end, navigation, keys, themes, addresses, the first view."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.support.browser import Dashboard, DashboardNode, accessible, picture, until
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+OpenPage = Callable[..., Awaitable[Page]]
+PAGES = {
+    "o": "Overview", "c": "Clients", "t": "Topics", "s": "Subscriptions", "m": "Retained", "r": "Rules",
+    "w": "Client tool", "a": "Access", "p": "Trouble", "n": "Node",
+}  # fmt: skip
+
+
+async def test_log_in_and_out(dashboard: Dashboard, shared_node: DashboardNode) -> None:
+    page = await dashboard.open("/clients", role=None)
+    name, secret = page.get_by_label("User name"), page.get_by_label("Password")
+    await expect(name).to_be_focused()
+    await accessible(page)
+    await picture(page, "login")
+    await name.fill("admin")
+    await secret.fill("wrong")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("alert")).to_have_text("Wrong user name or password.")
+    await secret.fill(shared_node.password)
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Clients")
+    cookies = await page.context.cookies()
+    assert [(one["httpOnly"], one["sameSite"]) for one in cookies] == [(True, "Strict")]
+    await page.get_by_role("button", name="Log out").click()
+    await expect(name).to_be_visible()
+    await page.reload()
+    await expect(name).to_be_visible()
+    assert await page.evaluate("() => Object.keys(localStorage)") == []
+
+
+async def test_a_session_that_ends_is_asked_for_and_the_page_goes_on(
+    dashboard: Dashboard, shared_node: DashboardNode
+) -> None:
+    page = await dashboard.open("/overview")
+    await expect(page.locator(".tile").first).to_be_visible()
+    # As another window's log-out does it.
+    answer = await page.context.request.delete(f"{shared_node.url}/api/v4/auth", headers={"X-Taipan-Dashboard": "1"})
+    assert answer.ok
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("Your login has ended")
+    await expect(page.locator(".tile").first).to_be_visible()
+    await dialog.get_by_label("Password").fill("wrong")
+    await page.keyboard.press("Enter")
+    await expect(dialog.get_by_role("alert")).to_be_visible()
+    await accessible(page)
+    await dialog.get_by_label("Password").fill(shared_node.password)
+    await page.keyboard.press("Enter")
+    await expect(dialog).to_have_count(0)
+    await expect(page.locator(".live")).to_have_text("live")
+
+
+async def test_each_page_by_the_keyboard_and_by_the_navigation(open_page: OpenPage) -> None:
+    page = await open_page("/overview")
+    heading = page.get_by_role("heading", level=1)
+    for key, title in PAGES.items():
+        await page.keyboard.press("g")
+        await page.keyboard.press(key)
+        await expect(heading).to_have_text(title)
+        await expect(page).to_have_title(f"{title} · Taipan")
+    pages = page.get_by_role("navigation", name="Pages")
+    for title in PAGES.values():
+        await pages.get_by_role("link", name=title).click()
+        await expect(heading).to_have_text(title)
+        await expect(pages.locator("[aria-current=page]")).to_have_text(title)
+    await page.go_back()
+    await expect(heading).to_have_text("Trouble")
+    await page.go_forward()
+    await expect(heading).to_have_text("Node")
+
+
+async def test_keys_are_told_and_closed(open_page: OpenPage) -> None:
+    page = await open_page("/overview")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    await page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keys")
+    await expect(dialog).to_contain_text("Go to Clients")
+    await accessible(page)
+    await page.keyboard.press("Escape")
+    await expect(dialog).to_have_count(0)
+
+
+async def test_an_address_of_no_page(open_page: OpenPage) -> None:
+    page = await open_page("/<img src=x onerror=alert(1)>/‮")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("No such page")
+    await expect(page.get_by_text("<img src=x onerror=alert(1)>")).to_be_visible()
+    await expect(page.get_by_text("[RLO]")).to_be_visible()
+    await accessible(page)
+    await page.get_by_role("link", name="To the overview").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+
+
+async def test_the_theme_is_kept(open_page: OpenPage) -> None:
+    page = await open_page("/overview", color_scheme="light")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = await page.evaluate(ground)
+    await page.get_by_label("Theme").select_option("dark")
+    assert await page.evaluate(ground) != light
+    await page.reload()
+    await expect(page.get_by_label("Theme")).to_have_value("dark")
+    assert await page.evaluate(ground) != light
+    await page.get_by_label("Theme").select_option("system")
+    assert await page.evaluate(ground) == light
+    await page.emulate_media(color_scheme="dark")
+    assert await page.evaluate(ground) != light
+
+
+async def test_a_narrow_window_has_a_menu(open_page: OpenPage) -> None:
+    page = await open_page("/overview", viewport={"width": 390, "height": 844})
+    menu = page.get_by_role("button", name="Menu")
+    link = page.get_by_role("link", name="Access")
+    await expect(link).to_be_hidden()
+    await menu.click()
+    await expect(link).to_be_visible()
+    await accessible(page, (390,))
+    await link.click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Access")
+    await expect(link).to_be_hidden()
+
+
+async def test_two_windows_of_one_login(dashboard: Dashboard) -> None:
+    context = await dashboard.context()
+    first, second = await context.new_page(), await context.new_page()
+    for page in (first, second):
+        await dashboard.go(page, "/overview")
+        await expect(page.locator(".tile").first).to_be_visible()
+    await first.get_by_role("button", name="Log out").click()
+    await expect(first.get_by_label("User name")).to_be_visible()
+    await expect(second.get_by_role("dialog")).to_contain_text("Your login has ended")
+    await second.get_by_role("button", name="Leave and log in anew").click()
+    await expect(second.get_by_label("User name")).to_be_visible()
+
+
+async def test_the_first_view_is_interactive_soon_on_a_slow_processor(dashboard: Dashboard) -> None:
+    context = await dashboard.context()
+    page = await context.new_page()
+    session = await context.new_cdp_session(page)
+    await session.send("Emulation.setCPUThrottlingRate", {"rate": 4})
+    await dashboard.go(page, "/overview")
+    await until(page, "document.querySelectorAll('canvas').length >= 7")
+    # Not a measurement of this machine, which may be busy: what was transferred, and that no chunk came too many.
+    names = await page.evaluate(
+        "() => performance.getEntriesByType('resource').map((one) => [one.name, one.encodedBodySize])"
+    )
+    files = {name.rpartition("/")[2]: size for name, size in names if "/api/" not in name}
+    assert sum(files.values()) <= 122_880, files
+    assert not any(name.startswith(("setup-", "cborg-", "mqtt")) for name in files), files
