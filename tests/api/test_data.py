@@ -64,7 +64,7 @@ async def people(node: ManagedNode) -> None:
     assert (await api.post("/acl", rule)).code == 0
     for kind, who in (("clientid", "bad"), ("peerhost", "10.9.8.7"), ("username", "worse")):
         assert (await api.post("/banned", {"as": kind, "who": who, "until": 4102444800})).code == 0
-    assert (await api.post("/apps", {"app_id": "app2", "name": "n", "secret": "s2", "desc": "d"})).code == 0
+    assert (await api.post("/apps", {"app_id": "app2", "name": "n", "secret": "a second secret", "desc": "d"})).code == 0
     config = {"url": "http://127.0.0.1:1/hook"}
     assert (await api.post("/resources", {"type": "web_hook", "config": config, "id": "resource:1"})).code == 0
     for rawsql, actions in (
@@ -115,7 +115,7 @@ async def test_the_file_is_what_was_stored() -> None:
         assert app["id"] == "app2" and "secret" not in app and len(app["secret_sha256"]) == 64
         assert [row["topic"] for row in found["acl_mnesia"]] == ["m/%c", "t", "t", "x/#"]  # subject by subject
         assert [row["topic"] for row in found["retained"]] == ["r/1", "r/2"]
-        assert "a-secret" not in json.dumps(found) and "s2" not in json.dumps(found)
+        assert "a-secret" not in json.dumps(found) and "a second secret" not in json.dumps(found)
         assert [row["id"] for row in found["resources"]] == ["resource:1"]
         assert [row["rawsql"] for row in found["rules"]] == ['SELECT * FROM "t/#"', 'SELECT * FROM "u"']
 
@@ -160,7 +160,7 @@ async def test_export_import_export_is_the_same(level: str) -> None:
             assert await connect_code(other, "c", "alice", b"wrong", version) != 0
             assert await connect_code(other, "meter", None, None, version) != 0
             assert await connect_code(other, "bad", "alice", b"a-secret", version) != 0
-        app = ApiClient(other.management.url, app=("app2", "s2"))
+        app = ApiClient(other.management.url, app=("app2", "a second secret"))
         assert (await app.get("/brokers")).status == 200
         await app.close()
         reader = await other.client("reader", username="root1", password=b"r1")
