@@ -64,7 +64,9 @@ async def people(node: ManagedNode) -> None:
     assert (await api.post("/acl", rule)).code == 0
     for kind, who in (("clientid", "bad"), ("peerhost", "10.9.8.7"), ("username", "worse")):
         assert (await api.post("/banned", {"as": kind, "who": who, "until": 4102444800})).code == 0
-    assert (await api.post("/apps", {"app_id": "app2", "name": "n", "secret": "a second secret", "desc": "d"})).code == 0
+    assert (
+        await api.post("/apps", {"app_id": "app2", "name": "n", "secret": "a second secret", "desc": "d"})
+    ).code == 0
     config = {"url": "http://127.0.0.1:1/hook"}
     assert (await api.post("/resources", {"type": "web_hook", "config": config, "id": "resource:1"})).code == 0
     for rawsql, actions in (
