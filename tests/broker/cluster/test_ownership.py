@@ -294,6 +294,7 @@ async def test_an_unanswered_write_gives_the_session_back_after_a_restart(tmp_pa
         peer = cluster[1].peer()
         await peer.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
         await until(lambda: ownership.has("s"))
+        await cluster[1].server.tables.stored()
         await cluster.kill(1)
         cluster.hub.lose_answer = 0.0
         publisher = await cluster[0].client("p")
