@@ -33,6 +33,7 @@ from .core.hooks import Hooks
 from .core.memory import Memory, parse_limit
 from .core.outcome import Outcome
 from .extensions.delayed import Delayed
+from .extensions.presence import Presence
 from .extensions.slow_subscriptions import SlowSubscriptions
 from .extensions.tracing import Tracing
 from .loop.budget import DELIVERIES_PER_ITERATION
@@ -172,6 +173,7 @@ class Server:
             listeners=lambda: {listener.label: listener.counters() for listener in self.listeners},
             reaches=self.broker.reaches,
         )
+        self.presence = Presence(self.hooks, self.sys_topics.client_connected, self.sys_topics.client_disconnected)
         self.alarms = Alarms(settings.node.name, self.broker.publish_internal, self.clock)
         durability = settings.durability
         on_disk = durability.level == "disk"
@@ -215,8 +217,7 @@ class Server:
             self.slow_subscriptions.load()
         self.timers.enough = self.wall_timers.enough = self._enough
         broker.refusing = self._any_refuses(self.settings)
-        self.hooks.client_connected.add(self.sys_topics.client_connected)
-        self.hooks.client_disconnected.add(self.sys_topics.client_disconnected)
+        self.presence.load()
         stats = self.stats
         router = broker.router
         stats.gauge("connections", lambda: len(self.context.channels))

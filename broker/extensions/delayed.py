@@ -74,6 +74,10 @@ class Delayed(Extension):
         """Take delayed messages from now on."""
         self._active = True
 
+    def unload(self) -> None:
+        """Take none any more; those that wait still come."""
+        self._active = False
+
     def handles(self, topic: str) -> bool:
         """Whether a message to this topic is for ``accept`` rather than for ``Broker.publish``."""
         return self._active and topic.startswith(PREFIX)

@@ -18,3 +18,7 @@ class Extension(ABC):
     @abstractmethod
     def load(self) -> None:
         """Begin to work. Free of effect when it is loaded."""
+
+    @abstractmethod
+    def unload(self) -> None:
+        """Work no more. Free of effect when it is not loaded."""

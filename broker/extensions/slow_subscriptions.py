@@ -45,6 +45,13 @@ class SlowSubscriptions(Extension):
             self._active = True
             self._hooks.delivery_completed.add(self._completed)
 
+    def unload(self) -> None:
+        """Look at none any more, and forget those that were slow."""
+        if self._active:
+            self._active = False
+            self._hooks.delivery_completed.remove(self._completed)
+            self._slow.clear()
+
     def _completed(self, client: ClientInfo, message: Message, published_at: float) -> None:
         now = self._clock.now()
         timespan = now - published_at

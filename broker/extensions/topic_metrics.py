@@ -70,6 +70,13 @@ class TopicMetrics(Extension):
         self._active = True
         self._update_hooks()
 
+    def unload(self) -> None:
+        """Count no more; which topics to count is kept, and what was counted is not."""
+        self._active = False
+        self._update_hooks()
+        for topic in self._topics:
+            self._topics[topic] = _Counters(self._clock.now())
+
     def add(self, topic: str) -> None:
         """Count this topic. Free of effect where it is counted already. ``ValueError`` beyond ``MAX_TOPICS``."""
         if topic in self._topics:

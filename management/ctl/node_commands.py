@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from ..operations.monitoring import ModuleRecord
+from ..operations.modules import ModuleRecord, PluginRecord
 from ..operations.runtime import runtime
 from .command import CommandCall, CommandResult, Commands, key_line, word
 
@@ -72,6 +72,34 @@ def list_modules(call: CommandCall) -> CommandResult:
 def _module_lines(modules: list[ModuleRecord]) -> Iterator[str]:
     for each in modules:
         yield f"Module({each.name}, description={each.description}, active={word(each.active)})"
+
+
+@commands.add("modules load <Module>", "Start one, on all nodes")
+async def load_module(call: CommandCall) -> CommandResult:
+    await call.operations.modules.load_everywhere(call["Module"])
+    return CommandResult(None, f"Module {call['Module']} loaded successfully.")
+
+
+@commands.add("modules unload <Module>", "Stop one, on all nodes")
+async def unload_module(call: CommandCall) -> CommandResult:
+    await call.operations.modules.unload_everywhere(call["Module"])
+    return CommandResult(None, f"Module {call['Module']} unloaded successfully.")
+
+
+@commands.add("modules reload <Module>", "Nothing: none needs it")
+def reload_module(call: CommandCall) -> CommandResult:
+    call.operations.modules.reload(call["Module"])
+    return CommandResult(None, f'Module: "{call["Module"]}" does not need to be reloaded.')
+
+
+@commands.add("plugins list", "List the parts that EMQX has as plugins")
+def list_plugins(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.modules.plugins(), _plugin_lines)
+
+
+def _plugin_lines(plugins: list[PluginRecord]) -> Iterator[str]:
+    for each in plugins:
+        yield f"Plugin({each.name}, description={each.description}, active={word(each.active)})"
 
 
 @commands.add("log set-level <Level> [<Logger>]", "Write no less than debug, info, warning, error or critical")

@@ -1,14 +1,10 @@
-"""Monitoring: the node's counters and gauges, whether it serves, and which of its extensions work."""
+"""Monitoring: the node's counters and gauges, and whether it serves."""
 
 from typing import Final
 
-import msgspec
-
-from taipan.broker.extensions.extension import Extension
 from taipan.broker.server import Server
 
 from .node_calls import NodeCalls
-from .topic_metrics import TopicCounts
 
 RULE_ENGINE: Final = ("rules", "actions", "resources")
 """Gauges that the rule engine registers."""
@@ -43,23 +39,3 @@ class Monitoring:
     def stats(self) -> dict[str, int]:
         """``<name>.count`` and ``<name>.max`` of every gauge."""
         return self._server.stats.snapshot()
-
-
-class ModuleRecord(msgspec.Struct):
-    name: str
-    description: str
-    active: bool
-
-
-class Modules:
-    """The extensions of the broker, which EMQX calls modules: all there are, active or not."""
-
-    def __init__(self, server: Server, topic_metrics: TopicCounts) -> None:
-        self._modules: tuple[Extension, ...] = (server.delayed, server.slow_subscriptions, topic_metrics.module)
-
-    def records(self) -> list[ModuleRecord]:
-        """By name."""
-        return [
-            ModuleRecord(each.name, each.description, each.active)
-            for each in sorted(self._modules, key=lambda extension: extension.name)
-        ]

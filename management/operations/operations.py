@@ -22,7 +22,8 @@ from .live import Live
 from .logs import Logs
 from .loss import LossOfRows
 from .membership import Membership
-from .monitoring import Modules, Monitoring
+from .modules import Modules
+from .monitoring import Monitoring
 from .node_calls import NodeCalls
 from .nodes import Nodes
 from .owners import Owners
@@ -87,7 +88,8 @@ class Operations:
         self.prometheus = Prometheus(server, self.monitoring, self.listeners, self.dashboard_sessions)
         self.alarms = Alarms(server, self.calls)
         self.topic_metrics = TopicCounts(server, self.calls)
-        self.modules = Modules(server, self.topic_metrics)
+        has_dashboard = dashboard.enabled or (settings.enabled and dashboard.on_management)
+        self.modules = Modules(server, self.topic_metrics, self.calls, has_dashboard)
         self.tracing = Traces(server, self.calls)
         self.slow_subscriptions = SlowRanking(server, self.calls)
         self.configuration = Configuration(server, settings, engine, self.calls)

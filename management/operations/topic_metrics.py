@@ -70,6 +70,8 @@ class TopicCounts:
         """Count a topic. Raises Refusal."""
         if not valid_name(topic):
             raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic[:256]!r}")
+        if not self.module.active:
+            raise Refusal(WRONG, f"module_not_loaded: {self.module.name}; PUT /modules/{self.module.name}/load")
         if topic in self.module:
             raise Refusal(EXISTS, f"{topic} is counted already")
         if len(self.module) >= MAX_TOPICS:
