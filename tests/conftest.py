@@ -5,7 +5,9 @@ so. With ``TAIPAN_COMPILED=no`` nothing compiled is taken; with a directory in i
 modules must be usable. What is marked ``interpreted`` is left out on compiled modules.
 """
 
+import importlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import hypothesis
@@ -32,6 +34,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line("Tests marked slow were left out; make test-all runs them too.")
     if config.option.verbose < 0:  # no head of the report
         terminalreporter.write_line(pytest_report_header())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Each worker imports all modules. The first time they are compiled, which takes twice as long as all else here:
+    the workers begin at different ones, and find done what others have come to before."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    files = sorted(file for path in session.config.args for file in Path(path).resolve().rglob("test_*.py"))
+    first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for file in files[first:] + files[:first]:
+        with suppress(Exception, pytest.skip.Exception):  # the collection says what is wrong with it
+            importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

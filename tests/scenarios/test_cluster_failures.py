@@ -210,7 +210,8 @@ async def numbers(publisher: Peer, topic: str, first: int, last: int) -> None:
 
 async def test_one_nats_server_of_three_dies(tmp_path: Path) -> None:
     """Clients notice nothing; a new session that outlives its connection waits for the servers' new leader."""
-    async with NatsServers(3) as servers, nodes_on(list(servers.urls), tmp_path, 3) as nodes:
+    longest = {"takeover_timeout": 19.0}  # an election that nobody wins is followed by another one
+    async with NatsServers(3) as servers, nodes_on(list(servers.urls), tmp_path, 3, **longest) as nodes:
         pairs = []
         for version in VERSIONS:
             topic = f"t/{version}"
@@ -222,6 +223,7 @@ async def test_one_nats_server_of_three_dies(tmp_path: Path) -> None:
             publishing = [
                 asyncio.create_task(numbers(publisher, topic, first, first + 100)) for topic, publisher, _ in pairs
             ]
+            await servers.until_whole()
             await servers[victim].kill()
             for version in VERSIONS:
                 await nodes[1].client(f"new-{victim}-{version}", version, expiry=3600, session_present=False)

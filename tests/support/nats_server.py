@@ -4,6 +4,7 @@
 
 async with NatsServers(3) as servers:
     servers.urls, servers[0].pause(), await servers[1].kill(), await servers[1].start()
+    await servers.until_whole()        # each that runs has all that the others have
 """
 
 import asyncio
@@ -38,6 +39,7 @@ class NatsServer:
         self.name = name
         self.port = free_port()
         self.route_port = free_port()
+        self.http_port = free_port()
         self.directory = directory / name
         self.more = more
         self.log = self.directory / "log"
@@ -53,7 +55,8 @@ class NatsServer:
         """Until it listens."""
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "nats.conf").write_text(
-            f'server_name: "{self.name}"\nlisten: "127.0.0.1:{self.port}"\n{self.cluster}'
+            f'server_name: "{self.name}"\nlisten: "127.0.0.1:{self.port}"\nhttp: "127.0.0.1:{self.http_port}"\n'
+            f"{self.cluster}"
             + (
                 self.more
                 if "jetstream" in self.more
@@ -74,6 +77,18 @@ class NatsServer:
                     await writer.wait_closed()
                     return self
                 await asyncio.sleep(0.02)
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None
+
+    async def is_whole(self) -> bool:
+        """Whether it says that it has every bucket, as its leader has it."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.http_port)
+        writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        return b" 200 " in answer.partition(b"\r\n")[0]
 
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)
@@ -120,6 +135,14 @@ class NatsServers:
 
     def __iter__(self) -> Iterator[NatsServer]:
         return iter(self._servers)
+
+    async def until_whole(self) -> None:
+        """Until each that runs has all that the others have, so that it can be the one that is left. An election takes
+        four to nine seconds, one that nobody wins is followed by another, and each bucket has its own."""
+        async with asyncio.timeout(100):
+            for each in self._servers:
+                while each.runs and not await each.is_whole():
+                    await asyncio.sleep(0.05)
 
     async def __aenter__(self) -> "NatsServers":
         try:

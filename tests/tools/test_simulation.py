@@ -15,7 +15,6 @@ from tools.simulation.disk import SimulatedLog
 from tools.simulation.world import DEFAULT, FEATURES, World
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 40
 ONE_NODE = FEATURES
 """On one node clients need nothing of the cluster but that it leaves them alone."""
 
@@ -36,7 +35,7 @@ def quiet() -> Iterator[None]:
     sys.unraisablehook = before
 
 
-@pytest.mark.parametrize("first", range(1, SEEDS, 20))
+@pytest.mark.parametrize("first", [1, pytest.param(21, marks=pytest.mark.slow)])
 def test_a_slice_of_seeds(first: int) -> None:
     done = simulate("--seeds", "20", "--first", str(first))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -48,6 +47,7 @@ AWAY = [19, 33, 54, 86, 115, 126, 130, 136, 166, 184, 199, 212, 216, 252, 264, 2
 """Messages lost, or come twice, that a node held which was away while a session moved."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [*MOVES, *AWAY])
 def test_seeds_that_failed_where_sessions_move(seed: int) -> None:
     done = simulate("--seed", str(seed), "--features", ",".join(FEATURES))

@@ -217,7 +217,7 @@ async def test_three_servers_bear_the_loss_of_one() -> None:
 @pytest.mark.timeout(150)
 async def test_without_a_quorum_nothing_is_written_and_messages_pass() -> None:
     async with NatsServers(3) as servers, client((servers.urls[0],)) as a:
-        await until(lambda: a.quorum)
+        await servers.until_whole()
         await servers[1].kill()
         await servers[2].kill()
         await until(lambda: not a.quorum)
