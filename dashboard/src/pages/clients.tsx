@@ -1,6 +1,10 @@
-import { PageHead } from "../components/basic";
-import { texts } from "../texts/common";
+/** Clients: the list `#/clients`, and one of them `#/clients/ID`. */
+
+import { place } from "../router";
+import { OneClient } from "./clients/one";
+import { ClientList } from "./clients/list";
 
 export default function Page() {
-  return <PageHead title={texts.pages.clients} />;
+  const [, id, tab] = place.value.path;
+  return id === undefined ? <ClientList /> : <OneClient key={id} id={id} tab={tab} />;
 }

@@ -1,0 +1,43 @@
+/** Filters of a list, each in the address under its name. */
+
+import { useQuery, useTyped } from "../hooks";
+
+/** In the address so soon after a keystroke that the answer comes within 100 ms. */
+const REST = 40;
+
+export function TypedFilter(props: { name: string; title: string; numeric?: boolean; search?: boolean; placeholder?: string }) {
+  const { value, onInput } = useTyped(props.name, REST);
+  return (
+    <label>
+      {props.title}
+      <input
+        type="search"
+        data-search={props.search ? "" : undefined}
+        class={props.search ? "search" : ""}
+        inputMode={props.numeric ? ("numeric" as const) : ("search" as const)}
+        placeholder={props.placeholder}
+        value={value}
+        onInput={onInput}
+        autocomplete="off"
+        spellcheck={false}
+      />
+    </label>
+  );
+}
+
+export function ChosenFilter(props: { name: string; title: string; any: string; options: readonly string[]; titles?: Record<string, string> }) {
+  const [value, set] = useQuery(props.name);
+  return (
+    <label>
+      {props.title}
+      <select value={value} onChange={(event) => set(event.currentTarget.value)}>
+        <option value="">{props.any}</option>
+        {props.options.map((one) => (
+          <option key={one} value={one}>
+            {props.titles?.[one] ?? one}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}

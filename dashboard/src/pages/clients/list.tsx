@@ -1,0 +1,159 @@
+import { useState } from "preact/hooks";
+import { type Page, api } from "../../api";
+import { Badge, Empty, PageHead } from "../../components/basic";
+import { ChosenFilter, TypedFilter } from "../../components/filters";
+import { Name } from "../../components/name";
+import { type Column, PagedTable } from "../../components/table";
+import { TimeAgo } from "../../components/time";
+import { bytes, duration, number } from "../../format";
+import { useQuery } from "../../hooks";
+import { link, place, setQuery } from "../../router";
+import { texts as common } from "../../texts/common";
+import { texts } from "../../texts/clients";
+import { FILTERS, FIRST, type FilterName, NAMES, filtersOf, fromLocal, toLocal } from "./filters";
+import { KickButton } from "./orders";
+import { type Client, NEVER, addressOf, stateOf, userOf, versionOf } from "./record";
+
+const EVERY = 5_000;
+
+function TimeFilter({ name }: { name: FilterName }) {
+  const [value, set] = useQuery(name);
+  return (
+    <label>
+      {texts.filterNames[name]}
+      <input type="datetime-local" value={toLocal(value)} onChange={(event) => set(fromLocal(event.currentTarget.value))} />
+    </label>
+  );
+}
+
+function Filter({ name }: { name: FilterName }) {
+  const kind = FILTERS[name];
+  const title = texts.filterNames[name];
+  if (kind === "time") return <TimeFilter name={name} />;
+  if (kind === "text" || kind === "number") {
+    return <TypedFilter name={name} title={title} numeric={kind === "number"} search={name === "_like_clientid"} />;
+  }
+  return <ChosenFilter name={name} title={title} any={texts.filters.any} options={kind} titles={texts.values} />;
+}
+
+export function StateBadge({ client }: { client: Client }) {
+  const state = stateOf(client);
+  return <Badge tone={state === "connected" ? "good" : "plain"}>{texts.states[state]}</Badge>;
+}
+
+/** 0: it ends with its connection; 0xFFFFFFFF: never. */
+export function expiryOf(client: Client): string {
+  if (client.expiry_interval === 0) return texts.atOnce;
+  return client.expiry_interval >= NEVER ? texts.never : duration(client.expiry_interval);
+}
+
+function figure(key: string, title: string, value: (client: Client) => number, off = false, format = number): Column<Client> {
+  return { key, title, right: true, off, sort: value, render: (client) => format(value(client)) };
+}
+
+const { columns } = texts;
+const COLUMNS: Column<Client>[] = [
+  {
+    key: "clientid",
+    title: columns.clientid,
+    fixed: true,
+    sort: (client) => client.clientid,
+    render: (client) => (
+      <a href={link(["clients", client.clientid])}>
+        <Name text={client.clientid} />
+      </a>
+    ),
+  },
+  { key: "state", title: columns.state, sort: stateOf, render: (client) => <StateBadge client={client} /> },
+  { key: "username", title: columns.username, sort: userOf, render: (client) => <Name text={userOf(client)} /> },
+  { key: "address", title: columns.address, nowrap: true, sort: addressOf, render: addressOf },
+  { key: "protocol", title: columns.protocol, sort: (client) => client.proto_ver, render: versionOf },
+  { key: "since", title: columns.since, nowrap: true, sort: (client) => client.connected_at, render: (client) => <TimeAgo at={client.connected_at} /> },
+  {
+    key: "ended",
+    title: columns.ended,
+    nowrap: true,
+    off: true,
+    sort: (client) => client.disconnected_at,
+    render: (client) => <TimeAgo at={client.disconnected_at} />,
+  },
+  { key: "created", title: columns.created, nowrap: true, off: true, sort: (client) => client.created_at, render: (client) => <TimeAgo at={client.created_at} /> },
+  figure("subscriptions", columns.subscriptions, (client) => client.subscriptions_cnt),
+  figure("inflight", columns.inflight, (client) => client.inflight),
+  figure("queued", columns.queued, (client) => client.mqueue_len),
+  figure("dropped", columns.dropped, (client) => client.mqueue_dropped),
+  figure("awaiting", columns.awaiting, (client) => client.awaiting_rel, true),
+  figure("received", columns.received, (client) => client.recv_msg, true),
+  figure("receivedDropped", columns.receivedDropped, (client) => client["recv_msg.dropped"], true),
+  figure("receivedBytes", columns.receivedBytes, (client) => client.recv_oct, true, bytes),
+  figure("sent", columns.sent, (client) => client.send_msg, true),
+  figure("sentDropped", columns.sentDropped, (client) => client["send_msg.dropped"], true),
+  figure("sentBytes", columns.sentBytes, (client) => client.send_oct, true, bytes),
+  figure("mailbox", columns.mailbox, (client) => client.mailbox_len, true),
+  figure("memory", columns.memory, (client) => client.heap_size, true, bytes),
+  figure("keepalive", columns.keepalive, (client) => client.keepalive, true, duration),
+  { key: "expiry", title: columns.expiry, off: true, right: true, sort: (client) => client.expiry_interval, render: expiryOf },
+  { key: "cleanStart", title: columns.cleanStart, off: true, sort: (client) => client.clean_start, render: (client) => texts.values[String(client.clean_start)] },
+  { key: "bridge", title: columns.bridge, off: true, sort: (client) => client.is_bridge, render: (client) => texts.values[String(client.is_bridge)] },
+  { key: "zone", title: columns.zone, off: true, sort: (client) => client.zone, render: (client) => <Name text={client.zone} /> },
+  { key: "node", title: columns.node, off: true, sort: (client) => client.node, render: (client) => <Name text={client.node} /> },
+];
+
+export function ClientList() {
+  const [kicked, setKicked] = useState(0);
+  const filters = filtersOf(place.value.query);
+  const set = Object.keys(filters).length;
+  const folded = NAMES.filter((name) => !FIRST.includes(name));
+  const hidden = folded.filter((name) => name in filters).length;
+  const clear = (): void => setQuery(Object.fromEntries([...NAMES, "page"].map((name) => [name, undefined])), true);
+  const load = (page: number, limit: number, signal: AbortSignal): Promise<Page<Client>> =>
+    api.page<Client>("/clients", { ...filters, _page: page, _limit: limit }, signal);
+  return (
+    <>
+      <PageHead title={common.pages.clients} />
+      <div class="filters" role="search" aria-label={texts.search}>
+        {FIRST.map((name) => (
+          <Filter key={name} name={name} />
+        ))}
+        {set > 0 && (
+          <button type="button" onClick={clear}>
+            {texts.filters.clear}
+          </button>
+        )}
+      </div>
+      <details class="filters-more" open={hidden > 0}>
+        <summary>{hidden > 0 ? texts.filters.set(hidden) : texts.filters.more}</summary>
+        <div class="filters">
+          {folded.map((name) => (
+            <Filter key={name} name={name} />
+          ))}
+        </div>
+      </details>
+      <PagedTable
+        id="clients"
+        label={texts.list}
+        columns={[
+          ...COLUMNS,
+          { key: "act", title: "", fixed: true, render: (client) => <KickButton id={client.clientid} onDone={() => setKicked(kicked + 1)} /> },
+        ]}
+        rowKey={(client) => client.clientid}
+        load={load}
+        deps={[JSON.stringify(filters), kicked]}
+        every={EVERY}
+        empty={
+          set > 0 ? (
+            <Empty title={texts.noneFound}>
+              <p>{texts.noneFoundText}</p>
+            </Empty>
+          ) : (
+            <Empty title={texts.none}>
+              <p>
+                <code>{texts.noneText(location.hostname)}</code>
+              </p>
+            </Empty>
+          )
+        }
+      />
+    </>
+  );
+}

@@ -1,0 +1,110 @@
+/** What an operator may order about a client. */
+
+import { api, part } from "../../api";
+import { Change } from "../../components/basic";
+import { Dialog, confirm } from "../../components/dialog";
+import { type Field, Form } from "../../components/form";
+import { nameText } from "../../components/name";
+import { toast } from "../../components/toast";
+import { login } from "../../session";
+import { texts } from "../../texts/clients";
+import { type Client, userOf, withoutMountpoint } from "./record";
+
+export function KickButton({ id, onDone }: { id: string; onDone: () => void }) {
+  const kick = async (): Promise<void> => {
+    const done = await confirm({
+      title: texts.kick.title,
+      hits: [id],
+      text: texts.kick.text,
+      action: texts.kick.action,
+      work: () => api.del(`/clients/${part(id)}`),
+    });
+    if (!done) return;
+    toast(texts.kick.done);
+    onDone();
+  };
+  return (
+    <Change kind="danger" onClick={() => void kick()} aria-label={`${texts.kick.action} ${nameText(id)}`}>
+      {texts.kick.action}
+    </Change>
+  );
+}
+
+export function SubscribeDialog({ id, onClose }: { id: string; onClose: (done: boolean) => void }) {
+  const fields: Field[] = [
+    { name: "topic", type: "text", title: texts.subscriptions.topic, description: texts.subscriptions.topicAbout, required: true },
+    {
+      name: "qos",
+      type: "choice",
+      title: texts.subscriptions.qos,
+      required: true,
+      otherwise: "0",
+      options: ["0", "1", "2"].map((value) => ({ value, title: value })),
+    },
+  ];
+  return (
+    <Dialog title={texts.subscriptions.subscribeTitle} onClose={() => onClose(false)}>
+      <Form
+        fields={fields}
+        submit={texts.subscriptions.subscribe}
+        onCancel={() => onClose(false)}
+        onSubmit={async ({ topic, qos }) => {
+          await api.post("/mqtt/subscribe", { clientid: id, topic, qos: Number(qos) });
+          toast(texts.subscriptions.done);
+          onClose(true);
+        }}
+      />
+    </Dialog>
+  );
+}
+
+export async function unsubscribe(id: string, topic: string, mountpoint: string | undefined): Promise<boolean> {
+  const done = await confirm({
+    title: texts.subscriptions.unsubscribeTitle,
+    hits: [topic],
+    text: texts.subscriptions.unsubscribeText(nameText(id)),
+    action: texts.subscriptions.unsubscribe,
+    work: () => api.post("/mqtt/unsubscribe", { clientid: id, topic: withoutMountpoint(topic, mountpoint) }),
+  });
+  if (done) toast(texts.subscriptions.unsubscribed);
+  return done;
+}
+
+/** `client`: undefined for one that is not there, of whom only the identifier can be banned. */
+export function BanDialog({ id, client, onClose }: { id: string; client: Client | undefined; onClose: (done: boolean) => void }) {
+  const name = client && userOf(client);
+  const who: Record<string, string> = { clientid: id };
+  if (name) who["username"] = name;
+  if (client) who["peerhost"] = client.ip_address;
+  const titles: Record<string, string> = texts.ban.who;
+  const fields: Field[] = [
+    {
+      name: "as",
+      type: "choice",
+      title: texts.ban.as,
+      required: true,
+      otherwise: "clientid",
+      options: Object.entries(who).map(([value, one]) => ({ value, title: `${titles[value] ?? value}: ${nameText(one)}` })),
+    },
+    { name: "minutes", type: "number", title: texts.ban.minutes, description: texts.ban.about, required: true, otherwise: 60, min: 1, max: 52_560_000 },
+    { name: "reason", type: "text", title: texts.ban.reason },
+    ...(client ? [{ name: "kick", type: "switch", title: texts.ban.kick, description: texts.kick.text, otherwise: true } as const] : []),
+  ];
+  return (
+    <Dialog title={texts.ban.title} onClose={() => onClose(false)}>
+      <Form
+        fields={fields}
+        submit={texts.ban.action}
+        onCancel={() => onClose(false)}
+        onSubmit={async ({ as, minutes, reason, kick }) => {
+          const until = Math.round(Date.now() / 1000 + Number(minutes) * 60);
+          await api.post("/banned", { as, who: who[String(as)], until, by: login.value?.username ?? "", reason: reason ?? "" });
+          // A ban refuses who comes; it ends no connection.
+          if (kick === true) await api.del(`/clients/${part(id)}`);
+          toast(texts.ban.done);
+          onClose(true);
+        }}
+      />
+    </Dialog>
+  );
+}

@@ -1,0 +1,162 @@
+import { Badge, Empty, Section } from "../../components/basic";
+import { Name } from "../../components/name";
+import { Table } from "../../components/table";
+import { TimeAgo } from "../../components/time";
+import { exact, moment, number } from "../../format";
+import { texts } from "../../texts/clients";
+import { reasonOf } from "../../texts/reasons";
+
+export interface Event {
+  event: string;
+  reason: string;
+  /** `-`: none. */
+  setting: string;
+  topic: string;
+  detail: string;
+  count: number;
+  at: string;
+  last_at: string;
+  node?: string;
+}
+
+export interface Limit {
+  setting: string;
+  /** Null: it is a rate, which is not counted. */
+  now: number | null;
+  /** Of a rate: so many, in so many seconds. */
+  most: number | [number, number];
+  reached: boolean;
+}
+
+export interface Session {
+  created_at: string;
+  expires_at: string | null;
+  durable: boolean;
+  owner: string | null;
+  queue_full: string;
+}
+
+/** `GET /clients/{clientid}/explain`. */
+export interface Explained {
+  clientid: string;
+  connected: boolean;
+  session: Session | null;
+  limits: Limit[];
+  events: Event[];
+}
+
+const GOOD = new Set(["client_connected"]);
+const CALM = new Set(["normal", "disconnect_with_will_message"]);
+
+function tone(event: Event): "good" | "warn" | "bad" | "plain" {
+  if (GOOD.has(event.event)) return "good";
+  if (event.event === "client_refused") return "bad";
+  return CALM.has(event.reason) ? "plain" : "warn";
+}
+
+/** What happened to it, the latest first, and what helps. */
+export function Story({ events }: { events: Event[] }) {
+  const many = events.some((event) => event.node !== undefined);
+  return (
+    <Table
+      id="story"
+      label={texts.story.label}
+      rows={events.map((event, index) => ({ ...event, index }))}
+      rowKey={(event) => `${event.index}`}
+      columns={[
+        {
+          key: "when",
+          title: texts.story.when,
+          fixed: true,
+          nowrap: true,
+          render: (event) => (
+            <>
+              <TimeAgo at={event.last_at} />
+              {event.count > 1 && <div class="faint small">{texts.story.first(exact(moment(event.at) ?? 0))}</div>}
+            </>
+          ),
+        },
+        {
+          key: "what",
+          title: texts.story.what,
+          fixed: true,
+          render: (event) => (
+            <Badge tone={tone(event)}>
+              {texts.story.events[event.event] ?? event.event}
+              {event.count > 1 && ` × ${number(event.count)}`}
+            </Badge>
+          ),
+        },
+        {
+          key: "reason",
+          title: texts.story.reason,
+          render: (event) => (
+            <>
+              <code>{event.reason}</code>
+              {event.detail && (
+                <div class="small">
+                  <Name text={event.detail} />
+                </div>
+              )}
+            </>
+          ),
+        },
+        { key: "setting", title: texts.story.setting, render: (event) => (event.setting === "-" || event.setting === "" ? "–" : <code><Name text={event.setting} /></code>) },
+        {
+          key: "meaning",
+          title: texts.story.meaning,
+          render: (event) => {
+            const found = reasonOf(event.event, event.reason);
+            return found ? (
+              <>
+                {found.what} {found.advice && <strong>{found.advice}</strong>}
+              </>
+            ) : (
+              "–"
+            );
+          },
+        },
+        { key: "topic", title: texts.story.topic, render: (event) => (event.topic === "" ? "–" : <Name text={event.topic} />) },
+        { key: "node", title: texts.story.node, off: !many, render: (event) => <Name text={event.node} /> },
+      ]}
+      empty={
+        <Empty title={texts.story.none}>
+          <p>{texts.story.noneText}</p>
+        </Empty>
+      }
+    />
+  );
+}
+
+function most(limit: Limit): string {
+  if (typeof limit.most === "number") return limit.most === 0 ? texts.tiles.unlimited : number(limit.most);
+  return `${number(limit.most[0])} / ${number(limit.most[1])} s`;
+}
+
+export function limitText(limit: Limit): string {
+  return limit.now === null ? texts.limits.rate(limit.setting, most(limit)) : texts.limits.one(limit.setting, number(limit.now), most(limit));
+}
+
+export function Limits({ limits }: { limits: Limit[] }) {
+  return (
+    <Section title={texts.limits.title}>
+      <Table
+        id="limits"
+        label={texts.limits.title}
+        rows={limits}
+        rowKey={(limit) => limit.setting}
+        columns={[
+          { key: "l-setting", title: texts.limits.setting, fixed: true, render: (limit) => <code>{limit.setting}</code> },
+          { key: "l-now", title: texts.limits.now, fixed: true, right: true, render: (limit) => number(limit.now) },
+          { key: "l-most", title: texts.limits.most, fixed: true, right: true, render: most },
+          {
+            key: "l-state",
+            title: texts.limits.state,
+            fixed: true,
+            render: (limit) => <Badge tone={limit.reached ? "warn" : "plain"}>{limit.reached ? texts.limits.holds : texts.limits.free}</Badge>,
+          },
+        ]}
+      />
+    </Section>
+  );
+}
