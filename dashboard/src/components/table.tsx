@@ -116,7 +116,7 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
                       <span aria-hidden="true">{by === column ? (down ? " ↓" : " ↑") : ""}</span>
                     </button>
                   ) : (
-                    column.title
+                    column.title || <span class="sr">{texts.table.actions}</span>
                   )}
                 </th>
               ))}

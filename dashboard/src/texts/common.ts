@@ -75,6 +75,7 @@ export const texts = {
     },
   },
   table: {
+    actions: "Actions",
     columns: "Columns",
     rows: "Rows of a page",
     previous: "Previous",
