@@ -261,6 +261,18 @@ class Handover:
             if incoming.task is not None:
                 incoming.task.cancel()
                 incoming.task = None
+        turn = self._turns.get(client_id)
+        if turn is not None:
+            turn.held = None  # what comes now is for the other node, which waits for the keepers
+        self._end_held(client_id, self._broker.sessions.get(client_id))
+
+    def _end_held(self, client_id: str, session: Session | None) -> None:
+        """What waited for a keeper waits no longer."""
+        held = self._broker.sessions.internal.get(HELD + client_id)
+        if held is not None:
+            if session is not None:
+                self._deliver_waiting(held, session)
+            self._broker.forget_session(held)
 
     def _go_on(self, client_id: str) -> None:
         """The session is this node's."""
@@ -289,6 +301,7 @@ class Handover:
                 self._remove(incoming)
             else:
                 self._finish(incoming)
+        self._end_held(client_id, None)
 
     def leaves(self, client_id: str) -> bool:
         """Whether another node is just getting this session from here."""
@@ -318,9 +331,7 @@ class Handover:
         turn = self._turns.get(session.client_id)
         if turn is not None and not self._turns.is_elsewhere(turn):
             self._turns.drop(session.client_id)
-            held = self._broker.sessions.internal.get(HELD + session.client_id)
-            if held is not None:
-                self._broker.forget_session(held)
+            self._end_held(session.client_id, None)
         self.outgoing.session_ended(session)
 
     # ---------------------------------------------------------- the steps of a claim
@@ -497,10 +508,7 @@ class Handover:
             return
         incoming = self._coming.get(client_id)
         staging = None if incoming is None else incoming.staging
-        session = staging or self._broker.sessions.get(client_id)
-        if session is not None:
-            self._deliver_waiting(held, session)
-        self._broker.forget_session(held)
+        self._end_held(client_id, staging or self._broker.sessions.get(client_id))
 
     def _end_staging(self, incoming: Incoming) -> None:
         staging, incoming.staging = incoming.staging, None
