@@ -5,7 +5,9 @@ import base64
 import hashlib
 import logging
 import re
+import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -13,7 +15,10 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
+from taipan.management.operations.refusal import Refusal
 from tests.support.api import SECRET, ApiClient, ManagedNode, Reply, assert_refused, managed_node, segment
+from tests.support.certificates import Certificates
+from tests.support.cluster_nodes import cluster_nodes
 from tests.support.live import Events
 from tests.support.waiting import until
 
@@ -315,3 +320,105 @@ async def test_the_last_administrator_stays_one(dashboard: Dashboard) -> None:
     assert_refused(await root.put("/users/root", {"tags": "viewer"}), 400, 106)
     assert (await root.put("/users/eve", {"role": "administrator"})).code == 0
     assert (await root.put("/users/root", {"role": "viewer"})).code == 0
+
+
+async def test_ten_thousand_guesses_are_bounded_and_the_right_one_comes_in_from_elsewhere() -> None:
+    """Straight into the check, as if from many connections."""
+    access = {"hash_cost": 12, "hash_wait": 5.0, "guess_delay": 0.5}
+    async with managed_node(dashboard={}, access=access) as node:
+        users = node.management.operations.dashboard_users
+        await users.add("root", PASSWORD, "administrator")
+        queue = users._passwords.queue
+        asked = []
+        for number in range(10_000):
+            address = f"10.0.0.{number % 8}"
+            asked.append(asyncio.ensure_future(users.log_in("root", f"guess{number}", address)))
+            if number % 100 == 0:
+                await asyncio.sleep(0)
+                assert len(queue) <= 1000
+        right = await asyncio.wait_for(users.log_in("root", PASSWORD, "192.0.2.1"), 20)
+        assert right.name == "root"
+        for each in asked:
+            each.cancel()
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        assert all(isinstance(each, (Refusal, asyncio.CancelledError)) for each in outcomes)
+        refusals = node.server.metrics.refusals.snapshot()
+        assert refusals["dashboard_login_busy"] > 5000, refusals
+
+
+async def test_under_the_management_port_both_kinds_of_credentials_are_good() -> None:
+    async with managed_node(dashboard={"enabled": False, "on_management": True}, access={"hash_cost": 10}) as node:
+        await node.management.operations.dashboard_users.add("eve", PASSWORD)
+        assert node.management.dashboard_url == node.management.url + "/dashboard"
+        browser = Browser(node.management.url)
+        assert_refused(await browser.get("/brokers"), 401, 104)
+        assert (await browser.log_in("eve")).data["role"] == "viewer"
+        assert (await browser.get("/brokers")).code == 0
+        assert_refused(await browser.post("/banned", {"as": "clientid", "who": "x"}), 403, 108)
+        assert (await node.api.get("/brokers")).code == 0
+        basic = ApiClient(node.management.url, app=("eve", PASSWORD))
+        assert_refused(await basic.get("/brokers"), 401, 103)
+        await basic.close()
+        await browser.close()
+
+
+async def test_a_page_of_another_site_logs_nobody_in(dashboard: Dashboard) -> None:
+    browser = dashboard.browser()
+    body = {"username": "root", "password": PASSWORD}
+    for headers in (
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "http://evil.example"},
+    ):
+        assert_refused(await browser.ask("POST", "/auth", body, headers={**HEADER, **headers}), 400, 108)
+    assert (await browser.ask("POST", "/auth", body, headers={"Sec-Fetch-Site": "same-origin"})).code == 0
+
+
+async def test_over_tls_the_cookie_is_for_tls_alone(certificates: Certificates) -> None:
+    tls = {
+        "certfile": str(certificates.directory / "localhost.pem"),
+        "keyfile": str(certificates.directory / "localhost.key"),
+    }
+    async with managed_node(dashboard={"tls": tls}, access={"hash_cost": 10}) as node:
+        await node.management.operations.dashboard_users.add("root", PASSWORD, "administrator")
+        context = ssl.create_default_context(cafile=str(certificates.ca))
+        url = node.management.dashboard_url.replace("127.0.0.1", "localhost") + "/api/v4/auth"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(url, json={"username": "root", "password": PASSWORD}, ssl=context) as reply,
+        ):
+            assert reply.status == 200 and "; Secure" in reply.headers["Set-Cookie"]
+        rows = (await node.api.get("/listeners")).data[0]["listeners"]
+        assert "https:dashboard" in [each["protocol"] for each in rows]
+
+
+async def test_users_are_the_same_on_all_nodes_and_sessions_are_not(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, managed=True) as cluster:
+        one, two = (cluster.managed_node(number).management.operations for number in (0, 1))
+        await one.dashboard_users.add("root", PASSWORD, "administrator")
+        await until(lambda: two.dashboard_users.get("root") is not None)
+        user = await two.dashboard_users.log_in("root", PASSWORD, "192.0.2.1")
+        session = two.dashboard_sessions.begin(user, "192.0.2.1")
+        assert one.dashboard_sessions.find(session.token, "192.0.2.1") is None and session.ended() == ""
+        await one.dashboard_users.update("root", password="pass-word-2")
+        await until(lambda: session.ended() == "user_changed")
+        assert two.dashboard_sessions.find(session.token, "192.0.2.1") is None
+
+
+async def test_a_session_does_not_survive_a_restart_and_users_do(tmp_path: Path) -> None:
+    config: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
+    async with managed_node(dashboard={}, **config) as node:
+        await node.management.operations.dashboard_users.add("root", PASSWORD, "administrator")
+        dashboard = Dashboard(node)
+        browser = await dashboard.logged_in()
+        assert browser._session is not None
+        jar = {name: each.value for name, each in browser._session.cookie_jar.filter_cookies(URL(browser.url)).items()}
+        await dashboard.close()
+    async with managed_node(dashboard={}, **config) as node:
+        dashboard = Dashboard(node)
+        port = URL(node.management.dashboard_url).port
+        cookie = f"taipan_session_{port}=" + "".join(jar.values())
+        again = dashboard.browser()
+        assert_refused(await again.ask("GET", "/auth", headers={**HEADER, "Cookie": cookie}), 401, 104, "ended")
+        assert (await again.log_in()).code == 0
+        await dashboard.close()

@@ -297,6 +297,23 @@ def test_the_way_out_when_the_port_of_the_api_is_taken(start: Callable[..., Proc
     )
 
 
+def test_the_way_out_when_the_port_of_the_dashboard_is_taken(start: Callable[..., Process]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        on = ("--set", "dashboard.enabled=true", "--set", f"dashboard.bind=127.0.0.1:{port}")
+        node = start(*ANY_PORT, *on, "--set", "log.level=error")
+        assert node.end() == 1
+    (line,) = node.log
+    assert f"dashboard.bind 127.0.0.1:{port}: " in line
+    assert f"--set dashboard.bind=127.0.0.1:{port % 65_535 + 1}" in line
+
+
+def test_the_first_start_prints_where_the_dashboard_is(start: Callable[..., Process]) -> None:
+    node = start(*ANY_PORT, "--set", "dashboard.enabled=true", "--set", "dashboard.bind=127.0.0.1:0")
+    assert re.search(r" dashboard=http://127\.0\.0\.1:\d+\n$", node.ready())
+    assert node.end(signal.SIGTERM) == 0
+
+
 def test_a_file_without_its_option_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a file.conf"
     file.write_text("")
