@@ -57,6 +57,7 @@ from .session_transfer import (
     Prepared,
     Receiver,
     keys_of,
+    moved_delivery,
     with_qos0,
 )
 from .tasks import Tasks
@@ -476,14 +477,19 @@ class Handover:
         self._end_staging(incoming)
 
     def _deliver_waiting(self, waiting: Session, session: Session) -> None:
-        session.now = self._context.clock.now()
+        """A queue is restored in the order in which its messages were stored: what came while others were fetched is
+        stored anew, behind those. What has left memory stays as it is."""
+        session.now = now = self._context.clock.now()
         for delivery in waiting.queue or ():
             message = delivery.message
             if message.publisher is not None and message.publisher.client_id == session.client_id:
                 if not delivery.group and _only_others(session, message.topic):
                     self._broker.delivery_dropped(session, delivery, NO_LOCAL)
                     continue
-            session.deliver_shared(_copy(delivery))
+            if message.paged:
+                session.deliver_shared(_copy(delivery))
+            else:
+                session.deliver_shared(self.receiver.delivery(moved_delivery(delivery, now)))
 
     def _attend(self, turn: Turn) -> None:
         """Messages of a node wait while earlier ones of it are with a keeper."""

@@ -194,6 +194,23 @@ async def test_a_thousand_queued_messages_come_in_order(cluster: ClusterNodes) -
     await new.nothing()
 
 
+async def test_what_came_while_the_queue_was_fetched_stays_behind_it_after_a_restart(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk") as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        publishers = [await cluster[number].client(f"p{number}") for number in range(2)]
+        await publishers[0].publish("t", b"1", qos=1)
+        cluster.hub.delays[cluster.name(1), cluster.name(0)] = (0.3, 0.3)
+        await (await cluster[1].client("s", expiry=60, session_present=True)).drop()
+        await publishers[1].publish("t", b"2", qos=1)
+        assert has(cluster, 0, "s")
+        cluster.hub.delays.clear()
+        await until_moved(cluster, "s")
+        await cluster.kill(1)
+        await cluster.start(1)
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        assert await received(client, 2) == [b"1", b"2"]
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_nothing_is_lost_or_comes_twice_while_messages_arrive(cluster: ClusterNodes, qos: int) -> None:
     publishers = [await cluster[number].client(f"p{number}") for number in range(2)]
