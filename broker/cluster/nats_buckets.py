@@ -121,11 +121,12 @@ class NatsBuckets:
     async def keep(self, connection: NatsConnection) -> None:
         """Make those that are missing, now and whenever one is; know whether there is a quorum."""
         since = asyncio.get_running_loop().time()
-        number = failures = 0
+        number = failures = servers = 0
         while True:
             if not self._ready.is_set():
+                servers = self._servers(connection)
                 try:
-                    await self._make_buckets(connection, asyncio.get_running_loop().time() - since)
+                    await self._make_buckets(connection, servers, asyncio.get_running_loop().time() - since)
                 except (NoResponders, NoAnswer, Unavailable, ApiFailed) as error:
                     await self._not_yet(connection, error, asyncio.get_running_loop().time() - since)
                     continue
@@ -133,6 +134,10 @@ class NatsBuckets:
                 self.quorum = True
                 self._ready.set()
                 self._on_ready()
+            elif self._servers(connection) > servers:  # one has come, or was not known when the buckets were made
+                with suppress(NoResponders, NoAnswer, Unavailable, ApiFailed):
+                    await self._make_buckets(connection, self._servers(connection), 0.0)
+                    servers = self._servers(connection)
             with suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._missing.wait()
@@ -194,24 +199,26 @@ class NatsBuckets:
         logger.debug("nats_buckets_not_there error=%r waited=%.1f", error, waited)
         await asyncio.sleep(PAUSE)
 
-    async def _make_buckets(self, connection: NatsConnection, waited: float) -> None:
-        wanted = min(3, max(len(self._settings.servers), len(connection.servers), 1))
+    def _servers(self, connection: NatsConnection) -> int:
+        """How many there are. One that is named by a host name and known to the others by its address counts twice."""
+        return max(len(self._settings.servers), 1 + len(connection.servers))
+
+    async def _make_buckets(self, connection: NatsConnection, servers: int, waited: float) -> None:
+        wanted = min(3, servers)
+        fewer = min(wanted, max(1, len(connection.servers)))
         made, replicas = [], set()
         for bucket in BUCKETS:
             stream = await self._stream(connection, bucket)
             if stream is None:
                 # Servers that were counted twice, or never come: fewer replicas are better than none.
-                stream = await self._make_bucket(connection, bucket, wanted if waited < STARTING / 2 else 1)
+                stream = await self._make_bucket(connection, bucket, wanted if waited < STARTING / 2 else fewer)
                 made.append(bucket)
             elif stream.config.num_replicas < wanted:
                 stream = await self._raise_replicas(connection, bucket, stream, wanted)
             replicas.add(stream.config.num_replicas)
             self._note_life(bucket, stream)
         if made or min(replicas) < wanted:
-            logger.info(
-                "nats_buckets made=%s replicas=%s servers=%s", ",".join(made) or "none",
-                min(replicas), max(len(self._settings.servers), len(connection.servers), 1),
-            )  # fmt: skip
+            logger.info("nats_buckets made=%s replicas=%s servers=%s", ",".join(made) or "none", min(replicas), servers)
 
     async def _stream(self, connection: NatsConnection, bucket: str) -> Stream | None:
         stream = decode_stream(await ask(connection, f"STREAM.INFO.{self.stream(bucket)}", None))

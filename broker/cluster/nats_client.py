@@ -146,7 +146,7 @@ class NatsClient:
 
     def _check(self, connection: NatsConnection) -> None:
         """:raises NatsRefused: this server cannot be used."""
-        several = max(len(self._settings.servers), len(connection.servers)) > 1
+        several = len(self._settings.servers) > 1 or bool(connection.servers)
         version = connection.version
         if several and version < OLDEST_OF_SEVERAL:
             shown, oldest = (".".join(map(str, each)) for each in (version, OLDEST_OF_SEVERAL))

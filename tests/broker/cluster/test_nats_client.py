@@ -13,7 +13,7 @@ from typing import Any
 import nkeys
 import pytest
 
-from taipan.broker.cluster.nats import NatsRefused, NoAnswer, Unavailable, Unknown, WrongRevision
+from taipan.broker.cluster.nats import BUCKETS, NatsRefused, NoAnswer, Unavailable, Unknown, WrongRevision
 from taipan.broker.cluster.nats_client import NatsClient
 from taipan.broker.cluster.nats_connection import NatsConnection
 from taipan.broker.config import ClusterSettings
@@ -217,6 +217,9 @@ async def test_three_servers_bear_the_loss_of_one() -> None:
 @pytest.mark.timeout(150)
 async def test_without_a_quorum_nothing_is_written_and_messages_pass() -> None:
     async with NatsServers(3) as servers, client((servers.urls[0],)) as a:
+        async with asyncio.timeout(60):
+            while [await replicas(a, bucket) for bucket in BUCKETS] != [3] * len(BUCKETS):  # one server is named
+                await asyncio.sleep(0.05)
         await servers.until_whole()
         await servers[1].kill()
         await servers[2].kill()
