@@ -15,7 +15,7 @@ export const texts = {
     },
     live: "Messages are counted while this page is open.",
     others: (rate: string) => `${rate} messages came on further levels since the page was opened.`,
-    onlyLive: "without subscription",
+    onlyLive: "messages only",
     none: "Nothing is below this level.",
     noneText: "A level appears with a subscription, a retained message, or a message that comes while you look.",
     open: "Look at this topic",

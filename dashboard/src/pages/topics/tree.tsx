@@ -68,7 +68,7 @@ export function Tree() {
               <>
                 {row.topic !== "" && (row.children > 0 || row.live?.deeper) ? (
                   <a href={link(["topics", "tree"], { prefix: row.topic })}>
-                    <Name text={row.level} /> /
+                    <Name text={row.level} />
                   </a>
                 ) : (
                   <Name text={row.level} />
