@@ -328,13 +328,16 @@ class Outgoing:
                 if self.ownership.owner_of(client_id) != node:
                     return Piece(BUSY)
                 leaving.move, leaving.node = ask.move, node
+                if not leaving.sent:
+                    leaving.number = ask.taken
             if not leaving.confirmed:
                 self._confirm(leaving, ask)
             for topic_filter in ask.ended:
                 self._turns.ended(leaving.client_id, topic_filter)
                 self._broker.unsubscribe(leaving.session, topic_filter)
-            if leaving.sent and ask.taken < leaving.number:
-                return await self._made(leaving)
+            if ask.taken < leaving.number:
+                # A question that came late, or twice, must not begin another piece: nobody would take that.
+                return await self._made(leaving) if leaving.sent else Piece(BUSY)
             self._drop_sent(leaving, ask)
             await self._context.tables.stored()
             return await self._next(leaving, ask)
@@ -490,7 +493,9 @@ class Outgoing:
         if leaving is not None and (leaving.move == done.move or done.move in leaving.earlier or rest_over):
             # Or this node has started again after the other had all of it: what it would offer is over.
             self._forget(leaving)
-        elif leaving is not None or session is None or not owned:
+            if done.keep:
+                self._take_back(leaving)  # what was asked for after the end
+        elif leaving is not None or session is None or not owned or self._is_coming(client_id):
             session = None  # it is another one
         if session is not None:
             if done.keep:
@@ -509,7 +514,7 @@ class Outgoing:
         client_id = session.client_id
         turn = self._turns.get(client_id)
         late = self._turns.not_given(client_id, epoch)
-        if turn is None or not late:
+        if turn is None or (not late and not session.queued):
             self._turns.drop(client_id)
             return
         client = ClientInfo(self._broker.node, session.client.zone, client_id=KEPT + client_id)
