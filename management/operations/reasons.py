@@ -423,6 +423,13 @@ REASONS: Final = (
         ("access.rules",),
         "the access rules do not allow a subscription any more, and it was removed",
     ),
+    Reason("other", "messages.dropped.no_subscribers", (), "no subscription matched the message's topic"),
+    Reason(
+        "other",
+        "messages.dropped.await_pubrel_timeout",
+        ("await_rel_timeout",),
+        "PUBREL for a QoS 2 message that was taken did not come in time; its packet identifier is free again",
+    ),
     Reason(
         "other", "delayed_expired", (), "the Message Expiry Interval of a delayed message was over before its time came"
     ),
@@ -463,7 +470,7 @@ REASONS: Final = (
 
 _COUNTED: Final[dict[str, tuple[str, ...]]] = {
     "message": ("publish_", "subscribe_", "will_"),
-    "delivery": ("delivery_", "cluster_link_"),
+    "delivery": ("delivery_", "cluster_link_", "delivery.dropped."),
     "node": ("cluster_",),
 }
 """What stands before a reason where it is counted. Those of clients are counted as they are."""

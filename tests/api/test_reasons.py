@@ -7,6 +7,7 @@ import pytest
 
 from taipan.broker.mqtt import reason_codes
 from taipan.broker.session import protocols
+from taipan.management.history.figures import DROPS
 from taipan.management.operations.reasons import REASONS, text_of
 from tests.support.api import assert_refused, managed_node
 
@@ -96,6 +97,8 @@ async def test_reasons_over_the_api() -> None:
         counted = (await node.api.get("/reasons", reason="publish_quota_exceeded")).data
         assert {each["reason"] for each in counted} == {"quota_exceeded"} and len(counted) > 3
         assert (await node.api.get("/reasons", reason="<script>")).data == []
+        for name in DROPS:
+            assert (await node.api.get("/reasons", reason=name)).data, name
         assert {each["kind"] for each in (await node.api.get("/reasons", kind="socket")).data} == {"socket"}
         assert_refused(await node.api.get("/reasons", kind="else"), 400, 108, "kind")
         peer = await node.client("c")

@@ -227,7 +227,7 @@ function Drops({ series }: { series: Series }) {
               title: texts.drops.reason,
               fixed: true,
               render: (row) => (
-                <a href={link(["trouble"], { reason: row.reason })}>
+                <a href={link(["trouble", "reasons"], { reason: row.reason })}>
                   <Name text={row.reason} />
                 </a>
               ),

@@ -25,6 +25,7 @@ export const texts = {
     node: "Node",
     allNodes: "All nodes",
     span: "Time",
+    search: "Reason contains…",
   },
   slow: {
     off: "Slow subscriptions are not recorded.",

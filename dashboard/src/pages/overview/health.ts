@@ -60,7 +60,7 @@ export function troubles({ series, alarms, stopped, memoryLimit }: State): Troub
   if (most) {
     const all = drops.reduce((sum, [, one]) => sum + one, 0);
     const advice = health.advice[most[0]] ?? health.otherAdvice;
-    found.push({ tone: "warn", text: health.drops(rate(all), most[0], advice), href: link(["trouble"]) });
+    found.push({ tone: "warn", text: health.drops(rate(all), most[0], advice), href: link(["trouble", "reasons"]) });
   }
   return found;
 }

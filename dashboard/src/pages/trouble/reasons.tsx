@@ -1,20 +1,39 @@
 import { useMemo } from "preact/hooks";
 import { api } from "../../api";
-import { Empty } from "../../components/basic";
+import { Empty, Search } from "../../components/basic";
 import { Chart } from "../../components/chart";
 import { ErrorPanel } from "../../components/error";
 import { Name, nameText } from "../../components/name";
 import { Table } from "../../components/table";
 import { TimeAgo } from "../../components/time";
 import { number, rate } from "../../format";
-import { useData, useQuery } from "../../hooks";
+import { useData, useQuery, useTyped } from "../../hooks";
 import { texts } from "../../texts/trouble";
 import { type Monitor, type ReasonTotal, totals, withGaps } from "./drops";
 
 interface Explained {
   reason: string;
-  description: string;
-  setting?: string;
+  settings: string[];
+  text: string;
+  /** The names under which it is counted. */
+  counters: string[];
+}
+
+/** By the name under which it is counted, as the history has it. One may mean several things. */
+function byName(known: Explained[]): Map<string, Explained[]> {
+  const found = new Map<string, Explained[]>();
+  for (const one of known) {
+    for (const name of one.counters) found.set(name, [...(found.get(name) ?? []), one]);
+  }
+  return found;
+}
+
+function meaning(found: Explained[] | undefined): string | null {
+  return [...new Set(found?.map((one) => one.text))].join("; or ") || null;
+}
+
+function settings(found: Explained[] | undefined): string | null {
+  return [...new Set(found?.flatMap((one) => one.settings))].join(", ") || null;
 }
 
 const DRAWN = 8;
@@ -33,7 +52,9 @@ export function Reasons() {
   );
   const found = useMemo(() => (data ? totals(data) : []), [data]);
   const drawn = useMemo(() => (data ? withGaps(data, found.slice(0, DRAWN).map(({ reason }) => reason)) : undefined), [data, found]);
-  const about = new Map((known.data ?? []).map((one) => [one.reason, one]));
+  const about = useMemo(() => byName(known.data ?? []), [known.data]);
+  const search = useTyped("reason");
+  const rows = found.filter(({ reason }) => reason.includes(search.value));
   if (error) return <ErrorPanel error={error} retry={reload} />;
   if (!data || !drawn) return null;
   return (
@@ -70,7 +91,8 @@ export function Reasons() {
           <Table
             id="reasons"
             label={texts.tabs.reasons}
-            rows={found}
+            rows={rows}
+            tools={<Search label={texts.reasons.search} {...search} />}
             rowKey={(one: ReasonTotal) => one.reason}
             columns={[
               {
@@ -91,12 +113,12 @@ export function Reasons() {
               {
                 key: "what",
                 title: texts.reasons.columns.what,
-                render: (one) => <Name text={about.get(one.reason)?.description ?? ""} max={400} />,
+                render: (one) => <Name text={meaning(about.get(one.reason))} max={400} />,
               },
               {
                 key: "setting",
                 title: texts.reasons.columns.setting,
-                render: (one) => <Name text={about.get(one.reason)?.setting ?? null} />,
+                render: (one) => <Name text={settings(about.get(one.reason))} />,
               },
             ]}
           />
