@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { KEPT, KEPT_BYTES, type Message, keep, options } from "../src/pages/tool/connection";
-import { bytesOf, jsonLines } from "../src/pages/tool/payloads";
+import { bytesOf, jsonLines, readable, wrongFilter, wrongTopic } from "../src/pages/tool/payloads";
 
 const message = (id: number, payload: Uint8Array): Message => ({ id, at: 0, out: false, topic: "t", qos: 1, retain: false, payload, properties: {} });
 
@@ -30,4 +30,17 @@ test("a version without properties gets none", () => {
   expect(options(wanted)).toMatchObject({ protocolId: "MQIsdp", protocolVersion: 3, clean: true });
   expect(options(wanted).properties).toBeUndefined();
   expect(options({ ...wanted, version: 5 }).properties).toEqual({ sessionExpiryInterval: 5, userProperties: { a: "b" } });
+});
+
+test("topic names and filters", () => {
+  expect(["a/b", "", "/", "$SYS/x"].filter((one) => wrongTopic(one) !== undefined)).toEqual([]);
+  expect(["a/+", "#", "a\0"].filter((one) => wrongTopic(one) === undefined)).toEqual([]);
+  expect(["#", "+", "a/+/b", "/#", "$share/g/a/#"].filter((one) => wrongFilter(one) !== undefined)).toEqual([]);
+  expect(["a/#/b", "a+", "b/#c", "##", "a\0"].filter((one) => wrongFilter(one) === undefined)).toEqual([]);
+});
+
+test("bytes of properties are text, or base64", () => {
+  const correlationData = new Uint8Array([0xff]);
+  expect(readable({ contentType: "x", correlationData })).toEqual({ contentType: "x", correlationData_base64: "/w==" });
+  expect(readable({ correlationData: new Uint8Array([52, 50]) })).toEqual({ correlationData: "42" });
 });

@@ -13,6 +13,7 @@ import { texts as common } from "../texts/common";
 import { texts } from "../texts/tool";
 import { Connection, type Wanted, connections } from "./tool/connection";
 import { One } from "./tool/one";
+import { wrongTopic } from "./tool/payloads";
 
 const { fields: words } = texts;
 const QOS = ["0", "1", "2"].map((value) => ({ value, title: value }));
@@ -38,9 +39,13 @@ function secure(): string {
   return location.protocol === "https:" ? "wss:" : "ws:";
 }
 
+function wrongUrl(value: unknown): string | undefined {
+  return typeof value === "string" && !(/^wss?:\/\/./.test(value) && URL.canParse(value)) ? texts.badUrl : undefined;
+}
+
 function fieldsOf(urls: string[]): Field[] {
   return [
-    { name: "url", type: "text", title: words.url, description: words.urlAbout, required: true, otherwise: urls[0] ?? `ws://${location.hostname}:8083/mqtt`, suggestions: urls },
+    { name: "url", type: "text", title: words.url, description: words.urlAbout, required: true, check: wrongUrl, otherwise: urls[0] ?? `ws://${location.hostname}:8083/mqtt`, suggestions: urls },
     { name: "clientid", type: "text", title: words.clientid, required: true, otherwise: `dashboard-${crypto.getRandomValues(new Uint32Array(1))[0]?.toString(16)}` },
     { name: "version", type: "choice", title: words.version, required: true, otherwise: "5", options: ["5", "4", "3"].map((value) => ({ value, title: texts.versions[value] ?? value })) },
     { name: "username", type: "text", title: words.username },
@@ -50,7 +55,7 @@ function fieldsOf(urls: string[]): Field[] {
     { name: "keepalive", type: "number", title: words.keepalive, min: 0, max: 65535, otherwise: 60, required: true, rare: true },
     { name: "receiveMaximum", type: "number", title: words.receiveMaximum, min: 1, max: 65535, rare: true, when: five },
     { name: "properties", type: "map", title: words.properties, rare: true, when: five },
-    { name: "willTopic", type: "text", title: words.willTopic, rare: true },
+    { name: "willTopic", type: "text", title: words.willTopic, check: wrongTopic, rare: true },
     { name: "willPayload", type: "multiline", title: words.willPayload, rare: true, when: hasWill },
     { name: "willQos", type: "choice", title: words.willQos, options: QOS, otherwise: "0", required: true, rare: true, when: hasWill },
     { name: "willRetain", type: "switch", title: words.willRetain, rare: true, when: hasWill },

@@ -47,10 +47,11 @@ export const texts = {
     columns: { who: "Who", as: "By", by: "Made by", reason: "Why", at: "Since", until: "Until" },
     kinds: { clientid: "Client id", username: "User name", peerhost: "Address" } as Record<string, string>,
     none: "Nobody is banned.",
-    fields: { minutes: "Minutes", minutesAbout: "After that the ban is over." },
+    fields: { minutes: "Minutes", minutesAbout: "After that the ban is over.", kick: "Disconnect who is connected", kickAbout: "A ban by itself ends no connection." },
     removeTitle: "End a ban?",
     end: "End",
-    added: "The ban is in force; a connected client is disconnected.",
+    added: "The ban is in force.",
+    addedKicked: (count: string) => `The ban is in force. Disconnected: ${count}.`,
     ended: "The ban is over.",
   },
   apps: {
@@ -66,7 +67,6 @@ export const texts = {
     removeTitle: "Remove an application?",
     removeText: "Programs that use it are refused at once.",
     secretTitle: (name: string) => `The secret of ${name}, shown this once`,
-    lookOnly: "Only administrators see applications.",
   },
   admins: {
     new: "New dashboard user",

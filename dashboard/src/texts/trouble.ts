@@ -29,7 +29,8 @@ export const texts = {
   },
   slow: {
     off: "Slow subscriptions are not recorded.",
-    offText: "Set slow_subscriptions.enabled = true in the configuration to have them here.",
+    offText: "Switch the module emqx_mod_slow_subs on, or set slow_subscriptions.enabled = true in the configuration.",
+    modules: "Modules of the node",
     none: "No subscription was slow.",
     noneText: "Those that take longer than slow_subscriptions.threshold from publication to acknowledgement would stand here.",
     columns: { client: "Client", topic: "Topic", took: "Took", last: "Latest", node: "Node" },

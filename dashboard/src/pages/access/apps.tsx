@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { ApiError, api, part } from "../../api";
+import { api, part } from "../../api";
 import { Badge, Change, Empty } from "../../components/basic";
 import { Dialog, confirm } from "../../components/dialog";
 import { ErrorPanel } from "../../components/error";
@@ -46,10 +46,7 @@ export function Apps() {
   const [made, setMade] = useState<{ name: string; secret: string } | undefined>(undefined);
   const begin = (): void => setEditing({ app: undefined });
   useKey("n", texts.apps.new, begin);
-  if (!data) {
-    if (error instanceof ApiError && error.status === 403) return <Empty title={texts.apps.lookOnly} />;
-    return error ? <ErrorPanel error={error} retry={reload} /> : null;
-  }
+  if (!data) return error ? <ErrorPanel error={error} retry={reload} /> : null;
   const close = (): void => {
     setEditing(undefined);
     reload();

@@ -64,6 +64,8 @@ export function options(wanted: Wanted): IClientOptions {
     reconnectPeriod: 0,
     connectTimeout: 15_000,
     resubscribe: false,
+    // The other one is a worker made of a blob, which the Content-Security-Policy refuses.
+    timerVariant: "native",
   };
   if (wanted.username !== undefined) found.username = wanted.username;
   if (wanted.password !== undefined) found.password = wanted.password;

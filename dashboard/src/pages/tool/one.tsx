@@ -11,14 +11,14 @@ import { bytes, clock, exact, number } from "../../format";
 import { useQuery, useTyped } from "../../hooks";
 import { texts } from "../../texts/tool";
 import { type Connection, KEPT, type Message, type Qos, forget } from "./connection";
-import { bytesOf, jsonLines } from "./payloads";
+import { bytesOf, jsonLines, readable, wrongFilter, wrongTopic } from "./payloads";
 
 const QOS = ["0", "1", "2"].map((value) => ({ value, title: value }));
 
 function subscribeFields(five: boolean): Field[] {
   const { subscribeFields: words } = texts;
   const fields: Field[] = [
-    { name: "filter", type: "text", title: words.filter, required: true, otherwise: "#" },
+    { name: "filter", type: "text", title: words.filter, required: true, check: wrongFilter, otherwise: "#" },
     { name: "qos", type: "choice", title: words.qos, required: true, otherwise: "0", options: QOS },
   ];
   if (!five) return fields;
@@ -34,7 +34,7 @@ function subscribeFields(five: boolean): Field[] {
 function publishFields(five: boolean): Field[] {
   const { publishFields: words } = texts;
   const fields: Field[] = [
-    { name: "topic", type: "text", title: words.topic, required: true },
+    { name: "topic", type: "text", title: words.topic, required: true, check: wrongTopic },
     {
       name: "payload",
       type: "multiline",
@@ -50,7 +50,7 @@ function publishFields(five: boolean): Field[] {
   return [
     ...fields,
     { name: "contentType", type: "text", title: words.contentType, rare: true },
-    { name: "responseTopic", type: "text", title: words.responseTopic, rare: true },
+    { name: "responseTopic", type: "text", title: words.responseTopic, check: wrongTopic, rare: true },
     { name: "correlation", type: "text", title: words.correlation, rare: true },
     { name: "expiry", type: "number", title: words.expiry, min: 0, max: 4294967295, rare: true },
     { name: "properties", type: "map", title: words.properties, rare: true },
@@ -183,7 +183,7 @@ export function One({ connection }: { connection: Connection }) {
       >
         <Table
           id="tool"
-          label={texts.messages}
+          label={texts.list}
           rows={rows.slice(0, 200)}
           rowKey={(message) => String(message.id)}
           tools={<input type="search" data-search aria-label={texts.filter} placeholder={texts.filter} spellcheck={false} {...search} />}
@@ -223,7 +223,7 @@ export function One({ connection }: { connection: Connection }) {
               [texts.columns.topic, <Name text={shown.topic} max={2_000} />],
               [texts.columns.qos, shown.qos],
               [texts.columns.retain, shown.retain ? texts.retained : ""],
-              [texts.properties, <Name text={Object.keys(shown.properties).length > 0 ? JSON.stringify(shown.properties) : null} max={2_000} />],
+              [texts.properties, <Name text={Object.keys(shown.properties).length > 0 ? JSON.stringify(readable(shown.properties)) : null} max={2_000} />],
             ]}
           />
           <Payload bytes={shown.payload} />

@@ -30,6 +30,9 @@ export function Slow() {
     return (
       <Empty title={texts.slow.off}>
         <p>{texts.slow.offText}</p>
+        <p>
+          <a href={link(["node", "modules"])}>{texts.slow.modules}</a>
+        </p>
       </Empty>
     );
   }

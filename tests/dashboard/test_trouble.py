@@ -1,0 +1,167 @@
+"""Trouble: alarms, refusals and drops by reason, slow subscriptions, traces that are followed."""
+
+import asyncio
+import io
+import zipfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from tests.support.browser import DashboardNode, accessible, picture, until
+from tests.support.forms import HOSTILE, SHOWN, confirmed, control, fault, row, send, submit
+from tests.support.node import free_port
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+OpenPage = Callable[..., Awaitable[Page]]
+SETTINGS = """
+[slow_subscriptions]
+enabled = true
+threshold = 0.01
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared_node(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DashboardNode]:
+    node = await DashboardNode(tmp_path_factory.mktemp("node"), SETTINGS).start()
+    yield node
+    await node.stop()
+
+
+async def test_alarms(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    page = await open_page("/trouble")
+    await expect(page.get_by_text("No alarm is active.")).to_be_visible()
+    await expect(page.get_by_role("button", name="Forget these")).to_be_disabled()
+    # A resource that cannot reach its service.
+    resource = {"id": "away", "type": "web_hook", "config": {"url": f"http://127.0.0.1:{free_port()}/"}}
+    assert (await shared_node.api.post("/resources", resource)).code == 0
+    name = "resource/web_hook/away/down"
+    await expect(row(page, name)).to_be_visible()
+    viewer = await open_page("/trouble", role="viewer")
+    await expect(row(viewer, name).get_by_role("button", name="Mark as over")).to_be_disabled()
+    await page.locator("details.columns").first.locator("summary").click()
+    await page.get_by_label("Details").first.check()
+    await page.locator("details.columns").first.locator("summary").click()
+    await accessible(page)
+    await row(page, name).get_by_role("button", name="Mark as over").click()
+    await confirmed(page, "Mark as over", name)
+    await expect(page.get_by_role("heading", name="Over (1)")).to_be_visible()
+    assert (await shared_node.api.delete("/resources/away")).code == 0
+    await page.get_by_role("button", name="Forget these").click()
+    await confirmed(page, "Forget these", "alarms of all nodes leave this list")
+    await expect(page.get_by_role("heading", name="Over (0)")).to_be_visible()
+    over = (await shared_node.api.get("/alarms/deactivated")).data
+    assert [alarm["name"] for node in over for alarm in node["alarms"]] == []
+
+
+async def test_refusals_and_drops_by_reason(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    page = await open_page("/trouble/reasons", role="viewer")
+    assert (await shared_node.api.post("/banned", {"who": "bad", "as": "clientid"})).code == 0
+    for _ in range(3):
+        await shared_node.client("bad", expect=0x8A)
+    publisher = await shared_node.client("alone")
+    await publisher.publish("nobody/listens", qos=1)
+    await expect(row(page, "banned")).to_contain_text("/banned")
+    await expect(row(page, "messages.dropped.no_subscribers")).to_contain_text("no subscription matched")
+    await until(page, "document.querySelectorAll('canvas').length === 1")
+    await picture(page, "trouble-reasons")
+    await accessible(page)
+    await page.get_by_role("searchbox").fill("bann")
+    await expect(row(page, "no_subscribers")).to_have_count(0)
+    await expect(page).to_have_url(f"{shared_node.url}/#/trouble/reasons?reason=bann")
+    await page.reload()
+    await expect(row(page, "banned")).to_be_visible()
+    await expect(row(page, "no_subscribers")).to_have_count(0)
+    await page.get_by_role("combobox", name="Time").select_option("day")
+    assert "span=day" in page.url
+    await page.go_back()
+    await expect(page.get_by_role("combobox", name="Time")).to_have_value("hour")
+    # A page that shows a reason sends here.
+    await page.goto(f"{shared_node.url}/#/overview")
+    await page.get_by_role("link", name="banned", exact=True).click()
+    await expect(row(page, "banned")).to_be_visible()
+
+
+async def test_slow_subscriptions(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    page = await open_page("/trouble/slow")
+    await expect(page.get_by_text("No subscription was slow.")).to_be_visible()
+    topic = HOSTILE.replace("/", "")
+    slow = await shared_node.client("slow")
+    await slow.subscribe(topic, qos=1)
+    publisher = await shared_node.client("quick")
+    await publisher.publish(topic, b"1", qos=1)
+    packet = await slow.expect_publish(acknowledge=False)
+    await asyncio.sleep(0.05)  # Longer than the threshold: it is this that is looked at.
+    await slow.puback(packet.packet_id)
+    await expect(row(page, "slow")).to_contain_text(SHOWN.replace("/", ""))
+    await expect(row(page, "slow").get_by_role("link")).to_have_attribute("href", "#/clients/slow")
+    await accessible(page)
+    await page.get_by_role("button", name="Forget these").click()
+    await confirmed(page, "Forget these", "begins anew")
+    await expect(page.get_by_text("No subscription was slow.")).to_be_visible()
+    assert (await shared_node.api.put("/modules/emqx_mod_slow_subs/unload")).code == 0
+    await expect(page.get_by_text("Slow subscriptions are not recorded.")).to_be_visible()
+
+
+async def test_traces(open_page: OpenPage, shared_node: DashboardNode, tmp_path: Path) -> None:
+    page = await open_page("/trouble/traces?new=1&type=topic&topic=door/%23")
+    dialog = page.get_by_role("dialog")
+    await expect(control(dialog, "topic")).to_have_value("door/#")
+    await submit(dialog)
+    await expect(fault(dialog, "name")).to_have_text("This is needed.")
+    await send(dialog, name="a b")
+    await expect(fault(dialog, "name")).to_contain_text("letters, digits")
+    await send(dialog, name="door", minutes="0")
+    await expect(fault(dialog, "minutes")).to_have_text("At least 0.1.")
+    await accessible(page)
+    await send(dialog, minutes="5")
+    await expect(row(page, "door")).to_contain_text("running")
+    await page.keyboard.press("n")
+    await send(dialog, name="other", type="ip_address", ip_address="nowhere")
+    await expect(fault(dialog, "ip_address")).to_be_visible()
+    await send(dialog, type="clientid", clientid=HOSTILE)
+    await expect(row(page, "other")).to_contain_text(SHOWN)
+    # Followed while it fills, also after a reload in the middle.
+    await page.get_by_role("link", name="door", exact=True).click()
+    await expect(page.get_by_text("Nothing has been written yet.")).to_be_visible()
+    publisher = await shared_node.client(HOSTILE)
+    await publisher.publish("door/front", b"open", qos=1)
+    log = page.get_by_role("log")
+    await expect(log).to_contain_text("door/front")
+    await expect(log).to_contain_text("onerror")
+    await page.reload()
+    await expect(log).to_contain_text("door/front")
+    await publisher.publish("door/back", b"shut", qos=1)
+    await expect(log).to_contain_text("door/back")
+    await picture(page, "trouble-trace")
+    await accessible(page)
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Download").click()
+    saved = tmp_path / "trace.zip"
+    await (await download.value).save_as(saved)
+    with zipfile.ZipFile(io.BytesIO(saved.read_bytes())) as archive:
+        assert b"door/back" in b"".join(archive.read(name) for name in archive.namelist())
+    await page.get_by_role("link", name="All traces").click()
+    await row(page, "door").get_by_role("button", name="End").click()
+    await expect(row(page, "door")).to_contain_text("ended")
+    await publisher.publish("door/unseen", b"", qos=1)
+    await page.go_back()
+    await expect(log).to_contain_text("door/back")
+    await expect(log).not_to_contain_text("door/unseen")
+    await page.go_forward()
+    viewer = await open_page("/trouble/traces", role="viewer")
+    await expect(viewer.get_by_role("button", name="New trace")).to_be_disabled()
+    await expect(row(viewer, "other").get_by_role("button", name="Delete")).to_be_disabled()
+    await accessible(viewer, (390,))
+    await row(page, "door").get_by_role("button", name="Delete").click()
+    await confirmed(page, "Delete", "door")
+    await expect(row(page, "door")).to_have_count(0)
+    await page.get_by_role("button", name="Delete all").click()
+    await confirmed(page, "Delete all", "other")
+    await expect(page.get_by_text("There is no trace.")).to_be_visible()
+    assert (await shared_node.api.get("/trace")).data == []
+    await page.goto(f"{shared_node.url}/#/trouble/traces/door")
+    await expect(page.get_by_role("alert")).to_contain_text("door")
