@@ -47,25 +47,28 @@ class RetainedValue(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Unwritten(msgspec.Struct, array_like=True, frozen=True):
-    """Row: what this node has of a topic is a change that the bucket may not have yet. ``base``: what the bucket had
-    (bucket and revision), ``at``: the date of it."""
+    """Row: what this node has of a topic is a change that the bucket may not have yet. ``base``: how far this node had
+    read (bucket and revision), ``at``: the date of it, ``cleared``: as in ``_Change``."""
 
     bucket: str
     base: int
     at: float
+    cleared: bool = False
 
 
 class _Change:
-    """A topic whose retained message was changed here. ``base``: what this node knew of when it was; ``count`` grows
-    with each change; ``late``: an attempt to write it has failed. ``told``: what the watch has told meanwhile."""
+    """A topic whose retained message was changed here. ``base``: how far this node had read when it was; ``count``
+    grows with each change; ``late``: an attempt to write it has failed. ``told``: what the watch has told meanwhile.
+    ``cleared``: it was a clear first, so that a deletion in the bucket may be this node's own."""
 
-    __slots__ = ("at", "base", "count", "late", "name", "told", "topic")
+    __slots__ = ("at", "base", "cleared", "count", "late", "name", "told", "topic")
 
     def __init__(self, name: str, topic: str, base: int, at: float) -> None:
         self.name = name
         self.topic = topic
         self.base = base
         self.at = at
+        self.cleared = False
         self.count = 0
         self.late = False
         self.told: Entry | None = None
@@ -105,6 +108,8 @@ class Retained:
         self._ready = asyncio.Event()
         self._seen: dict[str, Entry] = {}
         self._known: dict[str, _Known] = {}
+        # Deletions by this node that the watch has not told yet.
+        self._deleted: dict[str, int] = {}
         self._changes: dict[str, _Change] = {}
         self._queue: deque[_Change] = deque()
         self._workers = 0
@@ -123,6 +128,7 @@ class Retained:
         for topic, row in list(self._rows.items()):
             change = self._change(topic, row.base, row.at)
             change.late = True
+            change.cleared = row.cleared
             joined = self._life.joined
             if joined is None or joined.id != row.bucket:
                 change.base = 0
@@ -186,13 +192,15 @@ class Retained:
         change = self._changes.get(name)
         if change is None and known is None and self.joined and self._broker.retained.get(topic) is None:
             return  # cleared, and no node has any
-        change = self._change(topic, 0 if known is None else known.revision, self._clock.wall())
-        change.at = self._clock.wall()
-        if change.told is not None:
-            change.base = max(change.base, change.told.revision)
         joined = self._life.joined
+        # What this node has read of the bucket was there before this change, deletions included.
+        base = self._last if self.joined else 0 if joined is None else joined.reached
+        change = self._change(topic, base, self._clock.wall())
+        change.at = self._clock.wall()
+        change.base = max(change.base, base, self._deleted.get(name, 0))
+        change.cleared = change.cleared or self._broker.retained.get(topic) is None
         # In the same batch as the message itself: what is acknowledged outlives this process, and is written then.
-        self._rows.put(topic, Unwritten("" if joined is None else joined.id, change.base, change.at))
+        self._rows.put(topic, Unwritten("" if joined is None else joined.id, change.base, change.at, change.cleared))
 
     def _change(self, topic: str, base: int, at: float) -> _Change:
         name = thing_key(topic)
@@ -219,6 +227,8 @@ class Retained:
             await self._ready.wait()
             count = change.count
             message = self._broker.retained.get(change.topic)
+            if message is not None and self._broker.retained.expired(message, self._clock.now()):
+                message = None
             data = None if message is None else self._encoded(message, None)
             if data is not None and len(data) > self._nats.max_payload > 0:
                 self._wire.refusals.add(TOO_LARGE, self._context.node, "max_payload of the NATS server")
@@ -229,7 +239,7 @@ class Retained:
                 continue
             if revision < 0:
                 return
-            change.base = revision
+            change.base = max(change.base, revision)
             self._has(change, data, revision)
             if change.count == count:
                 self._done(change, revision)
@@ -279,12 +289,14 @@ class Retained:
     def _newer(self, there: tuple[str, RetainedValue] | None, data: bytes | None, change: _Change) -> bool:
         """Whether what another node has written, before it knew of this change or this node of that, is to stay."""
         if there is None:
-            return data is not None  # it was cleared, and it is not known when
+            return data is not None and not change.cleared  # it was cleared, and it is not known when
         return (there[1].body.timestamp, there[0]) > (change.at, self._context.node)
 
     def _has(self, change: _Change, data: bytes | None, revision: int) -> None:
         if data is None:
             self._known.pop(change.name, None)
+            if revision > self._last:
+                self._deleted[change.name] = revision
         else:
             self._known[change.name] = _Known(change.topic, revision)
             message = self._broker.retained.get(change.topic)
@@ -317,6 +329,8 @@ class Retained:
 
     def _on_entry(self, entry: Entry) -> None:
         self._last = entry.revision
+        if self._deleted.get(entry.key, entry.revision + 1) <= entry.revision:
+            del self._deleted[entry.key]
         if self.joined:
             self._told(entry)
         else:
@@ -329,7 +343,8 @@ class Retained:
     def _on_lost(self, bucket: str) -> None:
         if bucket == BUCKET and self._watch is not None:
             logger.warning("cluster_retained_lost detail=%s", "the bucket is read again, and filled where it is new")
-            self._life.reached(self._last)
+            if self.joined:
+                self._life.reached(self._last)
             self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -337,6 +352,7 @@ class Retained:
         self._last = 0
         self._seen = {}
         self._known = {}
+        self._deleted = {}
         self._expiring = []
         if self._joining is not None:
             self._joining.cancel()
@@ -415,19 +431,14 @@ class Retained:
             self._life.reached(self._last)
             now = self._clock.now()
             for _ in range(_PER_SWEEP):
-                if not self._expiring or self._expiring[0][0] > now or not self.joined:
+                if not self._expiring or self._expiring[0][0] > now or not self.writable:
                     break
-                due, name, revision = heapq.heappop(self._expiring)
+                _, name, revision = heapq.heappop(self._expiring)
                 known = self._known.get(name)
                 if known is None or known.revision != revision or name in self._changes:
                     continue
-                try:
-                    await self._nats.write(BUCKET, name, None, revision, self._context.nonce(), self.write_timeout)
-                except (Unavailable, Unknown):
-                    heapq.heappush(self._expiring, (due, name, revision))
-                    break
-                except WrongRevision:
-                    continue
+                # As a change, so that one that comes meanwhile is written after it. Any other message is later.
+                self._change(known.topic, revision, 0.0).cleared = True
 
     # -------------------------------------------------------------------- join
 
@@ -495,6 +506,11 @@ class Retained:
         seen, self._seen = self._seen, {}
         own = {topic for topic in broker.retained.topics() if not topic.startswith("$SYS")}
         unreadable: set[str] = set()
+        before = self._life.joined
+        for change in self._changes.values():
+            change.late = True  # what came meanwhile is read first
+            if before is None or before.id != record.id:
+                change.base, change.told = 0, None  # of another bucket
         self._ready.set()
         for entry in sorted(seen.values(), key=lambda entry: entry.revision):
             read = self._read(entry)

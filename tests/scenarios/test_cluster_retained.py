@@ -10,6 +10,7 @@ import pytest
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.retained import BUCKET, Retained
 from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBACK, USER_PROPERTY
+from taipan.broker.mqtt.message import Message
 from tests.support.api import ApiClient, assert_refused
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.node import Node
@@ -176,6 +177,137 @@ async def test_a_clear_that_was_acknowledged_survives_a_kill_before_nats_has_it(
         cluster.hub.lose_request = 0.0
         await cluster.start(0)
         await until_same(cluster)
+
+
+async def cleared_before(cluster: ClusterNodes, by: int) -> None:
+    """Topic t was retained and cleared, and every node knows of it."""
+    await retain(cluster[by], "t", b"first")
+    await until_same(cluster, t=b"first")
+    await retain(cluster[by], "t", b"")
+    await until_same(cluster)
+    bucket = cluster.hub.buckets[BUCKET]
+    nodes = cluster.nodes.values()
+    await until(lambda: all(part(node)._last == bucket.revision and not part(node).pending for node in nodes))
+
+
+async def until_late(node: Node) -> None:
+    """Until an attempt to write has had no answer."""
+    await until(lambda: any(change.late for change in part(node)._changes.values()))
+
+
+@pytest.mark.parametrize("by", [0, 1])
+async def test_a_deletion_that_was_known_takes_nothing_from_a_message_that_is_written_late(by: int) -> None:
+    async with cluster_nodes(2) as cluster:
+        await cleared_before(cluster, by)
+        cluster.hub.lose_request = 1.0
+        await retain(cluster[0], "t", b"second")
+        await until_late(cluster[0])
+        cluster.hub.lose_request = 0.0
+        await until_same(cluster, t=b"second")
+
+
+@pytest.mark.parametrize("by", [0, 1])
+async def test_a_deletion_that_was_known_takes_nothing_from_a_message_that_is_written_after_a_kill(by: int) -> None:
+    async with cluster_nodes(2, level="disk") as cluster:
+        await cleared_before(cluster, by)
+        cluster.hub.lose_request = 1.0
+        await retain(cluster[0], "t", b"second")
+        await cluster.kill(0)
+        cluster.hub.lose_request = 0.0
+        await cluster.start(0)
+        await until(lambda: not part(cluster[0]).pending)
+        await until_same(cluster, t=b"second")
+
+
+async def test_a_deletion_that_was_not_known_stays_though_another_message_is_written_late() -> None:
+    async with cluster_nodes(2) as cluster:
+        await retain(cluster[0], "t", b"first")
+        await until_same(cluster, t=b"first")
+        part(cluster[0])
+        cluster.partition({0}, {1}, quorum=1)
+        await until(lambda: not cluster.clients[0].quorum)
+        await retain(cluster[1], "t", b"")
+        await until(lambda: payloads(cluster[1]) == {} and not part(cluster[1]).pending)
+        await retain(cluster[0], "t", b"second", qos=0)
+        await until_late(cluster[0])
+        cluster.heal()
+        await until_same(cluster)
+
+
+async def test_a_clear_without_an_answer_takes_nothing_from_what_is_retained_after_it() -> None:
+    async with cluster_nodes(2, level="disk") as cluster:
+        await retain(cluster[0], "t", b"first")
+        await until_same(cluster, t=b"first")
+        hub = cluster.hub
+        tell, hub._tell_watches = hub._tell_watches, lambda bucket: None  # type: ignore[method-assign]
+        hub.lose_answer = 1.0
+        part(cluster[0])
+        await retain(cluster[0], "t", b"")
+        await until_late(cluster[0])
+        await retain(cluster[0], "t", b"second")
+        hub.lose_answer = 0.0
+        hub._tell_watches = tell  # type: ignore[method-assign]
+        await until(lambda: not part(cluster[0]).pending)
+        await until_same(cluster, t=b"second")
+
+
+async def test_a_clear_that_the_watch_has_not_told_takes_nothing_from_what_is_retained_after_it() -> None:
+    async with cluster_nodes(2) as cluster:
+        await retain(cluster[0], "t", b"first")
+        await until_same(cluster, t=b"first")
+        hub = cluster.hub
+        tell, hub._tell_watches = hub._tell_watches, lambda bucket: None  # type: ignore[method-assign]
+        await retain(cluster[0], "t", b"")
+        await until(lambda: not part(cluster[0]).pending)
+        hub.lose_request = 1.0
+        await retain(cluster[0], "t", b"second")
+        await until_late(cluster[0])
+        hub.lose_request = 0.0
+        hub._tell_watches = tell  # type: ignore[method-assign]
+        await until_same(cluster, t=b"second")
+        assert not part(cluster[0])._deleted
+
+
+async def test_what_is_retained_while_the_one_before_is_deleted_as_expired_stays() -> None:
+    async with cluster_nodes(2) as cluster:
+        await retain(cluster[0], "t", b"first", properties={MESSAGE_EXPIRY_INTERVAL: 100})
+        await until_same(cluster, t=b"first")
+        publisher = cluster[0].server.broker
+
+        def publish(operation: str) -> None:
+            if operation == "write retained":
+                cluster.clients[0].on_operation = lambda _: None
+                publisher.publish(Message("t", b"second", 1, True))
+
+        cluster.clients[0].on_operation = publish
+        await cluster[0].pass_time(101)
+        await until(lambda: payloads(cluster[0]) == {"t": b"second"})
+        await until_same(cluster, t=b"second")
+        await until(lambda: not part(cluster[0]).pending)
+        await until_same(cluster, t=b"second")
+
+
+async def test_what_was_known_of_a_lost_bucket_says_nothing_of_the_new_one() -> None:
+    async with cluster_nodes(2) as cluster:
+        part(cluster[0])
+        for number in range(20):
+            await retain(cluster[1], "t", b"%d" % number)
+            await until_same(cluster, t=b"%d" % number)
+        cluster.partition({0}, {1}, quorum=1)
+        await until(lambda: not cluster.clients[0].quorum)
+        await retain(cluster[0], "t", b"alone", qos=0)
+        await until_late(cluster[0])
+        bucket = cluster.hub.buckets[BUCKET]
+        before = bucket.revision
+        cluster.hub.lose_bucket(BUCKET)
+        await until(lambda: part(cluster[1]).joined and part(cluster[1]).generation == 2)
+        cluster[1].clock.shift = 10
+        await retain(cluster[1], "t", b"later")
+        await until(lambda: not part(cluster[1]).pending)
+        assert bucket.revision < before
+        cluster.heal()
+        await until(lambda: part(cluster[0]).generation == 2 and not part(cluster[0]).pending)
+        await until_same(cluster, t=b"later")
 
 
 async def test_a_node_that_comes_back_has_what_was_changed_meanwhile() -> None:
