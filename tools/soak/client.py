@@ -286,7 +286,7 @@ class Publisher(Client):
                 message.note(f"sent again by {self.client_id} packet_id={packet_id}")
                 message.sent_again()
                 if publish.retain:
-                    self.promises.retaining(publish.topic, publish.payload.decode())
+                    self.promises.retaining(publish.topic, message.name, publish.payload.decode(), self.port)
                 self.connection.send(publish)
             else:
                 self.connection.send(Ack(c.PUBREL, packet_id))
@@ -312,7 +312,7 @@ class Publisher(Client):
         message = self.promises.sending(self.source, topic, qos, expiry)
         payload = b"" if clear else message.name.encode() + b" " * size
         if retain:
-            self.promises.retaining(topic, payload.decode())
+            self.promises.retaining(topic, message.name, payload.decode(), self.port)
         if clear:
             message.candidates = set()
         packet_id = self._packet_id()
@@ -363,7 +363,7 @@ class Publisher(Client):
             if message is not None and publish is not None:
                 self.promises.acknowledged(message, packet.reason_code)
                 if publish.retain:
-                    self.promises.retained_acknowledged(publish.topic, publish.payload.decode())
+                    self.promises.retained_acknowledged(publish.topic, message.name, self.port)
             if packet.type == c.PUBACK:
                 self.unfinished.pop(packet_id, None)
             else:

@@ -201,6 +201,7 @@ class ClusterSoak:
         server = rng.choice(self.processes.servers)
         if fault == "kill node":
             await node.kill()
+            self.promises.retained_closed(node.port)
             return node.start
         if fault == "pause node":
             node.send_signal(signal.SIGSTOP)

@@ -96,6 +96,52 @@ class Subscriber:
         self.events.append((time.time(), text))
 
 
+class _Retained:
+    """What was sent for a topic; ``value`` "": it is cleared. ``node``: to which one; ``open``: that one may take it
+    yet."""
+
+    __slots__ = ("name", "node", "open", "value")
+
+    def __init__(self, name: str, value: str, node: int) -> None:
+        self.name = name
+        self.value = value
+        self.node = node
+        self.open = bool(name)
+
+
+class _RetainedTopic:
+    """What may be retained on a topic. ``sent``: all since it was seen last, what was there first; ``oldest``: from
+    there on any may be the last one; ``by``: the node that has acknowledged that one."""
+
+    def __init__(self, value: str) -> None:
+        self.sent = [_Retained("", value, 0)]
+        self.oldest = 0
+        self.by = 0
+
+    def acknowledged(self, name: str, node: int) -> None:
+        found = [at for at, each in enumerate(self.sent) if each.name == name]
+        for each in self.sent[: found[-1] + 1]:
+            each.open = each.open and each.node != node
+        since = [at for at in found if at >= self.oldest]
+        if since:
+            self.oldest, self.by = since[0], node
+
+    def closed(self, node: int) -> None:
+        for each in self.sent:
+            each.open = each.open and each.node != node
+
+    def possible(self) -> list[str]:
+        """Beside ``oldest`` and what follows it: what another node takes later, having sent no acknowledgement; and
+        what it had taken and not written before a clear, where the bucket had nothing of the topic, so that the clear
+        left no deletion (docs/decisions/0055)."""
+        before = [each for each in self.sent[: self.oldest] if each.node != self.by]
+        late = [each.value for each in before if each.open]
+        if not self.sent[self.oldest].value:
+            empty = next(at for at, each in enumerate(self.sent) if not each.value)
+            late += [each.value for each in before if each.value and each in self.sent[empty:]]
+        return [*late, *(each.value for each in self.sent[self.oldest :])]
+
+
 class Promises:
     """Promises and deliveries; ``violations`` is what was broken, one text each."""
 
@@ -103,7 +149,7 @@ class Promises:
         self.tick = 0
         self.subscribers: dict[str, Subscriber] = {}
         self.messages: dict[str, Published] = {}
-        self.retained: dict[str, list[str]] = {}  # topic -> what it may be now; "" for nothing
+        self.retained: dict[str, _RetainedTopic] = {}
         self.events: deque[tuple[float, str]] = deque(maxlen=2000)
         self.violations: list[str] = []
         self.stopping = False  # the node was told to stop
@@ -282,24 +328,27 @@ class Promises:
 
     # --- retained
 
-    def retaining(self, topic: str, value: str) -> None:
-        """A PUBLISH with RETAIN is sent."""
-        self.retained.setdefault(topic, [""]).append(value)
+    def retaining(self, topic: str, name: str, value: str, node: int = 1) -> None:
+        """A PUBLISH with RETAIN is sent, or sent again; ``value`` "": a clear. ``node``: to which one."""
+        self.retained.setdefault(topic, _RetainedTopic("")).sent.append(_Retained(name, value, node))
 
-    def retained_acknowledged(self, topic: str, value: str) -> None:
+    def retained_acknowledged(self, topic: str, name: str, node: int = 1) -> None:
         """It is certain: what was before is not."""
-        values = self.retained[topic]
-        if value in values:
-            del values[: values.index(value)]
+        self.retained[topic].acknowledged(name, node)
+
+    def retained_closed(self, node: int) -> None:
+        """The node was killed: it takes nothing more of what was sent to it."""
+        for topic in self.retained.values():
+            topic.closed(node)
 
     def retained_seen(self, found: dict[str, str]) -> None:
         """What the node has, with no publisher connected."""
-        for topic, values in self.retained.items():
-            value = found.get(topic, "")
-            if value not in values:
+        for topic, known in self.retained.items():
+            value, possible = found.get(topic, ""), known.possible()
+            if value not in possible:
                 self.other += 1
-                self.wrong(f"retained {topic} is {value!r}, but must be one of {values}")
-            self.retained[topic] = [value]
+                self.wrong(f"retained {topic} is {value!r}, but must be one of {possible}")
+            self.retained[topic] = _RetainedTopic(value)
         for topic in found.keys() - self.retained.keys():
             self.other += 1
             self.wrong(f"retained {topic} came from nowhere: {found[topic]!r}")

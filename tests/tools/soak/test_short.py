@@ -47,11 +47,57 @@ def test_broken_promises_are_found() -> None:
     assert promises.disorder == 1
     promises.settle()
     assert promises.lost == 1
-    promises.retaining("r/1", "new")
-    promises.retained_acknowledged("r/1", "new")
+    promises.retaining("r/1", "p:1", "new")
+    promises.retained_acknowledged("r/1", "p:1")
     promises.retained_seen({})
     assert promises.other == 1
     assert len(promises.violations) == 4
+
+
+def retained(*steps: str, before: str = "") -> set[str]:
+    """What may be there after these: "a@1" is value a sent to node 1, "-@1" a clear, with "!" and its PUBACK; "kill@1"
+    is the end of node 1."""
+    promises = Promises()
+    if before:
+        promises.retaining("r", "before", before)
+        promises.retained_seen({"r": before})
+    for number, step in enumerate(steps):
+        value, node = step.rstrip("!").split("@")
+        if value == "kill":
+            promises.retained_closed(int(node))
+            continue
+        promises.retaining("r", str(number), value.strip("-"), int(node))
+        if step.endswith("!"):
+            promises.retained_acknowledged("r", str(number), int(node))
+    return set(promises.retained["r"].possible())
+
+
+def test_what_may_be_retained_after_messages_by_one_node() -> None:
+    assert retained("a@1", "b@1!") == {"b"}
+    assert retained("a@1!", "b@1") == {"a", "b"}
+    assert retained("a@1!", "-@1!") == {""}
+    assert retained("a@1", "-@1!", "b@1") == {"", "b"}
+    assert retained("-@1!", "a@1!", "-@1") == {"a", ""}
+
+
+def test_what_another_node_had_taken_comes_back_only_after_a_clear_that_left_no_deletion() -> None:
+    assert retained("a@1!", "-@2!") == {"", "a"}  # no node but 1 may know of it
+    assert retained("a@1", "kill@1", "-@2!") == {"", "a"}
+    assert retained("a@1!", "b@2", "-@2!") == {"", "a"}
+    assert retained("a@1!", "b@2!") == {"b"}  # it loses against a later message
+    assert retained("a@1!", "-@2!", "b@3!") == {"b"}
+    assert retained("a@1!", "-@2!", before="x") == {""}  # and against the deletion of what all had
+    assert retained("a@1", "kill@1", "-@2!", before="x") == {""}
+    assert retained("-@2!", "a@1!", "-@2!", before="x") == {"", "a"}  # which node 1 may have known of
+    assert retained("a@1!", "-@2!", "b@1!", "-@2!", before="x") == {"", "b"}
+
+
+def test_what_another_node_has_not_acknowledged_it_may_take_later() -> None:
+    assert retained("a@1", "b@2!") == {"a", "b"}
+    assert retained("-@1", "b@2!") == {"", "b"}
+    assert retained("a@1", "-@2!", before="x") == {"", "a"}
+    assert retained("a@1", "b@1!", "c@2!") == {"c"}
+    assert retained("a@1", "b@2!", "kill@1") == {"b"}
 
 
 def test_the_ledger_demands_no_more_than_was_promised() -> None:
