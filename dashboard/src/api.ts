@@ -27,6 +27,8 @@ export class ApiError extends Error {
     message: string,
     readonly method: string,
     readonly path: string,
+    /** Where in the SQL that was given, both from 1. */
+    readonly place?: { line: number; column: number },
   ) {
     super(message);
     this.name = "ApiError";
@@ -131,6 +133,8 @@ export async function send(method: string, path: string, options: Options = {}):
 interface Envelope {
   code?: number;
   message?: string;
+  line?: number;
+  column?: number;
   data?: unknown;
   meta?: Partial<Meta>;
 }
@@ -146,7 +150,9 @@ export async function open(response: Response, method: string, path: string): Pr
   }
   if (!response.ok || envelope.code !== 0) {
     const message = envelope.message ?? `${response.status} ${response.statusText}`.trim();
-    throw new ApiError(response.status, envelope.code ?? -1, message, method, path);
+    const { line, column } = envelope;
+    const place = line !== undefined && column !== undefined ? { line, column } : undefined;
+    throw new ApiError(response.status, envelope.code ?? -1, message, method, path, place);
   }
   return envelope;
 }

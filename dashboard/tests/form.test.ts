@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { fieldsOf } from "../src/components/catalogue";
+import { type Parameters, fieldsOf, paramsOf, valuesOf } from "../src/components/catalogue";
 import { type Field, fieldIn, valueOf } from "../src/components/form";
 
 const field = (type: Field["type"], more: Partial<Field> = {}): Field => ({ name: "x", title: "X", type, ...more });
@@ -52,5 +52,64 @@ describe("fields of the catalogue", () => {
       ["password", "password", false],
     ]);
     expect(fields[2]).toMatchObject({ title: "Pool size", otherwise: 8 });
+  });
+
+  it("of a long list those far behind that need not be given stand apart", () => {
+    const many = Object.fromEntries(Array.from({ length: 10 }, (_, at) => [`p${at}`, { order: at, type: "string", required: at === 9 }]));
+    expect(fieldsOf(many).map((one) => one.rare ?? false)).toEqual([false, false, false, false, false, false, false, true, true, false]);
+  });
+
+  it("check what the catalogue says of a form", () => {
+    const [url, name, size] = fieldsOf({
+      url: { order: 1, type: "string", format: "url" },
+      name: { order: 2, type: "string", format: "[^#+]{1,5}" },
+      size: { order: 3, type: "number", range: [1, 64] },
+    });
+    expect(url?.check?.("ftp://x", {})).toContain("http://");
+    expect(url?.check?.("https://x/y", {})).toBeUndefined();
+    expect(name?.check?.("a+b", {})).toContain("form");
+    expect(name?.check?.("abc", {})).toBeUndefined();
+    expect(size).toMatchObject({ min: 1, max: 64 });
+  });
+});
+
+describe("parameters as the API takes them", () => {
+  const parameters: Parameters = {
+    target_qos: { type: ["number", "string"], default: 0 },
+    target_retain: { type: ["boolean", "string", "number"], default: false },
+    payload_tmpl: { type: "string", default: "${payload}" },
+    path: { type: "string", default: "" },
+    properties: { type: ["object", "string"] },
+    method: { type: "string", enum: ["GET", "POST"] },
+    level: { type: "number", enum: [1, 2] },
+    cert: { type: "file" },
+    ingress: { type: "array", items: { type: "object" } },
+  };
+  it("are read where several types are taken", () => {
+    expect(paramsOf(parameters, { target_qos: "1", target_retain: "true", payload_tmpl: "x", properties: '{"a":"b"}', level: "2" })).toEqual({
+      target_qos: 1,
+      target_retain: true,
+      payload_tmpl: "x",
+      properties: { a: "b" },
+      level: 2,
+    });
+    expect(paramsOf(parameters, { target_qos: "${qos}", target_retain: "${flags.retain}", payload_tmpl: "x", properties: "${p}" })).toEqual({
+      target_qos: "${qos}",
+      target_retain: "${flags.retain}",
+      payload_tmpl: "x",
+      properties: "${p}",
+    });
+  });
+  it("are empty where a default was emptied", () => {
+    expect(paramsOf(parameters, {})).toEqual({ payload_tmpl: "" });
+  });
+  it("are shown and given back the same", () => {
+    const given = { target_qos: 1, target_retain: false, payload_tmpl: "", properties: { a: "b" }, cert: { filename: "c.pem", file: "******" }, ingress: [{ topic: "x" }] };
+    const fields = fieldsOf(parameters, given);
+    expect(fields.map((one) => [one.name, one.type])).toContainEqual(["ingress", "json"]);
+    expect(fields.map((one) => [one.name, one.type])).toContainEqual(["cert", "filename"]);
+    expect(paramsOf(parameters, valuesOf(parameters, given))).toEqual(given);
+    expect(valueOf(field("filename"), '{"filename":"c.pem","file":"x"}')).toEqual({ value: { filename: "c.pem", file: "x" } });
+    expect(valueOf(field("filename"), "certs/c.pem")).toEqual({ value: "certs/c.pem" });
   });
 });

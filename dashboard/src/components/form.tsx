@@ -6,7 +6,7 @@ import { mayChange } from "../session";
 import { ErrorPanel } from "./error";
 
 export type FieldType =
-  | "text" | "multiline" | "number" | "switch" | "choice" | "list" | "map" | "password" | "json" | "file";
+  | "text" | "multiline" | "number" | "switch" | "choice" | "list" | "map" | "password" | "json" | "file" | "filename";
 
 export interface Field {
   name: string;
@@ -54,6 +54,8 @@ function draftOf(field: Field, value: Json | File | undefined): Draft[string] {
       return given === undefined || given === null ? "" : String(given);
     case "file":
       return undefined;
+    case "filename":
+      return given !== null && typeof given === "object" ? JSON.stringify(given) : String(given ?? "");
     default:
       return given === undefined || given === null ? "" : String(given);
   }
@@ -92,6 +94,10 @@ export function valueOf(field: Field, draft: Draft[string]): { value?: Json | Fi
       } catch (error) {
         return { wrong: `${texts.form.notJson}: ${error instanceof Error ? error.message : ""}` };
       }
+    }
+    case "filename": {
+      const text = String(draft ?? "");
+      return text === "" ? missing : { value: text.startsWith("{") ? (JSON.parse(text) as Json) : text };
     }
     default: {
       const text = String(draft ?? "");
@@ -162,7 +168,8 @@ export function Form(props: FormProps) {
   };
   const state = read();
 
-  useEffect(() => told.current?.(state.values), [draft]);
+  const names = props.fields.map((field) => field.name).join(" ");
+  useEffect(() => told.current?.(state.values), [draft, names]);
 
   const set = (field: Field, value: Draft[string]): void => {
     setDraft((before) => ({ ...before, [field.name]: value }));
@@ -286,6 +293,8 @@ function FieldRow({ field, id, value, wrong, onValue }: RowProps) {
   } else if (field.type === "map") {
     group = true;
     control = <MapControl id={id} pairs={(value ?? []) as [string, string][]} onValue={onValue} />;
+  } else if (field.type === "filename") {
+    control = <FilenameControl marks={marks} value={text} onValue={onValue} />;
   } else if (field.type === "file") {
     control = <input {...marks} type="file" onChange={(event) => onValue(event.currentTarget.files?.[0])} />;
   } else {
@@ -360,6 +369,54 @@ function FieldRow({ field, id, value, wrong, onValue }: RowProps) {
     </div>
   );
 }
+
+/** The name of a file on the node's machine, or a file of this one, whose text goes with the form. */
+function FilenameControl(props: { marks: Record<string, unknown>; value: string; onValue: (value: string) => void }) {
+  const picker = useRef<HTMLInputElement>(null);
+  const [wrong, setWrong] = useState("");
+  const { value, onValue } = props;
+  const sent = value.startsWith("{") ? (JSON.parse(value) as { filename?: string }) : undefined;
+  const take = async (file: File | undefined): Promise<void> => {
+    if (!file) return;
+    const tooLarge = file.size > LARGEST_FILE;
+    setWrong(tooLarge ? texts.form.fileTooLarge : "");
+    if (!tooLarge) onValue(JSON.stringify({ filename: file.name, file: await file.text() }));
+  };
+  return (
+    <>
+      <span class="with-button">
+        <input
+          {...props.marks}
+          spellcheck={false}
+          autocomplete="off"
+          placeholder={texts.form.filename}
+          readOnly={sent !== undefined}
+          value={sent ? (sent.filename ?? "") : value}
+          onInput={(event) => onValue(event.currentTarget.value.replace(/^\{/, ""))}
+        />
+        {sent ? (
+          <button type="button" onClick={() => onValue("")}>
+            {texts.form.noFile}
+          </button>
+        ) : (
+          <button type="button" onClick={() => picker.current?.click()}>
+            {texts.form.sendFile}
+          </button>
+        )}
+      </span>
+      <input
+        ref={picker}
+        type="file"
+        hidden
+        onChange={(event) => void take(event.currentTarget.files?.[0]).finally(() => picker.current && (picker.current.value = ""))}
+      />
+      {wrong && <p class="wrong">{wrong}</p>}
+    </>
+  );
+}
+
+// The node takes so many characters.
+const LARGEST_FILE = 262_144;
 
 function ListControl({ id, items, onValue }: { id: string; items: string[]; onValue: (items: string[]) => void }) {
   const shown = items.length === 0 ? [""] : items;

@@ -1,6 +1,33 @@
-import { PageHead } from "../components/basic";
-import { texts } from "../texts/common";
+/** Rules: what they take, do and failed at; the editor with its test; resources and what waits for them. */
+
+import { PageHead, Tabs } from "../components/basic";
+import { link, place } from "../router";
+import { texts as common } from "../texts/common";
+import { texts } from "../texts/rules";
+import { Editing } from "./rules/editor";
+import { RuleList } from "./rules/list";
+import { OneRule } from "./rules/one";
+import { ResourceList } from "./rules/resources";
+import { OneResource } from "./rules/resource";
 
 export default function Page() {
-  return <PageHead title={texts.pages.rules} />;
+  const [, kind, id, what] = place.value.path;
+  if (kind === "new") return <Editing key="" id={undefined} />;
+  if (kind === "rule" && id !== undefined) return what === "edit" ? <Editing key={id} id={id} /> : <OneRule key={id} id={id} />;
+  if (kind === "resources" && id !== undefined) return <OneResource key={id} id={id} />;
+  const current = kind === "resources" ? "resources" : "rules";
+  return (
+    <>
+      <PageHead title={common.pages.rules} />
+      <Tabs
+        label={texts.tabs.label}
+        current={current}
+        tabs={[
+          { key: "rules", title: texts.tabs.rules, href: link(["rules"]) },
+          { key: "resources", title: texts.tabs.resources, href: link(["rules", "resources"]) },
+        ]}
+      />
+      {current === "rules" ? <RuleList /> : <ResourceList />}
+    </>
+  );
 }
