@@ -146,7 +146,7 @@ function RuleEditor({ id, title, rule, catalogue, types }: EditorProps) {
         </p>
       )}
       {error && <ErrorPanel error={error} title={texts.editor.notSaved} />}
-      <div class="beside">
+      <div class="columns-2">
         <div>
           <Section title={texts.editor.sql}>
             <Editor

@@ -1,9 +1,9 @@
 import { useState } from "preact/hooks";
 import { type Json, ApiError, api, part } from "../../api";
 import { Badge, Change, Empty, Facts, PageHead, Section } from "../../components/basic";
+import { Editor } from "../../components/editor";
 import { ErrorPanel } from "../../components/error";
 import { Name } from "../../components/name";
-import { Payload } from "../../components/payload";
 import { Table } from "../../components/table";
 import { TimeAgo } from "../../components/time";
 import { attempt } from "../../components/toast";
@@ -194,7 +194,7 @@ export function OneRule({ id }: { id: string }) {
       </Section>
       <div class="grid">
         <Section title={texts.one.sql}>
-          <Payload bytes={new TextEncoder().encode(shown.rawsql)} />
+          <Editor language="sql" label={texts.one.sql} value={shown.rawsql} readOnly onValue={() => undefined} />
           <Facts
             rows={[
               [texts.one.description, <Name text={shown.description || null} />],

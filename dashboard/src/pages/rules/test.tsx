@@ -198,7 +198,7 @@ export function Test({ sql, catalogue, asked, onSample, onAnswer }: TestProps) {
           {texts.test.notJson}
         </p>
       )}
-      <div class="filters">
+      <div class="actions">
         <Change onClick={() => setWanted((count) => count + 1)} disabled={!sample || sql.trim() === ""}>
           {texts.test.run}
         </Change>
@@ -207,12 +207,9 @@ export function Test({ sql, catalogue, asked, onSample, onAnswer }: TestProps) {
             {texts.test.reset}
           </button>
         )}
-        <span>
-          <input id="test-auto" type="checkbox" checked={auto} onChange={(event) => setAuto(event.currentTarget.checked)} />{" "}
-          <label htmlFor="test-auto" class="test-auto">
-            {texts.test.auto}
-          </label>
-        </span>
+        <label>
+          <input type="checkbox" checked={auto} onChange={(event) => setAuto(event.currentTarget.checked)} /> {texts.test.auto}
+        </label>
       </div>
       <h3>{texts.test.result}</h3>
       <div aria-live="polite" data-result>
