@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { filtersOf, fromLocal, toLocal } from "../src/pages/clients/filters";
 import { type Client, addressOf, stateOf, userOf, withoutMountpoint } from "../src/pages/clients/record";
-import { reasonOf } from "../src/texts/reasons";
+import { adviceFor } from "../src/texts/reasons";
 
 const client = (facts: Partial<Client>): Client => facts as Client;
 
@@ -42,10 +42,10 @@ describe("the record of a client", () => {
   });
 });
 
-describe("reasons", () => {
-  it("depend on the event where one word means two things", () => {
-    expect(reasonOf("session_ended", "expired")?.what).not.toBe(reasonOf("delivery_dropped", "expired")?.what);
-    expect(reasonOf("client_refused", "banned")?.advice).toContain("Access");
-    expect(reasonOf("client_refused", "no such reason")).toBeUndefined();
+describe("advice", () => {
+  it("depends on the event where one word means two things", () => {
+    expect(adviceFor("session_ended", "expired")).toContain("longer");
+    expect(adviceFor("delivery_dropped", "expired")).toBeUndefined();
+    expect(adviceFor("client_refused", "banned")).toContain("Access");
   });
 });

@@ -33,6 +33,7 @@ from .resources import Resources
 from .retained import Retained
 from .routes import Routes
 from .rules import Rules
+from .shared_groups import SharedGroups
 from .slow_subscriptions import SlowRanking
 from .subscribers import Subscribers
 from .subscriptions import Subscriptions
@@ -65,6 +66,7 @@ class Operations:
         self.waiting = WaitingMessages(server, self.calls, owners)
         self.subscriptions = Subscriptions(server, self.calls, owners)
         self.subscribers = Subscribers(server, self.calls)
+        self.shared_groups = SharedGroups(server, self.calls)
         self.routes = Routes(server, self.calls)
         self.users = Users(server)
         self.user_requests = UserRequests()

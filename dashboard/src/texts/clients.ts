@@ -147,6 +147,7 @@ export const texts = {
     qos: "QoS",
     subscribe: "Subscribe",
     subscribeTitle: "Subscribe this client",
+    subscribeOne: "Subscribe a client",
     done: "Subscribed.",
     unsubscribe: "Unsubscribe",
     unsubscribeTitle: "Unsubscribe this client?",

@@ -125,7 +125,6 @@ export function OneClient({ id, tab }: { id: string; tab: string | undefined }) 
       {current === "subscriptions" && (
         <Subscriptions
           id={id}
-          mountpoint={client.mountpoint}
           found={subscriptions}
           onSubscribe={() => setOpen("subscribe")}
         />

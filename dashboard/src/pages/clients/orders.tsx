@@ -30,8 +30,10 @@ export function KickButton({ id, onDone }: { id: string; onDone: () => void }) {
   );
 }
 
-export function SubscribeDialog({ id, onClose }: { id: string; onClose: (done: boolean) => void }) {
+/** Without `id` the client is asked for. */
+export function SubscribeDialog({ id, onClose }: { id?: string; onClose: (done: boolean) => void }) {
   const fields: Field[] = [
+    ...(id === undefined ? [{ name: "clientid", type: "text", title: texts.columns.clientid, required: true } as const] : []),
     { name: "topic", type: "text", title: texts.subscriptions.topic, description: texts.subscriptions.topicAbout, required: true },
     {
       name: "qos",
@@ -43,13 +45,13 @@ export function SubscribeDialog({ id, onClose }: { id: string; onClose: (done: b
     },
   ];
   return (
-    <Dialog title={texts.subscriptions.subscribeTitle} onClose={() => onClose(false)}>
+    <Dialog title={id === undefined ? texts.subscriptions.subscribeOne : texts.subscriptions.subscribeTitle} onClose={() => onClose(false)}>
       <Form
         fields={fields}
         submit={texts.subscriptions.subscribe}
         onCancel={() => onClose(false)}
-        onSubmit={async ({ topic, qos }) => {
-          await api.post("/mqtt/subscribe", { clientid: id, topic, qos: Number(qos) });
+        onSubmit={async ({ clientid, topic, qos }) => {
+          await api.post("/mqtt/subscribe", { clientid: id ?? clientid, topic, qos: Number(qos) });
           toast(texts.subscriptions.done);
           onClose(true);
         }}
@@ -58,13 +60,17 @@ export function SubscribeDialog({ id, onClose }: { id: string; onClose: (done: b
   );
 }
 
-export async function unsubscribe(id: string, topic: string, mountpoint: string | undefined): Promise<boolean> {
+/** `topic` as the API lists it. */
+export async function unsubscribe(id: string, topic: string): Promise<boolean> {
   const done = await confirm({
     title: texts.subscriptions.unsubscribeTitle,
     hits: [topic],
     text: texts.subscriptions.unsubscribeText(nameText(id)),
     action: texts.subscriptions.unsubscribe,
-    work: () => api.post("/mqtt/unsubscribe", { clientid: id, topic: withoutMountpoint(topic, mountpoint) }),
+    work: async () => {
+      const [client] = await api.get<Client[]>(`/clients/${part(id)}`);
+      await api.post("/mqtt/unsubscribe", { clientid: id, topic: withoutMountpoint(topic, client?.mountpoint) });
+    },
   });
   if (done) toast(texts.subscriptions.unsubscribed);
   return done;

@@ -4,13 +4,15 @@ import { Table } from "../../components/table";
 import { TimeAgo } from "../../components/time";
 import { exact, moment, number } from "../../format";
 import { texts } from "../../texts/clients";
-import { reasonOf } from "../../texts/reasons";
+import { adviceFor } from "../../texts/reasons";
 
 export interface Event {
   event: string;
   reason: string;
   /** `-`: none. */
   setting: string;
+  /** What the reason means; empty where nothing is known. */
+  text: string;
   topic: string;
   detail: string;
   count: number;
@@ -106,13 +108,11 @@ export function Story({ events }: { events: Event[] }) {
           key: "meaning",
           title: texts.story.meaning,
           render: (event) => {
-            const found = reasonOf(event.event, event.reason);
-            return found ? (
+            const advice = adviceFor(event.event, event.reason);
+            return (
               <>
-                {found.what} {found.advice && <strong>{found.advice}</strong>}
+                {event.text} {advice && <p><strong>{advice}</strong></p>}
               </>
-            ) : (
-              "–"
             );
           },
         },

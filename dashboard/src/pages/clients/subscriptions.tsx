@@ -16,14 +16,13 @@ export interface Subscription {
 
 export function Subscriptions(props: {
   id: string;
-  mountpoint: string | undefined;
   found: Loaded<Subscription[]>;
   onSubscribe: () => void;
 }) {
   const { data, error, reload } = props.found;
   if (!data) return error ? <ErrorPanel error={error} retry={reload} /> : null;
   const end = async (one: Subscription): Promise<void> => {
-    if (await unsubscribe(props.id, one.topic, props.mountpoint)) reload();
+    if (await unsubscribe(props.id, one.topic)) reload();
   };
   return (
     <Table

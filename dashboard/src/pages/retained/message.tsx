@@ -1,0 +1,112 @@
+import { useMemo, useState } from "preact/hooks";
+import { ApiError, type Json, api, part } from "../../api";
+import { Change, Empty, Facts, Section } from "../../components/basic";
+import { ErrorPanel } from "../../components/error";
+import { Name } from "../../components/name";
+import { Payload, fromBase64 } from "../../components/payload";
+import { PublishDialog } from "../../components/publish";
+import { TimeAgo } from "../../components/time";
+import { bytes } from "../../format";
+import { useData } from "../../hooks";
+import { link } from "../../router";
+import { texts } from "../../texts/retained";
+import { Publisher } from "./list";
+import { removeOne } from "./remove";
+
+export interface Retained {
+  node: string;
+  topic: string;
+  qos: number;
+  payload_size: number;
+  publish_at: string;
+  /** Null: never. */
+  expires_at: string | null;
+  /** Null: the node itself. */
+  from_clientid: string | null;
+  from_username: string | null;
+}
+
+interface Whole extends Retained {
+  payload: string;
+  encoding: "plain" | "base64";
+  properties: Record<string, Json>;
+}
+
+const EVERY = 5_000;
+const NOT_FOUND = 404;
+
+export function Message({ topic, changed }: { topic: string; changed: number }) {
+  const [open, setOpen] = useState(false);
+  const { data, error, reload } = useData((signal) => api.get<Whole>(`/retained/${part(topic)}`, {}, signal), [topic, changed], EVERY);
+  // The same bytes, read again, are the same object: what was chosen to be seen stays.
+  const content = useMemo(
+    () => (data === undefined ? undefined : data.encoding === "base64" ? fromBase64(data.payload) : new TextEncoder().encode(data.payload)),
+    [data?.payload, data?.encoding],
+  );
+  const levels = topic.split("/");
+  const back = <a href={link(["retained"], { prefix: levels.slice(0, -1).join("/") })}>{texts.message.back}</a>;
+  if (error instanceof ApiError && error.status === NOT_FOUND) {
+    return (
+      <Section title={texts.message.title} actions={back}>
+        <p>
+          <Name text={topic} />
+        </p>
+        <Empty title={texts.message.gone}>
+          <p>{texts.message.goneText}</p>
+        </Empty>
+      </Section>
+    );
+  }
+  if (error) return <ErrorPanel error={error} retry={reload} />;
+  if (!data || !content) return null;
+  const properties = Object.entries(data.properties);
+  const { columns } = texts.list;
+  const remove = async (): Promise<void> => {
+    if (await removeOne(topic)) reload();
+  };
+  return (
+    <>
+      {open && (
+        <PublishDialog
+          values={{ topic, payload: data.payload, encoding: data.encoding, qos: String(data.qos), retain: true, ...data.properties, payload_format_indicator: data.properties["payload_format_indicator"] === 1 }}
+          onClose={(done) => {
+            setOpen(false);
+            if (done) reload();
+          }}
+        />
+      )}
+      <Section
+        title={texts.message.title}
+        actions={
+          <>
+            {back}
+            <Change onClick={() => setOpen(true)}>{texts.message.republish}</Change>
+            <Change kind="danger" onClick={() => void remove()}>
+              {texts.remove.one}
+            </Change>
+          </>
+        }
+      >
+        <Facts
+          rows={[
+            [texts.message.topic, <Name text={topic} max={400} />],
+            [texts.message.size, bytes(data.payload_size)],
+            [columns.qos, data.qos],
+            [columns.at, <TimeAgo at={data.publish_at} />],
+            [columns.expires, <TimeAgo at={data.expires_at} otherwise={texts.list.never} />],
+            [columns.from, <Publisher message={data} />],
+            [columns.user, <Name text={data.from_username} />],
+          ]}
+        />
+      </Section>
+      <Section title={texts.message.payload}>
+        <Payload bytes={content} />
+      </Section>
+      {properties.length > 0 && (
+        <Section title={texts.message.properties}>
+          <Facts rows={properties.map(([name, value]) => [name, <Name text={typeof value === "string" ? value : JSON.stringify(value)} max={400} />])} />
+        </Section>
+      )}
+    </>
+  );
+}

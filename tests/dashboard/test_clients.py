@@ -1,0 +1,201 @@
+"""Clients: found among many, one with its state and its story, and what may be ordered about it."""
+
+import re
+from collections.abc import Awaitable, Callable
+
+import pytest
+from playwright.async_api import Page, expect
+
+from taipan.broker.mqtt.packets import Will
+from tests.support.browser import DashboardNode, accessible, picture
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+OpenPage = Callable[..., Awaitable[Page]]
+
+HOSTILE = "<img src=x onerror=alert(1)>/?#%2F\u202egnp\u200b"
+LONG = "l" * 60_000
+
+
+async def test_found_among_others(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    for number in range(3):
+        await shared_node.client(f"porch-{number}")
+    await shared_node.client("cellar", version=4)
+    page = await open_page("/clients")
+    names = page.get_by_role("table", name="Clients").locator("tbody td:first-child")
+    await expect(names.filter(has_text="porch-1")).to_have_count(1)
+    await accessible(page)
+    await picture(page, "clients")
+    # The key goes to the search, and each keystroke is answered.
+    await page.keyboard.press("/")
+    await page.keyboard.type("porch")
+    await expect(names).to_have_text(["porch-0", "porch-1", "porch-2"])
+    await expect(page).to_have_url(re.compile(r"_like_clientid=porch$"))
+    await page.get_by_text("All filters").click()
+    await page.get_by_label(re.compile("^Version")).select_option("4")
+    await expect(page.get_by_text("No client matches.")).to_be_visible()
+    await page.get_by_label("Client id has").fill("")
+    await expect(names).to_have_text(["cellar"])
+    await page.go_back()
+    await page.reload()
+    await expect(page.get_by_label(re.compile("^Version"))).to_have_value("")
+    await expect(names).to_have_text(["porch-0", "porch-1", "porch-2"])
+    # What is no value is said in the API's words, and mended where it was typed.
+    await page.get_by_text("All filters").click()
+    await page.get_by_label("Queued, at least").fill("many")
+    await expect(page.get_by_role("alert")).to_contain_text("_gte_mqueue_len")
+    await page.get_by_label("Queued, at least").fill("0")
+    await page.get_by_label("Client id is").fill("porch-2")
+    await page.get_by_label("Connected after").fill("2001-01-01T00:00")
+    await page.get_by_label(re.compile("^Clean start.")).select_option("true")
+    await expect(names).to_have_text(["porch-2"])
+    await page.get_by_role("button", name="Clear filters").click()
+    await expect(names.filter(has_text="cellar")).to_have_count(1)
+    # Columns of choice stay.
+    await page.get_by_text("Columns").click()
+    await page.get_by_label("Keep alive").check()
+    await page.reload()
+    await expect(page.get_by_role("columnheader", name="Keep alive")).to_be_visible()
+    await page.get_by_role("button", name="Client id", exact=True).click()
+    await expect(names.first).to_have_text("cellar")
+
+
+async def test_one_with_its_story_and_its_queue(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    away = await shared_node.client("away", clean_start=True, properties={17: 3600})
+    await away.subscribe("queue/+", qos=1)
+    await away.disconnect()
+    publisher = await shared_node.client("publisher")
+    for number in range(3):
+        await publisher.publish(f"queue/{number}", b"x" * number, qos=1)
+    page = await open_page("/clients/away")
+    await expect(page.get_by_text("Queued").locator("..").locator(".tile-value")).to_have_text("3")
+    story = page.get_by_role("table", name="What happened to it")
+    await expect(story).to_contain_text("connected")
+    await expect(story).to_contain_text("the client said DISCONNECT")
+    await accessible(page)
+    await picture(page, "client")
+    await page.get_by_role("link", name="Queue", exact=True).click()
+    queue = page.get_by_role("table", name="Queue")
+    await expect(queue.locator("tbody tr")).to_have_count(3)
+    await expect(queue.locator("tbody tr").nth(1)).to_contain_text("queue/1")
+    await accessible(page, (390,))
+    again = await shared_node.client("away", clean_start=False)
+    # It takes them and does not acknowledge.
+    await expect(page.get_by_text("connected", exact=True)).to_be_visible()
+    await expect(page.get_by_text("Nothing waits for it.")).to_be_visible()
+    await page.get_by_role("link", name="In flight").click()
+    await page.reload()
+    await expect(page.get_by_role("table", name="In flight").locator("tbody tr")).to_have_count(3)
+    await page.get_by_role("link", name="Details").click()
+    await expect(page.get_by_text("Session expiry")).to_be_visible()
+    await page.go_back()
+    await expect(page.get_by_role("link", name="In flight")).to_have_attribute("aria-current", "page")
+    await again.close()
+
+
+async def test_orders(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    peer = await shared_node.client("worker", username="somebody")
+    page = await open_page("/clients/worker/subscriptions")
+    await expect(page.get_by_text("It has no subscription.")).to_be_visible()
+    await page.get_by_role("button", name="Subscribe").first.click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_role("button", name="Subscribe").click()
+    await expect(dialog.get_by_role("alert")).to_have_text("This is needed.")
+    await dialog.get_by_label("Topic filter").fill("a/#/b")
+    await dialog.get_by_role("button", name="Subscribe").click()
+    await expect(dialog.get_by_role("alert")).to_be_visible()
+    await accessible(page)
+    await dialog.get_by_label("Topic filter").fill("jobs/1")
+    await dialog.get_by_label("QoS").select_option("1")
+    await page.keyboard.press("Enter")
+    table = page.get_by_role("table", name="Subscriptions")
+    await expect(table).to_contain_text("jobs/1")
+    # A message to it, with everything filled in.
+    await page.get_by_role("button", name="Publish").click()
+    await dialog.get_by_label("Topic", exact=False).first.fill("jobs/1")
+    await dialog.get_by_label("Payload", exact=False).first.fill("b2s=")
+    await dialog.get_by_label("The payload is", exact=True).select_option("base64")
+    await dialog.get_by_label("QoS").select_option("1")
+    await dialog.get_by_text("More settings").click()
+    await dialog.get_by_label("Message Expiry Interval, seconds").fill("soon")
+    await dialog.get_by_role("button", name="Publish").click()
+    await expect(dialog.get_by_role("alert")).to_have_text("This is not a number.")
+    await dialog.get_by_label("Message Expiry Interval, seconds").fill("60")
+    await dialog.get_by_label("Content Type").fill("text/plain")
+    await dialog.get_by_label("Response Topic").fill("answers")
+    await dialog.get_by_label("Correlation Data").fill("7")
+    await dialog.get_by_label("Say that the payload is UTF-8").check()
+    await dialog.get_by_role("button", name="Add").click()
+    await dialog.get_by_label("Key 1").fill("who")
+    await dialog.get_by_label("Value 1").fill("operator")
+    await dialog.get_by_role("button", name="Publish").click()
+    got = await peer.expect_publish("jobs/1")
+    assert got.payload == b"ok" and got.qos == 1
+    await expect(page.get_by_role("link", name="Trace")).to_have_attribute(
+        "href", "#/trouble/traces?new=1&type=clientid&clientid=worker"
+    )
+    await table.get_by_role("button", name="Unsubscribe").click()
+    await expect(dialog).to_contain_text("jobs/1")
+    await dialog.get_by_role("button", name="Unsubscribe").click()
+    await expect(page.get_by_text("It has no subscription.")).to_be_visible()
+    await page.get_by_role("button", name="Ban").click()
+    await dialog.get_by_label("Minutes").fill("0")
+    await dialog.get_by_role("button", name="Ban").click()
+    await expect(dialog.get_by_role("alert")).to_have_text("At least 1.")
+    await dialog.get_by_label("Minutes").fill("5")
+    await dialog.get_by_label("Reason").fill("too <b>loud</b>")
+    await dialog.get_by_role("button", name="Ban").click()
+    await peer.expect_disconnect(0x98)
+    await expect(page.get_by_text("No such client")).to_be_visible()
+    with pytest.raises(Exception, match="."):
+        await shared_node.client("worker")
+    story = page.get_by_role("table", name="What happened to it")
+    await expect(story).to_contain_text("refused")
+    await expect(story).to_contain_text("too <b>loud</b>")
+    await expect(story).to_contain_text("Take the ban away")
+
+
+async def test_kick_and_who_may_not(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    peer = await shared_node.client("kicked")
+    viewer = await open_page("/clients/kicked", role="viewer")
+    await expect(viewer.get_by_role("heading", level=1)).to_have_text("kicked")
+    for name in ("Subscribe", "Publish", "Trace", "Ban", "Kick kicked"):
+        await expect(viewer.get_by_role("button", name=name)).to_be_disabled()
+    await accessible(viewer, (1280,))
+    page = await open_page("/clients?_like_clientid=kicked")
+    await page.get_by_role("button", name="Kick kicked").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    await page.get_by_role("button", name="Kick kicked").click()
+    await expect(page.get_by_role("dialog").get_by_role("listitem")).to_have_text("kicked")
+    await page.get_by_role("dialog").get_by_role("button", name="Kick", exact=True).click()
+    await peer.expect_disconnect(0x98)
+    await expect(page.get_by_text("No client matches.")).to_be_visible()
+    await expect(viewer.get_by_text("No such client")).to_be_visible()
+    await expect(viewer.get_by_role("table", name="What happened to it")).to_contain_text("an operator ended it")
+
+
+async def test_hostile_names_are_text(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    peer = await shared_node.client(
+        HOSTILE, username="\u202ename<script>", will=Will("w", b"", 0, False), properties={17: 100}
+    )
+    await peer.subscribe(HOSTILE[:-1].replace("#", "") + "/" + "t" * 30_000)
+    await shared_node.client(LONG)
+    page = await open_page("/clients")
+    first = page.get_by_role("link", name="<img src=x")
+    await expect(first).to_contain_text("[RLO]gnp[ZWSP]")
+    await expect(page.get_by_role("button", name="… 60,000")).to_be_visible()
+    await accessible(page)
+    await first.click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text(
+        "<img src=x onerror=alert(1)>/?#%2F[RLO]gnp[ZWSP]"
+    )
+    await page.get_by_role("link", name="Subscriptions", exact=True).last.click()
+    await expect(page.get_by_role("table", name="Subscriptions")).to_contain_text("… 30,0")
+    await page.get_by_role("button", name="Unsubscribe").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("[RLO]")
+    await accessible(page)
+    await page.get_by_role("dialog").get_by_role("button", name="Unsubscribe").click()
+    await expect(page.get_by_text("It has no subscription.")).to_be_visible()
+    await page.get_by_role("button", name="Kick").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Kick", exact=True).click()
+    await expect(page.get_by_text("No such client")).to_be_visible()
