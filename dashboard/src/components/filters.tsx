@@ -30,7 +30,7 @@ export function ChosenFilter(props: { name: string; title: string; any: string; 
   return (
     <label>
       {props.title}
-      <select value={value} onChange={(event) => set(event.currentTarget.value)}>
+      <select aria-label={props.title} value={value} onChange={(event) => set(event.currentTarget.value)}>
         <option value="">{props.any}</option>
         {props.options.map((one) => (
           <option key={one} value={one}>

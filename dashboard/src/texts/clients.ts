@@ -127,6 +127,11 @@ export const texts = {
     times: "Times",
     first: (when: string) => `first ${when}`,
     node: "Node",
+    reasons: {
+      new_session: "a new session began",
+      session_present: "it took up the session that was there",
+      expired: "it was away for longer than its Session Expiry Interval",
+    } as Record<string, string>,
     events: {
       client_connected: "connected",
       client_disconnected: "disconnected",

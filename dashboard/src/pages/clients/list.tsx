@@ -67,7 +67,7 @@ const COLUMNS: Column<Client>[] = [
   { key: "state", title: columns.state, sort: stateOf, render: (client) => <StateBadge client={client} /> },
   { key: "username", title: columns.username, sort: userOf, render: (client) => <Name text={userOf(client)} /> },
   { key: "address", title: columns.address, nowrap: true, sort: addressOf, render: addressOf },
-  { key: "protocol", title: columns.protocol, sort: (client) => client.proto_ver, render: versionOf },
+  { key: "protocol", title: columns.protocol, off: true, sort: (client) => client.proto_ver, render: versionOf },
   { key: "since", title: columns.since, nowrap: true, sort: (client) => client.connected_at, render: (client) => <TimeAgo at={client.connected_at} /> },
   {
     key: "ended",

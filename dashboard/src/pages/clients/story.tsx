@@ -111,7 +111,7 @@ export function Story({ events }: { events: Event[] }) {
             const advice = adviceFor(event.event, event.reason);
             return (
               <>
-                {event.text} {advice && <p><strong>{advice}</strong></p>}
+                {event.text || texts.story.reasons[event.reason]} {advice && <p><strong>{advice}</strong></p>}
               </>
             );
           },

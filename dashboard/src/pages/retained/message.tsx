@@ -68,7 +68,17 @@ export function Message({ topic, changed }: { topic: string; changed: number }) 
     <>
       {open && (
         <PublishDialog
-          values={{ topic, payload: data.payload, encoding: data.encoding, qos: String(data.qos), retain: true, ...data.properties, payload_format_indicator: data.properties["payload_format_indicator"] === 1 }}
+          values={{
+            ...data.properties,
+            topic,
+            payload: data.payload,
+            encoding: data.encoding,
+            qos: String(data.qos),
+            retain: true,
+            payload_format_indicator: data.properties["payload_format_indicator"] === 1,
+            // In pairs, since a name may come more than once; what is published has each once.
+            user_properties: Object.fromEntries((data.properties["user_properties"] as [string, string][] | undefined) ?? []),
+          }}
           onClose={(done) => {
             setOpen(false);
             if (done) reload();
