@@ -82,7 +82,8 @@ class SharedGroups:
         def matches(group: SharedGroup) -> bool:
             return query.topic in (None, written(group)) and query.share in (None, group.name)
 
-        return Listing(searched(groups, matches), 1, limit, self._record, FILTERED, skip)
+        matching = searched(groups, matches)
+        return Listing(matching, 1, limit, self._record, FILTERED, skip)
 
     def _groups(self) -> list[SharedGroup]:
         return [group for group in self._server.broker.router.groups() if len(group)]
