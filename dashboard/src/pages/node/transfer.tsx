@@ -179,7 +179,7 @@ export function DryRun({ name }: { name: string }) {
           columns={[
             { key: "section", title: columns.section, fixed: true, sort: (one) => one.section, render: (one) => <Name text={one.section} /> },
             { key: "index", title: columns.index, right: true, sort: (one) => one.index, render: (one) => number(one.index) },
-            { key: "key", title: columns.key, render: (one) => <Name text={one.key} /> },
+            { key: "key", title: columns.key, render: (one) => <Name text={one.key || null} /> },
             { key: "what", title: columns.what, render: (one) => <Name text={one.what} max={300} /> },
           ]}
         />
@@ -281,7 +281,7 @@ export function DryRun({ name }: { name: string }) {
               </Badge>
             ),
           },
-          { key: "detail", title: columns.detail, render: (one) => <Name text={one.detail} max={300} /> },
+          { key: "detail", title: columns.detail, render: (one) => <Name text={one.detail || null} max={300} /> },
         ]}
         empty={<Empty title={texts.transfer.nothing} />}
         foot={all > data.records.length ? <p class="faint">{texts.transfer.first(number(data.records.length))}</p> : undefined}

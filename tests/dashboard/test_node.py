@@ -1,0 +1,194 @@
+"""Node: nodes, listeners and certificates, the effective configuration, modules, export and import."""
+
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from tests.support.browser import DashboardNode, accessible, picture
+from tests.support.certificates import Certificates
+from tests.support.forms import HOSTILE, SHOWN, confirmed, fault, row, submit
+from tests.support.node import free_port
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+OpenPage = Callable[..., Awaitable[Page]]
+SETTINGS = """
+[[listeners]]
+name = "tls"
+type = "ssl"
+bind = "127.0.0.1:{port}"
+[listeners.tls]
+certfile = "{certfile}"
+keyfile = "{keyfile}"
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared_node(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DashboardNode]:
+    directory = tmp_path_factory.mktemp("node")
+    certfile, keyfile = Certificates(directory).issue("localhost", days=10)
+    more = SETTINGS.format(port=free_port(), certfile=certfile, keyfile=keyfile)
+    node = await DashboardNode(directory, more, {"TAIPAN__RETAINED__MAX_MESSAGES": "5000"}).start()
+    yield node
+    await node.stop()
+
+
+def listens(node: DashboardNode, name: str) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", node.ports[name])) == 0
+
+
+async def test_nodes_and_listeners(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    page = await open_page("/node")
+    await expect(row(page, shared_node.name)).to_contain_text("Running")
+    await accessible(page)
+    peer = await shared_node.client("stays")
+    await page.get_by_role("link", name="Listeners").click()
+    tcp = row(page, "mqtt:tcp:tcp")
+    await expect(tcp).to_contain_text("listens")
+    await expect(row(page, "listeners.")).to_contain_text("ends soon")
+    await expect(row(page, "http:dashboard").get_by_role("button")).to_have_count(0)
+    await picture(page, "node-listeners")
+    await accessible(page)
+    await tcp.get_by_role("button", name="Stop").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    assert listens(shared_node, "tcp")
+    await tcp.get_by_role("button", name="Stop").click()
+    await confirmed(page, "Stop", "mqtt:tcp:tcp")
+    await expect(tcp).to_contain_text("stopped")
+    assert not listens(shared_node, "tcp")
+    await peer.ping()
+    await page.reload()
+    await expect(tcp).to_contain_text("stopped")
+    await accessible(page, (390,))
+    await tcp.get_by_role("button", name="Start").click()
+    await expect(tcp).to_contain_text("listens")
+    await shared_node.client("comes")
+    await tcp.get_by_role("button", name="Restart").click()
+    await confirmed(page, "Restart", "mqtt:tcp:tcp")
+    await expect(page.get_by_text("The listener was restarted.")).to_be_visible()
+    await peer.ping()
+    await shared_node.client("comes-too")
+
+
+async def test_the_effective_configuration(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    page = await open_page("/node/configuration?search=max_messages", role="viewer")
+    setting = row(page, "retained.max_messages")
+    await expect(setting).to_contain_text("5000")
+    await expect(setting).to_contain_text("environment")
+    await page.locator("details.columns summary").click()
+    await page.get_by_label("Place", exact=True).check()
+    await page.locator("details.columns summary").click()
+    await expect(setting).to_contain_text("TAIPAN__RETAINED__MAX_MESSAGES")
+    await page.get_by_role("searchbox").fill("")
+    await page.get_by_role("combobox", name="Where from").select_option("changed")
+    await expect(row(page, "node.name")).to_contain_text("taipan.toml:3")
+    await expect(row(page, "default").filter(has_text="limits.")).to_have_count(0)
+    await accessible(page)
+    await page.get_by_role("searchbox").fill("listeners.0")
+    await expect(row(page, "node.name")).to_have_count(0)
+    await picture(page, "node-configuration")
+    await page.get_by_role("searchbox").fill("")
+    await expect(row(page, "node.name")).to_be_visible()
+    await page.get_by_role("combobox", name="Where from").select_option("environment")
+    await expect(row(page, "node.name")).to_have_count(0)
+    await page.go_back()
+    await expect(row(page, "node.name")).to_be_visible()
+    await page.reload()
+    await expect(page.get_by_role("combobox", name="Where from")).to_have_value("changed")
+    await page.get_by_role("searchbox").fill("no such setting")
+    await expect(page.get_by_text("No setting is like this.")).to_be_visible()
+
+
+async def test_modules(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    page = await open_page("/node/modules")
+    slow = row(page, "emqx_mod_slow_subs")
+    await expect(slow).to_contain_text("off")
+    assert (await shared_node.api.get("/slow_subscriptions")).code == 102
+    await slow.get_by_role("button", name="Switch on").click()
+    await expect(slow.get_by_role("button", name="Switch off")).to_be_visible()
+    assert (await shared_node.api.get("/slow_subscriptions")).code == 0
+    await accessible(page)
+    await slow.get_by_role("button", name="Switch off").click()
+    await confirmed(page, "Switch off", "emqx_mod_slow_subs")
+    await expect(slow.get_by_role("button", name="Switch on")).to_be_visible()
+    assert (await shared_node.api.get("/slow_subscriptions")).code == 102
+
+
+async def test_export_dry_run_and_import(open_page: OpenPage, shared_node: DashboardNode, tmp_path: Path) -> None:
+    api = shared_node.api
+    user = {"login": HOSTILE, "password": "a-secret-of-mine", "is_superuser": False}
+    assert (await api.post("/auth_user", user)).code == 0
+    assert (await api.post("/banned", {"who": "kept", "as": "clientid", "until": 4_000_000_000})).code == 0
+    page = await open_page("/node/transfer")
+    await expect(page.get_by_text("There is no file.")).to_be_visible()
+    await page.get_by_role("button", name="Export now").click()
+    exported = row(page, "broker-export-")
+    await expect(exported).to_be_visible()
+    async with page.expect_download() as download:
+        await exported.get_by_role("button", name="Download").click()
+    saved = tmp_path / "exported.json"
+    await (await download.value).save_as(saved)
+    content = json.loads(saved.read_text())
+    assert [one["who"] for one in content["blacklist"]] == [{"clientid": "kept"}]
+    # Nothing would change; then what is gone would be made again.
+    await exported.get_by_role("link", name="Look what it would do").click()
+    await expect(page.get_by_text("All of it is here already")).to_be_visible()
+    await expect(page.get_by_role("button", name="Import")).to_be_disabled()
+    await page.get_by_label("Show those that stay the same").check()
+    await expect(row(page, SHOWN)).to_contain_text("the same")
+    assert (await api.delete("/banned/clientid/kept")).code == 0
+    await page.reload()
+    await expect(page.get_by_label("Show those that stay the same")).to_be_checked()
+    await expect(row(page, "kept")).to_contain_text("created")
+    await picture(page, "node-import")
+    await accessible(page)
+    await page.get_by_role("button", name="Import").click()
+    await confirmed(page, "Import", "1 records are created or changed")
+    await expect(page.get_by_role("button", name="Export now")).to_be_visible()
+    assert [one["who"] for one in (await api.get("/banned")).data] == ["kept"]
+    await page.go_back()
+    await expect(row(page, "kept")).to_contain_text("the same")
+    await page.go_forward()
+    # Uploads: nothing, no export, one with a wrong record, one of another node.
+    await submit(page)
+    await expect(fault(page, "file")).to_have_text("This is needed.")
+    chooser = page.locator("input[type=file]")
+    await chooser.set_input_files({"name": "x.json", "mimeType": "application/json", "buffer": b"not JSON"})
+    await submit(page)
+    await expect(page.locator("form").get_by_role("alert")).to_be_visible()
+    content["blacklist"][0]["who"] = {HOSTILE: "x"}
+    wrong = json.dumps(content).encode()
+    await chooser.set_input_files({"name": "y.json", "mimeType": "application/json", "buffer": wrong})
+    await submit(page)
+    await expect(page.get_by_text("is here. Look what it would do")).to_be_visible()
+    await expect(page.locator("tbody tr")).to_have_count(2)
+    await accessible(page, (390,))
+    await page.get_by_role("link", name="Look what it would do").last.click()
+    await expect(page.get_by_role("alert")).to_contain_text("The file cannot be imported. Nothing was changed.")
+    await expect(row(page, "blacklist")).to_be_visible()
+    await accessible(page, (390,))
+    await page.get_by_role("link", name="All files").click()
+    await page.locator("tbody tr").last.get_by_role("button", name="Delete").click()
+    await confirmed(page, "Delete", "broker-")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await page.goto(f"{shared_node.url}/#/node/transfer/none.json")
+    await expect(page.get_by_role("alert")).to_be_visible()
+
+
+async def test_viewers_look_and_change_nothing(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    assert (await shared_node.api.post("/data/export", {})).code == 0
+    page = await open_page("/node/listeners", role="viewer")
+    for name in ("Stop", "Restart"):
+        await expect(row(page, "mqtt:tcp:tcp").get_by_role("button", name=name)).to_be_disabled()
+    await page.get_by_role("link", name="Modules").click()
+    await expect(page.get_by_role("button", name="Switch o").first).to_be_disabled()
+    await page.get_by_role("link", name="Export and import").click()
+    for name in ("Export now", "Download", "Delete", "Upload a file"):
+        await expect(page.get_by_role("button", name=name).first).to_be_disabled()
+    await accessible(page, (390,))
