@@ -13,6 +13,7 @@ from tests.support.forms import HOSTILE, SHOWN, confirmed, control, fault, fill_
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 OpenPage = Callable[..., Awaitable[Page]]
+LONG = "u" * 65_000
 SECRET = "a-secret-of-mine"
 TABS = {
     "users": "New user", "rules": "New rule", "bans": "New ban", "apps": "New application",
@@ -57,6 +58,16 @@ async def test_users(open_page: OpenPage, shared_node: DashboardNode) -> None:
     await expect(row(page, SHOWN)).to_have_count(0)
     await page.reload()
     await expect(page.get_by_role("searchbox")).to_have_value("devi")
+    # The longest names have their place too.
+    await page.get_by_role("searchbox").fill("")
+    await page.get_by_role("button", name="New user").click()
+    await send(dialog, name=LONG, password=SECRET)
+    await expect(row(page, "… 65,000")).to_be_visible()
+    await accessible(page)
+    await row(page, "… 65,000").get_by_role("button", name="Remove").click()
+    await confirmed(page, "Remove", "… 65,000")
+    await expect(row(page, "… 65,000")).to_have_count(0)
+    await page.get_by_role("searchbox").fill("devi")
     # Who is removed is disconnected, and does not come in again.
     peer = await shared_node.client("to-go", username="device", password=b"another-secret")
     await row(page, "device").get_by_role("button", name="Remove").click()

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 OpenPage = Callable[..., Awaitable[Page]]
 LONG = "x" * 65_000
-"""With the levels before it, nearly the longest topic there is."""
+"""Nearly the longest name there is."""
 
 
 async def test_the_tree_lives(open_page: OpenPage, shared_node: DashboardNode) -> None:
@@ -28,7 +28,7 @@ async def test_the_tree_lives(open_page: OpenPage, shared_node: DashboardNode) -
     await publisher.publish("unheard/of", f"{HOSTILE}\x00\x1b".encode())
     await publisher.publish("unheard", f"{HOSTILE}\x00\x1b".encode())
     alone = row(page, "unheard")
-    await expect(alone).to_contain_text("without subscription")
+    await expect(alone).to_contain_text("messages only")
     await expect(alone).to_contain_text(f"{SHOWN}␀␛"[:30])
     await page.get_by_role("link", name="house /").click()
     await expect(page.get_by_role("navigation", name="Where you are")).to_contain_text("house")
@@ -66,6 +66,8 @@ async def test_who_receives_a_topic(open_page: OpenPage, shared_node: DashboardN
         await member.subscribe("$share/team/jobs/+")
     watcher = await shared_node.client(HOSTILE)
     await watcher.subscribe("jobs/#", qos=2)
+    long = await shared_node.client(LONG)
+    await long.subscribe("jobs/#")
     page = await open_page("/topics/topic", role="viewer")
     await expect(page.get_by_text("Name a topic.")).to_be_visible()
     await submit(page)
@@ -76,6 +78,7 @@ async def test_who_receives_a_topic(open_page: OpenPage, shared_node: DashboardN
     await expect(row(page, "member-1")).to_contain_text("team")
     await expect(row(page, "member-2")).to_contain_text("$share/team/jobs/+")
     await expect(row(page, SHOWN)).to_contain_text("jobs/#")
+    await expect(row(page, "… 65,000")).to_contain_text("jobs/#")
     await accessible(page)
     await send(page, topic="nobody/listens")
     await expect(page.get_by_text("Nobody receives a message to this topic.")).to_be_visible()

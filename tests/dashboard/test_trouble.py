@@ -103,7 +103,9 @@ async def test_slow_subscriptions(open_page: OpenPage, shared_node: DashboardNod
     await confirmed(page, "Forget these", "begins anew")
     await expect(page.get_by_text("No subscription was slow.")).to_be_visible()
     assert (await shared_node.api.put("/modules/emqx_mod_slow_subs/unload")).code == 0
+    await page.reload()
     await expect(page.get_by_text("Slow subscriptions are not recorded.")).to_be_visible()
+    await expect(page.get_by_role("link", name="Modules of the node")).to_be_visible()
 
 
 async def test_traces(open_page: OpenPage, shared_node: DashboardNode, tmp_path: Path) -> None:
