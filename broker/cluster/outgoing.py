@@ -411,7 +411,9 @@ class Outgoing:
         turn = self._turns.get(leaving.client_id)
         if ask.turned is None or (ask.turned and turn is None):
             return Piece(MORE, ask.taken)
-        if turn is not None and not all(turn.given(each, ask.epoch) for each in ask.turned):
+        # This node's own mark, too: the other one may not have asked for it, where it has just come back.
+        wanted = [*ask.turned, self._context.node] if ask.turned else []
+        if turn is not None and not all(turn.given(each, ask.epoch) for each in wanted):
             return Piece(MORE, ask.taken)
         if ask.turned:
             return Piece(END, ask.taken, [], self._turns.not_given(leaving.client_id, ask.epoch))
