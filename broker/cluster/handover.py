@@ -214,7 +214,7 @@ class Handover:
                     self._stage(incoming, session)
                 self._fetch(incoming)
         for incoming in list(self._coming.values()):
-            if incoming.keeper and incoming.session is None:
+            if incoming.keeper and (incoming.session is None or incoming.row.state == FINISHED):
                 self._finish(incoming)
         for client_id in {*self._turns.clients(), *(each.client_id for each in self._coming.values())}:
             self._go_on(client_id)
