@@ -4,10 +4,13 @@ import re
 from collections.abc import Awaitable, Callable
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from taipan.broker.mqtt.packets import Will
-from tests.support.browser import DashboardNode, accessible, picture
+from taipan.broker.session.client_info import ClientInfo
+from taipan.broker.session.limits import Limits
+from tests.support.api import managed_node
+from tests.support.browser import PASSWORD, DashboardNode, accessible, picture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -200,3 +203,33 @@ async def test_hostile_names_are_text(open_page: OpenPage, shared_node: Dashboar
     await page.get_by_role("button", name="Kick").click()
     await page.get_by_role("dialog").get_by_role("button", name="Kick", exact=True).click()
     await expect(page.get_by_text("No such client")).to_be_visible()
+
+
+async def test_two_hundred_thousand(browser: Browser) -> None:
+    """The node searches, page by page; what is typed is shown at once, whatever it finds."""
+    async with managed_node(dashboard={}) as node:
+        zone = node.settings.listener_zones[0]
+        for number in range(200_000):
+            client = ClientInfo("node", zone, client_id=f"device-{number:06}")
+            node.server.broker.open_session(client, True, 100, Limits(), node.server.clock.now())
+        await node.api.post("/users", {"username": "op", "password": PASSWORD, "role": "administrator", "tags": ""})
+        url = node.management.dashboard_url
+        context = await browser.new_context()
+        try:
+            login = {"username": "op", "password": PASSWORD}
+            await context.request.post(f"{url}/api/v4/auth", data=login, headers={"X-Taipan-Dashboard": "1"})
+            page = await context.new_page()
+            await page.goto(f"{url}/#/clients?page=2")
+            names = page.get_by_role("table", name="Clients").locator("tbody td:first-child")
+            await expect(names.first).to_have_text("device-000050")
+            await expect(page.locator(".pager")).to_contain_text("51 to 100 of 200,000")
+            await page.keyboard.press("/")
+            await page.keyboard.type("199950")
+            await expect(page.get_by_label("Client id has")).to_have_value("199950")
+            await expect(names).to_have_text(["device-199950"])
+            await page.get_by_label("Client id has").fill("9999")
+            await expect(names).to_have_count(38)
+            await page.get_by_label("Client id has").fill("nobody")
+            await expect(page.get_by_text("No client matches.")).to_be_visible()
+        finally:
+            await context.close()
