@@ -29,6 +29,8 @@ export function Editor(props: EditorProps) {
   const handle = useRef<Handle | undefined>(undefined);
   const current = useRef(props);
   current.current = props;
+  // What was typed and has not come back as `value` yet. An older one that comes late must not take back what was typed since.
+  const typed = useRef<string[]>([]);
 
   useEffect(() => {
     const element = box.current;
@@ -44,7 +46,10 @@ export function Editor(props: EditorProps) {
         hint,
         readOnly,
         complete: current.current.complete && ((context) => current.current.complete?.(context) ?? null),
-        onValue: (value) => current.current.onValue(value),
+        onValue: (value) => {
+          typed.current.push(value);
+          current.current.onValue(value);
+        },
         onSubmit: () => current.current.onSubmit?.(),
       });
       showProblems();
@@ -68,7 +73,11 @@ export function Editor(props: EditorProps) {
       })),
     );
   };
-  useEffect(() => handle.current?.setValue(props.value), [props.value]);
+  useEffect(() => {
+    const known = typed.current.lastIndexOf(props.value);
+    typed.current = known < 0 ? [] : typed.current.slice(known + 1);
+    if (known < 0) handle.current?.setValue(props.value);
+  }, [props.value]);
   useEffect(() => handle.current?.setReadOnly(props.readOnly ?? false), [props.readOnly]);
   useEffect(showProblems, [props.problems]);
 

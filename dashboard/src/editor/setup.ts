@@ -9,7 +9,7 @@ import { json, jsonParseLinter } from "@codemirror/lang-json";
 import { SQLDialect, sql } from "@codemirror/lang-sql";
 import { HighlightStyle, bracketMatching, syntaxHighlighting } from "@codemirror/language";
 import { type Diagnostic, linter, lintKeymap, setDiagnostics } from "@codemirror/lint";
-import { Compartment, EditorState, type Extension } from "@codemirror/state";
+import { Annotation, Compartment, EditorState, type Extension } from "@codemirror/state";
 import { EditorView, drawSelection, keymap, lineNumbers, placeholder } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 
@@ -45,6 +45,9 @@ const look = EditorView.theme({
     backgroundColor: "var(--select)",
   },
 });
+
+/** On a change that the page made, not its user. */
+const given = Annotation.define<boolean>();
 
 export interface EditorOptions {
   value: string;
@@ -104,14 +107,14 @@ export function open(parent: HTMLElement, options: EditorOptions): Handle {
           ...lintKeymap,
         ]),
         EditorView.updateListener.of((update) => {
-          if (update.docChanged) options.onValue(update.state.doc.toString());
+          if (update.docChanged && !update.transactions.some((one) => one.annotation(given))) options.onValue(update.state.doc.toString());
         }),
       ],
     }),
   });
   return {
     setValue: (value) => {
-      if (value !== view.state.doc.toString()) view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: value } });
+      if (value !== view.state.doc.toString()) view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: value }, annotations: given.of(true) });
     },
     setReadOnly: (readOnly) => view.dispatch({ effects: writable.reconfigure(may(readOnly)) }),
     setProblems: (problems) => view.dispatch(setDiagnostics(view.state, problems)),
