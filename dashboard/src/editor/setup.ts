@@ -94,7 +94,7 @@ export function open(parent: HTMLElement, options: EditorOptions): Handle {
         ...language,
         look,
         EditorView.lineWrapping,
-        EditorView.contentAttributes.of({ "aria-label": options.label }),
+        EditorView.contentAttributes.of({ "aria-label": options.label, tabindex: "0" }),
         placeholder(options.hint ?? ""),
         writable.of(may(options.readOnly ?? false)),
         // Tab goes on to the next control, as everywhere: nobody is caught in the editor.
