@@ -398,7 +398,7 @@ def test_one_line_when_the_store_is_of_a_newer_version(start: Callable[..., Proc
     node = start(*arguments)
     node.ready()
     assert node.end(signal.SIGTERM) == 0
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["lock", "taipan.check", "taipan.db"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["lock", "taipan.check", "taipan.db", "taipan.history"]
     database = apsw.Connection(str(tmp_path / "taipan.db"))
     database.execute(f"PRAGMA user_version={99 << 16 | 99}")
     database.close()
