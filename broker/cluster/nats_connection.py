@@ -277,7 +277,12 @@ class NatsConnection:
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0 if self._opened else 0.2):
                 await asyncio.shield(self._closed)
-        transport.abort()
+        self._abort()
+
+    def _abort(self) -> None:
+        # asyncio's TLS transport of Python 3.11 cannot be aborted once it is closed.
+        if self._transport is not None and not self._closed.done():
+            self._transport.abort()
 
     async def finish(self) -> None:
         """Close when all that was published has been sent, if the server takes it."""
@@ -353,8 +358,7 @@ class NatsConnection:
         """What came is not NATS's protocol."""
         self.error = f"malformed: {text}"
         self._lose(ValueError(self.error))
-        if self._transport is not None:
-            self._transport.abort()
+        self._abort()
 
     def on_ping(self) -> None:
         self._send(b"PONG\r\n")
@@ -370,8 +374,7 @@ class NatsConnection:
         if len(self._pings) > _MAX_PINGS:
             self.error = "no answer to PING"
             self._lose(None)
-            if self._transport is not None:
-                self._transport.abort()
+            self._abort()
             return
         self._pinging = self._loop.call_later(_PING_EVERY, self._look)
         self._pings.append(None)

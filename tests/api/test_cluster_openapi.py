@@ -18,7 +18,11 @@ pytestmark = pytest.mark.asyncio
 N2 = "n2@host"
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
 VALUES = {"clientid": "c1", "username": "u", "topic": "t", "id": "r1", "name": "web_hook", "node": N2}
-QUERIES = {"/explain": {"topic": "t"}}
+QUERIES = {
+    "/explain": {"topic": "t"},
+    "/subscribers": {"topic": "t"},
+    "/shared_groups/members": {"topic": "t"},
+}
 WITHOUT_META = ("/nodes", "/brokers")
 
 
