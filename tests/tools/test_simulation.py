@@ -35,7 +35,7 @@ def quiet() -> Iterator[None]:
     sys.unraisablehook = before
 
 
-@pytest.mark.parametrize("first", [1, pytest.param(21, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("first", [1, pytest.param(21, marks=[pytest.mark.slow, pytest.mark.long])])
 def test_a_slice_of_seeds(first: int) -> None:
     done = simulate("--seeds", "20", "--first", str(first))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -47,6 +47,7 @@ AWAY = [19, 33, 54, 81, 86, 115, 126, 130, 136, 166, 184, 199, 212, 216, 252, 26
 """Messages lost, or come twice, that a node held which was away while a session moved."""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [*MOVES, *AWAY])
 def test_seeds_that_failed_where_sessions_move(seed: int) -> None:

@@ -10,6 +10,7 @@ from tests.support.nats_server import nats_server_program
 from tools.soak.cluster import ClusterSoak
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("fault", ["none", "kill node"])

@@ -15,6 +15,7 @@ from tools.soak.promises import Promises
 SECONDS = 25.0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_acknowledged_is_kept_through_kills(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tools.soak.disk import Cuts, Failures
 from tools.soak.disk_node import ManualWriter
 from tools.soak.disk_run import Run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.long, pytest.mark.slow]
 
 SEED = 7
 OPERATIONS = 4000
