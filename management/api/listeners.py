@@ -45,4 +45,4 @@ async def stop_listener(call: Call) -> None:
     "/nodes/{node}/listeners/{identifier}/stop", "Close a listener on a node until it is restarted; clients stay"
 )
 async def stop_node_listener(call: Call) -> None:
-    _where: str = await call.on_node(call.operations.listeners.stop, call.path["identifier"])
+    return await call.on_node(call.operations.listeners.stop, call.path["identifier"])

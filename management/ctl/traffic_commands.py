@@ -45,8 +45,9 @@ async def stop_listener_on(call: CommandCall) -> CommandResult:
 
 
 async def _stop(call: CommandCall, name: str) -> CommandResult:
+    where = next((row.listen_on for row in call.operations.listeners.records() if row.identifier == name), "")
     with telling(lambda refusal: _failed(refusal, "stop", name)):
-        where = await call.operations.listeners.stop(name)
+        await call.operations.listeners.stop(name)
     return CommandResult(None, f"Stop {name} listener on {where} successfully.")
 
 

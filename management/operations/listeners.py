@@ -124,17 +124,15 @@ class Listeners:
         """The same on all nodes. Raises Refusal."""
         await self._calls.order_all(self.restart, name)
 
-    async def stop(self, name: str) -> str:
-        """Close a listener's socket until it is restarted; who is connected stays. Where it was. Raises Refusal."""
+    async def stop(self, name: str) -> None:
+        """Close a listener's socket until it is restarted; who is connected stays. Raises Refusal."""
         if name.startswith(("http:", "https:")):
             raise Refusal(WRONG, f"http_listener_stop_unsupported: {name.partition(':')[2]}.enabled decides")
         listener = self._find(name)
         async with self._restarting:
             if not listener.running:
                 raise Refusal(WRONG, f"listener {name} does not listen")
-            where = listener.listen_on
             await listener.stop()
-        return where
 
     async def stop_everywhere(self, name: str) -> None:
         """The same on all nodes. Raises Refusal."""

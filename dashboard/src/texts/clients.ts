@@ -23,7 +23,6 @@ const filterNames: Record<FilterName, string> = {
 
 export const texts = {
   search: "Search clients",
-  searchHint: "A part of the client id",
   list: "Clients",
   filterNames,
   values: { true: "yes", false: "no", "3": "3.1", "4": "3.1.1", "5": "5.0" } as Record<string, string>,
@@ -72,7 +71,6 @@ export const texts = {
   back: "All clients",
   unknown: "No such client",
   unknownText: "No client of this name is connected, and there is no session of it.",
-  unknownStory: "What is remembered of it:",
   tabs: {
     label: "Of this client",
     story: "Story",

@@ -57,7 +57,6 @@ export const texts = {
     speedMean: "Mean of 5 minutes",
     suspended: "The rule is suspended.",
     failures: "Last failures",
-    failureOf: "Of",
     noFailure: "Nothing has failed.",
     columns: { of: "Of", at: "When", reason: "Why", clause: "Clause", sample: "What was seen" },
     rule: "the rule",
@@ -130,7 +129,6 @@ export const texts = {
     noResource: "There is no resource of its kind yet. Make one below.",
     newResource: "New resource…",
     take: "Take it",
-    onlyFor: (event: string) => `For messages alone (${event}).`,
   },
   test: {
     title: "Test",
@@ -185,7 +183,6 @@ export const texts = {
     status: "State by node",
     statusColumns: { node: "Node", state: "State", reason: "Why", waiting: "Waiting", bytes: "Bytes", delivered: "Delivered", retried: "Tried again", dropped: "Dropped", breaker: "Breaker", error: "Last error", received: "Received" },
     config: "Configuration",
-    configColumns: { name: "Parameter", value: "Value" },
     usedBy: "Rules that use it",
     unused: "No rule uses it.",
     letters: "Rows set aside",

@@ -155,8 +155,8 @@ export class Connection {
 
   /** Resolves when it was acknowledged. */
   async publish(topic: string, payload: Uint8Array, qos: Qos, retain: boolean, properties: IPublishPacket["properties"]): Promise<void> {
-    const packet = await this.connected.publishAsync(topic, payload as never, { qos, retain, ...(properties ? { properties } : {}) });
-    this.note(true, topic, payload, { qos, retain, properties, ...(packet ? {} : {}) });
+    await this.connected.publishAsync(topic, payload as never, { qos, retain, ...(properties ? { properties } : {}) });
+    this.note(true, topic, payload, { qos, retain, properties });
   }
 
   /** `hard`: the socket is closed without DISCONNECT. */

@@ -92,6 +92,12 @@ export function Alarms() {
       off: true,
       render: (one) => <Facts rows={details(one).map(([name, value]) => [name, <Name text={value} />])} />,
     },
+    {
+      key: "since",
+      title: texts.alarms.columns.since,
+      render: (one) => <TimeAgo at={one.activate_at} />,
+      sort: (one) => one.activate_at,
+    },
   ];
   return (
     <>
@@ -104,12 +110,6 @@ export function Alarms() {
           rowKey={rowKey}
           columns={[
             ...columns,
-            {
-              key: "since",
-              title: texts.alarms.columns.since,
-              render: (one) => <TimeAgo at={one.activate_at} />,
-              sort: (one) => one.activate_at,
-            },
             {
               key: "lasted",
               title: texts.alarms.columns.lasted,
@@ -146,12 +146,6 @@ export function Alarms() {
           rowKey={rowKey}
           columns={[
             ...columns,
-            {
-              key: "since",
-              title: texts.alarms.columns.since,
-              render: (one) => <TimeAgo at={one.activate_at} />,
-              sort: (one) => one.activate_at,
-            },
             {
               key: "ended",
               title: texts.alarms.columns.ended,
