@@ -54,11 +54,11 @@ def _keys(struct: type[msgspec.Struct], place: str, given: Mapping[str, object],
             yield from _comment(note)
         value = given.get(field.name, _default(field))
         if _needs_websocket(struct, field.name) and given.get("type") not in ("ws", "wss"):
-            yield f"#{field.name} = {_toml(value)}"
+            yield f"#{field.name} = {toml_value(value)}"
         elif value is None:
-            yield f"#{field.name} = {_toml(_example(field.type))}"
+            yield f"#{field.name} = {toml_value(_example(field.type))}"
         else:
-            yield f"{off}{field.name} = {_toml(value)}"
+            yield f"{off}{field.name} = {toml_value(value)}"
     for field in tables:
         inner = struct_in(field.type)
         assert inner is not None
@@ -94,12 +94,13 @@ def _example(kind: object) -> object:
     raise AssertionError(f"no example of {kind}")
 
 
-def _toml(value: object) -> str:
+def toml_value(value: object) -> str:
+    """A value as TOML has it."""
     if isinstance(value, Mapping):
-        inside = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {_toml(each)}" for key, each in value.items())
+        inside = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {toml_value(each)}" for key, each in value.items())
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     return json.dumps(value, ensure_ascii=False)
 
 

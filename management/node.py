@@ -4,6 +4,8 @@ taipan [--config FILE] [--set key.path=value]...    run the node
 taipan --print-defaults                             print every setting with its default
 taipan check [--connect] FILE | -                   validate a configuration and the certificates it names
 taipan cluster try [--nodes N] [--share-port]       run a NATS server and some nodes on loopback
+taipan init [DIR]                                   write a configuration, a first user, certificates
+taipan install-service                              put a systemd unit in place
 taipan hash-password [--user NAME] [--scram]        print what [[access.users]] wants
 """
 
@@ -17,7 +19,6 @@ import os
 import resource
 import shlex
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -35,11 +36,13 @@ from taipan.broker.transport.tls import TlsError, build_context
 from taipan.broker.version import product_version
 
 from . import start
+from .commands import init, install_service
 from .config import Loaded, Settings, load, read
 from .config_document import ConfigError
 from .data_dir import DataDir
 from .log_lines import setup_logging
 from .settings import DashboardSettings, ManagementSettings
+from .systemd_notify import keep_watchdog, notify
 
 if TYPE_CHECKING:
     from taipan.broker.server import Server
@@ -71,13 +74,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print_defaults()
     if arguments.command == "hash-password" and arguments.config is not None:
         parser.error("--config is for running a node, not for hash-password")
-    if arguments.command == "cluster" and (arguments.config is not None or arguments.set):
-        parser.error("--config and --set are for running a node, not for cluster")
+    if arguments.command in ("cluster", "init", "install-service") and (arguments.config is not None or arguments.set):
+        parser.error(f"--config and --set are for running a node, not for {arguments.command}")
     if arguments.command == "check" and (arguments.file is None) == (arguments.config is None):
         parser.error("check wants one FILE (-: the input)")
     try:
         if arguments.command is not None:
             start.release()  # only a node stops and reloads
+        if "run" in arguments:
+            run: Callable[[argparse.Namespace], int] = arguments.run
+            return run(arguments)
         if arguments.command == "hash-password":
             return _hash_password(arguments.user, arguments.scram)
         if arguments.command == "cluster":
@@ -161,6 +167,8 @@ def _parser() -> argparse.ArgumentParser:
     hashing = commands.add_parser("hash-password", help="read a password, print the hash for the configuration")
     hashing.add_argument("--user", metavar="NAME", help="print a whole [[access.users]] table")
     hashing.add_argument("--scram", action="store_true", help="also print the keys for SCRAM-SHA-256")
+    for command in (init, install_service):
+        command.add_to(commands)
     return parser
 
 
@@ -344,15 +352,17 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
     if settings.dashboard.enabled or (settings.management.enabled and settings.dashboard.on_management):
         listening += f" dashboard={management.dashboard_url}"
     print(f"taipan ready version={server.version} node={settings.broker.node.name} {listening}", flush=True)
-    _notify("READY=1")
+    notify("READY=1")
+    watchdog = asyncio.create_task(keep_watchdog())
     if reload_asked:
         on_reload()
     await stop.wait()
-    _notify("STOPPING=1")
+    notify("STOPPING=1")
     await management.stop()
     await server.disconnect_clients()  # rules still hear of wills and of who leaves
     await engine.close()
     await server.stop()
+    watchdog.cancel()
     data_dir.close()
     logger.info("stopped")
     return 0
@@ -379,7 +389,7 @@ def _reload(
     reread: Callable[[], Loaded],
 ) -> None:
     """Take what the file says now. What is wrong with it is logged, and everything stays as it was."""
-    _notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+    notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
     try:
         loaded = reread()
         settings = loaded.settings
@@ -396,7 +406,7 @@ def _reload(
         setup_logging(settings.log)
         management.operations.configuration.use(loaded)
         logger.info("reloaded")
-    _notify("READY=1")
+    notify("READY=1")
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -424,21 +434,6 @@ def _tune_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD, 10, 10)
-
-
-def _notify(state: str) -> None:
-    """Tell systemd, where it asked to be told (``Type=notify``)."""
-    address = os.environ.get("NOTIFY_SOCKET")
-    if not address:
-        return
-    if address.startswith("@"):
-        address = "\0" + address[1:]
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify:
-            notify.connect(address)
-            notify.send(state.encode("ascii"))
-    except OSError as error:
-        logger.warning("systemd_not_notified error=%s", error)
 
 
 if __name__ == "__main__":

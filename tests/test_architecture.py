@@ -110,8 +110,9 @@ PARTS = (
     Part("ctl", "management.ctl", "access configuration extensions http loop observability operations records version"),
     Part(
         "node",
-        "management.certificate_expiry management.data_dir management.log_lines management.management_server"
-        " management.node management.start management.try_cluster",
+        "management.certificate_expiry management.commands management.data_dir management.log_lines"
+        " management.management_server management.node management.start management.systemd_notify"
+        " management.try_cluster",
         "access api cluster compiled configuration ctl dashboard history http loop observability operations rules"
         " server session settings transport version",
     ),

@@ -441,6 +441,15 @@ def test_systemd_is_told(start: Callable[..., Process], tmp_path: Path) -> None:
         assert node.end() == 0
 
 
+def test_systemd_is_told_that_the_loop_turns(start: Callable[..., Process], tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.settimeout(TIMEOUT)
+        systemd.bind(str(tmp_path / "notify"))
+        node = start(*ANY_PORT, env={"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"})
+        assert [systemd.recv(100) for _ in range(4)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+        assert node.end(signal.SIGTERM) == 0
+
+
 def test_environment_and_file_limit(start: Callable[..., Process]) -> None:
     node = start(
         env={"TAIPAN__LISTENERS": "[{name='only', type='tcp', bind='127.0.0.1:0'}]", "TAIPAN__LOG__LEVEL": "debug"}

@@ -1,0 +1,148 @@
+"""``taipan install-service``: a unit of systemd for this ``taipan``, and a configuration where there is none."""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from ..config_document import ConfigError
+from ..defaults import toml_value
+from . import init, new_files
+
+UNIT: Final = Path("/etc/systemd/system/taipan.service")
+CONFIG: Final = Path("/etc/taipan/taipan.toml")
+DATA: Final = "/var/lib/taipan"
+_HOMES: Final = ("/home/", "/root/", "/run/user/")
+_PLAIN: Final = re.compile(r"[\w./+@:-]+")
+
+_TEMPLATE: Final = """\
+# Made by: taipan install-service. What an operator changes goes into a file of its own: systemctl edit taipan
+[Unit]
+Description=Taipan MQTT broker
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+Type=notify
+NotifyAccess=main
+ExecStart={program} --config {config}
+ExecReload=/bin/kill -HUP $MAINPID
+Restart=on-failure
+RestartSec=1
+# The node tells every half of it that its loop turns.
+WatchdogSec=30
+# Wills, rules and what waits for the disk.
+TimeoutStopSec=90
+# Each client is a file descriptor.
+LimitNOFILE=200000
+
+# A user of its own, that is there while the node runs; a user of this name that there is already is taken.
+DynamicUser=yes
+User=taipan
+StateDirectory=taipan
+StateDirectoryMode=0700
+WorkingDirectory={data}
+UMask=0077
+
+# Nothing else of the system is the node's business.
+CapabilityBoundingSet=
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+PrivateDevices=yes
+DevicePolicy=closed
+PrivateUsers=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=invisible
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+RemoveIPC=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+SystemCallErrorNumber=EPERM
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "install-service", help="put a systemd unit in place, as root",
+        description=f"Writes {UNIT}, and the configuration where it is missing. It starts nothing.",
+    )  # fmt: skip
+    parser.add_argument("--file", metavar="FILE", type=Path, default=CONFIG, help=f"the configuration; {CONFIG}")
+    parser.add_argument("--unit", metavar="FILE", type=Path, default=UNIT, help=f"where the unit goes; {UNIT}")
+    parser.add_argument("--print", action="store_true", help="print the unit, write nothing")
+    parser.add_argument("--force", action="store_true", help="replace a unit that is there")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the unit. Raises ConfigError: nothing was written."""
+    config: Path = arguments.file.absolute()
+    text = unit(program(), config)
+    if arguments.print:
+        print(text, end="")
+        return 0
+    target: Path = arguments.unit.absolute()
+    there = target.exists()
+    if there and not arguments.force and target.read_text("utf-8") != text:
+        raise ConfigError(f"{target} is there already with other contents: --force replaces it")
+    try:
+        if not config.exists():
+            contents = init.template().replace('data_dir = "data"', f"data_dir = {toml_value(DATA)}")
+            new_files.write(config.parent, {config.name: (contents.encode("utf-8"), 0o644)})
+            print(f"wrote {config}")
+        if there:
+            target.write_text(text, "utf-8")
+        else:
+            new_files.write(target.parent, {target.name: (text.encode("utf-8"), 0o644)})
+    except new_files.NotWritten as error:
+        raise ConfigError(str(error)) from None
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}") from None
+    print(f"wrote {target}")
+    if target == UNIT and os.path.isdir("/run/systemd/system"):
+        subprocess.run(["systemctl", "daemon-reload"], check=False)
+    print("start it, now and with the machine: systemctl enable --now taipan")
+    return 0
+
+
+def program() -> str:
+    """The ``taipan`` that runs this. Raises ConfigError: a service cannot use it."""
+    beside = Path(sys.prefix, "bin", "taipan")
+    found = str(beside) if beside.exists() else shutil.which("taipan")
+    if found is None:
+        raise ConfigError(f"there is no taipan in {Path(sys.prefix, 'bin')}: pip install taipan-mqtt")
+    real = os.path.realpath(found)
+    home = next((each for each in _HOMES if real.startswith(each) or found.startswith(each)), None)
+    if home is not None:
+        raise ConfigError(
+            f"{found} is below {home}, which a service does not see. Install for the whole machine: "
+            "python3 -m venv /opt/taipan && /opt/taipan/bin/pip install 'taipan-mqtt[all]'"
+        )
+    return found
+
+
+def unit(program: str, config: Path) -> str:
+    """Raises ConfigError: a path that systemd would read otherwise."""
+    for path in (program, str(config)):
+        if not _PLAIN.fullmatch(path):
+            raise ConfigError(f"{path}: a path with blanks or signs cannot stand in a unit")
+    return _TEMPLATE.format(program=program, config=config, data=DATA)
