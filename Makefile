@@ -3,6 +3,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Of what running and compiling want: make run does not wait for what only tests and checks want.
+RUN_STAMP := $(VENV)/.runs
 # The interpreter that was asked for by name (make setup PYTHON=python3.12) stays until another one is.
 ASKED_FOR := $(VENV)/.python
 PYTHON ?= $(or $(shell p=$$(cat $(ASKED_FOR) 2>/dev/null) && "$$p" -c '' 2>/dev/null && echo "$$p"),python3)
@@ -20,7 +22,7 @@ DOCS_STAMP := $(VENV)/.docs
 BENCH_DIR := tools/bench/node
 BENCH_STAMP := $(BENCH_DIR)/node_modules/.package-lock.json
 SOURCES := broker ruleengine management taipan/__init__.py taipan/__main__.py tests tools build_compiled.py \
-    build_dashboard.py setup.py
+    build_dashboard.py install.py setup.py
 # Some images have this set. Without bytecode every process compiles three hundred files anew, as long as all else that
 # a start takes, and the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
@@ -40,7 +42,7 @@ help: ## this list
 setup: $(STAMP) ## the virtual environment in .venv, with everything in it
 	@:
 
-run: setup ready ## start a node with config/taipan.toml (CONFIG=FILE for another; COMPILED=no: interpreted, at once)
+run: ready ## start a node with config/taipan.toml (CONFIG=FILE for another; COMPILED=no: interpreted, at once)
 	@exec $(BIN)/taipan --config $(CONFIG)
 
 cluster: setup compiled ## a NATS server and three nodes on loopback ports, until Ctrl-C (ARGS="--nodes 2 --share-port")
@@ -55,28 +57,28 @@ test-all: setup test-modules ## every test, the slow ones too
 test-across: setup ## the scenarios with every second client on another node of a cluster
 	@TAIPAN_TEST_CLUSTER=1 $(PYTEST) -m "cluster and not slow" tests/scenarios $(PYTEST_ARGS)
 
-compile: setup ## the hot path with mypyc into build/compiled, from the same source (wants a C compiler and Python.h)
+compile: $(RUN_STAMP) ## the hot path with mypyc into build/compiled, from the same source (wants a C compiler and Python.h)
 	@$(BIN)/python build_compiled.py
 
 # The same for who can do without: one line says so where it cannot be done.
 .PHONY: compiled
-compiled: setup
+compiled: $(RUN_STAMP)
 	@$(if $(filter no,$(COMPILED)),:,$(BIN)/python build_compiled.py --try)
 
-dashboard: setup ## the dashboard's page into management/dashboard/static, where it is not fresh (wants npm or PyPI)
+dashboard: $(RUN_STAMP) ## the dashboard's page into management/dashboard/static, where it is not fresh (wants npm or PyPI)
 	@$(BIN)/python build_dashboard.py
 
 # Beside each other, so that a fresh clone is ready soon: while one waits for packages, the other computes.
 .PHONY: ready dashboard-if-possible
-ready: setup
+ready: $(RUN_STAMP)
 	@$(MAKE) --silent --no-print-directory -j2 compiled dashboard-if-possible
 
-dashboard-if-possible: setup
+dashboard-if-possible: $(RUN_STAMP)
 	@$(BIN)/python build_dashboard.py --try
 
 # In an environment of its own, which pip makes: the registry is asked for setuptools and mypy.
 .PHONY: wheel
-wheel: setup dashboard ## a wheel with compiled modules and the dashboard, for this platform, into dist/ (COMPILED=no: one that runs anywhere)
+wheel: dashboard ## a wheel with compiled modules and the dashboard, for this platform, into dist/ (COMPILED=no: one that runs anywhere)
 	@rm -rf build/lib* build/bdist* dist/*.whl
 	@TAIPAN_COMPILE=$(COMPILED) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/*.whl
@@ -147,7 +149,7 @@ docs: setup $(DOCS_STAMP) ## the documentation as a site in build/docs: no warni
 	@echo build/docs/index.html
 
 $(DOCS_STAMP): pyproject.toml
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@$(BIN)/python install.py --editable '.[docs]'
 	@touch $@
 
 conformance: setup ## docs/conformance.md from the tags in code and tests; prints what is open
@@ -172,6 +174,11 @@ clean: ## remove what setup and tests left behind
 	rm -rf $(VENV) $(NODE_DIR)/node_modules $(BENCH_DIR)/node_modules dashboard/node_modules management/dashboard/static \
 	    build dist *.egg-info htmlcov .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
+COMMA := ,
+install = $(BIN)/python install.py --editable '$(1)' 2>$(VENV)/pip.log || { \
+    echo "$(VENV) could not be set up; is there a network? (For a proxy or an index of your own: https_proxy," \
+    "PIP_INDEX_URL.) pip says: $$(grep ERROR: $(VENV)/pip.log | tail -n 1) (all of it: $(VENV)/pip.log)" >&2; exit 1; }
+
 # A changed pyproject.toml or another interpreter makes a new stamp; nothing else does, so the second time costs nothing.
 # Another interpreter is one of another minor version or in another place, as after an upgrade of the distribution; the
 # .venv's own is none at all where it no longer finds what is installed there.
@@ -179,10 +186,10 @@ WHICH := import sys; print("%d.%d" % sys.version_info[:2], "of", sys.base_prefix
 WANTED := $(shell $(PYTHON) -c '$(WHICH)' 2>/dev/null)
 THERE := $(shell $(BIN)/python -I -c 'import pip; $(WHICH)' 2>/dev/null)
 ifneq ($(WANTED),$(THERE))
-.PHONY: $(STAMP)
+.PHONY: $(RUN_STAMP)
 endif
 
-$(STAMP): pyproject.toml setup.py
+$(RUN_STAMP): pyproject.toml setup.py
 	@command -v $(PYTHON) >/dev/null || { \
 	    echo "Taipan needs Python 3.11 or newer with venv. As root: apt-get install -y python3 python3-venv" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -195,10 +202,13 @@ $(STAMP): pyproject.toml setup.py
 	        "its Python $(if $(THERE),is $(THERE),does not work), $(PYTHON) is $(WANTED)" >&2; \
 	    $(PYTHON) -m venv --clear $(VENV); }
 	@echo "Setting up $(VENV) (once; some seconds)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev]' 2>$(VENV)/pip.log || { \
-	    echo "$(VENV) could not be set up; is there a network? (For a proxy or an index of your own: https_proxy," \
-	    "PIP_INDEX_URL.) pip says: $$(grep ERROR: $(VENV)/pip.log | tail -n 1) (all of it: $(VENV)/pip.log)" >&2; exit 1; }
+	@$(call install,.[all$(COMMA)compile])
 	@$(if $(filter file default,$(origin PYTHON)),:,echo "$(PYTHON)" >$(ASKED_FOR))
+	@touch $@
+
+$(STAMP): $(RUN_STAMP)
+	@echo "Installing what tests and checks want (once; some seconds)" >&2
+	@$(call install,.[test$(COMMA)dev])
 	@touch $@
 
 # MQTT.js for the interoperability tests; those that want it are skipped where there is no Node.
@@ -216,7 +226,7 @@ browser-modules: setup
 	    $(BIN)/python build_dashboard.py --try --every; fi
 
 $(BROWSER_STAMP): pyproject.toml
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
+	@$(BIN)/python install.py --editable '.[browser]'
 	@touch $@
 
 $(NODE_STAMP): $(NODE_DIR)/package-lock.json

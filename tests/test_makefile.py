@@ -16,9 +16,9 @@ case "$*" in
     *"import pip"*) [ -e "$(dirname "$0")/../broken" ] && exit 1; echo "VERSION of PREFIX" ;;
     *sys.base_prefix*) echo "VERSION of PREFIX" ;;
     *"-m venv"*) rm -rf .venv; mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
-    *"pip install"*)
+    *"install.py"*)
         [ ! -e offline ] || { echo "WARNING: Retrying"; echo "ERROR: No matching distribution"; exit 1; } >&2
-        echo VERSION >>installed ;;
+        echo VERSION >>installed; echo "$*" >>asked ;;
 esac
 """
 
@@ -38,10 +38,13 @@ class Checkout:
 
     def setup(self, *words: str, status: int = 0) -> list[str]:
         """``make setup``; what it says."""
-        path = f"{self.directory / 'bin'}:{os.environ['PATH']}"
-        done = make("setup", *words, directory=self.directory, env={"PATH": path})
+        done = make("setup", *words, directory=self.directory, env=self.env)
         assert (done.returncode != 0) == (status != 0), done
         return [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("make: ")]
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"PATH": f"{self.directory / 'bin'}:{os.environ['PATH']}"}
 
     @property
     def installed(self) -> list[str]:
@@ -57,20 +60,33 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 SETTING_UP = "Setting up .venv (once; some seconds)"
+THE_REST = "Installing what tests and checks want (once; some seconds)"
 
 
 def test_the_second_time_costs_nothing(checkout: Checkout) -> None:
-    assert checkout.setup() == [SETTING_UP]
-    assert checkout.setup() == [] and checkout.installed == ["3.11"]
+    assert checkout.setup() == [SETTING_UP, THE_REST]
+    assert checkout.setup() == [] and checkout.installed == ["3.11", "3.11"]
+
+
+def test_make_run_installs_only_what_running_and_compiling_want(checkout: Checkout) -> None:
+    made = make("ready", "COMPILED=no", directory=checkout.directory, env=checkout.env)
+    assert made.returncode == 0, made
+    assert (checkout.directory / "asked").read_text() == "install.py --editable .[all,compile]\n"
+    assert checkout.setup() == [THE_REST]
+    assert (checkout.directory / "asked").read_text().splitlines()[1:] == ["install.py --editable .[test,dev]"]
 
 
 def test_another_interpreter_makes_it_anew_and_stays(checkout: Checkout) -> None:
     checkout.setup()
     checkout.python("3.12", "python3.12")
     said = checkout.setup("PYTHON=python3.12")
-    assert said == ["Making .venv anew: its Python is 3.11 of /opt/3.11, python3.12 is 3.12 of /opt/3.12", SETTING_UP]
+    assert said == [
+        "Making .venv anew: its Python is 3.11 of /opt/3.11, python3.12 is 3.12 of /opt/3.12",
+        SETTING_UP,
+        THE_REST,
+    ]
     assert checkout.setup() == [] and checkout.setup("PYTHON=python3.12") == []
-    assert checkout.installed == ["3.11", "3.12"]
+    assert checkout.installed == ["3.11", "3.11", "3.12", "3.12"]
     assert checkout.setup("PYTHON=python3")[0].startswith("Making .venv anew: its Python is 3.12")
     (checkout.directory / "bin" / "python3.12").unlink()
     assert checkout.setup() == []
@@ -81,8 +97,8 @@ def test_an_upgrade_of_the_distribution_makes_it_anew(checkout: Checkout) -> Non
     checkout.python("3.13", "python3")
     (checkout.directory / ".venv" / "broken").touch()  # python is the new one there, and finds nothing of the old one's
     said = checkout.setup()
-    assert said == ["Making .venv anew: its Python does not work, python3 is 3.13 of /opt/3.13", SETTING_UP]
-    assert checkout.setup() == [] and checkout.installed == ["3.11", "3.13"]
+    assert said == ["Making .venv anew: its Python does not work, python3 is 3.13 of /opt/3.13", SETTING_UP, THE_REST]
+    assert checkout.setup() == [] and checkout.installed == ["3.11", "3.11", "3.13", "3.13"]
 
 
 def test_an_interpreter_that_is_gone_is_not_asked_for_again(checkout: Checkout) -> None:
@@ -99,4 +115,4 @@ def test_without_a_network_one_line_says_so(checkout: Checkout) -> None:
     assert second.startswith(".venv could not be set up; is there a network?")
     assert "pip says: ERROR: No matching distribution" in second and ".venv/pip.log" in second
     (checkout.directory / "offline").unlink()
-    assert checkout.setup() == [SETTING_UP] and checkout.setup() == []
+    assert checkout.setup() == [SETTING_UP, THE_REST] and checkout.setup() == []
