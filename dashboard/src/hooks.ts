@@ -1,7 +1,7 @@
 /** What pages use to read from the node. */
 
 import { useComputed, useSignal } from "@preact/signals";
-import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { NodeAway, type Query, isAbort, returned } from "./api";
 import { type Handlers, LiveStream } from "./live";
 import { place, setQuery } from "./router";
@@ -30,7 +30,8 @@ export function useData<T>(load: (signal: AbortSignal) => Promise<T>, deps: unkn
   loader.current = load;
   const back = returned.value;
 
-  useEffect(() => {
+  // Not after the next frame, as an effect: the node is asked at once.
+  useLayoutEffect(() => {
     const controller = new AbortController();
     const patience = setTimeout(() => setSlow(true), PATIENCE);
     let again: ReturnType<typeof setTimeout> | undefined;
@@ -92,11 +93,18 @@ export function useLive(query: Query | null, handlers: Handlers): void {
   }, [key]);
 }
 
-/** What is typed, in the address after a moment of rest; in the field at once. */
-export function useTyped(name: string, rest = 150): { value: string; onInput: (event: Event) => void } {
+/** Milliseconds between two changes of the address by what is typed: the node is asked at each of them. */
+const REST = 60;
+
+/**
+ * What is typed: in the field at once. In the address at once too where the last change is older than `REST`, else as
+ * soon as it is: whoever types quickly asks once for several letters.
+ */
+export function useTyped(name: string): { value: string; onInput: (event: Event) => void } {
   const [kept, setKept] = useQuery(name);
   const typed = useSignal(kept);
   const written = useRef(kept);
+  const changed = useRef(-Infinity);
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   // Back and forward change the address under the field.
   if (kept !== written.current) {
@@ -108,10 +116,14 @@ export function useTyped(name: string, rest = 150): { value: string; onInput: (e
     const { value } = event.currentTarget as HTMLInputElement;
     typed.value = value;
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => {
+    const write = (): void => {
+      changed.current = performance.now();
       written.current = value;
       setKept(value, false);
-    }, rest);
+    };
+    const wait = changed.current + REST - performance.now();
+    if (wait <= 0) write();
+    else timer.current = setTimeout(write, wait);
   };
   return { value: typed.value, onInput };
 }

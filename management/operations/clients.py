@@ -19,7 +19,7 @@ from taipan.broker.transport.rate_limits import TokenBucket
 
 from .client_record import CONNECTED, DISCONNECTED, IDLE, ClientRecord, address_of, client_record
 from .durable_answer import wait_until_stored
-from .listing import EVERYTHING, FILTERED, Listing, PageQuery, searched
+from .listing import EVERYTHING, FILTERED, Listing, PageQuery, narrowed
 from .node_calls import NodeCalls
 from .node_listing import Page, Piece, listing_of, piece_of
 from .owners import Owners
@@ -33,7 +33,8 @@ _TIME: Final = re.compile(r"([0-9]{1,9})\s*(ms|s|m|h|d)", re.IGNORECASE)
 _BYTES: Final = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
-Matches = Callable[[Session], bool]
+Condition = Callable[[list[Session]], list[Session]]
+"""Leaves those that match."""
 
 
 class AclCacheEntry(msgspec.Struct):
@@ -129,7 +130,7 @@ class Clients:
             candidates = [] if only is None else [only]
         else:
             candidates = list(sessions)
-        matching = searched(candidates, _all_of(conditions))
+        matching = narrowed(candidates, conditions)
         return Listing(matching, 1, limit, self.record, FILTERED, skip)
 
     def lookup(self, client_id: str) -> list[ClientRecord]:
@@ -155,7 +156,7 @@ class Clients:
         client = session.client
         return client.traffic or NO_TRAFFIC
 
-    def _conditions(self, query: ClientsQuery) -> Iterator[Matches]:
+    def _conditions(self, query: ClientsQuery) -> Iterator[Condition]:
         """Raises Refusal for an address that is none."""
         exact: tuple[tuple[object, Callable[[Session], object]], ...] = (
             (query.clientid, lambda session: session.client_id),
@@ -171,9 +172,9 @@ class Clients:
             if wanted is not None:
                 yield _equal(fact, wanted)
         if query.like_clientid is not None and query.clientid is None:
-            yield _contains(lambda session: session.client_id, query.like_clientid)
+            yield _id_contains(query.like_clientid)
         if query.like_username is not None and query.username is None:
-            yield _contains(lambda session: session.client.username or "", query.like_username)
+            yield _username_contains(query.like_username)
         bounds: tuple[tuple[float | None, float | None, Callable[[Session], float]], ...] = (
             (_seconds(query.gte_created_at), _seconds(query.lte_created_at), lambda session: session.created_at),
             (
@@ -322,26 +323,24 @@ class Clients:
         raise Refusal(NOT_ONLINE, f"client {client_id} is not connected")
 
 
-def _equal(fact: Callable[[Session], object], wanted: object) -> Matches:
-    return lambda session: fact(session) == wanted
+def _equal(fact: Callable[[Session], object], wanted: object) -> Condition:
+    return lambda sessions: [session for session in sessions if fact(session) == wanted]
 
 
-def _contains(fact: Callable[[Session], str], part: str) -> Matches:
-    return lambda session: part in fact(session)
+def _id_contains(part: str) -> Condition:
+    return lambda sessions: [session for session in sessions if part in session.client_id]
 
 
-def _at_least(number: Callable[[Session], float], least: float) -> Matches:
-    return lambda session: number(session) >= least
+def _username_contains(part: str) -> Condition:
+    return lambda sessions: [session for session in sessions if part in (session.client.username or "")]
 
 
-def _at_most(number: Callable[[Session], float], most: float) -> Matches:
-    return lambda session: number(session) <= most
+def _at_least(number: Callable[[Session], float], least: float) -> Condition:
+    return lambda sessions: [session for session in sessions if number(session) >= least]
 
 
-def _all_of(conditions: list[Matches]) -> Matches:
-    if len(conditions) == 1:
-        return conditions[0]
-    return lambda session: all(condition(session) for condition in conditions)
+def _at_most(number: Callable[[Session], float], most: float) -> Condition:
+    return lambda sessions: [session for session in sessions if number(session) <= most]
 
 
 def _seconds(when: int | None) -> float | None:

@@ -1,6 +1,6 @@
 """Listing: one page of many records, computed while it is read, so that no listing holds the loop."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from sys import maxsize
 from typing import ClassVar, Final, Generic, TypeVar
@@ -114,3 +114,14 @@ def searched(items: Iterable[Item], matches: Callable[[Item], bool]) -> Iterator
             yield None
         if matches(item):
             yield item
+
+
+def narrowed(items: list[Item], conditions: Sequence[Callable[[list[Item]], list[Item]]]) -> Iterator[Item | None]:
+    """As ``searched``, for very many items: each condition leaves those of a list that match. No function is called
+    for each item."""
+    for start in range(0, len(items), PAUSE_EVERY):
+        some = items[start : start + PAUSE_EVERY]
+        for leave in conditions:
+            some = leave(some)
+        yield from some
+        yield None

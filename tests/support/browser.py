@@ -70,8 +70,9 @@ class DashboardNode:
         self._api: ApiClient | None = None
         self._peers: list[Peer] = []
 
-    async def start(self) -> "DashboardNode":
-        self.process = await NodeProcess(self.config, env=self.env).start()
+    async def start(self, timeout: float = 50.0) -> "DashboardNode":
+        self.process = NodeProcess(self.config, env=self.env)
+        await self.process.start(timeout)
         found = re.search(r"user admin password (\S+)", self.process.said)
         if found is not None:  # said at the first start only
             self.password = found[1]

@@ -2,11 +2,8 @@
 
 import { useQuery, useTyped } from "../hooks";
 
-/** In the address so soon after a keystroke that the answer comes within 100 ms. */
-const REST = 40;
-
 export function TypedFilter(props: { name: string; title: string; numeric?: boolean; search?: boolean; placeholder?: string }) {
-  const { value, onInput } = useTyped(props.name, REST);
+  const { value, onInput } = useTyped(props.name);
   return (
     <label>
       {props.title}
