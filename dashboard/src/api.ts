@@ -77,9 +77,12 @@ export function address(path: string, query: Query = {}, keepEmpty = false): str
   return `${ROOT}${path}${text ? `?${text}` : ""}`;
 }
 
-/** A piece of a path: a client id may be `a/b?c`. */
+/** Browsers fold the first two away, however they are escaped; the last is a word of the API beside client ids. */
+const TAKEN = [".", "..", "username"];
+
+/** A piece of a path: a client id may be `a/b?c`, or `..`. The node takes one that ends in U+0000 for a name. */
 export function part(text: string): string {
-  return encodeURIComponent(text);
+  return encodeURIComponent(text) + (TAKEN.includes(text) ? "%00" : "");
 }
 
 export interface Options {

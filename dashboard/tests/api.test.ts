@@ -30,6 +30,10 @@ afterEach(() => {
   vi.unstubAllGlobals();
 });
 
+it("names that a path cannot have end in U+0000", () => {
+  expect(["..", ".", "username", "...", "a/b", "%", "%2e"].map(part)).toEqual(["..%00", ".%00", "username%00", "...", "a%2Fb", "%25", "%252e"]);
+});
+
 describe("the envelope", () => {
   it("is opened, and the header that no form can send goes with each request", async () => {
     answer(200, { code: 0, data: { a: 1 } });

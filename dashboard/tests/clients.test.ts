@@ -1,7 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { filtersOf, fromLocal, toLocal } from "../src/pages/clients/filters";
 import { type Client, addressOf, stateOf, userOf, withoutMountpoint } from "../src/pages/clients/record";
-import { adviceFor } from "../src/texts/reasons";
 
 const client = (facts: Partial<Client>): Client => facts as Client;
 
@@ -39,13 +38,5 @@ describe("the record of a client", () => {
     expect(withoutMountpoint("$share/g/home/1/a\n", "home/1/")).toBe("$share/g/a\n");
     expect(withoutMountpoint("$share/g/a", undefined)).toBe("$share/g/a");
     expect(withoutMountpoint("other", "home/1/")).toBe("other");
-  });
-});
-
-describe("advice", () => {
-  it("depends on the event where one word means two things", () => {
-    expect(adviceFor("session_ended", "expired")).toContain("longer");
-    expect(adviceFor("delivery_dropped", "expired")).toBeUndefined();
-    expect(adviceFor("client_refused", "banned")).toContain("Access");
   });
 });

@@ -251,7 +251,11 @@ class Routes:
 
 
 class RouteTable:
-    """Finds the endpoint of a path. A word wins over a variable at the same place, the leftmost first."""
+    """Finds the endpoint of a path. A word wins over a variable at the same place, the leftmost first.
+
+    A segment that ends in U+0000 is the name before that and no word: so a browser, which folds ``.`` and ``..`` away
+    however they are escaped, can ask for what has such a name, or that of a word.
+    """
 
     def __init__(self, routes: Iterable[Endpoint]) -> None:
         self.routes = tuple(routes)
@@ -268,8 +272,13 @@ class RouteTable:
     def find(self, method: str, segments: list[str]) -> tuple[Endpoint, dict[str, str]] | None:
         """``segments`` are as they came, still encoded."""
         decoded: list[str] = []
-        for segment in segments:
-            decoded.append(segment if "%" not in segment and segment.isascii() else decode_segment(segment))
+        names: set[int] = set()
+        for index, segment in enumerate(segments):
+            name = segment if "%" not in segment and segment.isascii() else decode_segment(segment)
+            if name.endswith("\0"):
+                name = name[:-1]
+                names.add(index)
+            decoded.append(name)
         open_nodes = [(self._root, 0)]
         while open_nodes:
             node, index = open_nodes.pop()
@@ -282,7 +291,7 @@ class RouteTable:
                     return endpoint, variables
                 continue
             segment = decoded[index]
-            variable, word = node.get("{}"), node.get(segment) if segment else None
+            variable, word = node.get("{}"), node.get(segment) if segment and index not in names else None
             if variable is not None:
                 open_nodes.append((variable, index + 1))
             if word is not None and segment != "{}":

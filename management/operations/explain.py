@@ -12,6 +12,7 @@ from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 from taipan.broker.transport.connection import Connection
 
+from .advice import advice_of
 from .node_calls import NodeCalls
 from .owners import may_have
 from .reasons import text_of
@@ -130,6 +131,7 @@ def _event(event: ClientEvent, skew: float) -> dict[str, Any]:
         "reason": event.reason,
         "setting": event.setting,
         "text": text_of(event.event, event.reason, event.setting),
+        "advice": advice_of(event.event, event.reason),
         "topic": event.topic,
         "detail": event.detail,
         "count": event.count,

@@ -19,6 +19,7 @@ from .live_answers import LiveAnswers
 from .live_sources import LiveEvent, Source, Sources
 from .node_calls import NodeCalls
 from .refusal import RPC_ERROR, Refusal, not_found, wrong
+from .topic_tree import start_of
 from .tracing import Traces
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class LiveQuery(msgspec.Struct, kw_only=True):
     ``figures``: the columns of ``/monitor`` since the last look, and what was dropped or refused a second by reason.
     ``alarms``: those that are active, whenever that changes. ``client``: the one of this identifier. ``rules``: ``1``
     for all, or identifiers with commas between them. ``topics``: the levels below this prefix; empty: the first ones.
+    ``topics_below``, in place of it: the text that their topics begin with, which ends in ``/``.
     ``trace``: the end of the file of this one. ``events``: a topic filter, or an event as FROM names it.
     """
 
@@ -48,6 +50,7 @@ class LiveQuery(msgspec.Struct, kw_only=True):
     client: str | None = None
     rules: str | None = None
     topics: str | None = None
+    topics_below: str | None = None
     trace: str | None = None
     events: str | None = None
 
@@ -81,7 +84,8 @@ class Live:
         """Raises Refusal: what is to be watched is not there, or too many watch."""
         if query.node is not None:
             self.calls.check(query.node)
-        if query.topics is not None and query.topics and not valid_name(query.topics):
+        start = _start_of(query)
+        if start and not valid_name(start):
             raise wrong("topics", "expected the beginning of a topic, without wildcards")
         if query.trace is not None and self.server.tracing.get(query.trace) is None:
             raise not_found("trace", query.trace)
@@ -176,7 +180,7 @@ class LiveStream:
         """Once. What only this stream watched is watched no more."""
         self._live.closed(self)
         if self._here:
-            self._live.answers.leave(self._query.topics, self._query.events, self._who)
+            self._live.answers.leave(_start_of(self._query), self._query.events, self._who)
 
     def _sources_of(self, query: LiveQuery) -> list[Source]:
         made = self._live.sources(self._node, self._who)
@@ -190,10 +194,18 @@ class LiveStream:
         if query.rules is not None and query.rules not in _NO:
             ids = [] if query.rules in _YES else query.rules.split(",")
             sources.append(made.rules(ids))
-        if query.topics is not None:
-            sources.append(made.topics(query.topics))
+        start = _start_of(query)
+        if start is not None:
+            sources.append(made.topics(start))
         if query.trace is not None:
             sources.append(made.trace(query.trace))
         if query.events is not None:
             sources.append(made.events(query.events))
         return sources
+
+
+def _start_of(query: LiveQuery) -> str | None:
+    """What the topics begin with that are watched; ``None``: none are."""
+    if query.topics is None and query.topics_below is None:
+        return None
+    return start_of(query.topics or "", query.topics_below or "")

@@ -48,7 +48,7 @@ class LiveAnswers:
         self._history = history
         self._name = calls.name
         self.topic_watches = Watches(
-            lambda prefix: TopicWatch(prefix, server.hooks, server.clock), server.timers, "topics"
+            lambda start: TopicWatch(start, server.hooks, server.clock), server.timers, "topics"
         )
         self.event_watches = Watches(lambda source: _Watch(engine, source), server.timers, "events")
         calls.serve(self.figures, self.alarms, self.rules, self.topics, self.events)
@@ -79,9 +79,9 @@ class LiveAnswers:
             await work.checkpoint()
         return found
 
-    def topics(self, prefix: str, who: str) -> TopicRows:
+    def topics(self, start: str, who: str) -> TopicRows:
         """Raises Refusal where too much is watched."""
-        return self.topic_watches.ask(prefix, who).rows()
+        return self.topic_watches.ask(start, who).rows()
 
     def events(self, source: str, after: int, who: str) -> EventsSeen:
         """Those after the one with this number. Raises Refusal."""

@@ -129,9 +129,9 @@ class Sources:
 
         return look
 
-    def topics(self, prefix: str) -> Source:
+    def topics(self, start: str) -> Source:
         async def look() -> LiveEvent | None:
-            return "topics", await self._calls.on(self._node, self._answers.topics, prefix, self._who)
+            return "topics", await self._calls.on(self._node, self._answers.topics, start, self._who)
 
         return look
 

@@ -9,6 +9,8 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from .advice import ADVICE
+
 Kind = Literal["client", "message", "socket", "delivery", "node", "other"]
 
 
@@ -494,12 +496,14 @@ class ReasonsQuery(msgspec.Struct):
 
 
 class ReasonRecord(msgspec.Struct):
-    """``settings``: which may have decided, any of them; ``counters``: under which names it is counted."""
+    """``settings``: which may have decided, any of them; ``advice``: what helps, or empty; ``counters``: under which
+    names it is counted."""
 
     kind: Kind
     reason: str
     settings: list[str]
     text: str
+    advice: str
     counters: list[str]
 
 
@@ -525,7 +529,8 @@ def _fits(pattern: str, setting: str) -> bool:
 
 
 def _record(reason: Reason) -> ReasonRecord:
-    return ReasonRecord(reason.kind, reason.reason, list(reason.settings), reason.text, list(_counters(reason)))
+    settings, counters = list(reason.settings), list(_counters(reason))
+    return ReasonRecord(reason.kind, reason.reason, settings, reason.text, ADVICE.get(reason.reason, ""), counters)
 
 
 def _counters(reason: Reason) -> Iterator[str]:

@@ -28,11 +28,24 @@ _STEPS: Final = 100
 
 
 class TreeQuery(PageQuery, kw_only=True):
-    """``prefix``: the topic whose levels right below are asked for; empty, or not there: the first levels. ``level``:
-    only those that begin so."""
+    """``prefix``: the topic whose levels right below are asked for; empty, or not there: the first levels. ``below``,
+    in place of it: the text that their topics begin with, which ends in ``/``; so ``/`` is what is below an empty first
+    level. ``level``: only those that begin so."""
 
     prefix: str = ""
+    below: str = ""
     level: str = ""
+
+
+def start_of(prefix: str, below: str) -> str:
+    """What the topics below begin with. Raises Refusal."""
+    if not below:
+        return prefix + "/" if prefix else ""
+    if prefix:
+        raise wrong("below", "stands in place of a prefix")
+    if not below.endswith("/"):
+        raise wrong("below", "expected the beginning of a topic, up to a /")
+    return below
 
 
 class TopicLevel(msgspec.Struct):
@@ -126,11 +139,11 @@ class TopicTree:
     ) -> Listing[Record]:
         page, limit = query.page, query.rows(max_rows)
         skip = offset_of(page, limit)
-        if len(query.prefix.encode("utf-8", "surrogatepass")) > MAX_STRING:
+        before = start_of(query.prefix, query.below)
+        if len(before.encode("utf-8", "surrogatepass")) > MAX_STRING + 1:
             raise wrong("prefix", "longer than a topic can be")
         if skip + limit > MAX_ROWS:
             raise wrong("_page", f"beyond row {MAX_ROWS}: ask for a longer prefix, or with level")
-        before = query.prefix + "/" if query.prefix else ""
         work = CooperativeSlice()
         names = _Names(skip + limit + 1)
         for found in self._below(before, filters):

@@ -55,9 +55,9 @@ class _Level:
 class TopicWatch:
     """Stands at the hook of published messages until it is closed."""
 
-    def __init__(self, prefix: str, hooks: Hooks, clock: TimeSource) -> None:
-        self.prefix = prefix
-        self._start = f"{prefix}/" if prefix else ""
+    def __init__(self, start: str, hooks: Hooks, clock: TimeSource) -> None:
+        """``start``: what the topics begin with, empty or up to a ``/``."""
+        self._start = start
         self._hooks = hooks
         self._clock = clock
         self._levels: dict[str, _Level] = {}
@@ -88,7 +88,7 @@ class TopicWatch:
             TopicRow(name, self._start + name, level.rate, level.messages, _text(level), level.deeper)
             for name, level in busiest[:SHOWN]
         ]
-        return TopicRows(self.prefix, rows, self._others + sum(level.messages for _, level in busiest[SHOWN:]))
+        return TopicRows(self._start[:-1], rows, self._others + sum(level.messages for _, level in busiest[SHOWN:]))
 
     def _published(self, message: Message) -> Message:
         topic = message.topic

@@ -228,6 +228,18 @@ async def test_topics_below_a_prefix() -> None:
         await until(lambda: len(hook) == before)
 
 
+async def test_topics_below_an_empty_first_level() -> None:
+    async with managed_node() as node:
+        client = await node.client("one")
+        async with live(node, topics_below="/", every=250) as events:
+            assert await events.next("topics") == {"prefix": "", "rows": [], "others": 0}
+            await client.publish("/a/b", b"x")
+            await client.publish("a", b"elsewhere")
+            await client.publish("/c", b"y")
+            told = await events.next("topics", lambda data: len(data["rows"]) == 2)
+            assert {(row["level"], row["topic"]) for row in told["rows"]} == {("a", "/a"), ("c", "/c")}
+
+
 async def test_two_who_watch_the_same_share_it() -> None:
     async with managed_node() as node:
         hook = node.server.hooks.message_publish
@@ -330,6 +342,8 @@ async def test_a_watched_event_changes_no_rule() -> None:
     "query, status, code",
     [
         ({"topics": "a/#"}, 400, 108),
+        ({"topics_below": "a"}, 400, 108),
+        ({"topics_below": "a/", "topics": "b"}, 400, 108),
         ({"events": "a/#/b"}, 400, 108),
         ({"events": "$events/nothing"}, 400, 108),
         ({"trace": "none"}, 404, 102),

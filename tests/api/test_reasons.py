@@ -8,6 +8,7 @@ import pytest
 from taipan.broker.mqtt import reason_codes
 from taipan.broker.session import protocols
 from taipan.management.history.figures import DROPS
+from taipan.management.operations.advice import ADVICE, advice_of
 from taipan.management.operations.reasons import REASONS, text_of
 from tests.support.api import assert_refused, managed_node
 
@@ -47,6 +48,13 @@ def of_page() -> set[tuple[str, str, str]]:
 def test_the_page_of_the_log_has_the_same() -> None:
     here = {(each.kind, each.reason, each.text) for each in REASONS if each.kind != "other"}
     assert here ^ of_page() == set()
+
+
+def test_advice_is_about_reasons_that_there_are() -> None:
+    known = {each.reason for each in REASONS}
+    assert {key.rpartition(".")[2] for key in ADVICE} <= known
+    assert "longer" in advice_of("session_ended", "expired") and advice_of("delivery_dropped", "expired") == ""
+    assert "Access" in advice_of("client_refused", "banned")
 
 
 def test_every_reason_of_a_dropped_delivery_is_explained() -> None:

@@ -37,6 +37,16 @@ async def test_levels_of_filters_and_retained_messages() -> None:
             "r": (1, 2, 2, 0),
             "z": (0, 1, 0, 1),
         }
+        for path in ("/topic_tree", "/retained_tree"):
+            (row,) = (await node.api.get(path, below="/")).data
+            assert (row["level"], row["topic"]) == ("lead", "/lead")
+            assert (await node.api.get(path, below="//")).data == []
+            named, below = [
+                (await node.api.get(path, **{how: text})).data for how, text in (("prefix", "r"), ("below", "r/"))
+            ]
+            assert named == below and len(named) == 1
+        assert_refused(await node.api.get("/topic_tree", below="a"), 400, 108)
+        assert_refused(await node.api.get("/topic_tree", below="a/", prefix="a"), 400, 108)
         assert await tree(node, "a") == {"+": (1, 1, 0, 1), "b": (1, 2, 1, 3), "d": (0, 1, 1, 0)}
         assert await tree(node, "a/b") == {"c": (0, 1, 0, 1)}
         assert await tree(node, "a/+") == {"x": (0, 1, 0, 1)}

@@ -1,10 +1,11 @@
 """What the dashboard's pages take in Chromium, against a node with many sessions and an hour of history.
 
-python -m tools.bench.dashboard [--sessions 200000] [--rate 10000] [--rounds 3] [--seconds 5] [--only first,list,tasks,mqtt]
+python -m tools.bench.dashboard [--sessions 200000] [--rate 10000] [--rounds 3] [--seconds 5]
+                                [--only first,list,tasks,mqtt]
 
 ``first``: size of the first view, and when it is there on a processor slowed four times. ``list``: from a keystroke, or
-*Next*, to the new list. ``tasks``: the longest task of each page while messages cross the node. ``mqtt``: MQTT's p99 with
-and without an open Overview. The node has one core, Chromium the other; it runs what ``make run`` runs.
+*Next*, to the new list. ``tasks``: the longest task of each page while messages cross the node. ``mqtt``: MQTT's p99
+with and without an open Overview. The node has one core, Chromium the other; it runs what ``make run`` runs.
 """
 
 import argparse
@@ -31,15 +32,16 @@ from .live import processor_time
 SLOWED: Final = 4
 SECONDS, MINUTES = 3600, 1440
 PAGES: Final = (
-    "/overview", "/clients", "/topics", "/subscriptions", "/retained", "/rules", "/trouble", "/trouble/reasons", "/node",
+    "/overview", "/clients", "/topics", "/subscriptions", "/retained", "/rules", "/trouble", "/trouble/reasons",
+    "/node",
 )  # fmt: skip
 FIRST_VIEWS: Final = (("login form", None, "input[type=password]"), ("Overview", "administrator", ".tile-value"))
 
 # When an element is there, and how long each task took.
 WATCH: Final = """(() => {
   window.tasks = []; window.seen = 0;
-  new PerformanceObserver((found) => { for (const one of found.getEntries()) tasks.push([one.startTime, one.duration]); })
-    .observe({ type: "longtask", buffered: true });
+  const noted = (found) => { for (const one of found.getEntries()) tasks.push([one.startTime, one.duration]); };
+  new PerformanceObserver(noted).observe({ type: "longtask", buffered: true });
   const look = () => {
     if (document.querySelector(%r)) seen = performance.now();
     else requestAnimationFrame(look);

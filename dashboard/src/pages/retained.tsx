@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { Change, PageHead, Tabs } from "../components/basic";
 import { PublishDialog } from "../components/publish";
 import { useKey } from "../keys";
+import { asked as topicOf } from "../levels";
 import { link, place } from "../router";
 import { texts as common } from "../texts/common";
 import { texts } from "../texts/retained";
@@ -22,8 +23,9 @@ export default function Page() {
     setOpen(undefined);
     if (done) setChanged((count) => count + 1);
   };
-  const prefix = query["prefix"] ?? "";
-  const filter = asked === "list" ? (query["_match_topic"] ?? query["topic"] ?? "") : prefix && `${prefix}/#`;
+  const prefix = topicOf(query);
+  const beginning = prefix === undefined ? "" : `${prefix}/`;
+  const filter = asked === "list" ? (query["_match_topic"] ?? query["topic"] ?? "") : beginning && `${beginning}#`;
   const current = asked === "list" || asked === "message" ? "list" : "tree";
   return (
     <>
@@ -41,7 +43,7 @@ export default function Page() {
           { key: "list", title: texts.tabs.list, href: link(["retained", "list"]) },
         ]}
       />
-      {open === "publish" && <PublishDialog values={{ retain: true, topic: prefix && `${prefix}/` }} onClose={close} />}
+      {open === "publish" && <PublishDialog values={{ retain: true, topic: beginning }} onClose={close} />}
       {open === "delete" && <DeleteDialog filter={filter} onClose={close} />}
       {asked === "message" && topic !== undefined ? (
         <Message key={topic} topic={topic} changed={changed} />

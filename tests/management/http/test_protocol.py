@@ -37,6 +37,23 @@ async def test_a_client_of_the_longest_name_can_be_looked_up_and_kicked(client_i
         assert (await node.api.get(path)).data == []
 
 
+@pytest.mark.parametrize("client_id", [".", "..", "username", "%", "%2e", "a/b", "a\0b"])
+async def test_a_name_that_a_path_cannot_have_or_that_is_a_word(client_id: str) -> None:
+    """A browser folds ``.`` and ``..`` away, escaped or not; ``/clients/username/x`` are the clients of a user."""
+    async with managed_node() as node:
+        await node.client("other", username="explain")
+        if "\0" not in client_id:
+            await node.client(client_id)
+        path = f"/clients/{segment(client_id)}%00"
+        expected = [] if "\0" in client_id else [client_id]
+        assert [row["clientid"] for row in (await node.api.get(path)).data] == expected
+        if expected:
+            assert (await node.api.get(f"{path}/explain")).data["clientid"] == client_id
+            assert (await node.api.delete(path)).json == {"code": 0}
+        assert (await node.api.get(path)).data == []
+        assert [row["clientid"] for row in (await node.api.get("/clients")).data] == ["other"]
+
+
 async def test_a_line_beyond_that_is_refused() -> None:
     async with managed_node() as node:
         reply = await node.api.get("/clients/" + "x" * 300_000)

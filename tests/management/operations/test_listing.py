@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from taipan.management.operations.listing import PAUSE_EVERY, Listing, everything, searched
+from taipan.management.operations.listing import PAUSE_EVERY, Listing, everything, narrowed, searched
 
 
 def row(item: Any) -> dict[str, Any]:
@@ -42,6 +42,26 @@ def test_items_that_begin_with_the_page() -> None:
 def test_everything_has_no_page() -> None:
     listing = everything(list(range(20_000)), row)
     assert len(taken(listing)) == 20_000 and not listing.has_next and not listing.meta
+
+
+def test_many_are_narrowed_at_once_and_no_more_than_are_wanted() -> None:
+    looked: list[int] = []
+
+    def odd(items: list[int]) -> list[int]:
+        looked.extend(items)
+        return [item for item in items if item % 2]
+
+    def big(items: list[int]) -> list[int]:
+        return [item for item in items if item > 600]
+
+    items = list(range(10 * PAUSE_EVERY))
+    listing = Listing(narrowed(items, [odd, big]), 2, 3, row)
+    found = list(listing)
+    assert [each["item"] for each in found if each is not None] == [607, 609, 611]
+    assert listing.has_next and listing.skipped == 3
+    assert found.count(None) == 2 and len(looked) == 2 * PAUSE_EVERY
+    none: Listing = Listing(narrowed(items, [lambda some: []]), 1, 10, row)
+    assert list(none) == [None] * 10
 
 
 def test_there_is_a_place_to_pause_where_nothing_is_found() -> None:

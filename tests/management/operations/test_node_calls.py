@@ -24,7 +24,7 @@ Clients.limit_routing_here(client_id,rate) Clients.lookup(client_id) Clients.pie
 Clients.set_keep_alive_here(client_id,interval) Configuration.certificates() Configuration.settings_here(prefix)
 Explain.client_here(client_id) Explain.topic_here(topic) Listeners.records() Listeners.restart(name)
 Listeners.stop(name) LiveAnswers.alarms() LiveAnswers.events(source,after,who) LiveAnswers.figures()
-LiveAnswers.rules(ids) LiveAnswers.topics(prefix,who) Modules.load(name) Modules.plugins() Modules.records()
+LiveAnswers.rules(ids) LiveAnswers.topics(start,who) Modules.load(name) Modules.plugins() Modules.records()
 Modules.unload(name) Monitoring.metrics() Monitoring.stats() Nodes.broker() Nodes.status(memory_text)
 Owners.held(client_ids) PastFigures.points_here(resolution,start,end) PubSub.subscribe_here(request)
 PubSub.subscribed_here(requests) PubSub.unsubscribe_here(request) PubSub.unsubscribed_here(requests)

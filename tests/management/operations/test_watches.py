@@ -98,7 +98,7 @@ def test_levels_that_are_many_or_long_are_others() -> None:
 
 def test_a_prefix_is_of_whole_levels() -> None:
     hooks = Hooks()
-    watch = TopicWatch("a/b", hooks, Clock())
+    watch = TopicWatch("a/b/", hooks, Clock())
     for topic in ("a/b", "a/bc", "a/b/", "a/b/c", "a/b/c/d", "x/a/b/c"):
         hooks.message_publish(Message(topic, topic.encode()))
     rows = {row.level: (row.topic, row.messages, row.payload, row.deeper) for row in watch.rows().rows}

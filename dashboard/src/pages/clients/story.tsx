@@ -4,7 +4,6 @@ import { Table } from "../../components/table";
 import { TimeAgo } from "../../components/time";
 import { exact, moment, number } from "../../format";
 import { texts } from "../../texts/clients";
-import { adviceFor } from "../../texts/reasons";
 
 export interface Event {
   event: string;
@@ -13,6 +12,8 @@ export interface Event {
   setting: string;
   /** What the reason means; empty where nothing is known. */
   text: string;
+  /** What helps; empty where nothing is known. */
+  advice: string;
   topic: string;
   detail: string;
   count: number;
@@ -107,14 +108,11 @@ export function Story({ events }: { events: Event[] }) {
         {
           key: "meaning",
           title: texts.story.meaning,
-          render: (event) => {
-            const advice = adviceFor(event.event, event.reason);
-            return (
-              <>
-                {event.text || texts.story.reasons[event.reason]} {advice && <p><strong>{advice}</strong></p>}
-              </>
-            );
-          },
+          render: (event) => (
+            <>
+              {event.text || texts.story.reasons[event.reason]} {event.advice && <p><strong>{event.advice}</strong></p>}
+            </>
+          ),
         },
         { key: "topic", title: texts.story.topic, render: (event) => (event.topic === "" ? "–" : <Name text={event.topic} />) },
         { key: "node", title: texts.story.node, off: !many, render: (event) => <Name text={event.node} /> },

@@ -8,6 +8,7 @@ import { PublishDialog } from "../../components/publish";
 import { TimeAgo } from "../../components/time";
 import { bytes } from "../../format";
 import { useData } from "../../hooks";
+import { below } from "../../levels";
 import { link } from "../../router";
 import { texts } from "../../texts/retained";
 import { Publisher } from "./list";
@@ -44,7 +45,7 @@ export function Message({ topic, changed }: { topic: string; changed: number }) 
     [data?.payload, data?.encoding],
   );
   const levels = topic.split("/");
-  const back = <a href={link(["retained"], { prefix: levels.slice(0, -1).join("/") })}>{texts.message.back}</a>;
+  const back = <a href={link(["retained"], levels.length > 1 ? below(levels.slice(0, -1).join("/")) : {})}>{texts.message.back}</a>;
   if (error instanceof ApiError && error.status === NOT_FOUND) {
     return (
       <Section title={texts.message.title} actions={back}>

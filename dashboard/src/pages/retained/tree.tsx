@@ -7,7 +7,7 @@ import { number } from "../../format";
 import { useData, useQuery } from "../../hooks";
 import { link } from "../../router";
 import { texts } from "../../texts/retained";
-import { above } from "./levels";
+import { below, steps } from "../../levels";
 import type { Retained } from "./message";
 
 interface Level {
@@ -20,32 +20,32 @@ interface Level {
 
 const EVERY = 10_000;
 
-/** Where a level leads: further down, or to its one message. The first level may be empty, which is no prefix. */
+/** Where a level leads: further down, or to its one message. */
 function target(level: Level): string {
   if (level.children === 0) return link(["retained", "message", level.topic]);
-  if (level.topic === "") return link(["retained", "list"], { _match_topic: "/#" });
-  return link(["retained"], { prefix: level.topic });
+  return link(["retained"], below(level.topic));
 }
 
-export function Tree({ prefix, changed }: { prefix: string; changed: number }) {
+/** `prefix`: undefined for the first levels. */
+export function Tree({ prefix, changed }: { prefix: string | undefined; changed: number }) {
   const [begins] = useQuery("level");
   const own = useData(
-    async (signal) => (prefix === "" ? [] : (await api.page<Retained>("/retained", { topic: prefix, _limit: 1 }, signal)).rows),
+    async (signal) => (!prefix ? [] : (await api.page<Retained>("/retained", { topic: prefix, _limit: 1 }, signal)).rows),
     [prefix, changed],
     EVERY,
   );
   const load = (page: number, limit: number, signal: AbortSignal): Promise<Page<Level>> =>
-    api.page<Level>("/retained_tree", { prefix, level: begins, _page: page, _limit: limit }, signal);
+    api.page<Level>("/retained_tree", { ...(prefix === undefined ? {} : below(prefix)), level: begins, _page: page, _limit: limit }, signal);
   const { columns } = texts.tree;
   return (
     <>
-      {prefix !== "" && (
+      {prefix !== undefined && (
         <nav class="path" aria-label={texts.tree.path}>
           <a href={link(["retained"])}>{texts.tree.root}</a>
-          {above(prefix).map((one) => (
+          {steps(prefix).map((one) => (
             <>
               {" / "}
-              <a href={link(["retained"], { prefix: one.topic })} aria-current={one.topic === prefix ? "page" : undefined}>
+              <a href={link(["retained"], below(one.topic))} aria-current={one.topic === prefix ? "page" : undefined}>
                 <Name text={one.level} max={40} />
               </a>
             </>
@@ -55,7 +55,7 @@ export function Tree({ prefix, changed }: { prefix: string; changed: number }) {
       <div class="filters" role="search" aria-label={texts.tree.label}>
         <TypedFilter name="level" title={texts.tree.begins} search />
       </div>
-      {(own.data ?? []).length > 0 && (
+      {prefix !== undefined && (own.data ?? []).length > 0 && (
         <div class="panel">
           {texts.tree.itself} <a href={link(["retained", "message", prefix])}>{texts.tree.look}</a>
         </div>
@@ -83,7 +83,7 @@ export function Tree({ prefix, changed }: { prefix: string; changed: number }) {
           { key: "children", title: columns.children, right: true, fixed: true, sort: (one) => one.children, render: (one) => number(one.children) },
         ]}
         empty={
-          prefix === "" && begins === "" ? (
+          prefix === undefined && begins === "" ? (
             <Empty title={texts.tree.none}>
               <p>{texts.tree.noneText}</p>
             </Empty>

@@ -44,9 +44,3 @@ export function merged(levels: Level[], live: LiveLevel[], first: boolean, begin
   }
   return rows;
 }
-
-/** `a//b` is three levels; each with the topic that leads to it. */
-export function steps(prefix: string): { level: string; topic: string }[] {
-  const levels = prefix.split("/");
-  return levels.map((level, index) => ({ level, topic: levels.slice(0, index + 1).join("/") }));
-}

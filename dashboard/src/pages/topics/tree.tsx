@@ -7,20 +7,22 @@ import { number, rate } from "../../format";
 import { useLive, useTyped } from "../../hooks";
 import { link, place } from "../../router";
 import { texts } from "../../texts/topics";
-import { type LiveTopics, type Row, merged, steps } from "./levels";
+import { asked, below, steps } from "../../levels";
+import { type LiveTopics, type Row, merged } from "./levels";
 
 // Levels change seldom; messages are told by the stream.
 const EVERY = 10_000;
 
 export function Tree() {
   const { query } = place.value;
-  const prefix = query["prefix"];
+  const prefix = asked(query);
+  const of = prefix === undefined ? {} : below(prefix);
   const search = useTyped("level");
   const begin = query["level"] ?? "";
   const first = (query["page"] ?? "1") === "1";
   const [live, setLive] = useState<LiveTopics | undefined>(undefined);
   useEffect(() => setLive(undefined), [prefix]);
-  useLive({ topics: prefix ?? "", every: 1000 }, { topics: (data: LiveTopics) => setLive(data) });
+  useLive({ ...(of.below ? { topics_below: of.below } : { topics: prefix ?? "" }), every: 1000 }, { topics: (data: LiveTopics) => setLive(data) });
   const { columns } = texts.tree;
   const ofLive = live !== undefined && live.prefix === (prefix ?? "") ? live : undefined;
   return (
@@ -36,7 +38,7 @@ export function Tree() {
                   <Name text={step.level} max={60} />
                 </strong>
               ) : (
-                <a href={link(["topics", "tree"], { prefix: step.topic })}>
+                <a href={link(["topics", "tree"], below(step.topic))}>
                   <Name text={step.level} max={60} />
                 </a>
               )}
@@ -48,7 +50,7 @@ export function Tree() {
         label={texts.tabs.tree}
         deps={[prefix, begin]}
         every={EVERY}
-        load={(page, limit, signal) => api.page<Row>("/topic_tree", { prefix, level: begin, _page: page, _limit: limit }, signal)}
+        load={(page, limit, signal) => api.page<Row>("/topic_tree", { ...of, level: begin, _page: page, _limit: limit }, signal)}
         change={(rows) => merged(rows, ofLive?.rows ?? [], first, begin)}
         rowKey={(row) => row.level}
         rowClass={(row) => (row.subscribers === 0 ? "faint" : "")}
@@ -66,8 +68,8 @@ export function Tree() {
             sort: (row) => row.level,
             render: (row) => (
               <>
-                {row.topic !== "" && (row.children > 0 || row.live?.deeper) ? (
-                  <a href={link(["topics", "tree"], { prefix: row.topic })}>
+                {row.children > 0 || row.live?.deeper ? (
+                  <a href={link(["topics", "tree"], below(row.topic))}>
                     <Name text={row.level} />
                   </a>
                 ) : (
@@ -94,7 +96,7 @@ export function Tree() {
             title: "",
             fixed: true,
             render: (row) =>
-              row.topic.includes("+") || row.topic.includes("#") ? null : (
+              row.topic === "" || row.topic.includes("+") || row.topic.includes("#") ? null : (
                 <a class="small" href={link(["topics", "topic"], { topic: row.topic })}>
                   {texts.tree.open}
                 </a>
