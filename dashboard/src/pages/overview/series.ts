@@ -30,17 +30,27 @@ export class Series {
     return new Series(1_000, [], {}, {});
   }
 
-  static of(monitor: Monitor): Series {
-    const made = new Series(monitor.resolution === "second" ? 1_000 : 60_000, [], {}, {});
-    const reasons = Object.entries(monitor.drops);
-    monitor.points.forEach((point, index) => {
-      const values: Record<string, number> = {};
-      monitor.columns.forEach((name, position) => (values[name] = point[position] ?? 0));
-      const drops: Record<string, number> = {};
-      for (const [reason, counts] of reasons) drops[reason] = counts[index] ?? 0;
-      made.push(values["at"] ?? 0, values, drops);
+  static of({ resolution, points, columns, drops }: Monitor): Series {
+    const step = resolution === "second" ? 1_000 : 60_000;
+    const time = columns.indexOf("at");
+    // Where each point stands; undefined: nothing is known.
+    const places: (number | undefined)[] = [];
+    const at: number[] = [];
+    points.forEach((point, index) => {
+      const now = point[time] ?? 0;
+      const last = at.at(-1);
+      if (last !== undefined && now > last + 2.5 * step) {
+        at.push(last + step);
+        places.push(undefined);
+      }
+      at.push(now);
+      places.push(index);
     });
-    return made;
+    const column = (value: (index: number) => number | undefined): Values =>
+      places.map((place) => (place === undefined ? null : (value(place) ?? 0)));
+    const named = columns.flatMap((name, position) => (position === time ? [] : [[name, column((place) => points[place]?.[position])] as const]));
+    const dropped = Object.entries(drops).map(([reason, counts]) => [reason, column((place) => counts[place])] as const);
+    return new Series(step, at, Object.fromEntries(named), Object.fromEntries(dropped));
   }
 
   private push(at: number, values: Record<string, unknown>, drops: Record<string, number>): void {
