@@ -5,6 +5,7 @@ the configuration file; its docstring comment is the reference text.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -152,6 +153,16 @@ class ListenerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     tls: TlsSettings | None = None
 
 
+def listener_labels(listeners: Iterable[ListenerSettings]) -> list[str]:
+    """What each is called, and what ``ClientInfo.listener`` has: its name, with its type before it where that is
+    taken."""
+    labels: list[str] = []
+    for listener in listeners:
+        label = listener.name
+        labels.append(f"{listener.type}:{label}" if label in labels else label)
+    return labels
+
+
 class RetainedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Bounds on retained messages of the whole node."""
 
@@ -209,6 +220,8 @@ class RuleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     username: str | None = None
     client_id: str | None = None
     address: str | None = None  # an address or a network in CIDR form
+    anonymous: bool = False  # only clients that have proved neither a user name nor their identifier
+    listener: str | None = None  # the name of the one that the client came by
 
 
 class HttpAccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

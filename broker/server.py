@@ -26,7 +26,7 @@ from .channel.context import ChannelContext
 from .channel.packet_refusal import NOT_ASKED
 from .channel.review import Reviews
 from .channel.user_changes import UsersOfOthers
-from .config import BrokerSettings, ListenerSettings, ZoneSettings
+from .config import BrokerSettings, ListenerSettings, ZoneSettings, listener_labels
 from .core.broker import Broker
 from .core.cluster import Cluster, SingleNode
 from .core.hooks import Hooks
@@ -355,10 +355,9 @@ class Server:
         self.ticker.every(1.0, self.stats.sample)
         self.ticker.every(1.0, self.sys_topics.tick)
         self.ticker.every(1.0, lambda _: self.tracing.tick(self.clock.wall()))
-        for listener, zone in zip(self.settings.listeners, self.settings.listener_zones, strict=True):
-            label = listener.name
-            if label in self._facts:
-                label = f"{listener.type}:{label}"
+        settings = self.settings
+        labels = listener_labels(settings.listeners)
+        for listener, zone, label in zip(settings.listeners, settings.listener_zones, labels, strict=True):
             self.listeners.append(Listener(listener, zone, self._connect, self.clock, label, self.descriptors))
             self._facts[label] = self._facts_of(self.listeners[-1], listener, zone)
         try:
@@ -379,9 +378,8 @@ class Server:
             self.stored_users.warn_of_missing_package()
             for index, opening in enumerate(self.listeners):
                 await opening.start()
-                settings = self.settings.listeners[index]
-                zone = self.settings.listener_zones[index]
-                self._facts[opening.label] = self._facts_of(opening, settings, zone)
+                listener, zone = settings.listeners[index], settings.listener_zones[index]
+                self._facts[opening.label] = self._facts_of(opening, listener, zone)
         except BaseException:
             for opened in self.listeners:
                 await opened.stop()

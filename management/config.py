@@ -25,6 +25,7 @@ from taipan.broker.config import (
     StopSettings,
     SysTopicsSettings,
     ZoneSettings,
+    listener_labels,
 )
 from taipan.ruleengine.config import RuleEngineSettings
 
@@ -142,6 +143,7 @@ def _settings(document: ConfigDocument) -> Settings:
     for name, validate in _VALIDATE.items():
         if tables.get(name) is not None:
             document.refuse(validate(tables[name]), (name,))
+    _check_listeners_of_rules(document, tables["access"], listeners)
     taken = [(f"listeners.{index}", each.bind) for index, (each, _) in sorted(listeners.items())]
     for name in ("management", "dashboard"):
         table = tables[name]
@@ -233,6 +235,22 @@ def _listener(
     if zone is None or overrides is None:
         return None
     return listener, msgspec.structs.replace(zone, **{key: getattr(overrides, key) for key in overridden})
+
+
+def _check_listeners_of_rules(
+    document: ConfigDocument,
+    access: AccessSettings | None,
+    listeners: dict[int, tuple[ListenerSettings, ZoneSettings]],
+) -> None:
+    """Report rules for a listener that there is not: one that denies would be passed over."""
+    raw = document.data["listeners"]
+    if access is None or not isinstance(raw, list) or len(raw) != len(listeners):
+        return  # there are other mistakes to be told
+    labels = listener_labels(listener for listener, _ in listeners.values())
+    for index, rule in enumerate(access.rules):
+        if rule.listener is not None and rule.listener not in labels:
+            what = f"no listener {quoted(rule.listener)}{nearest(rule.listener, labels)}"
+            document.report(("access", "rules", index, "listener"), what)
 
 
 def _check_overlap(document: ConfigDocument, bind: str, path: KeyPath, taken: Iterable[tuple[str, str]]) -> None:

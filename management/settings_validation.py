@@ -311,6 +311,11 @@ def validate_access(access: AccessSettings) -> Iterator[Fault]:
     for index, user in enumerate(access.users):
         yield from _below(("users", index), _validate_user(user, names))
         names.add(user.username)
+    for index, rule in enumerate(access.rules):
+        if rule.anonymous and rule.username is not None:
+            yield Fault(
+                ("rules", index, "anonymous"), "an anonymous client has no user name: leave one of the two away"
+            )
     if access.http is not None:
         yield from _below(("http",), _validate_http(access.http))
     if access.jwt is not None:

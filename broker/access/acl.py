@@ -104,7 +104,18 @@ class TopicPattern:
 class AclRule:
     """One access rule with its conditions. ``patterns`` empty: every topic. ``decision``: what it decides."""
 
-    __slots__ = ("allow", "client_id", "decision", "network", "patterns", "publish", "subscribe", "username")
+    __slots__ = (
+        "allow",
+        "anonymous",
+        "client_id",
+        "decision",
+        "listener",
+        "network",
+        "patterns",
+        "publish",
+        "subscribe",
+        "username",
+    )
 
     def __init__(self, settings: RuleSettings, setting: str = "access.rules") -> None:
         """Compile; ``ValueError`` names what is wrong. ``setting``: where it was written."""
@@ -114,6 +125,8 @@ class AclRule:
         self.subscribe = settings.action != "publish"
         self.username = settings.username
         self.client_id = settings.client_id
+        self.anonymous = settings.anonymous
+        self.listener = settings.listener
         self.network: Network | None = None
         if settings.address is not None:
             self.network = ipaddress.ip_network(settings.address, strict=False)
@@ -124,6 +137,10 @@ class AclRule:
         if self.username is not None and self.username != client.user:
             return False
         if self.client_id is not None and self.client_id != client.client_id:
+            return False
+        if self.anonymous and client.proved:
+            return False
+        if self.listener is not None and self.listener != client.listener:
             return False
         if self.network is not None:
             address = ip_address_of(client.peer_host)

@@ -21,8 +21,12 @@ from .decision import Decision
 TABLE: Final = "rules_of_access"
 CLIENT_ID: Final = "clientid"
 USERNAME: Final = "username"
+ANONYMOUS: Final = "anonymous"
 ALL: Final = "all"
-KINDS: Final = (CLIENT_ID, USERNAME, ALL)
+KINDS: Final = (CLIENT_ID, USERNAME, ANONYMOUS, ALL)
+"""Whom a rule may be about, in the order in which they are looked at."""
+NAMELESS: Final = (ANONYMOUS, ALL)
+"""Those that are one subject each."""
 
 PUB: Final = "pub"
 SUB: Final = "sub"
@@ -40,10 +44,11 @@ _ORDER: Final = attrgetter("order")
 
 
 class StoredAclRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """``kind`` and ``name``: whom it is about; ``name`` is empty for ``ALL``.
+    """``kind`` and ``name``: whom it is about; ``name`` is empty for those that are ``NAMELESS``.
 
     ``action``: ``PUB``, ``SUB`` or ``PUBSUB``.
     ``order``: its place in the subject's list and its key in the table, unique. ``created_at``: unix seconds.
+    ``listener``: only clients that came by that one; empty: by any.
     """
 
     kind: str
@@ -53,6 +58,7 @@ class StoredAclRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
     allow: bool
     order: int
     created_at: float = 0.0
+    listener: str = ""
 
     @property
     def key(self) -> str:
@@ -84,7 +90,13 @@ class _CompiledRule:
         self.plain = exact or _SPECIAL.search(row.topic) is None
         self._pattern: TopicPattern | None = None
 
+    def concerns(self, client: ClientInfo) -> bool:
+        """Of those that its subject stands for."""
+        return not self.row.listener or self.row.listener == client.listener
+
     def hits(self, client: ClientInfo, topic: str, levels: tuple[str, ...]) -> bool:
+        if not self.concerns(client):
+            return False
         pattern = self._pattern
         if pattern is None:
             pattern = self._pattern = TopicPattern(self.row.topic)
@@ -160,7 +172,8 @@ class _Subject:
             # A topic without wildcards meets those to the letter in one look; only earlier patterns come before it.
             candidates = self._index.patterns
             for rule in self._index.by_topic.get(topic, ()):
-                if rule.plain and (rule.row.publish if publish else rule.row.subscribe):
+                asked = rule.row.publish if publish else rule.row.subscribe
+                if rule.plain and asked and rule.concerns(client):
                     found = rule
                     break
         for rule in candidates:
@@ -172,7 +185,8 @@ class _Subject:
 
 
 class StoredAclRules:
-    """An ``AclRuleSource``: the rules of the client identifier, then of the user name, then of all clients."""
+    """An ``AclRuleSource``: the rules of the client identifier, then of the user name or of anonymous clients, then of
+    all clients."""
 
     def __init__(self, tables: Tables) -> None:
         self.name = "stored"
@@ -242,27 +256,36 @@ class StoredAclRules:
 
     # Changes. Who makes one makes cached decisions void (``Authorization.forget_decisions``).
 
-    def append(self, kind: str, name: str, topic: str, action: str, allow: bool, now: float) -> bool:
+    def append(
+        self, kind: str, name: str, topic: str, action: str, allow: bool, now: float, listener: str = ""
+    ) -> bool:
         """Add a rule at the end; ``False``: this very rule is there. ``ValueError``: a topic that is no filter."""
         for row in self._same_topic(kind, name, topic):
-            if row.action == action and row.allow == allow:
+            if (row.action, row.allow, row.listener) == (action, allow, listener):
                 return False
         TopicPattern(topic)
-        self._store(StoredAclRule(kind, name, topic, action, allow, self._after(self._highest), now))
+        self._store(StoredAclRule(kind, name, topic, action, allow, self._after(self._highest), now, listener))
         return True
 
-    def prepend(self, kind: str, name: str, topic: str, action: str, allow: bool, now: float) -> None:
-        """Add a rule at the front, in place of all that there is for this action (``PUB`` or ``SUB``) and topic."""
+    def prepend(
+        self, kind: str, name: str, topic: str, action: str, allow: bool, now: float, listener: str = ""
+    ) -> None:
+        """Add a rule at the front, in place of all that there is for this action (``PUB`` or ``SUB``), topic and
+        listener."""
         TopicPattern(topic)
-        same = [row for row in self._same_topic(kind, name, topic) if row.action in (action, PUBSUB)]
+        same = [
+            row
+            for row in self._same_topic(kind, name, topic)
+            if row.action in (action, PUBSUB) and row.listener == listener
+        ]
         for row in same:
             self._drop(row)
             if row.action == PUBSUB:  # its other half stays where it was
                 self._store(msgspec.structs.replace(row, action=SUB if action == PUB else PUB))
-        self._store(StoredAclRule(kind, name, topic, action, allow, self._before(self._lowest), now))
+        self._store(StoredAclRule(kind, name, topic, action, allow, self._before(self._lowest), now, listener))
 
     def remove(self, kind: str, name: str, topic: str) -> int:
-        """Take away every rule of a subject with exactly this topic; how many there were."""
+        """Take away every rule of a subject with exactly this topic, whatever its listener; how many there were."""
         gone = self._same_topic(kind, name, topic)
         for row in gone:
             self._drop(row)
@@ -318,7 +341,10 @@ class StoredAclRules:
             return None
         publish = action == "publish"
         topic, levels = asked_about(publish, topic)
-        for kind, name in ((CLIENT_ID, client.client_id), (USERNAME, client.user or ""), (ALL, "")):
+        names = (client.client_id, client.user or "", "", "")
+        for kind, name in zip(KINDS, names, strict=True):
+            if kind == ANONYMOUS and client.proved:
+                continue
             subject = self._subjects[kind].get(name)
             if subject is None:
                 continue
@@ -337,5 +363,5 @@ def path_of(row: StoredAclRule) -> str:
     topic = quote(row.topic, safe="")
     if row.kind == CLIENT_ID:
         return f"/acl/clientid/{quote(row.name, safe='')}/topic/{topic}"
-    login = "$all" if row.kind == ALL else quote(row.name, safe="")
+    login = quote(row.name, safe="") if row.kind == USERNAME else f"${row.kind}"
     return f"/broker_acl/{login}/{topic}"

@@ -164,6 +164,12 @@ class ClientInfo(Publisher):
         return (self.username or None) if self.proved_by else None
 
     @property
+    def proved(self) -> bool:
+        """Whether it has proved its user name or its Client Identifier; if not, rules take it for anonymous, whatever
+        it calls itself."""
+        return bool(self.proved_by) or self.proved_client_id
+
+    @property
     def owner(self) -> str:
         """Whose the sessions are that it makes: ``username:<name>``, ``clientid``, or empty: no owner.
 

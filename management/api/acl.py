@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from taipan.broker.access.stored_rules import ALL, CLIENT_ID, USERNAME
+from taipan.broker.access.stored_rules import ALL, ANONYMOUS, CLIENT_ID, USERNAME
 
 from ..http.routes import Call, Routes
 from ..operations.acl import (
@@ -13,6 +13,7 @@ from ..operations.acl import (
     Action,
     AddedRecord,
     AllRecord,
+    AnonymousRecord,
     ClientIdRecord,
     Half,
     HalfRecord,
@@ -47,13 +48,15 @@ class UsernameQuery(AllQuery, kw_only=True):
 
 
 class NewRecord(msgspec.Struct):
-    """Neither ``clientid`` nor ``username``: about all clients."""
+    """Neither ``clientid`` nor ``username`` nor ``anonymous``: about all clients."""
 
     topic: str
     action: Action
     access: Access
     clientid: Name | None = None
     username: Name | None = None
+    anonymous: bool = False
+    listener: str = ""
 
 
 @routes.post(
@@ -64,7 +67,9 @@ class NewRecord(msgspec.Struct):
 )
 async def add_acl(call: Call) -> list[AddedRecord] | AddedRecord:
     given = call.body if isinstance(call.body, list) else [call.body]
-    rules = [NewAclRule(_subject(each), each.topic, each.action, each.access == "allow") for each in given]
+    rules = [
+        NewAclRule(_subject(each), each.topic, each.action, each.access == "allow", each.listener) for each in given
+    ]
     await call.operations.acl.add_first(rules)
     done = [added_record(rule) for rule in rules]
     return done if isinstance(call.body, list) else done[0]
@@ -78,6 +83,11 @@ def list_acl_clientid(call: Call) -> Listing[HalfRecord]:
 @routes.get("/acl/username", "Rules about user names", query=UsernameQuery, reply=list[UsernameRecord])
 def list_acl_username(call: Call) -> Listing[HalfRecord]:
     return _listing(call, USERNAME, call.query.username, call.query.like)
+
+
+@routes.get("/acl/$anonymous", "Rules about anonymous clients", query=AllQuery, reply=list[AnonymousRecord])
+def list_acl_anonymous(call: Call) -> Listing[HalfRecord]:
+    return _listing(call, ANONYMOUS)
 
 
 @routes.get("/acl/$all", "Rules about all clients", query=AllQuery, reply=list[AllRecord])
@@ -105,14 +115,21 @@ async def delete_acl_username(call: Call) -> None:
     await call.operations.acl.delete_of((USERNAME, call.path["username"]), call.path["topic"])
 
 
+@routes.delete("/acl/$anonymous/topic/{topic}", "Remove the rules about anonymous clients for a topic")
+async def delete_acl_anonymous(call: Call) -> None:
+    await call.operations.acl.delete_of((ANONYMOUS, ""), call.path["topic"])
+
+
 @routes.delete("/acl/$all/topic/{topic}", "Remove the rules about all clients for a topic")
 async def delete_acl_all(call: Call) -> None:
     await call.operations.acl.delete_of((ALL, ""), call.path["topic"])
 
 
 def _subject(given: NewRecord) -> Subject:
-    if given.clientid is not None and given.username is not None:
-        raise wrong("clientid", "a rule is about a clientid or a username, not both")
+    if (given.clientid is not None) + (given.username is not None) + given.anonymous > 1:
+        raise wrong("clientid", "a rule is about a clientid, a username or anonymous clients, not two of them")
+    if given.anonymous:
+        return ANONYMOUS, ""
     if given.clientid is not None:
         return CLIENT_ID, given.clientid
     return (USERNAME, given.username) if given.username is not None else (ALL, "")

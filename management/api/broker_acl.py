@@ -13,12 +13,13 @@ routes = Routes("ACL rules")
 
 
 class NewAcl(msgspec.Struct):
-    """``login``: a user name, or ``$all``."""
+    """``login``: a user name, ``$all`` or ``$anonymous``."""
 
     login: Annotated[str, Meta(min_length=1, max_length=65_535)]
     topic: str
     action: Action
     allow: bool
+    listener: str = ""
 
 
 @routes.get("/broker_acl", "Access rules", query=PageQuery, reply=list[AclRecord])
@@ -39,7 +40,7 @@ def lookup_broker_acl(call: Call) -> AclRecord | Listing[AclRecord] | Empty:
 async def add_broker_acl(call: Call) -> dict[str, str]:
     given = call.body if isinstance(call.body, list) else [call.body]
     await call.operations.acl.add(
-        [NewAclRule(subject_of(each.login), each.topic, each.action, each.allow) for each in given]
+        [NewAclRule(subject_of(each.login), each.topic, each.action, each.allow, each.listener) for each in given]
     )
     return {each.login: OK for each in given}
 

@@ -5,7 +5,7 @@ from typing import cast
 
 import msgspec
 
-from taipan.broker.access.stored_rules import ALL, PUB, PUBSUB, SUB
+from taipan.broker.access.stored_rules import ALL, ANONYMOUS, KINDS, NAMELESS, PUB, PUBSUB, SUB
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
 
 from ..operations.acl import AclRecord, Action, HalfRecord, NewAclRule, Subject, rule_record, subject_of
@@ -111,19 +111,19 @@ def _account_words(refusal: Refusal) -> str | None:
 # acl, as EMQX 4.3 and later have it
 
 
-@commands.add("acl list [<Kind>]", "List access rules: all, or those of clientid, username or _all")
+@commands.add("acl list [<Kind>]", "List access rules: all, or those of clientid, username, _anonymous or _all")
 def list_rules(call: CommandCall) -> CommandResult:
     acl = call.operations.acl
     if call.get("Kind") is not None:
-        kind = call.choice("Kind", CLIENT_ID, USERNAME, "_all")
-        return CommandResult(acl.halves_listing(ALL if kind == "_all" else kind, 1, EVERYTHING), _half_line)
-    listings = [acl.halves_listing(kind, 1, EVERYTHING) for kind in (CLIENT_ID, USERNAME, ALL)]
+        kind = call.choice("Kind", CLIENT_ID, USERNAME, "_anonymous", "_all").removeprefix("_")
+        return CommandResult(acl.halves_listing(kind, 1, EVERYTHING), _half_line)
+    listings = [acl.halves_listing(kind, 1, EVERYTHING) for kind in KINDS]
     return CommandResult(everything(chain.from_iterable(listings), lambda record: record), _half_line)
 
 
 def _subject_commands(words: str, name: str, kind: str) -> None:
     def subject(call: CommandCall) -> Subject:
-        return (kind, call[name]) if name else (ALL, "")
+        return kind, call[name] if name else ""
 
     def show(call: CommandCall) -> CommandResult:
         if not call.operations.acl.has(subject(call)):
@@ -152,11 +152,13 @@ def _subject_commands(words: str, name: str, kind: str) -> None:
 
 
 def _of(kind: str) -> str:
-    return {CLIENT_ID: "a client identifier", USERNAME: "a user name"}.get(kind, "everybody")
+    words = {CLIENT_ID: "a client identifier", USERNAME: "a user name", ANONYMOUS: "anonymous clients"}
+    return words.get(kind, "everybody")
 
 
 _subject_commands("clientid", "ClientId", CLIENT_ID)
 _subject_commands("username", "Username", USERNAME)
+_subject_commands("_anonymous", "", ANONYMOUS)
 _subject_commands("_all", "", ALL)
 
 
@@ -233,13 +235,15 @@ def _not_drained(refusal: Refusal) -> str:
 
 
 def _half_line(row: HalfRecord) -> str:
-    who = row.name if row.kind == ALL else f"{row.kind} = {_binary(row.name)}"
-    return f"Acl({who} topic = {_binary(row.topic)} action = {row.action} access = {row.access})"
+    who = row.name if row.kind in NAMELESS else f"{row.kind} = {_binary(row.name)}"
+    where = f" listener = {row.listener}" if row.listener else ""
+    return f"Acl({who} topic = {_binary(row.topic)} action = {row.action} access = {row.access}{where})"
 
 
 def _login_rule_line(row: AclRecord) -> str:
     login, topic = _binary(row.login), _binary(row.topic)
-    return f"Acl(login = {login} topic = {topic} action = {row.action} allow = {word(row.allow)})"
+    where = f" listener = {row.listener}" if row.listener else ""
+    return f"Acl(login = {login} topic = {topic} action = {row.action} allow = {word(row.allow)}{where})"
 
 
 # banned

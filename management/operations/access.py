@@ -368,8 +368,10 @@ class Access:
 
 def rule_text(rule: RuleSettings) -> str:
     """One access rule in a line."""
-    who = [("username", rule.username), ("client_id", rule.client_id), ("address", rule.address)]
-    conditions = " ".join(f"{key}={value}" for key, value in who if value is not None)
+    who = {"username": rule.username, "client_id": rule.client_id, "address": rule.address, "listener": rule.listener}
+    conditions = " ".join(
+        ["anonymous clients"] * rule.anonymous + [f"{key}={value}" for key, value in who.items() if value is not None]
+    )
     topics = ", ".join(rule.topics) or "every topic"
     return f"{'allow' if rule.allow else 'deny'} {rule.action} {topics}" + (f" for {conditions}" if conditions else "")
 

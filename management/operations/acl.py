@@ -9,7 +9,19 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from taipan.broker.access.acl import TopicPattern
-from taipan.broker.access.stored_rules import ALL, CLIENT_ID, MAX_RULES, PUB, PUBSUB, SUB, USERNAME, StoredAclRule
+from taipan.broker.access.stored_rules import (
+    ALL,
+    ANONYMOUS,
+    CLIENT_ID,
+    MAX_RULES,
+    NAMELESS,
+    PUB,
+    PUBSUB,
+    SUB,
+    USERNAME,
+    StoredAclRule,
+)
+from taipan.broker.config import listener_labels
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.broker.server import Server
 
@@ -19,6 +31,9 @@ from .refusal import BAD_TOPIC, WRONG, Refusal, missing, not_found
 
 ALL_LOGINS: Final = "$all"
 """The login of rules about all clients."""
+ANONYMOUS_LOGINS: Final = "$anonymous"
+"""The login of rules about clients that have proved nothing."""
+_LOGINS: Final = {ALL: ALL_LOGINS, ANONYMOUS: ANONYMOUS_LOGINS}
 
 OK: Final = "ok"
 
@@ -30,17 +45,19 @@ Half = Literal["pub", "sub"]
 Access = Literal["allow", "deny"]
 
 
-class AclRecord(msgspec.Struct):
-    """Specification, ACL rule record."""
+class AclRecord(msgspec.Struct, omit_defaults=True):
+    """Specification, ACL rule record. ``listener``: of a rule that is only for clients of that one."""
 
     login: str
     topic: str
     action: str
     allow: bool
+    listener: str = ""
 
 
-class HalfRecord(msgspec.Struct):
-    """EMQX 4.4's record of a rule; ``pubsub`` is two of them. ``name`` is what the rule is about."""
+class HalfRecord(msgspec.Struct, omit_defaults=True):
+    """EMQX 4.4's record of a rule; ``pubsub`` is two of them. ``name`` is what the rule is about. ``listener``: of a
+    rule that is only for clients of that one."""
 
     kind: ClassVar[str]
 
@@ -48,6 +65,7 @@ class HalfRecord(msgspec.Struct):
     topic: str
     action: str
     access: str
+    listener: str = ""
 
 
 class ClientIdRecord(HalfRecord):
@@ -62,6 +80,12 @@ class UsernameRecord(HalfRecord):
     name: str = msgspec.field(name="username")
 
 
+class AnonymousRecord(HalfRecord):
+    kind: ClassVar[str] = ANONYMOUS
+
+    name: str = msgspec.field(name="anonymous")
+
+
 class AllRecord(HalfRecord):
     kind: ClassVar[str] = ALL
 
@@ -69,7 +93,7 @@ class AllRecord(HalfRecord):
 
 
 _HALF_RECORDS: Final[dict[str, type[HalfRecord]]] = {
-    each.kind: each for each in (ClientIdRecord, UsernameRecord, AllRecord)
+    each.kind: each for each in (ClientIdRecord, UsernameRecord, AnonymousRecord, AllRecord)
 }
 
 
@@ -78,10 +102,12 @@ class AddedRecord(msgspec.Struct, kw_only=True):
 
     clientid: str | UnsetType = UNSET
     username: str | UnsetType = UNSET
+    anonymous: str | UnsetType = UNSET
     all: str | UnsetType = UNSET
     topic: str
     action: Action
     access: Access
+    listener: str | UnsetType = UNSET
     result: str
 
 
@@ -90,6 +116,7 @@ class NewAclRule(msgspec.Struct, frozen=True):
     topic: str
     action: Action
     allow: bool
+    listener: str = ""
 
 
 class Acl:
@@ -105,8 +132,9 @@ class Acl:
 
     def listing(self, page: int, limit: int) -> Listing[AclRecord]:
         """ACL rule records, login by login. Rules about client identifiers have no login and are not among them."""
-        rows = searched(self._rules.walk(USERNAME, ALL), lambda row: True)
-        return Listing(rows, page, limit, rule_record, self._rules.count(USERNAME, ALL))
+        kinds = (USERNAME, ANONYMOUS, ALL)
+        rows = searched(self._rules.walk(*kinds), lambda row: True)
+        return Listing(rows, page, limit, rule_record, self._rules.count(*kinds))
 
     def lookup(self, login: str) -> list[StoredAclRule]:
         """The rules of a login as they are tried."""
@@ -116,7 +144,8 @@ class Acl:
         """Add rules behind those that are there. One that is there already changes nothing."""
         now = self._server.clock.wall()
         await self._change(
-            rules, lambda rule: self._rules.append(*rule.subject, rule.topic, rule.action, rule.allow, now)
+            rules,
+            lambda rule: self._rules.append(*rule.subject, rule.topic, rule.action, rule.allow, now, rule.listener),
         )
 
     async def delete(self, login: str, topic: str) -> None:
@@ -131,7 +160,7 @@ class Acl:
 
         def put(rule: NewAclRule) -> None:
             for action in halves(rule.action):
-                self._rules.prepend(*rule.subject, rule.topic, action, rule.allow, now)
+                self._rules.prepend(*rule.subject, rule.topic, action, rule.allow, now, rule.listener)
 
         await self._change(rules, put)
 
@@ -154,7 +183,7 @@ class Acl:
         """Every rule of this subject with exactly this topic."""
         check_store_writable(self._server.tables)
         if not self._rules.remove(*subject, topic):
-            raise not_found("access rule", f"of {subject[1] or ALL_LOGINS} for topic {topic}")
+            raise not_found("access rule", f"of {_login(*subject)} for topic {topic}")
         self._server.access.authorization.forget_decisions()
         await wait_until_stored(self._server.tables)
 
@@ -172,7 +201,11 @@ class Acl:
         if len(rules) > MAX_RULES:
             raise Refusal(WRONG, f"more than {MAX_RULES} rules in one request")
         work = CooperativeSlice()
+        listeners = listener_labels(self._server.settings.listeners)
         for rule in rules:
+            if rule.listener and rule.listener not in listeners:
+                known = ", ".join(listeners)
+                raise Refusal(WRONG, f"listener: there is none of this name, {rule.listener[:256]}; there are {known}")
             try:
                 TopicPattern(rule.topic)
             except ValueError as error:
@@ -180,7 +213,7 @@ class Acl:
             await work.checkpoint()
         for subject, wanted in Counter(rule.subject for rule in rules).items():
             if wanted > self._rules.room(*subject):
-                raise Refusal(WRONG, f"more than {MAX_RULES} rules of {subject[1] or ALL_LOGINS}")
+                raise Refusal(WRONG, f"more than {MAX_RULES} rules of {_login(*subject)}")
 
     async def _change(self, rules: Sequence[NewAclRule], put: Callable[[NewAclRule], object]) -> None:
         async with self._adding:
@@ -202,23 +235,28 @@ def _itself(record: HalfRecord) -> HalfRecord:
 
 
 def subject_of(login: str) -> Subject:
-    return (ALL, "") if login == ALL_LOGINS else (USERNAME, login)
+    return next(((kind, "") for kind in NAMELESS if login == _LOGINS[kind]), (USERNAME, login))
+
+
+def _login(kind: str, name: str) -> str:
+    return _LOGINS.get(kind, name)
 
 
 def rule_record(rule: StoredAclRule) -> AclRecord:
-    return AclRecord(ALL_LOGINS if rule.kind == ALL else rule.name, rule.topic, rule.action, rule.allow)
+    return AclRecord(_login(rule.kind, rule.name), rule.topic, rule.action, rule.allow, rule.listener)
 
 
 def half_records(rule: StoredAclRule) -> list[HalfRecord]:
     kind = _HALF_RECORDS[rule.kind]
-    name = ALL_LOGINS if rule.kind == ALL else rule.name
-    return [kind(name, rule.topic, each, _access(rule.allow)) for each in halves(rule.action)]
+    name = _login(rule.kind, rule.name)
+    return [kind(name, rule.topic, each, _access(rule.allow), rule.listener) for each in halves(rule.action)]
 
 
 def added_record(rule: NewAclRule) -> AddedRecord:
-    kind, name = rule.subject
-    subject = {kind: ALL_LOGINS if kind == ALL else name}
-    return AddedRecord(**subject, topic=rule.topic, action=rule.action, access=_access(rule.allow), result=OK)
+    given = {rule.subject[0]: _login(*rule.subject)}
+    if rule.listener:
+        given["listener"] = rule.listener
+    return AddedRecord(**given, topic=rule.topic, action=rule.action, access=_access(rule.allow), result=OK)
 
 
 def _access(allow: bool) -> Access:

@@ -252,3 +252,17 @@ async def test_what_is_no_login(body: dict[str, Any], code: int) -> None:
     async with managed_node() as node:
         reply = await node.api.post("/access/try_login", body)
         assert_refused(reply, 404 if code == 102 else 400, code)
+
+
+async def test_rules_for_anonymous_clients_and_for_one_listener_are_explained() -> None:
+    rules = [
+        {"allow": True, "topics": ["open"], "anonymous": True, "listener": "default"},
+        {"allow": False, "topics": ["open"], "listener": "default"},
+    ]
+    async with managed_node(access={"rules": rules, "users": USERS}, zone={"allow_anonymous": True}) as node:
+        assert node.server.listeners[0].label == "default"
+        nobody = await explained(node, "open", "publish", clientid="c", listener="default")
+        assert (nobody["allowed"], nobody["rule"]) == (True, "access.rules.0")
+        assert "allow pubsub open for anonymous clients listener=default" in nobody["reason"]
+        ann = await explained(node, "open", "publish", username="ann")
+        assert (ann["allowed"], ann["rule"]) == (False, "access.rules.1")

@@ -238,3 +238,39 @@ async def test_rules_outlive_the_node_in_their_order(tmp_path: Path) -> None:
         peer = await connected(node)
         assert not await may_publish(peer, "t11") and await may_publish(peer, "t3")
         await peer.close()
+
+
+async def test_rules_for_anonymous_clients_and_for_one_listener() -> None:
+    """Made in both views, listed with what they are for, and gone again."""
+    access = {**ACCESS, "no_match": "deny"}
+    async with managed_node(access=access, zone={"allow_anonymous": True}) as node:
+        label = node.server.listeners[0].label
+        for path, body in (
+            ("/broker_acl", rule(login="$anonymous", topic="open/#", allow=True)),
+            ("/broker_acl", rule(topic="here", allow=True, listener=label)),
+            ("/acl", {"anonymous": True, "topic": "first", "action": "pub", "access": "deny", "listener": label}),
+        ):
+            assert (await node.api.post(path, body)).code == 0
+        alice, nobody = await connected(node), await connected(node, None, client_id="n")
+        assert await may_publish(nobody, "open/x") and await may_subscribe(nobody, "open/+")
+        assert not await may_publish(nobody, "here") and not await may_publish(nobody, "first")
+        assert await may_publish(alice, "here") and not await may_publish(alice, "open/x")
+        told = (await node.api.get("/access/explain", clientid="n", topic="first", action="publish")).data
+        assert (told["allowed"], told["rule"]) == (False, "/broker_acl/$anonymous/first")
+        first = {"anonymous": "$anonymous", "topic": "first", "action": "pub", "access": "deny", "listener": label}
+        opened = [
+            {"anonymous": "$anonymous", "topic": "open/#", "action": each, "access": "allow"} for each in ("pub", "sub")
+        ]
+        assert (await node.api.get("/acl/$anonymous")).data == [first, *opened]
+        listed = (await node.api.get("/broker_acl")).data
+        assert {**RULE, "topic": "here", "allow": True, "listener": label} in listed
+        wrong = rule(listener="elsewhere")
+        assert_refused(await node.api.post("/broker_acl", wrong), 400, 108, "elsewhere")
+        both = {"anonymous": True, "username": "ann", "topic": "t", "action": "pub", "access": "deny"}
+        assert_refused(await node.api.post("/acl", both), 400, 108, "anonymous")
+        assert (await node.api.delete(f"/acl/$anonymous/topic/{segment('open/#')}")).code == 0
+        assert (await node.api.delete("/broker_acl/$anonymous/first")).code == 0
+        assert (await node.api.get("/acl/$anonymous")).data == []
+        assert not await may_publish(nobody, "open/x")
+        for each in (alice, nobody):
+            await each.close()

@@ -796,3 +796,19 @@ async def test_the_records_of_a_dry_run_come_in_pages_and_totals_count_all() -> 
         assert [each["key"] for each in told["records"]] == [f"u{n}" for n in range(10, 20)]
         assert told["totals"]["auth_mnesia"]["create"] == 25
         assert (await dry_run(node, file, _limit=0))["records"] == []
+
+
+async def test_rules_for_anonymous_clients_and_for_one_listener_come_and_go() -> None:
+    async with managed_node() as node:
+        label = node.server.listeners[0].label
+        new = [
+            {"login": "$anonymous", "topic": "t", "action": "pub", "allow": False, "listener": label},
+            {"login": "$anonymous", "topic": "t", "action": "pub", "allow": True},
+        ]
+        assert (await node.api.post("/broker_acl", new)).code == 0
+        first = await exported(node)
+    assert [each.get("listener") for each in first["acl_mnesia"]] == [label, None]
+    async with managed_node() as other:
+        assert (await other.api.post("/data/import", first)).code == 0
+        assert (await other.api.post("/data/import", first)).code == 0
+        assert (await other.api.get("/broker_acl")).data == new

@@ -462,3 +462,14 @@ def test_whatever_is_set_there_is_one_line_or_settings(overrides: list[tuple[lis
     except ConfigError as error:
         said = str(error)
     assert all(line.isprintable() for line in said.split("\n"))
+
+
+def test_rules_for_one_listener_and_for_anonymous_clients(tmp_path: Path) -> None:
+    rule = '[[access.rules]]\nallow = false\nlistener = "{}"\n'
+    second = LISTENER.replace('"tcp"', '"ws"').replace(":1", ":2")
+    (found,) = read(tmp_path, LISTENER + second + rule.format("ws:a")).broker.access.rules
+    assert (found.listener, found.anonymous) == ("ws:a", False)
+    told = refusal(tmp_path, LISTENER + rule.format("b"))
+    assert told == 't.toml:7: access.rules.0.listener: no listener "b"; did you mean "a"?'
+    told = refusal(tmp_path, '[[access.rules]]\nallow = true\nanonymous = true\nusername = "ann"\n')
+    assert told == "t.toml:3: access.rules.0.anonymous: an anonymous client has no user name: leave one of the two away"

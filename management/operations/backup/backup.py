@@ -470,11 +470,11 @@ class Backup:
         for topic in dict.fromkeys(row.topic for row in there):
             stored.remove(*subject, topic)
         for rule in rules:
-            stored.append(*subject, rule.topic, rule.action, rule.allow, rule.created_at)
+            stored.append(*subject, rule.topic, rule.action, rule.allow, rule.created_at, rule.listener)
             if not there:
                 yield
         for row in left:
-            stored.append(*subject, row.topic, row.action, row.allow, row.created_at)
+            stored.append(*subject, row.topic, row.action, row.allow, row.created_at, row.listener)
         if there:
             self._server.access.authorization.forget_decisions()
         yield
@@ -506,13 +506,15 @@ def _by_subject(rules: list[AccessRule]) -> Iterator[tuple[tuple[str, str], list
 
 def _left(there: list[StoredAclRule], rules: list[AccessRule]) -> list[StoredAclRule]:
     """The rules of a subject that those of a file do not replace: of other topics, or for another action."""
-    replaced: dict[str, set[str]] = {}
+    replaced: dict[tuple[str, str], set[str]] = {}
     for rule in rules:
-        replaced.setdefault(rule.topic, set()).update((PUB, SUB) if rule.action == PUBSUB else (rule.action,))
+        replaced.setdefault((rule.topic, rule.listener), set()).update(
+            (PUB, SUB) if rule.action == PUBSUB else (rule.action,)
+        )
     left = []
     for row in there:
         actions = {PUB, SUB} if row.action == PUBSUB else {row.action}
-        kept = actions - replaced.get(row.topic, set())
+        kept = actions - replaced.get((row.topic, row.listener), set())
         if kept:
             left.append(row if kept == actions else msgspec.structs.replace(row, action=kept.pop()))
     return left

@@ -48,6 +48,7 @@ class AccessRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
     action: str
     allow: bool
     created_at: float
+    listener: str = ""
 
     @property
     def subject(self) -> tuple[str, str]:
@@ -187,7 +188,7 @@ def read_rule(value: object, login_kind: str, now: float) -> AccessRule:
     record = Record(value)
     if "type" in record:
         kind = record.choice("type", *stored_rules.KINDS)
-        name = "" if kind == stored_rules.ALL else record.name("type_value")
+        name = "" if kind in stored_rules.NAMELESS else record.name("type_value")
         allow = record.choice("access", "allow", "deny") == "allow"
     else:
         name = record.name("login")
@@ -199,14 +200,16 @@ def read_rule(value: object, login_kind: str, now: float) -> AccessRule:
         TopicPattern(topic)
     except ValueError as error:
         raise BadField("topic", f"{topic[:256]}: {error}") from None
-    return AccessRule(kind, name, topic, action, allow, record.created_at(now))
+    return AccessRule(kind, name, topic, action, allow, record.created_at(now), record.text("listener", ""))
 
 
 def rule_record(rule: stored_rules.StoredAclRule) -> JsonObject:
-    whom = {} if rule.kind == stored_rules.ALL else {"type_value": rule.name}
+    whom = {} if rule.kind in stored_rules.NAMELESS else {"type_value": rule.name}
+    where = {"listener": rule.listener} if rule.listener else {}
     return {
         "type": rule.kind,
         **whom,
+        **where,
         "topic": rule.topic,
         "action": rule.action,
         "access": "allow" if rule.allow else "deny",

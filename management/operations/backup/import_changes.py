@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from taipan.broker.access.stored_rules import PUBSUB, StoredAclRule
+from taipan.broker.access.stored_rules import ANONYMOUS, PUBSUB, StoredAclRule
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 
@@ -20,8 +20,8 @@ from .retained_records import RetainedRecord
 
 Action = Literal["create", "change", "same", "remove"]
 
-RULE_DETAILS: Final = attrgetter("topic", "action", "allow", "created_at")
-_RULE: Final = attrgetter("topic", "action", "allow")
+RULE_DETAILS: Final = attrgetter("topic", "action", "allow", "listener", "created_at")
+_RULE: Final = attrgetter("topic", "action", "allow", "listener")
 _OURS: Final = ("created_at", "order", "at", "by", "revision")
 """What an import may have otherwise and nobody would call another record."""
 
@@ -106,16 +106,16 @@ def _rules(there: list[StoredAclRule], rules: list[AccessRule]) -> Iterator[Chan
     """Of one subject. Those of the file come first, and replace others of the same topic and action."""
     unchanged = list(map(RULE_DETAILS, there)) == list(map(RULE_DETAILS, rules))
     known = {_RULE(row) for row in there}
-    replaced: dict[str, set[str]] = {}
+    replaced: dict[tuple[str, str], set[str]] = {}
     for row in there:
-        replaced.setdefault(row.topic, set()).add(row.action)
+        replaced.setdefault((row.topic, row.listener), set()).add(row.action)
     for rule in rules:
-        who = rule.name or "everybody"
+        who = rule.name or {ANONYMOUS: "anonymous"}.get(rule.kind, "everybody")
         detail = f"{rule.kind}: {rule.action} {'allow' if rule.allow else 'deny'}"
         if _RULE(rule) in known:
             moved = "" if unchanged else ", before all that the file does not have"
             yield Change("acl_mnesia", f"{who} {rule.topic}", "same", detail + moved)
             continue
-        before = replaced.get(rule.topic, set())
+        before = replaced.get((rule.topic, rule.listener), set())
         meets = rule.action in before or PUBSUB in before or (rule.action == PUBSUB and before)
         yield Change("acl_mnesia", f"{who} {rule.topic}", "change" if meets else "create", detail)

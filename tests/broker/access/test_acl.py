@@ -270,3 +270,23 @@ def test_what_is_wrong_with_a_topic_is_said(topic: str, words: str) -> None:
 def test_bad_addresses_are_refused(address: str) -> None:
     with pytest.raises(ValueError):
         AclRule(allow(address=address))
+
+
+@pytest.mark.parametrize("name", [None, "ann"])
+def test_anonymous_is_who_has_proved_nothing(name: str | None) -> None:
+    """A name that is only said makes nobody less anonymous."""
+    found = rules(RuleSettings(allow=True, anonymous=True, topics=["a"]))
+    who = client(username=name)
+    who.proved_by = ""
+    assert decided(found, who, "publish", "a") is True
+    who.proved_client_id = True
+    assert decided(found, who, "publish", "a") is None
+    assert decided(found, client(), "publish", "a") is None
+
+
+def test_a_rule_for_one_listener() -> None:
+    found = rules(RuleSettings(allow=False, listener="public", topics=["a/#"]))
+    who = client()
+    assert decided(found, who, "subscribe", "a/+") is None
+    who.listener = "public"
+    assert decided(found, who, "subscribe", "a/+") is False

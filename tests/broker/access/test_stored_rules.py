@@ -8,7 +8,18 @@ import pytest
 from taipan.broker.access import stored_rules
 from taipan.broker.access.acl import TopicPattern, covers, filter_levels, intersects
 from taipan.broker.access.decision import Decision
-from taipan.broker.access.stored_rules import ALL, CLIENT_ID, PUB, PUBSUB, SUB, USERNAME, StoredAclRule, StoredAclRules
+from taipan.broker.access.stored_rules import (
+    ALL,
+    ANONYMOUS,
+    CLIENT_ID,
+    PUB,
+    PUBSUB,
+    SUB,
+    USERNAME,
+    StoredAclRule,
+    StoredAclRules,
+    path_of,
+)
 from taipan.broker.config import ZoneSettings
 from taipan.broker.persistence.tables import Tables
 from taipan.broker.session.client_info import ClientInfo
@@ -105,6 +116,39 @@ def test_what_was_restored_is_in_order() -> None:
     assert [rule.topic for rule in rules.of(USERNAME, "ann")] == ["first", "t-2", "t3", "t10", "last"]
     assert rules.count(USERNAME) == 5 and rules.count(USERNAME, halves=True) == 8
     assert next(rules.walk(USERNAME)).topic == "first" and list(rules.walk(ALL)) == []
+
+
+def test_rules_about_anonymous_clients(rules: StoredAclRules) -> None:
+    rules.append(ANONYMOUS, "", "a", PUBSUB, True, 0.0)
+    rules.append(ALL, "", "#", PUBSUB, False, 0.0)
+    nobody = client(username="ann")
+    nobody.proved_by = ""
+    assert decided(rules, nobody, "publish", "a") is True and decided(rules, nobody, "publish", "b") is False
+    assert decided(rules, client(), "publish", "a") is False
+    (row,) = rules.of(ANONYMOUS)
+    assert path_of(row) == "/broker_acl/$anonymous/a"
+
+
+@pytest.mark.parametrize("others", [0, 40])
+def test_rules_for_one_listener(rules: StoredAclRules, others: int) -> None:
+    """With an index and without."""
+    for number in range(others):
+        rules.append(ALL, "", f"other/{number}", PUB, False, 0.0)
+    rules.append(ALL, "", "a", PUB, False, 0.0, "public")
+    assert rules.append(ALL, "", "a", PUB, False, 0.0) and not rules.append(ALL, "", "a", PUB, False, 0.0, "public")
+    rules.append(ALL, "", "b/+", SUB, False, 0.0, "public")
+    rules.prepend(ALL, "", "a", PUB, True, 0.0)  # in place of the one for every listener
+    who = client()
+    who.listener = "private"
+    assert decided(rules, who, "publish", "a") is True and decided(rules, who, "subscribe", "b/c") is None
+    who.listener = "public"
+    assert decided(rules, who, "publish", "a") is True and decided(rules, who, "subscribe", "b/c") is False
+    rules.prepend(ALL, "", "a", PUB, False, 0.0, "public")
+    assert decided(rules, who, "publish", "a") is False
+    assert [row.listener for row in rules.of(ALL) if row.topic == "a"] == ["public", ""]
+    who.listener = "private"
+    assert decided(rules, who, "publish", "a") is True
+    assert rules.remove(ALL, "", "a") == 2
 
 
 LEVELS = ["a", "b", "+", "#", "%u", "$x"]
