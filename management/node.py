@@ -3,6 +3,7 @@
 taipan [--config FILE] [--set key.path=value]...    run the node
 taipan --print-defaults                             print every setting with its default
 taipan check [--connect] FILE | -                   validate a configuration and the certificates it names
+taipan migrate BROKER FILE --into DIR               write a configuration from what another broker has
 taipan cluster try [--nodes N] [--share-port]       run a NATS server and some nodes on loopback
 taipan init [DIR]                                   write a configuration, a first user, certificates
 taipan install-service                              put a systemd unit in place
@@ -41,6 +42,7 @@ from .config import Loaded, Settings, load, read
 from .config_document import ConfigError
 from .data_dir import DataDir
 from .log_lines import setup_logging
+from .migrate.command import add_to as add_migrate
 from .settings import DashboardSettings, ManagementSettings
 from .systemd_notify import keep_watchdog, notify
 
@@ -74,7 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print_defaults()
     if arguments.command == "hash-password" and arguments.config is not None:
         parser.error("--config is for running a node, not for hash-password")
-    if arguments.command in ("cluster", "init", "install-service") and (arguments.config is not None or arguments.set):
+    alone = ("cluster", "init", "install-service", "migrate")
+    if arguments.command in alone and (arguments.config is not None or arguments.set):
         parser.error(f"--config and --set are for running a node, not for {arguments.command}")
     if arguments.command == "check" and (arguments.file is None) == (arguments.config is None):
         parser.error("check wants one FILE (-: the input)")
@@ -99,6 +102,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                     arguments.dashboard_port,
                 )
             )
+        if arguments.command == "migrate":
+            from .migrate import command as migrate
+
+            return migrate.run(arguments.source, arguments.from_path, arguments.into, arguments.json)
         if arguments.command == "check":
             file = arguments.file or arguments.config
             settings = load(file, arguments.set + arguments.more)
@@ -164,6 +171,7 @@ def _parser() -> argparse.ArgumentParser:
         "--dashboard-port", metavar="PORT", type=int, default=18083, help="the first dashboard port to take; 18083"
     )
     trying.add_argument("--dir", metavar="DIR", help="where data and logs stay, for another run")
+    add_migrate(commands)
     hashing = commands.add_parser("hash-password", help="read a password, print the hash for the configuration")
     hashing.add_argument("--user", metavar="NAME", help="print a whole [[access.users]] table")
     hashing.add_argument("--scram", action="store_true", help="also print the keys for SCRAM-SHA-256")

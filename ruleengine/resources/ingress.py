@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from taipan.broker.mqtt.topics import is_shared, valid_filter
+from taipan.broker.mqtt.topics import has_wildcard, is_shared, valid_filter
 
 from ..params import ParamError
 from ..template import Template, always_reserved
@@ -15,12 +15,14 @@ _EXPECTED: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "remote_topic": ((str,), "a text"),
     "qos": ((int,), "0, 1 or 2"),
     "local_topic": ((str,), "a text"),
+    "remote_prefix": ((str,), "a text"),
     "retain": ((bool, type(None)), "true or false"),
 }
 
 
 class Ingress(msgspec.Struct, frozen=True, kw_only=True):
-    """One subscription there. ``local_topic`` is a template over ``topic``, ``qos`` and ``retain`` of the message.
+    """One subscription there. ``local_topic`` is a template over ``topic``, ``qos`` and ``retain`` of the message;
+    ``topic`` is without ``remote_prefix``, with which ``remote_topic`` begins.
 
     ``qos``: the most that is asked for and published with. ``retain`` None: as the message came.
     """
@@ -29,10 +31,12 @@ class Ingress(msgspec.Struct, frozen=True, kw_only=True):
     qos: int = 0
     local_topic: str = "${topic}"
     retain: bool | None = None
+    remote_prefix: str = ""
 
     def local(self, topic: str, qos: int, retain: bool) -> str:
         """The topic here; empty where it is none."""
-        rendered = Template(self.local_topic).render({"topic": topic, "qos": qos, "retain": retain})
+        inner = topic.removeprefix(self.remote_prefix)
+        rendered = Template(self.local_topic).render({"topic": inner, "qos": qos, "retain": retain})
         return rendered if isinstance(rendered, str) else ""
 
 
@@ -44,12 +48,16 @@ def read_ingress(given: list[object]) -> list[Ingress]:
     for each in read:
         if not valid_filter(each.remote_topic) or is_shared(each.remote_topic):
             raise ParamError("ingress", f"remote_topic {each.remote_topic!r} is no topic filter")
+        if has_wildcard(each.remote_prefix) or not each.remote_topic.startswith(each.remote_prefix):
+            raise ParamError("ingress", f"remote_prefix {each.remote_prefix!r} is no beginning of the remote_topic")
         if each.qos not in (0, 1, 2):
             raise ParamError("ingress", "qos is 0, 1 or 2")
         local = Template(each.local_topic)
         if not each.local_topic or any(char in each.local_topic for char in "#+"):
             raise ParamError("ingress", "local_topic is a topic without wildcards")
-        if always_reserved(local) or (each.remote_topic.startswith("$SYS/") and local.text == "${topic}"):
+        if always_reserved(local) or (
+            each.remote_topic.startswith("$SYS/") and local.text == "${topic}" and not each.remote_prefix
+        ):
             raise ParamError("ingress", f"local_topic {each.local_topic!r} leads below $SYS, reserved for the server")
         if any(len(path) != 1 or path[0] not in _NAMES for path in local.placeholders):
             raise ParamError("ingress", "local_topic takes ${topic}, ${qos} and ${retain}")

@@ -344,8 +344,9 @@ TYPE: Final = ResourceType(
         *tls_params(15, ciphers=True),
         Param("ingress", 21, "array", Text("Ingress", "订阅"),
               Text("Subscribe there and publish here: a list of objects with remote_topic, qos (0), local_topic "
-                   "(${topic}) and retain (that of the message)",
-                   "从对端订阅并在本地发布:对象含 remote_topic、qos、local_topic、retain"),
+                   "(${topic}), retain (that of the message) and remote_prefix (what of the topic there is taken away "
+                   "before it becomes ${topic})",
+                   "从对端订阅并在本地发布:对象含 remote_topic、qos、local_topic、retain、remote_prefix"),
               default=[], items={"type": "object", "schema": {}}),
     ),
 )  # fmt: skip

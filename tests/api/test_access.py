@@ -256,13 +256,12 @@ async def test_what_is_no_login(body: dict[str, Any], code: int) -> None:
 
 async def test_rules_for_anonymous_clients_and_for_one_listener_are_explained() -> None:
     rules = [
-        {"allow": True, "topics": ["open"], "anonymous": True, "listener": "default"},
-        {"allow": False, "topics": ["open"], "listener": "default"},
+        {"allow": True, "topics": ["open"], "anonymous": True, "listener": "tcp-0"},
+        {"allow": False, "topics": ["open"], "listener": "tcp-0"},
     ]
     async with managed_node(access={"rules": rules, "users": USERS}, zone={"allow_anonymous": True}) as node:
-        assert node.server.listeners[0].label == "default"
-        nobody = await explained(node, "open", "publish", clientid="c", listener="default")
+        nobody = await explained(node, "open", "publish", clientid="c", listener="tcp-0")
         assert (nobody["allowed"], nobody["rule"]) == (True, "access.rules.0")
-        assert "allow pubsub open for anonymous clients listener=default" in nobody["reason"]
+        assert "allow pubsub open for anonymous clients listener=tcp-0" in nobody["reason"]
         ann = await explained(node, "open", "publish", username="ann")
         assert (ann["allowed"], ann["rule"]) == (False, "access.rules.1")

@@ -1,0 +1,102 @@
+"""``taipan migrate``: reads what another broker has, writes a configuration and a store, prints a report."""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from .output import CONFIGURATION, Migration, check_target, write
+from .report import CannotMigrate, Entry, Outcome
+
+REFUSED: Final = 2
+"""The status where nothing is written."""
+
+
+class _Told(msgspec.Struct):
+    """The report as JSON. ``counts``: of lines by outcome."""
+
+    written: str | None
+    seconds: float
+    counts: dict[Outcome, int]
+    lines: list[Entry]
+    error: str = ""
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """The subcommands and their arguments."""
+    migrate = commands.add_parser(
+        "migrate", help="write a configuration, and a store, from what another broker has"
+    ).add_subparsers(dest="source", metavar="BROKER", required=True)
+    for name, path, what in (
+        ("mosquitto", "MOSQUITTO_CONF", "mosquitto.conf; files that it names are read, too"),
+        ("emqx", "FILE_OR_DIR", "an export of EMQX 4.x, or the directory etc of one"),
+        ("amqtt", "BROKER_YAML", "the configuration of aMQTT"),
+    ):
+        each = migrate.add_parser(name, help=f"from {what}")
+        each.add_argument("from_path", metavar=path, type=Path, help=what)
+        each.add_argument(
+            "--into", metavar="DIR", type=Path, required=True, help="what is made; must be empty or not there"
+        )
+        each.add_argument("--json", action="store_true", help="print the report as JSON")
+
+
+def run(source: str, path: Path, target: Path, as_json: bool) -> int:
+    """The exit status: 0, or 2 where nothing was written."""
+    began = time.perf_counter()
+    migration = Migration(str(path))
+    error = ""
+    try:
+        check_target(target)
+        migration = _read(source, path)
+        if not migration.report.failed:
+            write(migration, target)
+        else:
+            error = "nothing is written: what is wrong has to be corrected first"
+    except CannotMigrate as refusal:
+        error = str(refusal)
+    report = migration.report
+    counts: dict[Outcome, int] = {}
+    for entry in report.entries:
+        counts[entry.outcome] = counts.get(entry.outcome, 0) + 1
+    seconds = round(time.perf_counter() - began, 3)
+    if as_json:
+        told = _Told(None if error else str(target), seconds, counts, report.entries, error)
+        _print(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+        return REFUSED if error else 0
+    shown = report.of("wrong") if report.failed else report.entries
+    _print("\n".join(report.lines(shown)))
+    if error:
+        print(f"taipan: {error}", file=sys.stderr)
+        return REFUSED
+    summary = ", ".join(f"{count} {outcome.replace('_', ' ')}" for outcome, count in sorted(counts.items()))
+    print(f"{target / CONFIGURATION}: written in {seconds:.1f} s; {summary}")
+    print(f"start it: taipan --config {target / CONFIGURATION}")
+    return 0
+
+
+def _read(source: str, path: Path) -> Migration:
+    # Imported here: each reads files with means that the others do not want.
+    match source:
+        case "mosquitto":
+            from .mosquitto import migrate_mosquitto
+
+            return migrate_mosquitto(path)
+        case "emqx":
+            from .emqx import migrate_emqx
+
+            return migrate_emqx(path)
+    from .amqtt import migrate_amqtt
+
+    return migrate_amqtt(path)
+
+
+def _print(text: str) -> None:
+    try:
+        if text:
+            print(text, flush=True)
+    except BrokenPipeError:  # the reader has seen enough; what follows is still done
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,723 @@
+"""From Mosquitto: its configuration as ours, its users and bridges as an import plan, mosquitto.db as a store."""
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from taipan.broker.access.acl import ConfiguredAclRules
+from taipan.broker.access.stored_users import USERNAME, StoredUser
+from taipan.broker.config import RuleSettings, ZoneSettings
+from taipan.broker.session.client_info import RESTORED, ClientInfo
+
+
+from .mosquitto_bridges import Bridge, bridge_records
+from .mosquitto_db import NEVER, MosquittoDb, NoMosquittoDb, read_mosquitto_db
+from .mosquitto_files import AclLine, Directive, acl_file, directives, file_of, password_file
+from .mosquitto_store import ListenerFacts, MosquittoRecords, write_store
+from .output import Migration, Table
+from .report import CannotMigrate
+from .scratch_engine import add_engine_rows
+
+_PACKET_MOST: Final = 268_435_460
+_DATABASE: Final = "mosquitto.db"
+_TIMES: Final = {"h": 3600, "d": 86_400, "w": 7 * 86_400, "m": 30 * 86_400, "y": 365 * 86_400}
+_NOT_NEEDED: Final = {
+    "autosave_interval": "every change is on disk before it is acknowledged",
+    "autosave_on_changes": "every change is on disk before it is acknowledged",
+    "connection_messages": "the log has every connection at its level info",
+    "log_facility": "the log goes to standard error; systemd keeps it",
+    "log_timestamp": "every line of the log has its time",
+    "log_timestamp_format": "every line of the log has its time, by ISO 8601",
+    "pid_file": "systemd knows the process; the lock in the data directory has its number",
+    "retry_interval": "Mosquitto passes over it, too",
+    "store_clean_interval": "Mosquitto passes over it, too",
+    "user": "the service says as whom it runs: User= in the unit",
+    "websockets_log_level": "the log has one level for all",
+    "websockets_headers_size": "a request has 16 KiB for its headers",
+    "bind_interface": "give the address of the interface as bind",
+    "http_dir": "no files are served; put a web server before it",
+    "keyform": "a key is a PEM file",
+    "tls_engine": "OpenSSL's engines are not used",
+    "tls_engine_kpass_sha1": "OpenSSL's engines are not used",
+    "tls_keylog": "the keys of connections are not written down",
+    "dhparamfile": "OpenSSL's own parameters are used",
+    "ciphers_tls1.3": "TLS 1.3 has Python's choice of suites",
+    "allow_duplicate_messages": "a client gets one copy for each subscription that matches, by the standard's choice",
+    "max_topic_alias_broker": "it is max_outgoing_topic_alias, and at most 16",
+    "global_max_clients": "each listener has its max_connections",
+    "global_max_connections": "each listener has its max_connections",
+    "accept_protocol_versions": "all versions are accepted",
+    "log_dest": "the log goes to standard error",
+    "packet_buffer_size": "it grows as it must",
+    "websockets_origin": "write allowed_origins of the listener: an origin there is scheme://host:port",
+    "enable_control_api": "the HTTP API is there for that",
+    "persistence": "",
+    "persistence_file": "",
+    "persistence_location": "",
+}
+"""Keys without a counterpart, and why that does no harm. An empty reason: it is looked at elsewhere."""
+_SECURITY: Final = ("allow_anonymous", "password_file", "acl_file", "allow_zero_length_clientid", "auto_id_prefix")
+"""What belongs to one listener where per_listener_settings is true."""
+_PSK: Final = ("psk_file", "psk_hint", "use_psk")
+_PLUGINS: Final = ("auth_plugin", "plugin", "global_plugin", "plugin_load", "plugin_use")
+_LISTENER: Final = (
+    "listener", "port", "bind_address", "max_connections", "max_qos", "max_topic_alias", "mount_point", "protocol",
+    "socket_domain", "use_username_as_clientid", "cafile", "capath", "certfile", "keyfile", "ciphers", "crlfile",
+    "tls_version", "require_certificate", "use_identity_as_username", "use_subject_as_username", "psk_hint",
+    "enable_proxy_protocol",
+)  # fmt: skip
+
+
+class _Listener:
+    """What the lines say that are about one listener."""
+
+    def __init__(self, place: str, port: int, host: str) -> None:
+        self.place = place
+        self.port = port
+        self.host = host
+        self.keys: dict[str, Directive] = {}
+        self.security: dict[str, Directive] = {}
+        self.label = ""
+        self.facts = ListenerFacts("")
+        self.usable = True
+
+    def get(self, key: str) -> str | None:
+        found = self.keys.get(key)
+        return None if found is None else found.value
+
+    def says(self, key: str) -> bool:
+        return self.get(key) == "true"
+
+
+def migrate_mosquitto(path: Path) -> Migration:
+    """What is to be written. Raises CannotMigrate; the report of what is returned may say that it cannot be, too."""
+    if not path.is_file():
+        raise CannotMigrate(f"{path}: no such file")
+    work = _Mosquitto(path)
+    work.run()
+    return work.migration
+
+
+class _Mosquitto:
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.migration = Migration(f"Mosquitto, {self.path}")
+        self.report = self.migration.report
+        self.default = _Listener(str(self.path), 1883, "")
+        self.listeners: list[_Listener] = []
+        self.common: dict[str, Directive] = {}
+        self.bridges: list[Bridge] = []
+        self.per_listener = False
+        self.plugins: list[Directive] = []
+
+    def run(self) -> None:
+        lines = directives(self.path, self.report)
+        self._sort(lines)
+        self._zone()
+        self._listeners()
+        self._access()
+        for bridge in self.bridges:
+            made = bridge_records(bridge, self.report, lambda value: str(file_of(value, self.path.parent)))
+            if not self.report.failed:
+                add_engine_rows(*made, self.migration.plan, self.report)
+        self._database()
+
+    # ------------------------------------------------------------ which is whose
+
+    def _sort(self, lines: list[Directive]) -> None:
+        """Each line to its listener, its bridge, or all."""
+        for line in lines:
+            if line.key == "per_listener_settings":
+                self.per_listener = self._flag(line)
+        listener, bridge = self.default, None
+        for line in lines:
+            key = line.key
+            if key == "listener":
+                bridge = None
+                listener = self._new_listener(line)
+            elif key == "connection":
+                bridge = Bridge(line.value, line.place, [])
+                self.bridges.append(bridge)
+            elif bridge is not None and bridge.takes(key):
+                bridge.lines.append(line)
+            elif key in _LISTENER:
+                self._note(listener.keys, line)
+            elif key in _PLUGINS or key.startswith(("plugin_", "auth_")):
+                self.plugins.append(line)
+            elif key in _SECURITY or key in _PSK:
+                self._note(listener.security if self.per_listener else self.common, line)
+            elif key != "per_listener_settings":
+                self._note(self.common, line)
+        if "port" in self.default.keys or "bind_address" in self.default.keys or not self.listeners:
+            self._default_listener()
+        else:
+            for line in self.default.keys.values():
+                self.report.left_out(line.place, line.key, "it is about the default listener, and there is none")
+
+    def _note(self, keys: dict[str, Directive], line: Directive) -> None:
+        before = keys.get(line.key)
+        if before is not None and line.key != "log_type":
+            self.report.changed(before.place, before.key, f"said again at {line.place}; the last one counts")
+        keys[line.key] = line
+
+    def _new_listener(self, line: Directive) -> _Listener:
+        port, _, host = line.value.partition(" ")
+        made = _Listener(line.place, self._whole(port, line, 0, 65_535) or 0, host.strip())
+        if made.port == 0 and made.host.startswith("/"):
+            self.report.left_out(
+                line.place, f"listener {line.value}", "there are no Unix sockets; use a loopback address"
+            )
+            made.usable = False
+        elif not made.port:
+            self.report.wrong(line.place, f"listener {line.value}", "expected a port from 1 to 65535")
+        self.listeners.append(made)
+        return made
+
+    def _default_listener(self) -> None:
+        made = self.default
+        port = made.keys.pop("port", None)
+        if port is not None:
+            made.port = self._whole(port.value, port, 1, 65_535) or 1883
+            made.place = port.place
+        address = made.keys.pop("bind_address", None)
+        if address is not None:
+            made.host = address.value
+        if port is None and address is None and not self.listeners:
+            made.host = "127.0.0.1"
+            self.report.changed(
+                str(self.path), "no listener", "it is one on loopback, port 1883, where anybody may connect, as in 2.x"
+            )
+        self.listeners.insert(0, made)
+
+    # -------------------------------------------------------------------- values
+
+    def _flag(self, line: Directive) -> bool:
+        if line.value not in ("true", "false", "1", "0"):
+            self.report.wrong(line.place, f"{line.key} {line.value}", "expected true or false")
+        return line.value in ("true", "1")
+
+    def _whole(self, text: str, line: Directive, least: int, most: int) -> int | None:
+        if text.removeprefix("-").isdecimal() and text.isascii() and least <= int(text) <= most:
+            return int(text)
+        self.report.wrong(line.place, f"{line.key} {line.value}", f"expected a number from {least} to {most}")
+        return None
+
+    def _file(self, line: Directive) -> str:
+        path = file_of(line.value, self.path.parent)
+        if not path.is_file():
+            self.report.wrong(line.place, f"{line.key} {line.value}", "no such file")
+        elif not os.access(path, os.R_OK):
+            self.report.wrong(line.place, f"{line.key} {line.value}", "it may not be read; run this as who may")
+        return str(path)
+
+    # ---------------------------------------------------------------------- zone
+
+    def _zone(self) -> None:
+        """What counts for every listener: limits, sessions, retained messages."""
+        zone, migration = self.migration.zone, self.migration
+        # As Mosquitto has it where nothing is said.
+        zone.update(
+            session_expiry_interval=NEVER, max_inflight=20, max_queued_messages=1000, max_queued_bytes=0,
+            max_packet_size=_PACKET_MOST, max_topic_levels=200,
+        )  # fmt: skip
+        migration.tables.update({"node": {}, "retained": {"max_messages": 0, "max_payload_size": 0, "max_bytes": 0}})
+        migration.set("retained", "check_source", True)
+        numbers: dict[str, tuple[str, str, int]] = {
+            "max_inflight_messages": ("zone", "max_inflight", 65_535),
+            "max_inflight_bytes": ("zone", "max_inflight_bytes", 1 << 53),
+            "max_queued_messages": ("zone", "max_queued_messages", 1 << 31),
+            "max_queued_bytes": ("zone", "max_queued_bytes", 1 << 53),
+            "sys_interval": ("sys_topics", "interval", 86_400),
+            "memory_limit": ("limits", "memory", 1 << 53),
+            "retain_expiry_interval": ("retained", "expiry_interval", 1 << 31),
+        }
+        flags = {
+            "queue_qos0_messages": ("zone", "queue_qos0"),
+            "upgrade_outgoing_qos": ("zone", "upgrade_qos"),
+            "retain_available": ("zone", "retain_available"),
+            "check_retain_source": ("retained", "check_source"),
+        }
+        own: dict[str, Callable[[Directive], None]] = {
+            "max_packet_size": self._packet_size,
+            "message_size_limit": self._message_size,
+            "max_keepalive": self._keep_alive,
+            "persistent_client_expiration": self._session_expiry,
+            "log_type": self._log_type,
+            "clientid_prefixes": self._prefixes,
+            "set_tcp_nodelay": lambda line: self._carried(line, "nodelay of each listener"),
+        }
+        for key, line in self.common.items():
+            if key in numbers:
+                table, name, most = numbers[key]
+                value = self._whole(line.value, line, 0, most)
+                if value is None:
+                    continue
+                if key == "memory_limit" and not value:
+                    self._carried(line, "limits.memory, half of the machine's")
+                    continue
+                self._put(table, name, value)
+                self._carried(line, f"{self._table(table)}.{name}")
+                if key == "sys_interval":
+                    self.report.changed(
+                        line.place,
+                        "$SYS/broker/...",
+                        "the node's own topics are below $SYS/brokers/, docs/sys-topics.md",
+                    )
+            elif key in flags:
+                table, name = flags[key]
+                self._put(table, name, self._flag(line))
+                self._carried(line, f"{self._table(table)}.{name}")
+            elif key in own:
+                own[key](line)
+            elif key in _SECURITY or key in _PSK:
+                pass
+            elif key in _NOT_NEEDED:
+                if _NOT_NEEDED[key]:
+                    self.report.left_out(line.place, f"{key} {line.value}".strip(), _NOT_NEEDED[key])
+            else:
+                self.report.left_out(line.place, f"{key} {line.value}".strip(), "not known")
+        for line in self.plugins:
+            why = "plugins of Mosquitto do not run here: rewrite it as a hook (docs/python.md) or an HTTP service"
+            if not line.key.startswith(("plugin_opt", "auth_opt")):
+                why += "; until then nobody comes in without a password, and what no rule allows is denied"
+            self.report.left_out(line.place, f"{line.key} {line.value}", why)
+
+    def _put(self, table: str, name: str, value: object) -> None:
+        if table == "zone":
+            self.migration.zone[name] = value
+        else:
+            self.migration.set(table, name, value)
+
+    @staticmethod
+    def _table(table: str) -> str:
+        return "zones.external" if table == "zone" else table
+
+    def _carried(self, line: Directive, now: str) -> None:
+        self.report.carried(line.place, f"{line.key} {line.value}".strip(), now)
+
+    def _packet_size(self, line: Directive) -> None:
+        value = self._whole(line.value, line, 0, _PACKET_MOST)
+        if value:
+            self.migration.zone["max_packet_size"] = value
+        self._carried(line, "zones.external.max_packet_size")
+
+    def _message_size(self, line: Directive) -> None:
+        value = self._whole(line.value, line, 0, _PACKET_MOST)
+        if value:
+            # A topic and its properties beside the payload.
+            most = min(value + 65_540, _PACKET_MOST, int(str(self.migration.zone["max_packet_size"])))
+            self.migration.zone["max_packet_size"] = most
+            why = f"max_packet_size = {most}: a packet beyond it ends the connection; Mosquitto drops the message"
+            self.report.changed(line.place, f"{line.key} {line.value}", why)
+        else:
+            self._carried(line, "no limit")
+
+    def _keep_alive(self, line: Directive) -> None:
+        value = self._whole(line.value, line, 0, 65_535)
+        if value and value < 65_535:
+            self.migration.zone["server_keep_alive"] = value
+            why = "server_keep_alive: clients of 5.0 are told; those of 3.x that ask for more are not refused"
+            self.report.changed(line.place, f"{line.key} {line.value}", why)
+        else:
+            self._carried(line, "no limit")
+
+    def _session_expiry(self, line: Directive) -> None:
+        number, unit = line.value[:-1], line.value[-1:]
+        if unit not in _TIMES or not (number.isascii() and number.isdecimal()) or not int(number):
+            self.report.wrong(line.place, f"{line.key} {line.value}", "expected a number with h, d, w, m or y")
+            return
+        self.migration.zone["session_expiry_interval"] = min(int(number) * _TIMES[unit], NEVER)
+        self._carried(line, "zones.external.session_expiry_interval")
+
+    def _log_type(self, line: Directive) -> None:
+        levels = {"debug": "debug", "all": "debug", "information": "info", "notice": "info"}
+        if line.value in levels:
+            self.migration.set("log", "level", levels[line.value])
+            self._carried(line, f"log.level = {levels[line.value]}")
+        else:
+            self.report.left_out(line.place, f"{line.key} {line.value}", "log.level says from which level on is logged")
+
+    def _prefixes(self, line: Directive) -> None:
+        why = "no setting asks for a prefix of client identifiers; other identifiers may connect. Rules can ask for it:"
+        self.report.left_out(line.place, f"{line.key} {line.value}", f"{why} patterns with %c in topics")
+
+    # ----------------------------------------------------------------- listeners
+
+    def _listeners(self) -> None:
+        numbers: dict[str, int] = {}
+        usable = [each for each in self.listeners if each.usable]
+        for listener in usable:
+            table = self._listener(listener, numbers)
+            if table is not None:
+                self.migration.listeners.append(table)
+        if not self.migration.listeners and not self.report.failed:
+            raise CannotMigrate(f"{self.path}: no listener is left that could be carried over")
+
+    def _listener(self, listener: _Listener, numbers: dict[str, int]) -> Table | None:
+        secure = listener.get("certfile") is not None
+        protocol = listener.get("protocol") or "mqtt"
+        if any(key in listener.keys or key in listener.security for key in _PSK) and not secure:
+            why = "pre-shared keys are not offered; give it a certificate"
+            self.report.left_out(listener.place, f"listener {listener.port}", why)
+            listener.usable = False
+            return None
+        if protocol not in ("mqtt", "websockets"):
+            line = listener.keys["protocol"]
+            self.report.left_out(line.place, f"protocol {protocol}", "it is neither mqtt nor websockets")
+            listener.usable = False
+            return None
+        kind = {("mqtt", False): "tcp", ("mqtt", True): "ssl", ("websockets", False): "ws", ("websockets", True): "wss"}
+        of = kind[protocol, secure]
+        number = numbers[of] = numbers.get(of, 0) + 1
+        listener.label = f"{of}-{listener.port}" if number > 1 else of
+        table: Table = {"name": listener.label, "type": of, "bind": self._bind(listener)}
+        what = f"listener {listener.port}" + (f" {listener.host}" if listener.host else "")
+        self.report.carried(listener.place, what, f"listeners, {listener.label}, {table['bind']}")
+        if protocol == "websockets":
+            table["path"] = "/mqtt"
+            self.report.changed(
+                listener.keys["protocol"].place, "protocol websockets", "the path is /mqtt; Mosquitto takes any"
+            )
+        for key, name, least in (("max_connections", "max_connections", -1), ("max_qos", "max_qos", 0)):
+            if key in listener.keys:
+                line = listener.keys[key]
+                value = self._whole(line.value, line, least, 2 if key == "max_qos" else 1_000_000_000)
+                if value is not None and value > (0 if key == "max_connections" else -1):
+                    table[name] = value
+                self._carried(line, f"listeners.{name}")
+        if "max_topic_alias" in listener.keys:
+            line = listener.keys["max_topic_alias"]
+            table["max_topic_alias"] = self._whole(line.value, line, 0, 65_535) or 0
+            self._carried(line, "listeners.max_topic_alias")
+        if "mount_point" in listener.keys:
+            line = listener.keys["mount_point"]
+            table["mountpoint"] = line.value
+            self._carried(line, "listeners.mountpoint")
+        if "use_username_as_clientid" in listener.keys:
+            line = listener.keys["use_username_as_clientid"]
+            table["use_username_as_client_id"] = self._flag(line)
+            self._carried(line, "listeners.use_username_as_client_id")
+        if "enable_proxy_protocol" in listener.keys:
+            line = listener.keys["enable_proxy_protocol"]
+            table["proxy_protocol"] = line.value in ("1", "2", "true")
+            self._carried(line, "listeners.proxy_protocol")
+        if "set_tcp_nodelay" in self.common:
+            table["nodelay"] = self._flag(self.common["set_tcp_nodelay"])
+        security = listener.security if self.per_listener else self.common
+        for key, name in (
+            ("allow_zero_length_clientid", "allow_empty_client_id"),
+            ("auto_id_prefix", "client_id_prefix"),
+        ):
+            if key in security:
+                line = security[key]
+                table[name] = self._flag(line) if key.startswith("allow") else line.value
+                self._carried(line, f"listeners.{name}")
+        if secure:
+            table["tls"] = self._tls(listener)
+        else:
+            for key in ("require_certificate", "use_identity_as_username", "use_subject_as_username"):
+                if listener.says(key):
+                    self.report.wrong(
+                        listener.keys[key].place, key, "the listener has no certfile, so it speaks no TLS"
+                    )
+        self._left_of_listener(listener)
+        self._who(listener, table)
+        return table
+
+    def _bind(self, listener: _Listener) -> str:
+        host, domain = listener.host, listener.get("socket_domain")
+        if not host:
+            host = "0.0.0.0" if domain == "ipv4" else "::"
+            if domain is None and not _has_ipv6():
+                host = "0.0.0.0"
+        if "socket_domain" in listener.keys:
+            self._carried(listener.keys["socket_domain"], "listeners.bind")
+        if host == "localhost":
+            host = "::1" if domain == "ipv6" else "127.0.0.1"
+        return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
+
+    def _tls(self, listener: _Listener) -> Table:
+        table: Table = {}
+        for key in ("certfile", "keyfile", "cafile", "crlfile"):
+            if key in listener.keys:
+                line = listener.keys[key]
+                table[key] = self._file(line)
+                self._carried(line, f"listeners.tls.{key}")
+        if "keyfile" not in table:
+            self.report.wrong(listener.keys["certfile"].place, "certfile", "there is no keyfile with it")
+            table["keyfile"] = ""
+        if "ciphers" in listener.keys:
+            table["ciphers"] = listener.keys["ciphers"].value
+            self._carried(listener.keys["ciphers"], "listeners.tls.ciphers")
+        if "tls_version" in listener.keys:
+            line = listener.keys["tls_version"]
+            if line.value == "tlsv1.3":
+                table["min_version"] = "1.3"
+            if line.value in ("tlsv1.2", "tlsv1.3"):
+                self._carried(line, "listeners.tls.min_version")
+            else:
+                self.report.changed(line.place, f"tls_version {line.value}", "the oldest version here is TLS 1.2")
+        capath = listener.keys.get("capath")
+        if capath is not None:
+            why = "authorities are one PEM file, cafile: put those of the directory into one"
+            if "cafile" not in table and listener.says("require_certificate"):
+                self.report.wrong(capath.place, f"capath {capath.value}", why)
+            else:
+                self.report.left_out(capath.place, f"capath {capath.value}", why)
+        if "require_certificate" in listener.keys:
+            line = listener.keys["require_certificate"]
+            table["verify"] = "required" if self._flag(line) else "none"
+            self._carried(line, f"listeners.tls.verify = {table['verify']}")
+        for key, name in (("use_identity_as_username", "cn"), ("use_subject_as_username", "dn")):
+            if key in listener.keys:
+                line = listener.keys[key]
+                if self._flag(line):
+                    table["peer_cert_as_username"] = name
+                    if table.get("verify") != "required":
+                        self.report.wrong(line.place, key, "it wants require_certificate true")
+                self._carried(line, f"listeners.tls.peer_cert_as_username = {name}")
+                if name == "dn" and self._flag(line):
+                    self.report.changed(
+                        line.place, key, "the subject may be written otherwise; see its name in the log"
+                    )
+        return table
+
+    def _left_of_listener(self, listener: _Listener) -> None:
+        known = {
+            "max_connections", "max_qos", "max_topic_alias", "mount_point", "use_username_as_clientid",
+            "enable_proxy_protocol", "protocol", "socket_domain", "certfile",
+        }  # fmt: skip
+        of_tls = {
+            "keyfile", "cafile", "crlfile", "ciphers", "tls_version", "capath", "require_certificate",
+            "use_identity_as_username", "use_subject_as_username",
+        }  # fmt: skip
+        secure = "certfile" in listener.keys
+        for key, line in listener.keys.items():
+            if key in known or (key in of_tls and secure):
+                continue
+            why = (
+                "the listener has no certfile, so it speaks no TLS"
+                if key in of_tls
+                else _NOT_NEEDED.get(key, "not known")
+            )
+            if key == "bind_address":
+                why = "the listener line has the address"
+            if key in _PSK:
+                why = "pre-shared keys are not offered"
+            self.report.left_out(line.place, f"{key} {line.value}".strip(), why)
+
+    def _who(self, listener: _Listener, table: Table) -> None:
+        """Whether anonymous clients may come in here, and what sessions of this listener have."""
+        security = listener.security if self.per_listener else self.common
+        line = security.get("allow_anonymous")
+        only_default = listener is self.default and listener.place == str(self.path)
+        allowed = self._flag(line) if line is not None else only_default and not self.plugins
+        if line is not None:
+            self._carried(line, "listeners.allow_anonymous")
+        elif not only_default:
+            self.report.carried(listener.place, "no allow_anonymous", "listeners.allow_anonymous = false, as in 2.x")
+        if self.plugins and allowed:
+            allowed = False
+            place = line.place if line is not None else listener.place
+            self.report.changed(place, "allow_anonymous true", "false: a plugin decided, and does not run here")
+        table["allow_anonymous"] = allowed
+        certificate = isinstance(table.get("tls"), dict) and "peer_cert_as_username" in table["tls"]  # type: ignore[operator]
+        proves = "password_file" in security or certificate
+        listener.facts = ListenerFacts(listener.label, str(table.get("mountpoint", "")), proves)
+
+    # -------------------------------------------------------------------- access
+
+    def _access(self) -> None:
+        usable = [each for each in self.listeners if each.usable]
+        if self.plugins:
+            self.migration.set("access", "no_match", "deny")
+        if not self.per_listener:
+            self._users([(each, self.common.get("password_file")) for each in usable])
+            line = self.common.get("acl_file")
+            if line is not None:
+                self.migration.set("access", "no_match", "deny")
+                self._carried(line, "access.rules; access.no_match = deny")
+                self._rules(line, None)
+        else:
+            self._users([(each, each.security.get("password_file")) for each in usable])
+            with_file = [each for each in usable if "acl_file" in each.security]
+            if with_file:
+                self.migration.set("access", "no_match", "deny")
+            for each in usable:
+                line = each.security.get("acl_file")
+                if line is not None:
+                    self._carried(line, f"access.rules for listener {each.label}; access.no_match = deny")
+                    self._rules(line, each.label)
+                elif with_file and not self.plugins:
+                    self.migration.rules.append({"allow": True, "listener": each.label})
+        if self.migration.rules:
+            mounted = [each for each in usable if "mount_point" in each.keys]
+            for each in mounted:
+                why = "rules see topics without the mount point: where the ACL file has it, take it away"
+                self.report.changed(each.keys["mount_point"].place, "mount_point", why)
+            self.report.changed(
+                str(self.path),
+                "subscriptions wider than the rules",
+                "Mosquitto accepts them and passes over what may not be read; here SUBSCRIBE is refused",
+            )
+        for line in [*self.common.values(), *(each for one in usable for each in one.security.values())]:
+            if line.key in _PSK:
+                self.report.left_out(line.place, f"{line.key} {line.value}".strip(), "pre-shared keys are not offered")
+
+    def _users(self, files: list[tuple[_Listener, Directive | None]]) -> None:
+        """All files as one set of users. Who is in the file of one listener alone may nothing at the others."""
+        read: dict[Path, dict[str, tuple[str, str]]] = {}
+        of: list[tuple[_Listener, dict[str, tuple[str, str]] | None]] = []
+        for listener, line in files:
+            users = None
+            if line is not None:
+                path = file_of(line.value, self.path.parent)
+                if path not in read:
+                    read[path] = password_file(path, self.report)
+                    self._carried(line, f"{len(read[path])} users; each hash is renewed at the next login")
+                users = read[path]
+            of.append((listener, users))
+        known: dict[str, tuple[str, str]] = {}
+        now = time.time()
+        for users in read.values():
+            for name, (place, written) in users.items():
+                if name in known and known[name][1] != written:
+                    why = f"another password of this name counts, {known[name][0]}: users are the same at all listeners"
+                    self.report.left_out(place, f"user {name}", why)
+                elif name not in known:
+                    known[name] = place, written
+                    self.migration.plan.users.append(StoredUser(USERNAME, name, written, False, now))
+        for listener, users in of:
+            if users is None:
+                if known:
+                    self._without_file(listener)
+                continue
+            others = [name for name in known if name not in users or users[name][1] != known[name][1]]
+            for name in others:
+                self.migration.rules.append({"allow": False, "username": name, "listener": listener.label})
+            if others:
+                why = f"they may connect there and do nothing: {', '.join(others[:5])}" + (
+                    ", ..." if others[5:] else ""
+                )
+                self.report.changed(listener.place, f"{len(others)} users of other listeners", why)
+        if not known and any(
+            each.facts.label and not each.facts.proves_names for each in self.listeners if each.usable
+        ):
+            self.report.changed(
+                str(self.path),
+                "user names without a password file",
+                "a name that is not proved matches no rule of a user",
+            )
+
+    def _without_file(self, listener: _Listener) -> None:
+        why = "users have their passwords here, too: Mosquitto takes any name at this listener, and none has a password"
+        self.report.changed(listener.place, f"listener {listener.port} has no password_file", why)
+
+    def _rules(self, line: Directive, label: str | None) -> None:
+        """In Mosquitto's order: of a user what is denied first, then what is allowed, then the patterns likewise."""
+        read = acl_file(file_of(line.value, self.path.parent), self.report)
+        ordered: list[AclLine] = []
+        for subject in ("user", "anonymous", "pattern"):
+            mine = [each for each in read if each.subject == subject]
+            ordered += [each for each in mine if each.access == "deny"]
+            ordered += [each for each in mine if each.access != "deny"]
+        actions = {"read": "subscribe", "write": "publish", "readwrite": "pubsub", "deny": "pubsub"}
+        for each in ordered:
+            rule: Table = {"allow": each.access != "deny"}
+            if each.subject == "user":
+                rule["username"] = each.name
+            elif each.subject == "anonymous":
+                rule["anonymous"] = True
+            if label is not None:
+                rule["listener"] = label
+            rule["action"] = actions[each.access]
+            rule["topics"] = [each.topic]
+            self.migration.rules.append(rule)
+            what = "pattern" if each.subject == "pattern" else f"topic of {each.name or 'anonymous clients'}"
+            self.report.carried(each.place, f"{what} {each.access} {each.topic}", "access.rules")
+
+    # ------------------------------------------------------------------ database
+
+    def _database(self) -> None:
+        line = self.common.get("persistence")
+        if line is None or not self._flag(line):
+            place = str(self.path) if line is None else line.place
+            why = "everything is kept on disk (durability.level); Mosquitto kept nothing, so there is nothing to carry"
+            self.report.changed(place, "persistence false", why)
+            return
+        name = self.common["persistence_file"].value if "persistence_file" in self.common else _DATABASE
+        place = self.common["persistence_location"].value if "persistence_location" in self.common else ""
+        path = file_of(place + name, self.path.parent)
+        if place and not path.is_file():
+            path = file_of(os.path.join(place, name), self.path.parent)
+        self._carried(line, "durability.level = disk")
+        try:
+            data = path.read_bytes()
+            saved_at = path.stat().st_mtime
+        except FileNotFoundError:
+            self.report.left_out(str(path), "persistence file", "it is not there: no messages and no sessions")
+            return
+        except OSError as error:
+            self.report.wrong(str(path), "persistence file", error.strerror or str(error))
+            return
+        try:
+            found = read_mosquitto_db(data)
+        except NoMosquittoDb as error:
+            self.report.wrong(str(path), "persistence file", str(error))
+            return
+        self._tell_wide_subscriptions(found, str(path))
+        longest = int(str(self.migration.zone["session_expiry_interval"]))
+        made = MosquittoRecords(found, str(path), self.report, time.time(), saved_at, self._facts_at, longest)
+        written = list(made)
+        counts = made.counts
+        self.report.carried(
+            str(path),
+            f"format {found.version}",
+            f"{counts.retained} retained messages, {counts.sessions} sessions with {counts.subscriptions}"
+            f" subscriptions, {counts.queued} queued messages, {counts.in_flight} in flight",
+        )
+        if found.version < 6:
+            why = "this format does not say whose sessions are: each belongs to the first who comes with its identifier"
+            self.report.changed(str(path), "sessions without user names", why)
+        self.migration.write_data = lambda directory: write_store(directory, iter(written))
+
+    def _facts_at(self, port: int) -> ListenerFacts:
+        usable = [each for each in self.listeners if each.usable]
+        return next((each.facts for each in usable if each.port == port), usable[0].facts)
+
+    def _tell_wide_subscriptions(self, found: MosquittoDb, path: str) -> None:
+        """Sessions whose subscriptions the rules do not allow here: they end at the start."""
+        if not self.migration.rules or self.report.failed:
+            return
+        rules = ConfiguredAclRules([msgspec.convert(each, RuleSettings) for each in self.migration.rules])
+        told = 0
+        for each in found.subscriptions:
+            client = found.clients[each.client_id]
+            facts = self._facts_at(client.port)
+            who = ClientInfo(
+                "", ZoneSettings(), listener=facts.label, client_id=client.client_id, username=client.username
+            )
+            who.proved_by = RESTORED if client.username and facts.proves_names else ""
+            decision = rules.decide(who, "subscribe", each.filter)
+            if decision is not None and decision.allowed:
+                continue
+            told += 1
+            if told <= 20:
+                why = "no rule allows all that it can match: it ends at the start. Narrow it, or write a rule for it"
+                self.report.changed(f"{path}:byte {each.place}", f"subscription {each.filter} of {each.client_id}", why)
+        if told > 20:
+            self.report.changed(path, f"{told - 20} more subscriptions", "no rule allows all that they can match")
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True

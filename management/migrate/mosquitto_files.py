@@ -1,0 +1,171 @@
+"""Mosquitto's text files: its configuration with what that includes, password files and ACL files."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from taipan.broker.access.acl import TopicPattern
+from taipan.broker.access.foreign_hashes import Pbkdf2Hash, Sha512Hash, parse_hash
+
+from .report import Report
+
+_MAX_INCLUDES: Final = 1000
+_MAX_NAME: Final = 65_535
+
+
+class Directive(msgspec.Struct, frozen=True):
+    """One line of a configuration. ``place``: ``file:line``."""
+
+    key: str
+    value: str
+    place: str
+
+
+class AclLine(msgspec.Struct, frozen=True):
+    """``subject``: ``user`` with a name, ``anonymous``, or ``pattern`` for everybody."""
+
+    place: str
+    subject: Literal["user", "anonymous", "pattern"]
+    name: str
+    access: Literal["read", "write", "readwrite", "deny"]
+    topic: str
+
+
+def read_lines(path: Path, report: Report, what: str) -> Iterator[tuple[str, str]]:
+    """Place and text of each line; that it cannot be read is reported."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        report.wrong(str(path), what, error.strerror or str(error))
+        return
+    for number, line in enumerate(data.split(b"\n"), 1):
+        place = f"{path}:{number}"
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError:
+            report.wrong(place, what, "not UTF-8")
+            continue
+        yield place, text.rstrip("\r")
+
+
+def directives(path: Path, report: Report) -> list[Directive]:
+    """Of a configuration, those of the files it includes in their place."""
+    found: list[Directive] = []
+    _read_directives(path, report, found, [])
+    return found
+
+
+def _read_directives(path: Path, report: Report, found: list[Directive], within: list[Path]) -> None:
+    if path.resolve() in within or len(within) > _MAX_INCLUDES:
+        report.wrong(str(path), "include_dir", "it includes itself")
+        return
+    for place, line in read_lines(path, report, "configuration"):
+        text = line.strip(" \t")
+        if not text or text.startswith("#"):
+            continue
+        key, _, value = text.partition(" ")
+        value = value.strip(" \t")
+        if key != "include_dir":
+            found.append(Directive(key, value, place))
+            continue
+        directory = Path(value)
+        if not directory.is_absolute():
+            directory = file_of(value, path.parent)
+        try:
+            names = sorted(os.fsencode(each) for each in os.listdir(directory) if each.endswith(".conf"))
+        except OSError as error:
+            report.wrong(place, f"include_dir {value}", error.strerror or str(error))
+            continue
+        report.carried(place, f"include_dir {value}", f"{len(names)} files")
+        for name in names:
+            _read_directives(directory / os.fsdecode(name), report, found, [*within, path.resolve()])
+
+
+def file_of(value: str, beside: Path) -> Path:
+    """A file that a configuration names. A relative one is looked for where the command runs, as Mosquitto does, and
+    then beside the configuration."""
+    path = Path(value)
+    if path.is_absolute() or path.exists():
+        return path.absolute()
+    return (beside / path).absolute()
+
+
+def password_file(path: Path, report: Report) -> dict[str, tuple[str, str]]:
+    """Place and hash of each user. A line that is none is told and left out."""
+    users: dict[str, tuple[str, str]] = {}
+    for place, line in read_lines(path, report, "password file"):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        name, colon, written = text.partition(":")
+        if not colon or not name or len(name.encode()) > _MAX_NAME:
+            report.left_out(place, f"user {name}", "the line is no name:hash, and Mosquitto passes over it, too")
+            continue
+        try:
+            found = parse_hash(written)
+            if not isinstance(found, Sha512Hash | Pbkdf2Hash):
+                raise ValueError("expected Mosquitto's $6$ or $7$")
+        except ValueError as error:
+            why = "a password as it is, not its hash" if not written.startswith("$") else str(error)
+            report.left_out(place, f"user {name}", f"{why}; give it a password: taipan-ctl users add")
+            continue
+        if name in users:
+            report.changed(place, f"user {name}", f"there is one already, at {users[name][0]}; the last one counts")
+        users[name] = place, str(found)
+    return users
+
+
+def acl_file(path: Path, report: Report) -> list[AclLine]:
+    """The rules of an ACL file as they stand there."""
+    rules: list[AclLine] = []
+    user: str | None = None
+    for place, line in read_lines(path, report, "ACL file"):
+        text = line.strip(" \t")
+        if not text or text.startswith("#"):
+            continue
+        key, _, rest = text.partition(" ")
+        rest = rest.strip(" \t")
+        if key == "user":
+            user = rest
+            if not rest:
+                report.wrong(place, text, "expected a user name")
+        elif key in ("topic", "pattern"):
+            rule = _acl_line(place, key, rest, user, report)
+            if rule is not None:
+                rules.append(rule)
+        else:
+            report.wrong(place, text, "expected user, topic or pattern")
+    return rules
+
+
+def _acl_line(place: str, key: str, rest: str, user: str | None, report: Report) -> AclLine | None:
+    access: Literal["read", "write", "readwrite", "deny"] = "readwrite"
+    word, _, topic = rest.partition(" ")
+    if topic and word in ("read", "write", "readwrite", "deny"):
+        access = word  # type: ignore[assignment]
+        topic = topic.lstrip(" \t")
+    else:
+        topic = rest
+    try:
+        TopicPattern(topic)
+        if topic.startswith("eq "):
+            raise ValueError("it begins with eq and a blank, which has a meaning in rules here")
+    except ValueError as error:
+        report.wrong(place, f"{key} {rest}", str(error))
+        return None
+    if key == "pattern":
+        return AclLine(place, "pattern", "", access, topic)
+    if "%c" in topic or "%u" in topic:
+        report.left_out(
+            place, f"{key} {rest}", "%c and %u stand for themselves in a topic rule, which rules here cannot"
+        )
+        if access != "deny":
+            return None
+        report.wrong(place, f"{key} {rest}", "it denies, and leaving it out would allow: write the topic otherwise")
+        return None
+    if user is None:
+        return AclLine(place, "anonymous", "", access, topic)
+    return AclLine(place, "user", user, access, topic)

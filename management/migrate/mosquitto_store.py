@@ -1,0 +1,262 @@
+"""The store of a node, written from what a mosquitto.db has: retained messages, sessions, queues, what is in flight."""
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.topics import parse_filter
+from taipan.broker.persistence.log import batch, records
+from taipan.broker.persistence.log.sqlite_log import SqliteLog
+from taipan.broker.session.client_info import USERNAME_OWNER
+from taipan.broker.store.store import FILE
+
+from . import mosquitto_db as db
+from .report import Report
+
+_RECORDS: Final = 2000
+_SENT: Final = (db.PUBLISH_QOS1, db.WAIT_FOR_PUBACK, db.PUBLISH_QOS2, db.WAIT_FOR_PUBREC)
+_RELEASED: Final = (db.RESEND_PUBREL, db.WAIT_FOR_PUBCOMP)
+_MAX_TOLD: Final = 20
+"""Lines of one kind that a report has, before it says how many more there are."""
+
+
+class ListenerFacts(msgspec.Struct, frozen=True):
+    """What a session takes from the listener that its client came by. ``proves_names``: nobody is let in there under a
+    user name that is not proved."""
+
+    label: str
+    mountpoint: str = ""
+    proves_names: bool = False
+
+
+class StoreCounts(msgspec.Struct):
+    retained: int = 0
+    sessions: int = 0
+    subscriptions: int = 0
+    queued: int = 0
+    in_flight: int = 0
+
+
+def write_store(directory: Path, written: Iterator[records.Record]) -> None:
+    """A store with these records, in this order."""
+    log = SqliteLog(directory / FILE)
+    log.open()
+    try:
+        sequence = 0
+        encoded = (records.encode(each) for each in written)
+        while some := list(islice(encoded, _RECORDS)):
+            sequence += 1
+            log.append(sequence, batch.encode(some))
+    finally:
+        log.checkpoint_and_close()
+
+
+class MosquittoRecords:
+    """Makes records of what was read. ``counts`` is right when all have been taken."""
+
+    def __init__(
+        self,
+        found: db.MosquittoDb,
+        file: str,
+        report: Report,
+        now: float,
+        saved_at: float,
+        listener_at: Callable[[int], ListenerFacts],
+        longest_session: int,
+    ) -> None:
+        """``saved_at``: when the file was written. ``listener_at``: by its port, 0 for one that is not known.
+        ``longest_session``: seconds that a session of 3.x may wait, 0xFFFFFFFF: for ever."""
+        self.counts = StoreCounts()
+        self._db = found
+        self._file = file
+        self._report = report
+        self._now = now
+        self._saved_at = min(saved_at, now)
+        self._listener_at = listener_at
+        self._longest_session = longest_session
+        self._told: dict[str, int] = {}
+        self._numbers = {client_id: number for number, client_id in enumerate(found.clients, 1)}
+
+    def __iter__(self) -> Iterator[records.Record]:
+        for damage in self._db.damage:
+            self._left_out(damage.offset, damage.what, damage.why)
+        yield from self._sessions()
+        yield from self._deliveries()
+        yield from self._retained()
+        self._tell_the_rest()
+
+    # ---------------------------------------------------------------- sessions
+
+    def _sessions(self) -> Iterator[records.Record]:
+        for client in self._db.clients.values():
+            facts = self._listener_at(client.port)
+            interval, left_at = self._expiry(client)
+            owner: str | None = ""
+            if client.username and facts.proves_names:
+                owner = USERNAME_OWNER + client.username
+            elif self._db.version < 6:
+                owner = None  # the first who comes has it
+            yield records.SessionStored(
+                self._numbers[client.client_id],
+                client.client_id,
+                client.username,
+                c.V4 if client.interval == db.NEVER else c.V5,
+                "",
+                0,
+                "external",
+                facts.label,
+                facts.mountpoint,
+                left_at,
+                left_at,
+                left_at,
+                interval,
+                0,
+                False,
+                False,
+                client.last_packet_id,
+                owner,
+            )
+            self.counts.sessions += 1
+        for each in self._db.subscriptions:
+            client = self._db.clients[each.client_id]
+            group, inner = parse_filter(each.filter)
+            mountpoint = self._listener_at(client.port).mountpoint
+            if mountpoint and not inner.startswith(mountpoint):
+                self._left_out(each.place, f"subscription {each.filter}", f"it is outside the mount point {mountpoint}")
+                continue
+            yield records.SubscriptionStored(
+                self._numbers[each.client_id],
+                each.filter,
+                inner,
+                group,
+                each.qos,
+                each.no_local,
+                each.retain_as_published,
+                each.retain_handling,
+                (each.identifier,) if each.identifier else (),
+            )
+            self.counts.subscriptions += 1
+
+    def _expiry(self, client: db.DbClient) -> tuple[int, float]:
+        """Seconds that the session outlives its client, and when that left."""
+        interval = client.interval if client.interval != db.NEVER else self._longest_session
+        left_at = self._saved_at
+        if client.expires and interval != db.NEVER:
+            left_at = min(client.expires - interval, self._now)
+            if client.expires <= self._now:
+                self._left_out(client.place, f"session of {client.client_id}", "its time was over before the migration")
+        return interval, max(left_at, 1.0)
+
+    # ----------------------------------------------------------------- messages
+
+    def _deliveries(self) -> Iterator[records.Record]:
+        """Messages in the order of publication, each with those who hold it; then what is in flight the other way.
+
+        A store has one order of messages for all sessions. What a session is owed in another one is stored a second
+        time, behind the others.
+        """
+        numbers = {store_id: number for number, store_id in enumerate(sorted(self._db.messages), 1)}
+        holders: dict[int, list[records.Holder]] = {}
+        copies: list[tuple[int, records.Holder]] = []
+        latest: dict[str, int] = {}
+        others: list[records.Record] = []
+        expired = self._expired()
+        for each in self._db.deliveries:
+            session = self._numbers[each.client_id]
+            if each.direction == db.IN:
+                if each.state in (db.WAIT_FOR_PUBREL, db.SEND_PUBREC, db.RESEND_PUBCOMP):
+                    others += self._received(each, session, 1 + len(others))
+                    self.counts.in_flight += 1
+                continue
+            if each.state in _RELEASED:
+                others.append(records.Released(session, each.packet_id, 0, ""))
+                self.counts.in_flight += 1
+                continue
+            if each.store_id in expired:
+                continue
+            packet_id = each.packet_id if each.state in _SENT else 0
+            holder = (session, "", each.qos, each.retain, each.identifiers, packet_id)
+            number = numbers[each.store_id]
+            if number > latest.get(each.client_id, 0):
+                latest[each.client_id] = number
+                holders.setdefault(each.store_id, []).append(holder)
+            else:
+                latest[each.client_id] = len(numbers) + 1
+                copies.append((each.store_id, holder))
+            if packet_id:
+                self.counts.in_flight += 1
+            else:
+                self.counts.queued += 1
+        for store_id in sorted(holders):
+            yield records.MessageStored(numbers[store_id], self._body(store_id), holders[store_id])
+        for number, (store_id, holder) in enumerate(copies, len(numbers) + 1):
+            yield records.MessageStored(number, self._body(store_id), [holder])
+        yield from others
+
+    def _expired(self) -> set[int]:
+        """Messages whose time is over."""
+        found = {each.store_id for each in self._db.messages.values() if 0 < each.expires <= self._now}
+        if found:
+            self._report.left_out(self._file, f"{len(found)} messages", "their expiry interval is over")
+        return found
+
+    def _received(self, each: db.DbDelivery, session: int, number: int) -> list[records.Record]:
+        """QoS 2 from a client: it was kept until PUBREL. Here it is published now, and the identifier is known until
+        then."""
+        made: list[records.Record] = [records.Received(session, each.packet_id, self._now)]
+        if each.state != db.RESEND_PUBCOMP:
+            made.append(records.DelayedStored(number, self._body(each.store_id), self._now))
+        return made
+
+    def _retained(self) -> Iterator[records.Record]:
+        expired = {each.store_id for each in self._db.messages.values() if 0 < each.expires <= self._now}
+        for place, store_id in self._db.retained:
+            message = self._db.messages[store_id]
+            if store_id in expired:
+                continue
+            if message.topic.startswith("$SYS"):
+                continue  # the node's own are made by the node
+            if not message.payload:
+                self._left_out(place, f"retained message {message.topic}", "it is empty")
+                continue
+            body = msgspec.structs.replace(self._body(store_id), retain=True)
+            yield records.RetainedStored(body, self._listener_at(message.source_port).mountpoint)
+            self.counts.retained += 1
+
+    def _body(self, store_id: int) -> records.StoredBody:
+        message = self._db.messages[store_id]
+        properties: dict[int, Any] = dict(message.properties)
+        if message.expires:
+            properties[c.MESSAGE_EXPIRY_INTERVAL] = max(1, int(message.expires - self._now))
+        return records.StoredBody(
+            message.topic,
+            message.payload,
+            message.qos,
+            message.retain,
+            properties,
+            self._now,
+            message.source or None,
+            message.username or None,
+            os.urandom(16).hex().upper(),
+            bool(message.username) and self._listener_at(message.source_port).proves_names,
+        )
+
+    # ------------------------------------------------------------------- report
+
+    def _left_out(self, offset: int, what: str, why: str) -> None:
+        kind = f"{what.split()[0]}: {why}"
+        self._told[kind] = self._told.get(kind, 0) + 1
+        if sum(self._told.values()) <= _MAX_TOLD:
+            self._report.left_out(f"{self._file}:byte {offset}", what, why)
+
+    def _tell_the_rest(self) -> None:
+        more = sum(self._told.values()) - _MAX_TOLD
+        if more > 0:
+            kinds = sorted(self._told.items(), key=lambda each: -each[1])[:5]
+            words = "; ".join(f"{count} times {kind}" for kind, count in kinds)
+            self._report.left_out(self._file, f"{more} more", f"all together {words}")

@@ -1,0 +1,164 @@
+"""What a migration writes: a directory with the configuration and the data of a node, all of it or nothing."""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import textwrap
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from ..config import load
+from ..config_document import ConfigError
+from ..operations.backup.import_file import Plan
+from ..operations.backup.import_plan import written_plan
+from .report import CannotMigrate, Report
+
+CONFIGURATION: Final = "taipan.toml"
+DATA: Final = "data"
+_WIDTH: Final = 118
+
+Table = dict[str, object]
+"""Keys and their values, as TOML; a table in it is written as ``[a.b]``."""
+
+
+class Migration:
+    """What was found, as settings by the names of the configuration.
+
+    ``plan``: what operators store by the API: users, resources, rules; the first start takes it. ``write_data``: puts a
+    store into the data directory it is given.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.report = Report()
+        self.listeners: list[Table] = []
+        self.zone: Table = {}
+        self.tables: dict[str, Table] = {}
+        self.users: list[Table] = []
+        self.rules: list[Table] = []
+        self.plan = Plan()
+        self.write_data: Callable[[Path], None] | None = None
+
+    def set(self, table: str, key: str, value: object) -> None:
+        self.tables.setdefault(table, {})[key] = value
+
+
+def check_target(target: Path) -> None:
+    """Raises CannotMigrate where it is there and not empty."""
+    try:
+        if target.is_symlink() or (target.exists() and not target.is_dir()):
+            raise CannotMigrate(f"{target}: is there and no directory")
+        if target.is_dir() and any(target.iterdir()):
+            raise CannotMigrate(f"{target}: is not empty; nothing is overwritten")
+    except OSError as error:
+        raise CannotMigrate(f"{target}: {error.strerror}") from None
+
+
+def write(migration: Migration, target: Path) -> None:
+    """Write all of it beside ``target`` and rename it, once it is whole and the configuration can be used. Raises
+    CannotMigrate; then nothing is left of it."""
+    check_target(target)
+    target = target.absolute()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise CannotMigrate(f"{target}: {error.strerror}") from None
+    try:
+        data = made / DATA
+        data.mkdir(mode=0o700)
+        if migration.write_data is not None:
+            migration.write_data(data)
+        if migration.plan != Plan():
+            _write_file(data / "import.plan", b"".join(written_plan(os.urandom(16).hex(), migration.plan)))
+        migration.set("node", "data_dir", str(target / DATA))
+        _write_file(made / CONFIGURATION, as_toml(migration).encode())
+        load(str(made / CONFIGURATION), environ={})
+        _sync(made)
+        if target.exists():
+            shutil.copystat(target, made)
+        os.rename(made, target)
+        _sync(target.parent)
+    except ConfigError as error:
+        raise CannotMigrate("; ".join(line.replace(str(made), str(target)) for line in error.lines)) from None
+    except OSError as error:
+        raise CannotMigrate(f"{target}: {error.strerror or error}") from None
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(made)
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    """For its user alone: it has secrets."""
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(opened, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(opened)
+
+
+def _sync(directory: Path) -> None:
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+# ------------------------------------------------------------------------- TOML
+
+
+def as_toml(migration: Migration) -> str:
+    """The configuration, with what has no counterpart as comments at its head."""
+    lines = _comment(f"Made by taipan migrate from {migration.source}. What each key means: docs/configuration.md.")
+    comments = list(migration.report.comments())
+    if comments:
+        lines += ["#", *_comment("Changed, or left out because it has no counterpart:")]
+        for comment in comments:
+            lines += _comment(comment, "#   ")
+    for name, table in migration.tables.items():
+        lines += _table((name,), table)
+    for listener in migration.listeners:
+        lines += _table(("listeners",), listener, many=True)
+    if migration.zone:
+        lines += _table(("zones", "external"), migration.zone)
+    for user in migration.users:
+        lines += _table(("access", "users"), user, many=True)
+    for rule in migration.rules:
+        lines += _table(("access", "rules"), rule, many=True)
+    return "\n".join(lines) + "\n"
+
+
+def _comment(text: str, first: str = "# ") -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=first, subsequent_indent="#     " if first != "# " else "# ",
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def _table(path: tuple[str, ...], table: Mapping[str, object], many: bool = False) -> list[str]:
+    name = ".".join(path)
+    lines = ["", f"[[{name}]]" if many else f"[{name}]"]
+    for key, value in table.items():
+        if not isinstance(value, dict):
+            lines.append(f"{key} = {_value(value)}")
+    for key, value in table.items():
+        if isinstance(value, dict):
+            lines += _table((*path, key), value)
+    return lines
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        # JSON's escapes are TOML's too, but for DEL, which JSON does not escape.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    raise TypeError(f"no TOML for {type(value).__name__}")

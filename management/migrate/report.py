@@ -1,0 +1,74 @@
+"""Report: what became of each thing that a migration has read, with its place."""
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import msgspec
+
+from taipan.broker.observability.log_text import one_line
+
+Outcome = Literal["carried", "changed", "left_out", "wrong"]
+
+_TITLES: Final[dict[str, str]] = {
+    "carried": "carried",
+    "changed": "changed",
+    "left_out": "left out",
+    "wrong": "wrong",
+}
+_MAX_SHOWN: Final = 200
+
+
+class Entry(msgspec.Struct):
+    """``place``: ``file:line``, or ``file`` and an offset of it. ``what``: the key as it is called there. ``why``: what
+    it is now, or why it is nothing."""
+
+    outcome: Outcome
+    place: str
+    what: str
+    why: str
+
+
+class CannotMigrate(Exception):
+    """Nothing is written. The report says why, or the text of this."""
+
+
+class Report:
+    """Entries in the order in which they were found."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def carried(self, place: str, what: str, why: str = "") -> None:
+        self._add("carried", place, what, why)
+
+    def changed(self, place: str, what: str, why: str) -> None:
+        self._add("changed", place, what, why)
+
+    def left_out(self, place: str, what: str, why: str) -> None:
+        self._add("left_out", place, what, why)
+
+    def wrong(self, place: str, what: str, why: str) -> None:
+        """It cannot be read: nothing is written."""
+        self._add("wrong", place, what, why)
+
+    def _add(self, outcome: Outcome, place: str, what: str, why: str) -> None:
+        self.entries.append(Entry(outcome, one_line(place), one_line(what)[:_MAX_SHOWN], one_line(why)))
+
+    def of(self, *outcomes: Outcome) -> list[Entry]:
+        return [entry for entry in self.entries if entry.outcome in outcomes]
+
+    @property
+    def failed(self) -> bool:
+        return any(entry.outcome == "wrong" for entry in self.entries)
+
+    @staticmethod
+    def lines(entries: Iterable[Entry]) -> Iterable[str]:
+        """As an operator reads them."""
+        for entry in entries:
+            why = f": {entry.why}" if entry.why else ""
+            yield f"{entry.place}: {_TITLES[entry.outcome]}: {entry.what}{why}"
+
+    def comments(self) -> Iterable[str]:
+        """What has no counterpart, for the head of the configuration."""
+        for entry in self.of("changed", "left_out"):
+            yield f"{entry.place}: {entry.what}: {_TITLES[entry.outcome]}: {entry.why}"

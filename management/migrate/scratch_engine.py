@@ -1,0 +1,67 @@
+"""A rule engine that never starts, for what only it can tell: whether resources and rules would be taken."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from taipan.broker.config import DurabilitySettings
+from taipan.broker.server import Server
+from taipan.ruleengine.engine import RuleEngine
+from taipan.ruleengine.error import RuleEngineError
+from taipan.ruleengine.import_check import ImportCheck
+
+from ..config import load
+from ..operations.backup.import_file import Plan
+from .report import Report
+
+Record = dict[str, Any]
+
+
+@asynccontextmanager
+async def scratch_engine() -> AsyncIterator[RuleEngine]:
+    """Nothing listens, nothing is connected, nothing is on disk."""
+    settings = load(None, environ={})
+    broker = msgspec.structs.replace(settings.broker, durability=DurabilitySettings(level="memory"))
+    server = Server(broker)
+    engine = RuleEngine(server, settings.ruleengine)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+        await server.access.stop()
+
+
+def add_engine_rows(
+    resources: Sequence[tuple[str, Record]], rules: Sequence[tuple[str, Record]], plan: Plan, report: Report
+) -> None:
+    """Records as an export has them, each with its place, into ``plan``."""
+    if resources or rules:
+        asyncio.run(_add(resources, rules, plan, report))
+
+
+async def _add(
+    resources: Sequence[tuple[str, Record]], rules: Sequence[tuple[str, Record]], plan: Plan, report: Report
+) -> None:
+    async with scratch_engine() as engine:
+        check = ImportCheck(engine)
+        for place, record in resources:
+            try:
+                resource = check.check_resource(record)
+            except RuleEngineError as error:
+                report.wrong(place, record["id"], error.message)
+                continue
+            assert resource is not None
+            if resource.fault:
+                report.wrong(place, resource.id, resource.fault)
+            plan.resources.append(resource)
+        for place, record in rules:
+            try:
+                rule = await check.check_rule(record)
+            except RuleEngineError as error:
+                report.wrong(place, record["id"], error.message)
+                continue
+            assert rule is not None
+            plan.engine_rules.append(rule)
