@@ -109,12 +109,18 @@ PARTS = (
     Part("dashboard", "management.dashboard", "http operations transport"),
     Part("ctl", "management.ctl", "access configuration extensions http loop observability operations records version"),
     Part(
+        "migrate",
+        "management.migrate",
+        "access configuration errors log loop mqtt observability operations persistence rules server session settings"
+        " store transport",
+    ),
+    Part(
         "node",
         "management.certificate_expiry management.commands management.data_dir management.log_lines"
         " management.management_server management.node management.start management.systemd_notify"
         " management.try_cluster",
-        "access api cluster compiled configuration ctl dashboard history http loop observability operations rules"
-        " server session settings transport version",
+        "access api cluster compiled configuration ctl dashboard history http loop migrate observability operations"
+        " rules server session settings transport version",
     ),
     Part("taipan", "taipan __main__", "node version"),
 )

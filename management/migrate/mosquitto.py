@@ -14,7 +14,6 @@ from taipan.broker.access.stored_users import USERNAME, StoredUser
 from taipan.broker.config import RuleSettings, ZoneSettings
 from taipan.broker.session.client_info import RESTORED, ClientInfo
 
-
 from .mosquitto_bridges import Bridge, bridge_records
 from .mosquitto_db import NEVER, MosquittoDb, NoMosquittoDb, read_mosquitto_db
 from .mosquitto_files import AclLine, Directive, acl_file, directives, file_of, password_file

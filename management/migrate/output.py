@@ -6,14 +6,18 @@ import os
 import shutil
 import tempfile
 import textwrap
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from ..config import load
+from taipan.broker.transport.tls import TlsError, build_context
+
+from ..config import Settings, load
 from ..config_document import ConfigError
 from ..operations.backup.import_file import Plan
 from ..operations.backup.import_plan import written_plan
+from ..served_certificates import served_certificates
 from .report import CannotMigrate, Report
 
 CONFIGURATION: Final = "taipan.toml"
@@ -76,7 +80,7 @@ def write(migration: Migration, target: Path) -> None:
             _write_file(data / "import.plan", b"".join(written_plan(os.urandom(16).hex(), migration.plan)))
         migration.set("node", "data_dir", str(target / DATA))
         _write_file(made / CONFIGURATION, as_toml(migration).encode())
-        load(str(made / CONFIGURATION), environ={})
+        _check(load(str(made / CONFIGURATION), environ={}))
         _sync(made)
         if target.exists():
             shutil.copystat(target, made)
@@ -89,6 +93,20 @@ def write(migration: Migration, target: Path) -> None:
     finally:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(made)
+
+
+def _check(settings: Settings) -> None:
+    """The certificates, as taipan check looks at them. Raises ConfigError."""
+    wrong: list[str] = []
+    for listener in settings.broker.listeners:
+        if listener.tls is not None:
+            try:
+                build_context(listener.tls)
+            except TlsError as error:
+                wrong.append(f"listener {listener.name}: {error}")
+    wrong += filter(None, (each.fault(time.time()) for each in served_certificates(settings)))
+    if wrong:
+        raise ConfigError(*wrong)
 
 
 def _write_file(path: Path, data: bytes) -> None:

@@ -1,0 +1,341 @@
+"""taipan migrate mosquitto: what becomes of each line, and that nothing is written half."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taipan.broker.config import BrokerSettings
+from taipan.management.config import load
+from taipan.management.migrate import mosquitto
+from taipan.management.migrate.mosquitto import migrate_mosquitto
+from taipan.management.migrate.output import Migration
+from taipan.management.node import main
+from tests.support.certificates import Certificates
+from tests.support.mosquitto_db import DbWriter
+
+ROOT = Path(__file__).parents[3]
+HASH6 = "$6$SShyOTRkaHFmOTgz$" + "A" * 85 + "A=="
+HASH7 = "$7$101$SShyOTRkaHFmOTgz$" + "B" * 85 + "A=="
+
+
+def conf(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "mosquitto.conf"
+    path.write_text(text.replace("DIR", str(tmp_path)))
+    return path
+
+
+def said(migration: Migration, tmp_path: Path, *outcomes: Any) -> list[str]:
+    lines = migration.report.lines(migration.report.of(*outcomes))
+    return [line.replace(f"{tmp_path}/", "") for line in lines]
+
+
+def settings(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> BrokerSettings:
+    into = tmp_path / "into"
+    status = main(["migrate", "mosquitto", str(conf(tmp_path, text)), "--into", str(into)])
+    assert status == 0, capsys.readouterr()
+    assert main(["check", str(into / "taipan.toml")]) == 0
+    return load(str(into / "taipan.toml"), environ={}).broker
+
+
+def test_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+# a comment
+max_inflight_messages 7
+max_inflight_bytes 1000
+max_queued_messages 9
+max_queued_bytes 10
+queue_qos0_messages true
+upgrade_outgoing_qos true
+max_packet_size 5000
+max_keepalive 600
+persistent_client_expiration 2w
+retain_available false
+check_retain_source false
+memory_limit 100000000
+sys_interval 10
+log_type debug
+autosave_interval 1800
+something_else 1
+listener 1883 10.0.0.1
+max_connections 50
+max_qos 1
+max_topic_alias 3
+mount_point site/
+use_username_as_clientid true
+set_tcp_nodelay true
+"""
+    found = settings(tmp_path, text, capsys)
+    (listener,), (zone,) = found.listeners, found.listener_zones
+    assert (listener.type, listener.bind, listener.max_connections) == ("tcp", "10.0.0.1:1883", 50)
+    assert (zone.max_inflight, zone.max_inflight_bytes, zone.max_queued_messages, zone.max_queued_bytes) == (
+        7,
+        1000,
+        9,
+        10,
+    )
+    assert (zone.queue_qos0, zone.upgrade_qos, zone.max_packet_size, zone.server_keep_alive) == (True, True, 5000, 600)
+    assert (zone.session_expiry_interval, zone.retain_available) == (14 * 86_400, False)
+    assert (zone.max_qos, zone.max_topic_alias, zone.mountpoint, zone.use_username_as_client_id) == (
+        1,
+        3,
+        "site/",
+        True,
+    )
+    assert zone.allow_anonymous is False
+    assert (found.retained.check_source, found.sys_topics.interval, found.limits.memory) == (False, 10, 100_000_000)
+    told = capsys.readouterr().out
+    assert "mosquitto.conf:17: left out: autosave_interval 1800: every change is on disk" in told
+    assert "mosquitto.conf:18: left out: something_else 1: not known" in told
+    head = (tmp_path / "into" / "taipan.toml").read_text().split("\n[")[0]
+    assert "something_else 1" in head and "max_queued_messages" not in head
+
+
+def test_without_a_listener_it_is_loopback_for_everybody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = settings(tmp_path, "max_queued_messages 5\n", capsys)
+    assert [
+        (each.bind, zone.allow_anonymous) for each, zone in zip(found.listeners, found.listener_zones, strict=True)
+    ] == [("127.0.0.1:1883", True)]
+
+
+def test_tls_and_websockets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority = Certificates(tmp_path)
+    certfile, keyfile = authority.issue("localhost")
+    text = f"""
+listener 8883 127.0.0.1
+certfile {certfile}
+keyfile {keyfile}
+cafile {authority.ca}
+require_certificate true
+use_identity_as_username true
+tls_version tlsv1.3
+capath /nowhere
+listener 9001 127.0.0.1
+protocol websockets
+http_dir /srv
+listener 9443 127.0.0.1
+protocol websockets
+certfile {certfile}
+keyfile {keyfile}
+listener 8884
+psk_hint here
+use_identity_as_username true
+listener 0 /run/mosquitto.sock
+"""
+    found = settings(tmp_path, text, capsys)
+    tls, ws, wss = found.listeners
+    assert tls.tls is not None and wss.tls is not None
+    assert (tls.tls.verify, tls.tls.peer_cert_as_username, tls.tls.min_version) == ("required", "cn", "1.3")
+    assert (ws.type, wss.type, wss.tls.verify) == ("ws", "wss", "none")
+    told = capsys.readouterr().out
+    assert "pre-shared keys" in told and "Unix sockets" in told and "http_dir /srv: no files are served" in told
+
+
+def test_users(tmp_path: Path) -> None:
+    (tmp_path / "pw").write_text(f"# people\nann:{HASH6}\nbob:{HASH7}\nplain:secret\nodd:$5$x\nnothing\nann:{HASH7}\n")
+    migration = migrate_mosquitto(conf(tmp_path, "listener 1883\npassword_file DIR/pw\n"))
+    assert [(user.name, user.password[:12]) for user in migration.plan.users] == [
+        ("ann", "pbkdf2$sha51"),
+        ("bob", "pbkdf2$sha51"),
+    ]
+    assert said(migration, tmp_path, "left_out") == [
+        "pw:4: left out: user plain: a password as it is, not its hash; give it a password: taipan-ctl users add",
+        migration.report.of("left_out")[1].place.replace(f"{tmp_path}/", "")
+        + f": left out: user odd: {migration.report.of('left_out')[1].why}",
+        "pw:6: left out: user nothing: the line is no name:hash, and Mosquitto passes over it, too",
+    ]
+
+
+def test_rules_in_mosquittos_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "acl").write_text(
+        "topic read a/#\n\nuser ann\ntopic b\ntopic deny b/x\npattern write c/%u\npattern deny +/no\n"
+        "user bob\ntopic write b/c d\n"
+    )
+    found = settings(tmp_path, "listener 1883\nallow_anonymous true\nacl_file DIR/acl\n", capsys)
+    assert found.access.no_match == "deny"
+    rules = [(each.allow, each.username, each.anonymous, each.action, each.topics) for each in found.access.rules]
+    assert rules == [
+        (False, "ann", False, "pubsub", ["b/x"]),
+        (True, "ann", False, "pubsub", ["b"]),
+        (True, "bob", False, "publish", ["b/c d"]),
+        (True, None, True, "subscribe", ["a/#"]),
+        (False, None, False, "pubsub", ["+/no"]),
+        (True, None, False, "publish", ["c/%u"]),
+    ]
+
+
+def test_listeners_with_settings_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who is a user of one listener may nothing at the others, and rules of a listener count there."""
+    (tmp_path / "one").write_text(f"ann:{HASH6}\nboth:{HASH6}\nsame:{HASH7}\n")
+    (tmp_path / "two").write_text(f"bob:{HASH7}\nboth:{HASH7}\nsame:{HASH7}\n")
+    (tmp_path / "acl").write_text("topic a\n")
+    text = """
+listener 1
+password_file DIR/one
+acl_file DIR/acl
+per_listener_settings true
+listener 2
+password_file DIR/two
+allow_anonymous true
+"""
+    found = settings(tmp_path, text, capsys)
+    assert [zone.allow_anonymous for zone in found.listener_zones] == [False, True]
+    assert [each.name for each in found.listeners] == ["tcp", "tcp-2"]
+    rules = [(each.allow, each.username, each.anonymous, each.listener, each.topics) for each in found.access.rules]
+    assert sorted(rules[:3], key=str) == [
+        (False, "ann", False, "tcp-2", []),
+        (False, "bob", False, "tcp", []),
+        (False, "both", False, "tcp-2", []),
+    ]
+    assert rules[3:] == [(True, None, True, "tcp", ["a"]), (True, None, False, "tcp-2", [])]
+    assert "two:2: left out: user both: another password of this name counts" in capsys.readouterr().out
+
+
+def test_a_plugin_that_decided_leaves_nobody_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "listener 1883\nallow_anonymous true\nplugin /usr/lib/dynamic_security.so\nplugin_opt_config_file /x\n"
+    found = settings(tmp_path, text, capsys)
+    assert found.listener_zones[0].allow_anonymous is False and found.access.no_match == "deny"
+
+
+def test_bridges(tmp_path: Path) -> None:
+    text = """
+listener 1883
+connection cloud
+address broker.example:8883 other.example
+remote_clientid plant
+remote_username u
+remote_password p
+bridge_protocol_version mqttv50
+bridge_insecure true
+notifications false
+topic # out 1 plant/ sites/7/
+topic orders/# in 2 from/ sites/7/
+topic x both 0
+topic "" in 0 here there
+"""
+    migration = migrate_mosquitto(conf(tmp_path, text))
+    assert not migration.report.failed, said(migration, tmp_path, "wrong")
+    (resource,) = migration.plan.resources
+    config = resource.config
+    assert (resource.id, config["address"], config["clientid"]) == ("resource:cloud", "broker.example:8883", "plant")
+    assert (config["proto_ver"], config["username"], config["password"]) == ("mqttv5", "u", "p")
+    assert [(each["remote_topic"], each["local_topic"], each["remote_prefix"]) for each in config["ingress"]] == [
+        ("sites/7/orders/#", "from/${topic}", "sites/7/"),
+        ("there", "here${topic}", "there"),
+    ]
+    first, both = migration.plan.engine_rules
+    assert first.rawsql == 'SELECT payload, substr(topic, 6) as target FROM "plant/#"'
+    assert first.actions[0].params["forward_topic"] == "sites/7/${target}"
+    assert both.rawsql == 'SELECT payload, topic as target FROM "x"'
+    assert any(
+        "topic x both 0: messages go out and do not come in" in line for line in said(migration, tmp_path, "changed")
+    )
+
+
+WRONG = {
+    "listener": ("listener nowhere\n", "mosquitto.conf:1: wrong: listener nowhere: expected a number from 0 to 65535"),
+    "flag": (
+        "listener 1\nallow_anonymous maybe\n",
+        "mosquitto.conf:2: wrong: allow_anonymous maybe: expected true or false",
+    ),
+    "number": ("max_queued_messages -1\n", "mosquitto.conf:1: wrong: max_queued_messages -1"),
+    "expiry": ("persistent_client_expiration 3\n", "mosquitto.conf:1: wrong: persistent_client_expiration 3"),
+    "file": ("listener 1\npassword_file DIR/none\n", "none: wrong: password file: No such file or directory"),
+    "include": ("include_dir DIR/none\n", "mosquitto.conf:1: wrong: include_dir DIR/none: No such file or directory"),
+    "utf-8": ("# \udcff\n", "mosquitto.conf:1: wrong: configuration: not UTF-8"),
+    "acl": ("listener 1\nacl_file DIR/acl\n", "acl:2: wrong: topic a/#/b"),
+    "keyfile": ("listener 1\ncertfile DIR/acl\n", "mosquitto.conf:2: wrong: certfile: there is no keyfile with it"),
+    "bridge": ("listener 1\nconnection x\ntopic a\n", "mosquitto.conf:2: wrong: connection x: it has no address"),
+    "database": ("listener 1\npersistence true\npersistence_location DIR/\n", "mosquitto.db: wrong: persistence file"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_read_is_told_and_nothing_is_written(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, line = WRONG[case]
+    (tmp_path / "acl").write_text("topic b\ntopic a/#/b\n")
+    (tmp_path / "mosquitto.db").write_bytes(b"something else")
+    path = tmp_path / "mosquitto.conf"
+    path.write_bytes(text.replace("DIR", str(tmp_path)).encode("utf-8", "surrogateescape"))
+    before = sorted(os.listdir(tmp_path))
+    assert main(["migrate", "mosquitto", str(path), "--into", str(tmp_path / "into")]) == 2
+    out, err = capsys.readouterr()
+    assert line.replace("DIR/", "") in out.replace(f"{tmp_path}/", "")
+    assert "nothing is written" in err and "Traceback" not in err
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = conf(tmp_path, "listener 1883\n")
+    into = tmp_path / "into"
+    into.mkdir()
+    (into / "mine").write_text("x")
+    assert main(["migrate", "mosquitto", str(path), "--into", str(into)]) == 2
+    assert "is not empty; nothing is overwritten" in capsys.readouterr().err
+    assert os.listdir(into) == ["mine"]
+    (into / "mine").unlink()
+    assert main(["migrate", "mosquitto", str(path), "--into", str(into)]) == 0
+    assert sorted(os.listdir(into)) == ["data", "taipan.toml"]
+    assert (into / "taipan.toml").stat().st_mode & 0o077 == 0
+    assert main(["migrate", "mosquitto", str(tmp_path / "absent.conf"), "--into", str(tmp_path / "x")]) == 2
+
+
+def test_the_report_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = conf(tmp_path, "listener 1883\nuser nobody\n")
+    assert main(["migrate", "mosquitto", str(path), "--into", str(tmp_path / "into"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["written"] == str(tmp_path / "into") and told["error"] == ""
+    assert {
+        "outcome": "left_out",
+        "place": f"{path}:2",
+        "what": "user nobody",
+        "why": mosquitto._NOT_NEEDED["user"],
+    } in told["lines"]
+    assert told["counts"]["left_out"] == 1
+    assert main(["migrate", "mosquitto", str(path), "--into", str(tmp_path / "into"), "--json"]) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert told["written"] is None and "not empty" in told["error"]
+
+
+def test_a_damaged_file_gives_what_is_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = DbWriter(5).message(1, "a", b"x", 1, True).client("c").subscription("c", "a", 1).retained(1).retained(2)
+    (tmp_path / "mosquitto.db").write_bytes(made.bytes()[:-4])
+    found = settings(tmp_path, "listener 1883\npersistence true\npersistence_location DIR/\n", capsys)
+    assert found.durability.level == "disk"
+    told = capsys.readouterr().out
+    assert re.search(r"mosquitto\.db:byte \d+: left out: 12 bytes: the retained message is cut off", told)
+    assert "format 5: 1 retained messages, 1 sessions with 1 subscriptions" in told
+
+
+def test_the_page_has_every_key() -> None:
+    page = (ROOT / "docs" / "coming-from-mosquitto.md").read_text("utf-8")
+    from taipan.management.migrate import mosquitto_bridges
+
+    keys = {*mosquitto._NOT_NEEDED, *mosquitto._SECURITY, *mosquitto._PSK, *mosquitto._PLUGINS, *mosquitto._LISTENER}
+    keys |= {key for key in (*mosquitto_bridges._KEYS, *mosquitto_bridges._LEFT) if key != "topic"}
+    assert [key for key in sorted(keys) if f"`{key}`" not in page] == []
+
+
+def test_the_commands_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "coming-from-mosquitto.md").read_text("utf-8")
+    path = conf(tmp_path, "listener 1883\nallow_anonymous true\n")
+    commands = re.findall(r"(?m)^ *taipan (migrate .+|check .+)$", page)
+    assert len(commands) == 3
+    for command in commands:
+        words = [
+            str(path) if word.startswith("/etc/") else re.sub(r"^/(tmp|srv)", str(tmp_path), word)
+            for word in command.split()
+        ]
+        assert main(words) == 0, capsys.readouterr()
+
+
+def test_a_certificate_that_taipan_check_would_not_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    certfile, keyfile = Certificates(tmp_path).issue("localhost", expired=True)
+    path = conf(tmp_path, f"listener 8883 127.0.0.1\ncertfile {certfile}\nkeyfile {keyfile}\n")
+    assert main(["migrate", "mosquitto", str(path), "--into", str(tmp_path / "into")]) == 2
+    assert "localhost.pem" in capsys.readouterr().err and not (tmp_path / "into").exists()
