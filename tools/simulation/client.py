@@ -22,10 +22,11 @@ class Sent:
     """A message that a publisher sends. ``number``: of this publisher on this topic. ``again``: it was begun anew, when
     nobody knew whether the first attempt had been taken. ``node``: the one that it was sent to; empty where
     it was sent to several, and nobody knows which of them took it. ``unrouted``: taken by a node that had not read
-    the routes of the others since its start, and says in its log that they get nothing."""
+    the routes of the others since its start, and says in its log that they get nothing. ``first_at``: when it was sent
+    first."""
 
     __slots__ = (
-        "acknowledged", "again", "node", "number", "publisher", "qos", "released", "retain", "topic", "unrouted",
+        "acknowledged", "again", "first_at", "node", "number", "publisher", "qos", "released", "retain", "topic", "unrouted",
     )  # fmt: skip
 
     def __init__(self, publisher: str, topic: str, number: int, qos: int, retain: bool) -> None:
@@ -37,6 +38,7 @@ class Sent:
         self.released = False
         self.acknowledged = False
         self.again = False
+        self.first_at = 0.0
         self.node = ""
         self.unrouted = False
 
@@ -65,7 +67,8 @@ class SimulatedClient:
         self.online = False
         self.subscribed = False
         self.sessions = 0  # that it was told of as new
-        self.begun: list[int] = []  # how many messages it had received when each of them began
+        # How many messages it had received when each of them began, and when that was.
+        self.begun: dict[int, float] = {}
         self.node: SimulatedNode | None = None
         self.transport: SimulatedTransport | None = None
         self.received: list[tuple[str, bytes, int, bool, bool]] = []  # topic, payload, QoS, DUP, RETAIN
@@ -205,7 +208,7 @@ class SimulatedClient:
             self._resend()
         else:
             self.sessions += 1
-            self.begun.append(len(self.received))
+            self.begun[len(self.received)] = self.world.loop.time()
             self.subscribed = False
             self._released.clear()
             self._begin_anew()
@@ -255,6 +258,7 @@ class SimulatedClient:
             packet_id = self._next_id() if sent.qos else 0
             if self.node is not None:
                 sent.node = self.node.name
+            sent.first_at = sent.first_at or self.world.loop.time()
             self._note_routes(sent)
             if sent.qos:
                 self.unacknowledged[packet_id] = sent

@@ -57,12 +57,15 @@ def _received(world: "World", subscriber: SimulatedClient) -> None:
 
 def _in_order(world: "World", subscriber: SimulatedClient) -> None:
     """Of each publisher and topic, what one node has taken came in order to one session, where it came for the first
-    time. What a publisher sends after it has moved may overtake what its node before has still to give to others."""
-    nodes = {(sent.publisher, sent.topic, sent.number): sent.node for sent in world.messages if not sent.again}
+    time. What a publisher sends after it has moved may overtake what its node before has still to give to others. What it
+    sent first before the session began may come out of what it sends again."""
+    taken = {(sent.publisher, sent.topic, sent.number): sent for sent in world.messages if not sent.again}
+    begun = 0.0
     seen: set[tuple[str, bytes]] = set()
     last: dict[tuple[str, str, str, str], int] = {}
     for index, (topic, payload, _, _, retain) in enumerate(subscriber.received):
         if index in subscriber.begun:
+            begun = subscriber.begun[index]
             seen.clear()
             last.clear()
         if retain or (topic, payload) in seen:
@@ -70,10 +73,10 @@ def _in_order(world: "World", subscriber: SimulatedClient) -> None:
         seen.add((topic, payload))
         publisher, number, qos = payload.decode().split()
         # Order is promised among messages of one QoS.
-        node = nodes.get((publisher, topic, int(number)), "")
-        if not node:
+        sent = taken.get((publisher, topic, int(number)))
+        if sent is None or not sent.node or sent.first_at < begun:
             continue
-        key = (publisher, topic, qos, node)
+        key = (publisher, topic, qos, sent.node)
         if int(number) < last.get(key, 0):
             world.wrong(f"{subscriber.name} got {publisher}#{number} qos {qos} on {topic} after #{last[key]}")
         last[key] = int(number)
