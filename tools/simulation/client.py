@@ -26,7 +26,8 @@ class Sent:
     first."""
 
     __slots__ = (
-        "acknowledged", "again", "first_at", "node", "number", "publisher", "qos", "released", "retain", "topic", "unrouted",
+        "acknowledged", "again", "first_at", "node", "number", "publisher", "qos", "released", "retain", "topic",
+        "unrouted",
     )  # fmt: skip
 
     def __init__(self, publisher: str, topic: str, number: int, qos: int, retain: bool) -> None:

@@ -57,8 +57,8 @@ def _received(world: "World", subscriber: SimulatedClient) -> None:
 
 def _in_order(world: "World", subscriber: SimulatedClient) -> None:
     """Of each publisher and topic, what one node has taken came in order to one session, where it came for the first
-    time. What a publisher sends after it has moved may overtake what its node before has still to give to others. What it
-    sent first before the session began may come out of what it sends again."""
+    time. What a publisher sends after it has moved may overtake what its node before has still to give to others. What
+    it sent first before the session began may come out of what it sends again."""
     taken = {(sent.publisher, sent.topic, sent.number): sent for sent in world.messages if not sent.again}
     begun = 0.0
     seen: set[tuple[str, bytes]] = set()
