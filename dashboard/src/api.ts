@@ -1,6 +1,6 @@
 /** The HTTP API of the node: `/api/v4`, with the session cookie. */
 
-import { signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import { texts } from "./texts/common";
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
@@ -56,6 +56,20 @@ export class NodeAway extends Error {
 export const away = signal(false);
 /** Counts how often the node has come back: what was shown is then asked anew. */
 export const returned = signal(0);
+
+const missing = signal<Record<string, string[]>>({});
+/** Nodes of a cluster that did not answer what the page has asked last: what is theirs is not shown. */
+export const missingNodes = computed(() => [...new Set(Object.values(missing.value).flat())].sort());
+
+export function forgetMissing(): void {
+  missing.value = {};
+}
+
+function noteMissing(path: string, nodes: string[]): void {
+  if (nodes.length === 0 && !(path in missing.value)) return;
+  const { [path]: _, ...others } = missing.value;
+  missing.value = nodes.length === 0 ? others : { ...others, [path]: nodes };
+}
 
 // Relative to the page, which stands at `/` of one port and at `/dashboard/` of another.
 const ROOT = "/api/v4";
@@ -139,7 +153,7 @@ interface Envelope {
   line?: number;
   column?: number;
   data?: unknown;
-  meta?: Partial<Meta>;
+  meta?: Partial<Meta> & { missing_nodes?: string[] };
 }
 
 /** What the answer holds; throws an `ApiError` where it says that it was not done. */
@@ -157,6 +171,7 @@ export async function open(response: Response, method: string, path: string): Pr
     const place = line !== undefined && column !== undefined ? { line, column } : undefined;
     throw new ApiError(response.status, envelope.code ?? -1, message, method, path, place);
   }
+  if (method === "GET") noteMissing(path, envelope.meta?.missing_nodes ?? []);
   return envelope;
 }
 

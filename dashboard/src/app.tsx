@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, away, returned } from "./api";
+import { ApiError, away, forgetMissing, missingNodes, returned } from "./api";
 import { Boundary, ErrorPanel, messageOf } from "./components/error";
 import { ConfirmHost, Dialog } from "./components/dialog";
 import { Icon } from "./components/icons";
@@ -223,6 +223,21 @@ function AwayBanner() {
   ) : null;
 }
 
+function MissingBanner() {
+  const nodes = missingNodes.value;
+  return nodes.length > 0 ? (
+    <div class="banner" role="status">
+      <strong>{texts.missing.title}</strong>{" "}
+      {nodes.map((node) => (
+        <>
+          <Name text={node} />{" "}
+        </>
+      ))}
+      {texts.missing.text}
+    </div>
+  ) : null;
+}
+
 /** While the node is away it is asked, more and more seldom, until it answers. */
 function useReturn(): void {
   const gone = away.value;
@@ -271,6 +286,7 @@ export function App() {
   useEffect(() => {
     if (first.current) first.current = false;
     else {
+      forgetMissing();
       scrollTo(0, 0);
       main.current?.focus();
     }
@@ -303,6 +319,7 @@ export function App() {
         <Sidebar />
         <main id="content" ref={main} tabIndex={-1}>
           <AwayBanner />
+          <MissingBanner />
           <Page />
         </main>
       </div>

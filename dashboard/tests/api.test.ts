@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { ApiError, NodeAway, address, api, away, isAbort, part, returned } from "../src/api";
+import { ApiError, NodeAway, address, api, away, forgetMissing, isAbort, missingNodes, part, returned } from "../src/api";
 import { expired, forget, logIn, login } from "../src/session";
 
 const answers: (() => Promise<Response>)[] = [];
@@ -47,6 +47,20 @@ describe("the envelope", () => {
     expect(await api.page("/things", {})).toEqual({ rows: [1, 2], meta: { page: 2, limit: 2, count: 5, hasnext: true } });
     answer(200, { code: 0, data: [1] });
     expect((await api.page("/things", {})).meta).toEqual({ page: 1, limit: 1, count: 1, hasnext: false });
+  });
+
+  it("names the nodes that did not answer, until they do or another page is opened", async () => {
+    const of = (...nodes: string[]): void => answer(200, { code: 0, data: [], meta: { missing_nodes: nodes } });
+    of("n3");
+    await api.page("/clients", {});
+    of("n2", "n3");
+    await api.get("/stats");
+    expect(missingNodes.value).toEqual(["n2", "n3"]);
+    answer(200, { code: 0, data: [] });
+    await api.get("/stats");
+    expect(missingNodes.value).toEqual(["n3"]);
+    forgetMissing();
+    expect(missingNodes.value).toEqual([]);
   });
 
   it("tells what was refused and what can be done", async () => {

@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from taipan.broker.mqtt.packets import Will
 from taipan.broker.session.client_info import ClientInfo
@@ -203,6 +203,32 @@ async def test_hostile_names_are_text(open_page: OpenPage, shared_node: Dashboar
     await page.get_by_role("button", name="Kick").click()
     await page.get_by_role("dialog").get_by_role("button", name="Kick", exact=True).click()
     await expect(page.get_by_text("No such client")).to_be_visible()
+
+
+async def test_nodes_that_do_not_answer_are_named(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    """As the API tells them in a cluster; where they answer again, or on another page, nothing is said."""
+    silent = ["n3@<b>host</b>"]
+    page = await open_page("/overview")
+
+    async def answer(route: Route) -> None:
+        came = await route.fetch()
+        told = await came.json()
+        if silent:
+            told["meta"]["missing_nodes"] = silent
+        await route.fulfill(response=came, json=told)
+
+    await page.route(re.compile(r"/api/v4/clients\?"), answer)
+    await page.goto(f"{shared_node.url}/#/clients")
+    banner = page.locator(".banner")
+    await expect(banner).to_contain_text("n3@<b>host</b> What is theirs is not shown.")
+    await accessible(page)
+    await page.goto(f"{shared_node.url}/#/subscriptions")
+    await expect(banner).to_have_count(0)
+    await page.goto(f"{shared_node.url}/#/clients")
+    await expect(banner).to_be_visible()
+    silent.clear()
+    await page.get_by_label("Client id has").fill("x")
+    await expect(banner).to_have_count(0)
 
 
 async def test_two_hundred_thousand(browser: Browser) -> None:

@@ -36,6 +36,10 @@ export const texts = {
     viewer: "You are a viewer: an administrator may do this.",
   },
   theme: { label: "Theme", system: "As the system", light: "Light", dark: "Dark" },
+  missing: {
+    title: "Without these nodes, which do not answer:",
+    text: "What is theirs is not shown.",
+  },
   away: {
     title: "The node does not answer.",
     text: "What you see is what was known. Trying again by itself.",
