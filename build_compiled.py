@@ -63,6 +63,7 @@ MODULES = (
     "channel/context",
     "channel/channel",
     "transport/traffic_counters",
+    "transport/websocket_frames",
     "transport/connection_writer",
     "transport/connection",
 )

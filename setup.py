@@ -20,7 +20,7 @@ BUILDS = {"bdist_wheel", "build", "build_ext", "install"} & set(sys.argv)
 
 options = {}
 if COMPILE:
-    options["setup_requires"] = ["mypy[mypyc]>=1.15,<3"]
+    options["setup_requires"] = ["mypy[mypyc]>=2.4,<3"]
 if COMPILE and BUILDS:
     sys.path.insert(0, str(ROOT))
     import build_compiled

@@ -17,6 +17,7 @@ from websockets.typing import Subprotocol
 from ..config import ListenerSettings, ZoneSettings
 from .layer import Layer
 from .origins import Origins
+from .websocket_frames import MAX_HEADER, frame_size, header, take_plain
 
 if TYPE_CHECKING:
     from .pending_connection import PendingConnection
@@ -28,9 +29,11 @@ _library_logger.setLevel(logging.WARNING)
 MAX_REQUEST: Final = 16_384  # bytes of an HTTP request, headers included
 SLACK: Final = 16_384  # bytes a frame may hold beyond one packet
 MIN_FRAME: Final = 1_048_576  # a frame may hold many packets, however small each must be
-CHUNK: Final = 4_096  # bytes parsed at once; a frame takes at least 6
+CHUNK: Final = 4_096  # bytes that the library parses at once where extensions hide how long a frame is
 CLOSE_TIMEOUT: Final = 2.0  # seconds a peer has to answer our close frame
-WORK_PER_ITERATION: Final = 256  # frames, or KiB of payload, that one connection may take of an iteration
+WORK_PER_ITERATION: Final = 1_024  # plain frames that one connection may take of an iteration
+LIBRARY_WORK: Final = 4  # plain frames that a frame, or a KiB of payload, from the library counts as
+LARGE: Final = 65_536  # bytes that are not copied to go out together with their header
 _HANDSHAKE_HEADERS: Final = (
     "Connection",
     "Upgrade",
@@ -89,18 +92,26 @@ class FrameProtocol(ServerProtocol):
 class WebSocketLayer(Layer, asyncio.Protocol):
     """Takes one socket through the WebSocket handshake, then carries bytes both ways, one binary frame per ``write``.
 
+    Plain frames are taken many at once (``websocket_frames``). The library gets the bytes of all others, and is the
+    judge of what is wrong; where each of these ends is known here, so that plain ones are seen again after it.
+
     ``connect()`` builds the Connection, once the handshake is done; ``pending`` is told how the handshake ended.
     ``origins``: pages that may connect, as ``accepted_origins`` says.
     """
 
     __slots__ = (
+        "_begun",
         "_below_paused",
         "_closing",
         "_connect",
         "_connection",
         "_ended",
         "_error",
+        "_extended",
+        "_limit",
         "_loop",
+        "_message_begun",
+        "_owed",
         "_paused",
         "_pending",
         "_pong",
@@ -127,10 +138,15 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         self._connect = connect
         self._pending: PendingConnection | None = pending  # until the handshake ended
         self._connection: asyncio.Protocol | None = None
-        self._protocol = FrameProtocol(settings, origins, zone.max_connect_size + SLACK)
+        self._limit = zone.max_connect_size + SLACK  # bytes of one frame
+        self._protocol = FrameProtocol(settings, origins, self._limit)
+        self._extended = False  # frames are compressed
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._raw = b""  # received, not yet parsed
+        self._begun = b""  # what the library has of a header that is not complete
+        self._owed = 0  # bytes that the library has yet to get of a frame
+        self._message_begun = False  # and its last fragment has not come
         self._scheduled = False  # an iteration will go on with _raw
         self._paused = False  # by the Connection
         self._below_paused = False
@@ -195,8 +211,16 @@ class WebSocketLayer(Layer, asyncio.Protocol):
                 # Frames of a few bytes cost far more than their bytes: the other clients come first.
                 self._schedule()
                 break
-            work += self._feed(raw[position : position + CHUNK])
-            position += CHUNK
+            if not (self._owed or self._begun or self._message_begun or self._closing or self._extended):
+                data, position, frames = take_plain(raw, position, self._limit, WORK_PER_ITERATION - work)
+                work += frames
+                if data:
+                    self._connection.data_received(data)
+                if frames:
+                    continue
+            end = self._end_of_frame(raw, position)
+            work += LIBRARY_WORK * self._feed(raw[position:end])
+            position = end
         if self._ended:
             self._raw = b""
             return
@@ -214,6 +238,22 @@ class WebSocketLayer(Layer, asyncio.Protocol):
             self._scheduled = True
             self._loop.call_soon(self._parse)
 
+    def _end_of_frame(self, raw: bytes, position: int) -> int:
+        """Up to where the library gets ``raw``: to the end of one frame, unless there are extensions."""
+        if self._extended:
+            return min(len(raw), position + CHUNK)
+        if not self._owed:
+            head = self._begun + raw[position : position + MAX_HEADER - len(self._begun)]
+            size = frame_size(head)
+            if not size:
+                self._begun = head
+                return len(raw)
+            self._owed = size - len(self._begun)
+            self._begun = b""
+        end = min(len(raw), position + self._owed)
+        self._owed -= end - position
+        return end
+
     def _feed(self, chunk: bytes) -> int:
         """Parse ``chunk``, hand on the payload of each frame that ended in it; return how much work that was."""
         protocol = self._protocol
@@ -227,6 +267,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         for frame in frames:
             if frame.opcode is Opcode.BINARY or frame.opcode is Opcode.CONT:
                 payloads.append(frame.data)
+                self._message_begun = not frame.fin
             elif frame.opcode is Opcode.TEXT:
                 # [MQTT-6.0.0-1] packets come in binary frames; any other data frame closes the connection
                 protocol.fail(CloseCode.UNSUPPORTED_DATA, "MQTT needs binary frames")
@@ -307,6 +348,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
 
     def _accept(self, response: Response) -> None:
         self._protocol.send_response(response)
+        self._extended = "Sec-WebSocket-Extensions" in response.headers
         self.below.write(b"".join(self._protocol.data_to_send()))
         if self._timer is not None:
             self._timer.cancel()
@@ -342,9 +384,15 @@ class WebSocketLayer(Layer, asyncio.Protocol):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._closing or self._protocol.state is not OPEN or not data:
             return
-        self._protocol.send_binary(cast(bytes, data))  # [MQTT-6.0.0-1]
-        for frame in self._protocol.data_to_send():
-            self.below.write(frame)
+        # [MQTT-6.0.0-1] one binary frame
+        if self._extended:
+            self._protocol.send_binary(cast(bytes, data))
+            self.below.write(b"".join(self._protocol.data_to_send()))
+        elif len(data) > LARGE:
+            self.below.write(header(len(data)))
+            self.below.write(data)
+        else:
+            self.below.write(header(len(data)) + data)
 
     def close(self) -> None:
         """Send what was written and a close frame; close the socket when the peer has answered, or is too slow to.
@@ -394,4 +442,5 @@ class WebSocketLayer(Layer, asyncio.Protocol):
             self._schedule()
 
     def raise_packet_limit(self, max_packet_size: int) -> None:
-        self._protocol.limit(max(max_packet_size, MIN_FRAME) + SLACK)
+        self._limit = max(max_packet_size, MIN_FRAME) + SLACK
+        self._protocol.limit(self._limit)

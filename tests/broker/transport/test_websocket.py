@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from taipan.broker.config import ZoneSettings
 from taipan.broker.transport.websocket import (
-    CHUNK,
+    LARGE,
+    LIBRARY_WORK,
     MAX_REQUEST,
     MIN_FRAME,
     SLACK,
@@ -25,6 +26,7 @@ from taipan.broker.transport.websocket import (
     WebSocketError,
     WebSocketLayer,
 )
+from taipan.broker.transport.websocket_frames import take_plain
 from tests.broker.transport.echo import (
     WatchedListener,
     closed_by_peer,
@@ -416,7 +418,7 @@ async def test_each_write_is_one_binary_frame_of_whatever_size() -> None:
         peer.send(frame(BINARY, b"hello"))
         await peer.frame()
         transport = listener.echoes[0].transport
-        for size in (1, 125, 126, 65_535, 65_536, 300_000):
+        for size in (1, 125, 126, 65_535, 65_536, LARGE + 1, 300_000):
             transport.write(b"y" * size)
             assert await peer.frame() == (BINARY, b"y" * size)
         transport.write(b"")
@@ -429,6 +431,7 @@ async def test_a_text_frame_closes() -> None:
     """[MQTT-6.0.0-1] Any other data frame than binary closes the Network Connection."""
     async with listening(type="ws") as listener, opened(listener) as peer:
         peer.send(frame(BINARY, b"before"), frame(TEXT, b"after"), frame(BINARY, b"too late"))
+        assert await peer.payload(6) == b"before"
         opcode, _ = await peer.frame()
         assert opcode == CLOSE
         lost = await listener.echoes[0].lost
@@ -510,6 +513,7 @@ async def test_a_frame_may_hold_many_packets_however_small_the_limit_on_one() ->
 async def test_the_peer_closes() -> None:
     async with listening(type="ws") as listener, opened(listener) as peer:
         peer.send(frame(BINARY, b"last words"), frame(CLOSE, struct.pack("!H", 1000) + b"bye"), b"junk")
+        assert await peer.payload(10) == b"last words"
         opcode, payload = await peer.frame()
         assert (opcode, payload) == (CLOSE, struct.pack("!H", 1000) + b"bye")
         assert await closed_by_peer(peer.reader) == b""
@@ -610,39 +614,47 @@ async def test_pausing_in_the_middle_of_a_burst_holds_back_the_rest() -> None:
             echo.transport.pause_reading()
 
         echo.data_received = pausing  # type: ignore[method-assign]
-        total = 10 * CHUNK
+        total = 6 * 64 * WORK_PER_ITERATION
         peer.send(*(frame(BINARY, b"p" * 64) for _ in range(total // 64)))
         rounds = 0
         while sum(map(len, received)) < total:
             before = len(received)
             await listener.until(lambda before=before: len(received) > before)
             assert len(received) == before + 1
-            assert len(received[-1]) <= CHUNK
+            assert len(received[-1]) <= 64 * WORK_PER_ITERATION
             rounds += 1
             echo.transport.resume_reading()
         assert rounds > 5
         assert await peer.payload(total) == b"p" * total
 
 
+@pytest.mark.parametrize("flooded", [BINARY, PONG])
 @on_both_loops
-async def test_a_flood_of_tiny_frames_leaves_turns_to_others() -> None:
+async def test_a_flood_of_tiny_frames_leaves_turns_to_others(flooded: int) -> None:
     async with listening(type="ws") as listener, opened(listener) as peer:
         layer = listener.echoes[0].transport
         work: list[int] = []
         go_on, feed = layer._parse, WebSocketLayer._feed
 
-        def counted(self: WebSocketLayer, chunk: bytes) -> int:
+        def fed(self: WebSocketLayer, chunk: bytes) -> int:
             done = feed(self, chunk)
-            work[-1] += done
+            work[-1] += LIBRARY_WORK * done
             return done
 
+        def taken(raw: bytes, start: int, limit: int, most: int) -> tuple[bytes, int, int]:
+            found = take_plain(raw, start, limit, most)
+            work[-1] += found[2]
+            return found
+
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(WebSocketLayer, "_feed", counted)
+            patch.setattr(WebSocketLayer, "_feed", fed)
+            patch.setattr("taipan.broker.transport.websocket.take_plain", taken)
             patch.setattr(WebSocketLayer, "_parse", lambda self: (work.append(0), go_on())[1])
-            peer.send(frame(BINARY) * 20_000, frame(BINARY, b"end"))
+            peer.send(frame(flooded) * 20_000, frame(BINARY, b"end"))
             assert await peer.frame() == (BINARY, b"end")
-        assert sum(work) == 20_001
-        assert max(work) <= WORK_PER_ITERATION + CHUNK // 6 + 1
+        each = LIBRARY_WORK if flooded == PONG else 1
+        assert sum(work) > 20_000 * each
+        assert max(work) <= WORK_PER_ITERATION + LIBRARY_WORK
 
 
 @on_both_loops

@@ -1,0 +1,103 @@
+"""The plain frames of a WebSocket connection, all that one read brought at once; compiled, as what a message passes is.
+
+Plain is a binary frame of one piece that came whole, masked, without an extension. A client sends hardly anything else.
+Whatever is not plain is the library's to judge: nothing here raises or refuses.
+"""
+
+from types import FunctionType
+from typing import TYPE_CHECKING, Final
+
+from librt.strings import BytesWriter, read_i16_le, read_i32_le, read_i64_le, write_i16_le, write_i32_le, write_i64_le
+
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # built without a C compiler
+    from websockets.utils import apply_mask
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+MAX_HEADER: Final = 14
+"""Bytes of the longest header, the mask included."""
+_PLAIN: Final = 0x82
+_MASKED: Final = 0x80
+
+
+def take_plain(raw: bytes, start: int, limit: int, most: int) -> tuple[bytes, int, int]:
+    """What the plain frames at ``start`` of ``raw`` hold together, where they end, and how many they are.
+
+    At most ``most`` of them, and none of more than ``limit`` or 65,535 bytes.
+    """
+    size: i64 = len(raw)
+    position: i64 = start
+    longest: i64 = limit
+    left: i64 = most
+    compiled = _COMPILED
+    writer = BytesWriter()
+    while left > 0 and size - position >= 6 and raw[position] == _PLAIN:
+        length: i64 = raw[position + 1]
+        length -= _MASKED
+        data: i64 = position + 6
+        if length == 126 and size - position >= 8:
+            length = raw[position + 2] << 8 | raw[position + 3]
+            data = position + 8
+        elif length < 0 or length > 125:
+            break
+        end: i64 = data + length
+        if length > longest or end > size:
+            break
+        if compiled:
+            _unmask(writer, raw, data, end)
+        else:
+            writer.write(apply_mask(raw[data:end], raw[data - 4 : data]))
+        position = end
+        left -= 1
+    return writer.getvalue(), position, most - left
+
+
+def _unmask(writer: BytesWriter, raw: bytes, start: int, stop: int) -> None:
+    """Write ``raw[start:stop]`` by the mask that stands before it: eight bytes at once, then what is left."""
+    position: i64 = start
+    end: i64 = stop
+    mask = read_i32_le(raw, position - 4)
+    as_int: int = mask
+    words: i64 = as_int
+    words = words << 32 | words & 0xFFFFFFFF
+    while end - position >= 8:
+        write_i64_le(writer, read_i64_le(raw, position) ^ words)
+        position += 8
+    if end - position >= 4:
+        write_i32_le(writer, read_i32_le(raw, position) ^ mask)
+        position += 4
+    if end - position >= 2:
+        write_i16_le(writer, read_i16_le(raw, position) ^ read_i16_le(raw, start - 4))
+        position += 2
+        if end > position:
+            writer.append(raw[position] ^ raw[start - 2])
+    elif end > position:
+        writer.append(raw[position] ^ raw[start - 4])
+
+
+_COMPILED: Final = not isinstance(_unmask, FunctionType)
+
+
+def frame_size(head: bytes) -> int:
+    """Bytes of the masked frame that begins with ``head``, header included; 0: ``head`` does not say yet."""
+    if len(head) < 2:
+        return 0
+    length = head[1] & 0x7F
+    if length < 126:
+        return 6 + length
+    size = 2 if length == 126 else 8
+    if len(head) < 2 + size:
+        return 0
+    return 6 + size + int.from_bytes(head[2 : 2 + size], "big")
+
+
+def header(size: int) -> bytes:
+    """What stands before ``size`` bytes that the server sends."""
+    if size < 126:
+        return bytes((_PLAIN, size))
+    if size < 65_536:
+        return bytes((_PLAIN, 126, size >> 8, size & 0xFF))
+    return bytes((_PLAIN, 127)) + size.to_bytes(8, "big")
