@@ -9,28 +9,23 @@ A text argument that holds blanks, quotes, ``=`` or anything unprintable is quot
 begin a new line nor pretend to be another field. A long one is cut, and none at all is ``-`` (``null`` in JSON).
 
 Lines of one iteration of the event loop are written together at its end: a client that comes and goes is two lines,
-and a write for each would cost more than making it.
+and a write for each would cost more than making it. What ``log_lines.info`` is given is made only then, too.
 """
 
-import asyncio
 import json
 import logging
 import re
 import sys
-import time
 from functools import lru_cache
 from typing import Final, TextIO
 
-from taipan.broker.observability.log_text import one_line, shorten
+from taipan.broker.observability.log_lines import WaitingLine, WaitingLines, collect
+from taipan.broker.observability.log_text import field, filled, line_of, quoted, shorten, timestamp
 
 from .config import LogSettings
 
 _CONVERSION: Final = re.compile(r"%(%|[-#0 +]*\d*(?:\.\d+)?([a-zA-Z]))")
 _FIELD: Final = re.compile(r"(\w+)=(\S+)")
-_PLAIN: Final = re.compile(r"[^\s\"'=\\]+")
-_ASCII: Final = re.compile(r"[!#-&(-<>-\[\]-~]+").fullmatch  # what most values are, and plain
-_NUMBERS: Final = frozenset((bool, int, float))
-_MAX_WAITING: Final = 256
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -45,6 +40,7 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
             old.flush()
     root.addHandler(handler)
     root.setLevel(_LEVELS[settings.level])
+    collect(handler.waiting)
     # Nothing below says where in the code a record was made, nor by which thread or process: it is not looked up.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
@@ -53,74 +49,54 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
 class IterationHandler(logging.StreamHandler[TextIO]):
     """Writes to ``stream`` once an iteration of the loop; warnings, and what comes from outside of a loop, at once.
 
-    At most ``_MAX_WAITING`` lines wait. A process that is killed loses the lines of its last iteration.
+    A process that is killed loses the lines of its last iteration.
     """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._lines: list[str] = []
-        self._loop: asyncio.AbstractEventLoop | None = None  # which is to write them
-        self._latest: logging.LogRecord
+        self.waiting = WaitingLines(self, self._end_of_iteration)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            lines = self._lines
-            lines.append(self.format(record))
-            self._latest = record
-            if record.levelno < logging.WARNING and len(lines) < _MAX_WAITING and self._is_awaited():
-                return
-            self.flush()
+            waits = self.waiting.add(self.format(record))
+            if record.levelno >= logging.WARNING or not waits:
+                self.flush()
         except RecursionError:
             raise
         except Exception:
             self.handleError(record)
 
-    def _is_awaited(self) -> bool:
-        """Whether the end of an iteration is to write what waits."""
-        if self._loop is not None and self._loop.is_running():
-            return True
-        try:
-            self._loop = asyncio.get_running_loop()
-        except RuntimeError:
-            return False
-        self._loop.call_soon(self._end_of_iteration)
-        return True
-
     def _end_of_iteration(self) -> None:
         try:
             self.flush()
         except Exception:
-            self.handleError(self._latest)
+            self.handleError(logging.makeLogRecord({"name": __name__, "msg": "the lines of an iteration"}))
 
     def flush(self) -> None:
         self.acquire()
         try:
-            lines, self._lines, self._loop = self._lines, [], None
-            if lines:
+            waiting = self.waiting.take()
+            if waiting:
+                lines = [line if isinstance(line, str) else self._made(line) for line in waiting]
                 lines.append("")
                 self.stream.write("\n".join(lines))
                 super().flush()
         finally:
             self.release()
 
-
-def field(value: object) -> str:
-    """A field's value, cut where it is long (``shown``), in quotes where it needs them."""
-    return quoted(shorten(value))
-
-
-def quoted(text: str) -> str:
-    """``text`` as it is where that cannot be mistaken, else in double quotes."""
-    if _ASCII(text) or (text.isprintable() and _PLAIN.fullmatch(text)):
-        return text
-    return '"' + one_line(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+    def _made(self, line: WaitingLine) -> str:
+        if type(self.formatter) is TextLines:
+            return line_of(line.created, "INFO", line.logger.name, filled(line.message, line.values))
+        record = logging.LogRecord(line.logger.name, logging.INFO, "", 0, line.message, line.values, None)
+        record.created = line.created
+        return self.format(record)
 
 
 class TextLines(logging.Formatter):
     """``time LEVEL logger message``, the time local with milliseconds."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_time(record)} {record.levelname} {record.name} {one_line(_message(record))}"
+        line = line_of(record.created, record.levelname, record.name, _message(record))
         trace = self._trace(record)
         return f"{line} exception={quoted(trace)}" if trace else line
 
@@ -134,7 +110,7 @@ class JsonLines(TextLines):
     """One JSON object a line; what the message has as ``key=%s`` or ``key=%s:%s`` are members of their own."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, object] = {"time": _time(record), "level": record.levelname, "logger": record.name}
+        line: dict[str, object] = {"time": timestamp(record.created), "level": record.levelname, "logger": record.name}
         event, fields = _event_and_fields(record)
         line["event"] = event
         for name, value in fields.items():
@@ -146,20 +122,11 @@ class JsonLines(TextLines):
         return json.dumps(line)
 
 
-@lru_cache(maxsize=1)
-def _second(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(seconds))
-
-
-def _time(record: logging.LogRecord) -> str:
-    return f"{_second(int(record.created))}.{int(record.msecs):03d}"
-
-
 @lru_cache(maxsize=512)
 def _conversions_of(message: str) -> tuple[list[re.Match[str]], bool]:
-    """The conversions of a line's constant text, and whether all of them are a plain ``%s``."""
+    """The conversions of a line's constant text, and whether each ``%`` in it begins a plain ``%s``."""
     found = [match for match in _CONVERSION.finditer(message) if match[2]]
-    return found, all(match[0] == "%s" for match in found)
+    return found, message.count("%") == message.count("%s") == len(found)
 
 
 def _conversions(record: logging.LogRecord) -> list[tuple[re.Match[str], object]] | None:
@@ -202,7 +169,7 @@ def _message(record: logging.LogRecord) -> str:
     if len(found) != len(arguments):
         return record.getMessage()
     if plain:
-        return message % tuple([value if type(value) in _NUMBERS else field(value) for value in arguments])
+        return filled(message, arguments)
     values = [
         field(value) if match[2] == "s" and not isinstance(value, (bool, int, float)) else value
         for match, value in zip(found, arguments, strict=True)

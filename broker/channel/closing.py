@@ -10,6 +10,7 @@ from ..mqtt.constants import MAX_STRING, REASON_STRING, V5, WILL_DELAY_INTERVAL
 from ..mqtt.errors import MqttError, UnknownProtocol
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Connack, Disconnect, Will
+from ..observability.log_lines import info
 from ..session.memory_account import ALIAS_BYTES
 from .channel import AUTHENTICATING, CLOSED, CONNECTED, CONNECTING, Channel
 from .packet_refusal import MOUNTED_TOO_LONG, NOT_ASKED
@@ -174,7 +175,8 @@ def end(channel: Channel, reason: str, detail: str = "", setting: str = "") -> N
     event = "client_disconnected" if told else "client_refused"
     context.broker.throttled_log.events.add(client.client_id, now, event, reason, setting, detail=detail)
     (context.metrics.disconnects if told else context.metrics.refusals).add(reason)
-    logger.info(
+    info(
+        logger,
         event + " client_id=%s username=%s peer=%s listener=%s reason=%s setting=%s detail=%s",
         client.client_id,
         client.username,

@@ -28,6 +28,7 @@ from ..mqtt.constants import (
     WILL_DELAY_INTERVAL,
 )
 from ..mqtt.packets import NO_PROPERTIES, Connack, Connect, Properties, Will
+from ..observability.log_lines import info
 from ..session.session import Session
 from .channel import AUTHENTICATING, CONNECTED, CONNECTING, Channel, Waiting
 from .closing import (
@@ -303,7 +304,8 @@ def _answer(channel: Channel, connect: Connect, connack: Connack, now: float) ->
     context.broker.throttled_log.events.add(
         client.client_id, now, "client_connected", "session_present" if connack.session_present else "new_session", "-"
     )
-    logger.info(
+    info(
+        logger,
         "client_connected client_id=%s username=%s peer=%s listener=%s proto_ver=%s clean_start=%s "
         "session_present=%s keep_alive=%s expiry_interval=%s",
         client.client_id,

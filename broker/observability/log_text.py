@@ -1,10 +1,16 @@
-"""A value that a client chose, in a line of the log: cut, since it may have 65,535 characters."""
+"""The text of a log line, and of each value in it: a client chose many of them, and each may have 65,535 characters."""
 
+import re
+import time
 from typing import Final
 
 MAX_CHARACTERS: Final = 512
 NOTHING: Final = "-"
 """Where there is no value."""
+_EMPTY: Final = '""'
+
+_PLAIN: Final = re.compile(r"[^\s\"'=\\]+").fullmatch
+_ASCII: Final = re.compile(r"[!#-&(-<>-\[\]-~]+").fullmatch  # what most values are, and plain
 
 
 def one_line(text: str) -> str:
@@ -20,3 +26,54 @@ def shorten(value: object) -> str:
         return NOTHING
     text = str(value)
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}... ({len(text)} characters)"
+
+
+def field(value: object) -> str:
+    """A field's value, cut where it is long (``shorten``), in quotes where it needs them."""
+    return quoted(shorten(value))
+
+
+def quoted(text: str) -> str:
+    """``text`` as it is where that cannot be mistaken, else in double quotes."""
+    if _ASCII(text) is not None or (text.isprintable() and _PLAIN(text) is not None):
+        return text
+    return '"' + one_line(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def filled(message: str, values: tuple[object, ...]) -> str:
+    """``message`` with a field for each ``%s``, of which there are as many, and no other ``%``."""
+    texts = [value if isinstance(value, str) else NOTHING if value is None else str(value) for value in values]
+    together = "".join(texts)
+    if len(together) > MAX_CHARACTERS or _ASCII(together) is None:
+        texts = [field(text) for text in texts]
+    elif "" in texts:
+        texts = [text or _EMPTY for text in texts]
+    return message % tuple(texts)
+
+
+def line_of(created: float, level: str, logger: str, message: str) -> str:
+    """``time LEVEL logger message``. ``created`` is unix seconds."""
+    return f"{timestamp(created)} {level} {logger} {one_line(message)}"
+
+
+class _Second:
+    """The latest second as text: most lines are of the same one as the line before."""
+
+    __slots__ = ("latest",)
+
+    def __init__(self) -> None:
+        self.latest = (-1, "")  # replaced as one: other threads log, too
+
+
+_second: Final = _Second()
+
+
+def timestamp(created: float) -> str:
+    """Unix seconds as local time with milliseconds."""
+    second = int(created)
+    at, text = _second.latest
+    if second != at:
+        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(second))
+        _second.latest = (second, text)
+    # What a float takes from a whole millisecond is given back.
+    return f"{text}.{min(int((created - second) * 1000 + 0.001), 999):03d}"

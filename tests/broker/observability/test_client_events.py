@@ -16,6 +16,7 @@ def test_the_same_again_is_counted() -> None:
     assert second.event == "client_disconnected" and second.count == 1
 
 
+@pytest.mark.interpreted
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_events, "MAX_CLIENTS", 3)
     events = ClientEvents()
@@ -28,6 +29,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(told) == client_events.MAX_EVENTS and len(told[1].topic) == 128 == len(told[1].detail)
 
 
+@pytest.mark.interpreted
 def test_long_names_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_events, "MAX_NAMES", 100)
     events = ClientEvents()

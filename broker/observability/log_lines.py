@@ -1,0 +1,110 @@
+"""Lines of the log that wait for the end of an iteration, when they are put into words and written together.
+
+``logging`` takes as long to make a record of a line and to pass it on as the line itself takes, and a client that comes
+and goes is two of them. ``info`` takes the time and the values only, where one handler wants the line and nobody else.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+Value = str | int | float | None
+"""What cannot change until the line is made."""
+
+MAX_WAITING: Final = 256
+
+
+class WaitingLine:
+    """``message`` has a ``%s`` for each of ``values``, and no other ``%``. ``created`` is unix seconds."""
+
+    __slots__ = ("created", "logger", "message", "values")
+
+    def __init__(self, logger: logging.Logger, message: str, values: tuple[Value, ...]) -> None:
+        self.created = time.time()
+        self.logger = logger
+        self.message = message
+        self.values = values
+
+
+class WaitingLines:
+    """At most ``MAX_WAITING`` lines of ``handler``, in the order in which they came; ``write`` writes all of them.
+
+    Those that ``logging`` made records of are text already.
+    """
+
+    __slots__ = ("_handler", "_lines", "_loop", "_write")
+
+    def __init__(self, handler: logging.Handler, write: Callable[[], None]) -> None:
+        self._handler = handler
+        self._write = write
+        self._lines: list[str | WaitingLine] = []
+        self._loop: asyncio.AbstractEventLoop | None = None  # which is to write them
+
+    def add(self, line: str | WaitingLine) -> bool:
+        """False: it is to be written at once. No loop will, or too many wait."""
+        self._lines.append(line)
+        if len(self._lines) >= MAX_WAITING:
+            return False
+        if self._loop is not None and self._loop.is_running():
+            return True
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        self._loop.call_soon(self._write)
+        return True
+
+    def add_values(self, logger: logging.Logger, message: str, values: tuple[Value, ...]) -> None:
+        """A line that is made when it is written."""
+        if not self.add(WaitingLine(logger, message, values)):
+            self._write()
+
+    def take(self) -> list[str | WaitingLine]:
+        """All of them; from now on they are the caller's."""
+        self._loop = None
+        # The list stays: another thread may be about to add to it.
+        lines = self._lines[:]
+        del self._lines[: len(lines)]
+        return lines
+
+    def alone(self, logger: logging.Logger) -> bool:
+        """Whether a record of this logger would come to the handler, unfiltered, and to nobody else."""
+        if logger.filters:
+            return False
+        each = logger
+        while each.parent is not None:
+            if each.handlers or not each.propagate:
+                return False
+            each = each.parent
+        handler = self._handler
+        return each.handlers == [handler] and handler.level <= logging.INFO and not handler.filters
+
+
+class _Collected:
+    """Where lines wait; None: nowhere, and ``logging`` has them at once."""
+
+    __slots__ = ("by",)
+
+    def __init__(self) -> None:
+        self.by: WaitingLines | None = None
+
+
+_collected: Final = _Collected()
+
+
+def collect(lines: WaitingLines | None) -> None:
+    """Have what ``info`` is given wait in ``lines``."""
+    _collected.by = lines
+
+
+def info(logger: logging.Logger, message: str, *values: Value) -> None:
+    """``logger.info(message, *values)``; ``message`` as ``WaitingLine`` wants it."""
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    lines = _collected.by
+    if lines is not None and lines.alone(logger):
+        lines.add_values(logger, message, values)
+    else:
+        logger.info(message, *values)
