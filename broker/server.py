@@ -172,6 +172,7 @@ class Server:
             loop_lag=lambda: self.lag.snapshot(),
             listeners=lambda: {listener.label: listener.counters() for listener in self.listeners},
             reaches=self.broker.reaches,
+            wanted=lambda: self.broker.system_topics_wanted,
         )
         self.presence = Presence(self.hooks, self.sys_topics.client_connected, self.sys_topics.client_disconnected)
         self.alarms = Alarms(settings.node.name, self.broker.publish_internal, self.clock)

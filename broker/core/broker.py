@@ -245,6 +245,11 @@ class Broker:
         self.rule_index = index
         self.on_rule_match = on_match
 
+    @property
+    def system_topics_wanted(self) -> bool:
+        """Whether any subscriber or rule may want a message on a topic that begins with $."""
+        return self.rule_index is not None or self.router.has_system_filters
+
     def reaches(self, topic: str) -> bool:
         """Whether a message on ``topic`` has a subscriber or a rule."""
         rules = self.rule_index

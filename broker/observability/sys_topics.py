@@ -66,8 +66,8 @@ class SysTopics:
 
     An interval of 0 turns its group off; clients' comings and goings do not depend on either. ``brokers`` tells the
     names of all nodes, this one alone unless given; ``listeners`` the counters of each listener by its name;
-    ``reaches`` whether a client would get a message for a topic: comings and goings that none gets are not put into
-    words.
+    ``wanted`` whether anybody gets any message on such a topic, and ``reaches`` whether for this topic: comings and
+    goings that nobody gets are not put into words.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class SysTopics:
         loop_lag: Callable[[], dict[str, float]] | None = None,
         listeners: Callable[[], dict[str, dict[str, int]]] | None = None,
         reaches: Callable[[str], bool] | None = None,
+        wanted: Callable[[], bool] | None = None,
     ) -> None:
         self._interval = settings.interval
         self._heartbeat = settings.heartbeat
@@ -96,6 +97,7 @@ class SysTopics:
         self._loop_lag = loop_lag
         self._listeners = listeners
         self._reaches = reaches
+        self._wanted = wanted
         self._prefix = f"$SYS/brokers/{topic_level(node_name)}/"
         self._started_at = clock.now()
         self._next_interval = self._next_heartbeat = self._started_at
@@ -126,29 +128,38 @@ class SysTopics:
 
     def client_connected(self, client: ClientInfo) -> None:
         """Tell that ``client`` was accepted."""
-        self._tell(
-            client,
-            "connected",
-            keepalive=client.keep_alive,
-            connack=0,
-            clean_start=client.clean_start,
-            expiry_interval=client.expiry_interval,
-            connected_at=int((client.connected_at + self._clock.skew) * 1000),
-        )
+        topic = self._topic_if_wanted(client, "connected")
+        if topic:
+            facts: dict[str, object] = {
+                "keepalive": client.keep_alive,
+                "connack": 0,
+                "clean_start": client.clean_start,
+                "expiry_interval": client.expiry_interval,
+                "connected_at": int((client.connected_at + self._clock.skew) * 1000),
+            }
+            self._tell(topic, client, facts)
 
     def client_disconnected(self, client: ClientInfo, reason: str) -> None:
         """Tell that the connection of an accepted ``client`` ended; ``reason`` as in ``Hooks``."""
-        self._tell(client, "disconnected", reason=reason, disconnected_at=int(self._clock.wall() * 1000))
+        topic = self._topic_if_wanted(client, "disconnected")
+        if topic:
+            self._tell(topic, client, {"reason": reason, "disconnected_at": int(self._clock.wall() * 1000)})
 
-    def _tell(self, client: ClientInfo, event: str, **facts: object) -> None:
+    def _topic_if_wanted(self, client: ClientInfo, event: str) -> str:
+        """Where ``event`` is told; empty: nobody gets it."""
+        if self._wanted is not None and not self._wanted():
+            return ""
         topic = f"{self._prefix}clients/{topic_level(client.client_id)}/{event}"
         if len(topic.encode()) > _MAX_TOPIC:
             logger.info("sys_topic_too_long event=%s client_id_length=%s", event, len(client.client_id))
-            return
+            return ""
         if self._reaches is not None and not self._reaches(topic):
-            return
+            return ""
+        return topic
+
+    def _tell(self, topic: str, client: ClientInfo, facts: dict[str, object]) -> None:
         now = self._clock.now()
-        presence = {
+        presence: dict[str, object] = {
             "clientid": client.client_id,
             # What EMQX writes where there is none.
             "username": "undefined" if client.username is None else client.username,

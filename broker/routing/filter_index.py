@@ -48,7 +48,7 @@ class FilterIndex(Generic[T]):
     further shapes, when ``max_shapes`` are there already, go to a ``Trie`` and stay in it as long as they are held.
     """
 
-    __slots__ = ("_exact", "_flat", "_max_shapes", "_others", "_shapes")
+    __slots__ = ("_exact", "_flat", "_max_shapes", "_others", "_shapes", "system")
 
     def __init__(self, max_shapes: int = MAX_SHAPES) -> None:
         self._max_shapes = max_shapes
@@ -56,6 +56,7 @@ class FilterIndex(Generic[T]):
         self._shapes: dict[str, _Shape[T]] = {}
         self._flat: list[_Shape[T]] = []  # the same shapes, to be walked
         self._others: Trie[T] = Trie()
+        self.system = 0  # of the filters, those that begin with $, as only those do that match such a topic
 
     def __len__(self) -> int:
         count = len(self._exact) + len(self._others)
@@ -73,6 +74,8 @@ class FilterIndex(Generic[T]):
 
     def put(self, topic_filter: str, value: T) -> None:
         """Set the value of a filter, replacing the one it has."""
+        if topic_filter.startswith("$") and self.get(topic_filter) is None:
+            self.system += 1
         if not has_wildcard(topic_filter):
             self._exact[topic_filter] = value
             return
@@ -91,6 +94,12 @@ class FilterIndex(Generic[T]):
 
     def remove(self, topic_filter: str) -> T | None:
         """Take a filter out; returns its value, ``None`` if it was not there."""
+        value = self._remove(topic_filter)
+        if value is not None and topic_filter.startswith("$"):
+            self.system -= 1
+        return value
+
+    def _remove(self, topic_filter: str) -> T | None:
         if not has_wildcard(topic_filter):
             return self._exact.pop(topic_filter, None)
         name = _shape_of(topic_filter)

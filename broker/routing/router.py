@@ -301,6 +301,11 @@ class Router:
             route = self._match(topic)
         return route
 
+    @property
+    def has_system_filters(self) -> bool:
+        """Whether any filter, also of other nodes, can match a Topic Name that begins with $."""
+        return self._subscribers.system > 0 or self._groups_by_filter.system > 0
+
     def reaches(self, topic: str) -> bool:
         """Whether a session of this node receives this Topic Name. Not remembered: for topics that hardly come
         again."""

@@ -37,10 +37,17 @@ class SysTopicsHarness:
             self.clock,
             "1.2.3",
             listeners=lambda: self.listeners,
-            reaches=lambda topic: topic not in self.nobody,
+            reaches=self._reaches,
+            wanted=lambda: self.wanted,
         )
+        self.wanted = True  # by anybody
+        self.asked: list[str] = []  # about which topics
         self.nobody: set[str] = set()  # topics that nobody gets
         self.listeners: dict[str, dict[str, int]] = {}
+
+    def _reaches(self, topic: str) -> bool:
+        self.asked.append(topic)
+        return topic not in self.nobody
 
     def tick(self, seconds: float = 0.0) -> dict[str, Message]:
         """What one tick publishes, by topic."""
@@ -167,6 +174,17 @@ def test_what_nobody_gets_is_not_put_into_words() -> None:
         AT + "clients/dev2/connected",
         AT + "clients/dev1/disconnected",
     ]
+
+
+def test_where_nobody_gets_any_no_topic_is_made() -> None:
+    harness = SysTopicsHarness()
+    harness.wanted = False
+    harness.sys_topics.client_connected(client("dev1"))
+    harness.sys_topics.client_disconnected(client("dev1"), "normal")
+    assert not harness.asked and not harness.published
+    harness.wanted = True
+    harness.sys_topics.client_disconnected(client("dev1"), "normal")
+    assert harness.asked == [AT + "clients/dev1/disconnected"] == [each.topic for each in harness.published]
 
 
 def test_disconnected() -> None:

@@ -79,3 +79,15 @@ def test_thousands_of_levels() -> None:
     assert index.match("a/" * 19_998 + "a") == []
     assert set(index.match("a/" * 19_999 + "a")) == {deep, "a/" * 20_000 + "#"}
     assert len(index.match("a/" * 20_000 + "b")) == 1
+
+
+@pytest.mark.parametrize("max_shapes", [0, 1, 100])
+def test_filters_of_system_topics_are_counted(max_shapes: int) -> None:
+    index = index_of("a", "#", "$SYS/#", "$SYS/a", "+/a", "$SYS/+/a", max_shapes=max_shapes)
+    index.put("$SYS/#", "another")
+    assert index.system == 3
+    for each in ("$SYS/a", "$SYS/a", "$SYS/b", "a", "$SYS/#"):
+        index.remove(each)
+    assert index.system == 1
+    index.remove("$SYS/+/a")
+    assert index.system == 0 and len(index) == 2
