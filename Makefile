@@ -204,6 +204,7 @@ $(RUN_STAMP): pyproject.toml setup.py
 	@echo "Setting up $(VENV) (once; some seconds)" >&2
 	@$(call install,.[all$(COMMA)compile])
 	@$(if $(filter file default,$(origin PYTHON)),:,echo "$(PYTHON)" >$(ASKED_FOR))
+	@$(BIN)/python -m tools.bench.interpreter
 	@touch $@
 
 $(STAMP): $(RUN_STAMP)

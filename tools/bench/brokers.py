@@ -7,7 +7,6 @@ import resource
 import select
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import tomllib
@@ -21,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.support.node import free_port
+from tools.bench.interpreter import node_command
 from tools.bench.peers import PEERS, PeerError, Wanted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,8 +120,7 @@ def _taipan_command(wanted: Wanted, settings: tuple[str, ...]) -> list[str]:
     moved.append(f"listeners.0.type={wanted.transport}")
     if wanted.transport == "ssl":
         moved += [f"listeners.0.tls.certfile={wanted.certfile}", f"listeners.0.tls.keyfile={wanted.keyfile}"]
-    start = "import sys; from taipan.management.node import main; sys.exit(main())"
-    command = [sys.executable, "-c", start, "--config", str(CONFIG)]
+    command = node_command("--config", str(CONFIG))
     for setting in (*moved, *settings):
         command += ["--set", setting]
     return command

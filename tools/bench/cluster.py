@@ -32,6 +32,7 @@ from typing import Any
 
 from tests.support.node import free_port
 from tools.bench.brokers import ROOT, raise_file_limit
+from tools.bench.interpreter import node_command
 from tools.bench.latency import connected, exactly, quantile, subscribe
 from tools.bench.page import write
 from tools.bench.results import commit, machine
@@ -40,7 +41,6 @@ from tools.bench.run import LOADGEN
 TICKS = os.sysconf("SC_CLK_TCK")
 CLIENTS = 10_000
 QUEUED = 1000
-START = "import sys; from taipan.management.node import main; sys.exit(main())"
 
 
 def processor_time(pid: int) -> float:
@@ -106,9 +106,7 @@ enabled = false
 
     def _spawn(self, file: Path, number: int) -> subprocess.Popen[bytes]:
         log = (self.directory / f"n{number}.log").open("wb")
-        process = subprocess.Popen(
-            [sys.executable, "-c", START, "--config", str(file)], cwd=ROOT, stdout=subprocess.PIPE, stderr=log
-        )
+        process = subprocess.Popen(node_command("--config", str(file)), cwd=ROOT, stdout=subprocess.PIPE, stderr=log)
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith(b"taipan ready"):

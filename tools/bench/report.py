@@ -40,8 +40,10 @@ make bench ONLY=table BROKERS="taipan mosquitto" ROUNDS=5 DUR=5
 ```
 
 It wants Linux, a C compiler and two cores: one for the broker, one for the load. Taipan runs as `make run` runs it:
-compiled where that can be had, interpreted with `COMPILED=no`. It compares with what is installed: Mosquitto and NATS
-come from the distribution (`mosquitto`, `nats-server`), aedes by npm (`tools/bench/node`), aMQTT is in the environment.
+compiled where that can be had, interpreted with `COMPILED=no`; on the Python of `.venv`, or, where that was built
+without profile-guided optimisation, on the distribution's of the same version (`NODE_PYTHON=own`: not). It compares
+with what is installed: Mosquitto and NATS come from the distribution (`mosquitto`, `nats-server`), aedes by npm
+(`tools/bench/node`), aMQTT by `make setup`.
 `libssl-dev` lets the load generator speak TLS. Every run is kept as JSON below `tools/bench`, in
 `results` (git leaves it out), with the machine, the commit, and whether Taipan was compiled.
 

@@ -21,6 +21,7 @@ from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from taipan.broker.store.store import FILE
 from tests.support.node import free_port
 from tools.bench.brokers import CONFIG, ROOT
+from tools.bench.interpreter import node_command
 
 A_BATCH = 2000
 PATIENCE = 300.0
@@ -95,8 +96,8 @@ def main() -> int:
         directory = Path(name)
         size = prepare(directory, retained, sessions, queued, b"x" * octets)
         port = free_port()
-        command = [sys.executable, "-c", "import sys; from taipan.management.node import main; sys.exit(main())"]
-        command += ["--config", str(CONFIG), "--set", f"node.data_dir={directory}", "--set", "durability.level=disk"]
+        command = node_command("--config", str(CONFIG))
+        command += ["--set", f"node.data_dir={directory}", "--set", "durability.level=disk"]
         command += ["--set", f"listeners.0.bind=127.0.0.1:{port}", "--set", f"listeners.1.bind=127.0.0.1:{free_port()}"]
         command += ["--set", "management.enabled=false", "--set", "dashboard.enabled=false"]
         if "MEMORY" in os.environ:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from taipan.broker.compiled import BUILT, COMPILED, INTERPRETED, NO, VARIABLE, Compiled, asked_for
 from tools.bench.brokers import ROOT
+from tools.bench.interpreter import described
 
 RESULTS = ROOT / "tools" / "bench" / "results"
 FAULTS = ("lost", "duplicates", "out_of_order", "too_late", "missing", "errors", "failed", "refused", "closed")
@@ -69,7 +70,7 @@ def machine() -> dict[str, str]:
     return {
         "cpu": f"{model}, {len(os.sched_getaffinity(0))} cores",
         "system": f"{platform.system()} {platform.release()}",
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "python": described(),
         "uvloop": uvloop,
     }
 

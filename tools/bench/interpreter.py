@@ -1,0 +1,95 @@
+"""The Python that measured nodes run on: one that was built to be quick, where one is at hand.
+
+CPython built with profile-guided optimisation is up to a third quicker than the same one without. Distributions build
+theirs with it; version managers often do not. What is taken has the same minor version, so that it runs the packages of
+``.venv``. ``NODE_PYTHON=FILE`` names another one; ``NODE_PYTHON=own``: that of ``.venv``.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from functools import cache
+from typing import Final
+
+OF_DISTRIBUTION: Final = "the distribution's build"
+OPTIMISED: Final = "built with profile-guided optimisation"
+PLAIN: Final = "built without profile-guided optimisation"
+
+_FACTS: Final = """
+import json, platform, sys, sysconfig
+settings = ("CONFIG_ARGS", "CFLAGS_NODIST", "PY_CORE_CFLAGS")
+print(json.dumps({
+    "prefix": sys.base_prefix, "suffix": sysconfig.get_config_var("EXT_SUFFIX"),
+    "settings": " ".join(str(sysconfig.get_config_var(each)) for each in settings),
+    "python": platform.python_implementation() + " " + platform.python_version(),
+}))
+"""
+
+
+def how_built(prefix: str, settings: str) -> str:
+    """How an interpreter was built that is installed below ``prefix``, by the settings it was built with."""
+    if "--enable-optimizations" in settings or "-fprofile-use" in settings:
+        return OPTIMISED
+    # Debian's says nothing of it: what it tells are the settings of the shared library, not of its python3.
+    return OF_DISTRIBUTION if prefix == "/usr" else PLAIN
+
+
+@cache
+def _facts(python: str) -> dict[str, str]:
+    """What an interpreter says of itself; empty: it does not run."""
+    try:
+        told = subprocess.run([python, "-I", "-c", _FACTS], capture_output=True, text=True, check=True, timeout=20)
+        facts: dict[str, str] = json.loads(told.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return {}
+    return facts
+
+
+def built(python: str) -> str:
+    """How this interpreter was built; empty: it does not run."""
+    facts = _facts(python)
+    return how_built(facts["prefix"], facts["settings"]) if facts else ""
+
+
+def node_python() -> str:
+    """The interpreter of a measured node."""
+    asked = os.environ.get("NODE_PYTHON", "")
+    if asked:
+        return sys.executable if asked == "own" else asked
+    if built(sys.executable) == PLAIN:
+        other = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+        runs_packages = _facts(other).get("suffix") == sysconfig.get_config_var("EXT_SUFFIX")
+        if runs_packages and built(other) != PLAIN:
+            return other
+    return sys.executable
+
+
+def node_command(*arguments: str) -> list[str]:
+    """The command ``taipan`` on that interpreter, with the packages of this one. Its directory is the root."""
+    packages = "" if node_python() == sys.executable else f"sys.path.append({sysconfig.get_path('platlib')!r}); "
+    start = f"import sys; {packages}from taipan.management.node import main; sys.exit(main())"
+    return [node_python(), "-c", start, *arguments]
+
+
+def described() -> str:
+    """Its version and how it was built."""
+    python = node_python()
+    return f"{_facts(python).get('python', python)} ({built(python)})"
+
+
+def main() -> int:
+    """Says in one line where a quicker one of the same version is at hand than the one that runs this."""
+    other = node_python()
+    if built(sys.executable) == PLAIN and other != sys.executable:
+        print(
+            f"This Python was {PLAIN}: Taipan runs quicker on {other}, which measurements take "
+            f"(make setup PYTHON={other})",
+            file=sys.stderr,
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
