@@ -31,7 +31,11 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     migrate = commands.add_parser(
         "migrate", help="write a configuration, and a store, from what another broker has"
     ).add_subparsers(dest="source", metavar="BROKER", required=True)
-    for name, path, what in (("mosquitto", "MOSQUITTO_CONF", "mosquitto.conf; files that it names are read, too"),):
+    for name, path, what in (
+        ("mosquitto", "MOSQUITTO_CONF", "mosquitto.conf; files that it names are read, too"),
+        ("emqx", "FILE_OR_DIR", "an export of EMQX 4.x, or its directory etc"),
+        ("amqtt", "BROKER_YAML", "the configuration of aMQTT"),
+    ):
         each = migrate.add_parser(name, help=f"from {what}")
         each.add_argument("from_path", metavar=path, type=Path, help=what)
         each.add_argument(
@@ -76,6 +80,14 @@ def run(source: str, path: Path, target: Path, as_json: bool) -> int:
 
 def _read(source: str, path: Path) -> Migration:
     # Imported here: each reads files with means that the others do not want.
+    if source == "emqx":
+        from .emqx import migrate_emqx
+
+        return migrate_emqx(path)
+    if source == "amqtt":
+        from .amqtt import migrate_amqtt
+
+        return migrate_amqtt(path)
     from .mosquitto import migrate_mosquitto
 
     return migrate_mosquitto(path)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import textwrap
@@ -40,6 +41,7 @@ class Migration:
         self.report = Report()
         self.listeners: list[Table] = []
         self.zone: Table = {}
+        self.zones: dict[str, Table] = {}  # further ones
         self.tables: dict[str, Table] = {}
         self.users: list[Table] = []
         self.rules: list[Table] = []
@@ -143,6 +145,8 @@ def as_toml(migration: Migration) -> str:
         lines += _table(("listeners",), listener, many=True)
     if migration.zone:
         lines += _table(("zones", "external"), migration.zone)
+    for name, zone in migration.zones.items():
+        lines += _table(("zones", name), zone)
     for user in migration.users:
         lines += _table(("access", "users"), user, many=True)
     for rule in migration.rules:
@@ -158,7 +162,7 @@ def _comment(text: str, first: str = "# ") -> list[str]:
 
 
 def _table(path: tuple[str, ...], table: Mapping[str, object], many: bool = False) -> list[str]:
-    name = ".".join(path)
+    name = ".".join(each if re.fullmatch(r"[\w-]+", each, re.ASCII) else _value(each) for each in path)
     lines = ["", f"[[{name}]]" if many else f"[{name}]"]
     for key, value in table.items():
         if not isinstance(value, dict):

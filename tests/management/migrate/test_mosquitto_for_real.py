@@ -130,7 +130,8 @@ def migrate(directory: Path, capsys: pytest.CaptureFixture[str] | None = None) -
 
 @asynccontextmanager
 async def taipan(config: Path) -> AsyncIterator[NodeProcess]:
-    node = NodeProcess(config)
+    # Nobody reads the log: it must not fill its pipe.
+    node = NodeProcess(config, env={"TAIPAN__LOG__LEVEL": "error"})
     await node.start()
     try:
         yield node

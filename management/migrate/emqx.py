@@ -1,0 +1,473 @@
+"""From EMQX 4.x: an export file, or the directory ``etc`` with its configuration."""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from taipan.broker.access.password_hash import ScryptHash
+from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
+from taipan.broker.config import ListenerSettings, ZoneSettings
+from taipan.ruleengine.import_check import ImportCheck
+
+from ..operations.backup.documents import env_of
+from ..operations.backup.import_file import ImportFile, ImportRefused
+from ..operations.backup.json_document import BadRecord, Document
+from ..operations.refusal import Refusal
+from .emqx_acl import read_acl
+from .mosquitto_files import Directive, read_lines
+from .output import Migration, Table
+from .report import CannotMigrate
+from .scratch_engine import scratch_engine
+
+_SECTIONS: Final = {
+    "resources": "resources", "engine_rules": "rules", "users": "auth_mnesia", "rules": "acl_mnesia",
+    "bans": "blacklist", "apps": "apps", "dashboard_users": "users", "retained": "retained",
+}  # fmt: skip
+_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_SIZES: Final = {"": 1, "b": 1, "kb": 1024, "mb": 1024**2, "gb": 1024**3}
+_FLAGS: Final = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+_AUTH_PLUGINS: Final = (
+    "emqx_auth_http", "emqx_auth_jwt", "emqx_auth_ldap", "emqx_auth_mongo", "emqx_auth_mysql", "emqx_auth_pgsql",
+    "emqx_auth_redis", "emqx_psk_file", "emqx_sasl", "emqx_auth_clientid", "emqx_auth_username",
+)  # fmt: skip
+"""Plugins that decide who comes in, and are not carried over."""
+
+# Keys of a zone, of mqtt.* and of a listener: the name here, and what the value is.
+_ZONE: Final = {
+    "idle_timeout": ("idle_timeout", "seconds"), "enable_acl": ("enable_acl", "flag"),
+    "acl_deny_action": ("acl_deny_action", "text"), "max_packet_size": ("max_packet_size", "size"),
+    "max_clientid_len": ("max_client_id_length", "number"), "max_topic_levels": ("max_topic_levels", "number"),
+    "max_qos_allowed": ("max_qos", "number"), "max_topic_alias": ("max_topic_alias", "number"),
+    "retain_available": ("retain_available", "flag"), "wildcard_subscription": ("wildcard_subscription", "flag"),
+    "shared_subscription": ("shared_subscription", "flag"), "server_keepalive": ("server_keep_alive", "number"),
+    "max_subscriptions": ("max_subscriptions", "number"), "upgrade_qos": ("upgrade_qos", "flag"),
+    "max_inflight": ("max_inflight", "number"), "retry_interval": ("retry_interval", "seconds"),
+    "max_awaiting_rel": ("max_awaiting_rel", "number"), "await_rel_timeout": ("await_rel_timeout", "seconds"),
+    "session_expiry_interval": ("session_expiry_interval", "whole_seconds"),
+    "max_mqueue_len": ("max_queued_messages", "number"), "mqueue_store_qos0": ("queue_qos0", "flag"),
+    "mountpoint": ("mountpoint", "text"), "use_username_as_clientid": ("use_username_as_client_id", "flag"),
+    "ignore_loop_deliver": ("ignore_loop_deliver", "flag"), "strict_mode": ("strict_strings", "flag"),
+    "allow_anonymous": ("allow_anonymous", "flag"), "response_information": ("response_information", "text"),
+    "rate_limit.conn_messages_in": ("message_rate", "rate"), "publish_limit": ("message_rate", "rate"),
+    "rate_limit.conn_bytes_in": ("byte_rate", "rate"),
+}  # fmt: skip
+_LISTENER: Final = {
+    "max_connections": ("max_connections", "number"), "max_conn_rate": ("accept_rate", "number"),
+    "zone": ("zone", "text"), "mountpoint": ("mountpoint", "text"), "proxy_protocol": ("proxy_protocol", "flag"),
+    "proxy_protocol_timeout": ("proxy_protocol_timeout", "seconds"), "backlog": ("backlog", "number"),
+    "nodelay": ("nodelay", "flag"), "mqtt_path": ("path", "text"), "compress": ("compress", "flag"),
+    "fail_if_no_subprotocol": ("subprotocol_required", "flag"),
+    "verify_protocol_header": ("subprotocol_required", "flag"),
+}  # fmt: skip
+_TLS: Final = {
+    "certfile": ("certfile", "file"), "keyfile": ("keyfile", "file"), "cacertfile": ("cafile", "file"),
+    "key_password": ("key_password", "text"), "handshake_timeout": ("handshake_timeout", "seconds"),
+}  # fmt: skip
+_COMMON: Final = {
+    "node.name": ("node", "name", "text"), "acl_nomatch": ("access", "no_match", "text"),
+    "enable_acl_cache": ("access", "cache", "flag"), "acl_cache_max_size": ("access", "cache_max_size", "number"),
+    "acl_cache_ttl": ("access", "cache_ttl", "seconds"), "broker.sys_interval": ("sys_topics", "interval", "seconds"),
+    "broker.sys_heartbeat": ("sys_topics", "heartbeat", "seconds"),
+    "broker.shared_subscription_strategy": ("shared", "strategy", "text"),
+    "retainer.max_retained_messages": ("retained", "max_messages", "number"),
+    "retainer.max_payload_size": ("retained", "max_payload_size", "size"),
+    "retainer.expiry_interval": ("retained", "expiry_interval", "seconds"),
+}  # fmt: skip
+_WHY: Final = (
+    ("cluster.", "a cluster is made with NATS: docs/cluster.md"),
+    ("rpc.", "a cluster is made with NATS: docs/cluster.md"),
+    ("node.", "it is about the virtual machine of Erlang"),
+    ("log.", "the log goes to standard error: docs/log.md"),
+    ("sysmon.", "it is about the virtual machine of Erlang"),
+    ("os_mon.", "watch the machine with Prometheus: docs/monitor.md"),
+    ("vm_mon.", "it is about the virtual machine of Erlang"),
+    ("alarm.", "alarms are kept as they are: docs/api/alarms.md"),
+    ("bridge.", "make a resource bridge_mqtt and a rule: docs/forward.md"),
+    ("module.", "what modules do is on, or a setting of its own: docs/configuration.md"),
+    ("plugins.", "plugins of EMQX do not run here"),
+    ("broker.", "not known"),
+)
+
+
+def migrate_emqx(path: Path) -> Migration:
+    """What is to be written. Raises CannotMigrate."""
+    if path.is_dir():
+        work = _Etc(path)
+        work.run()
+        return work.migration
+    if not path.is_file():
+        raise CannotMigrate(f"{path}: no such file or directory")
+    return asyncio.run(_export(path.absolute()))
+
+
+# ----------------------------------------------------------------------- export
+
+
+async def _export(path: Path) -> Migration:
+    migration = Migration(f"an export of EMQX, {path}")
+    report = migration.report
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CannotMigrate(f"{path}: {error.strerror}") from None
+    async with scratch_engine() as engine:
+        try:
+            document = _document(data.decode("utf-8"))
+            if "version" not in document.members and document.has("file"):
+                document = _document("".join(document.long_text(document.members["file"])))
+            file = ImportFile(document, env_of(document), time.time(), 0)
+            for _ in file.read():
+                pass
+            async for _ in file.check_engine(ImportCheck(engine)):
+                pass
+            file.refuse_wrong()
+        except ImportRefused as refusal:
+            for row in refusal.rows:
+                key = f".{row['key']}" if row["key"] else ""
+                report.wrong(str(path), f"{row['section']}[{row['index']}]{key}", str(row["what"]))
+            return migration
+        except Refusal as refusal:
+            raise CannotMigrate(f"{path}: {refusal.message}") from None
+        except UnicodeDecodeError as error:
+            raise CannotMigrate(f"{path}: not UTF-8 at byte {error.start}") from None
+        except (BadRecord, KeyError) as error:
+            raise CannotMigrate(f"{path}: file: expected the text of an exported file ({error})") from None
+    plan = migration.plan = file.plan
+    for name, section in _SECTIONS.items():
+        rows = getattr(plan, name)
+        if rows:
+            report.carried(str(path), section, f"{len(rows)}, stored at the first start")
+    for row in file.disabled:
+        report.changed(str(path), str(row["id"]), f"it does not start until this is corrected: {row['what']}")
+    for name in plan.left_out:
+        report.left_out(str(path), f"dashboard user {name}", "everybody knows its password, EMQX's default")
+    for section, records in plan.carried.items():
+        report.left_out(str(path), section, f"{len(records)} records without a counterpart, kept for the next export")
+    report.changed(str(path), "listeners", "an export has none: these are on loopback. Migrate etc, or write them")
+    report.changed(
+        str(path), "rules", "a subscription is judged by all that its filter can match; EMQX compares it as a topic"
+    )
+    return migration
+
+
+def _document(text: str) -> Document:
+    """Raises Refusal."""
+    document = Document([text])
+    for _ in document.read():
+        pass
+    return document
+
+
+# -------------------------------------------------------------------------- etc
+
+
+class _Value(ValueError):
+    """What was expected."""
+
+
+class _Etc:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.absolute()
+        self.migration = Migration(f"EMQX 4, {self.directory}")
+        self.report = self.migration.report
+        self.zones: dict[str, Table] = {"external": {}}
+        self.listeners: dict[tuple[str, str], Table] = {}
+        self.places: dict[tuple[str, str], Directive] = {}
+        self.tls: dict[tuple[str, str], Table] = {}
+        self.people: dict[tuple[str, str], dict[str, Directive]] = {}
+        self.acl: Directive | None = None
+
+    def run(self) -> None:
+        main = self.directory / "emqx.conf"
+        if not main.is_file():
+            raise CannotMigrate(f"{self.directory}: there is no emqx.conf in it")
+        zone = self.zones["external"]
+        # As EMQX has it where nothing is said.
+        zone["allow_anonymous"] = True
+        for line in self._lines(main):
+            self._take(line)
+        self._plugins()
+        self._finish_listeners()
+        self._users()
+        if self.acl is None:
+            default = self.directory / "acl.conf"
+            if default.is_file():
+                self.acl = Directive("acl_file", str(default), str(default))
+        if self.acl is not None:
+            self.migration.rules = read_acl(self._path(self.acl.value), self.report)
+            why = "a subscription is judged by all that its filter can match; EMQX compares it as a topic"
+            self.report.changed(self.acl.place, "acl_file", why)
+        self.migration.zone = zone
+        for name, table in self.zones.items():
+            if name != "external":
+                self.migration.zones[name] = table
+
+    def _lines(self, path: Path) -> Iterator[Directive]:
+        for place, line in read_lines(path, self.report, "configuration"):
+            text = line.strip()
+            if not text or text.startswith("#"):
+                continue
+            if text.startswith("include "):
+                included = self._path(text.removeprefix("include ").strip().strip('"'))
+                yield from self._lines(included)
+                continue
+            key, equals, value = text.partition("=")
+            if not equals or not key.strip():
+                self.report.wrong(place, text, "expected key = value")
+                continue
+            yield Directive(key.strip(), _unquoted(value.strip()), place)
+
+    def _path(self, value: str) -> Path:
+        """EMQX has paths relative to the directory around etc."""
+        path = Path(value)
+        if path.is_absolute():
+            return path
+        inside = value.removeprefix("etc/")
+        return self.directory / inside if value.startswith("etc/") else self.directory.parent / value
+
+    def _take(self, line: Directive) -> None:
+        key = line.key
+        if key.startswith("listener."):
+            self._listener(line)
+        elif key.startswith("zone."):
+            _, name, *rest = key.split(".")
+            self._setting(line, self.zones.setdefault(name, {}), _ZONE, ".".join(rest), f"zones.{name}")
+        elif key.startswith("mqtt."):
+            self._setting(line, self.zones["external"], _ZONE, key.removeprefix("mqtt."), "zones.external", weak=True)
+        elif key in ("allow_anonymous", "acl_deny_action"):
+            self._setting(line, self.zones["external"], _ZONE, key, "zones.external", weak=key == "acl_deny_action")
+        elif key == "acl_file":
+            self.acl = line
+            self.report.carried(line.place, f"acl_file {line.value}", "access.rules")
+        elif key == "log.level":
+            level = {"warning": "warning", "error": "error", "debug": "debug"}.get(line.value, "info")
+            self.migration.set("log", "level", level)
+            self.report.carried(line.place, f"log.level {line.value}", f"log.level = {level}")
+        elif key == "flapping_detect_policy":
+            self._flapping(line)
+        elif key in _COMMON:
+            table, name, kind = _COMMON[key]
+            value = self._value(line, kind)
+            if value is not None:
+                self.migration.set(table, name, value)
+                self.report.carried(line.place, f"{key} {line.value}", f"{table}.{name}")
+        else:
+            why = next((why for prefix, why in _WHY if key.startswith(prefix)), "no counterpart")
+            self.report.left_out(line.place, f"{key} {line.value}", why)
+
+    def _setting(
+        self, line: Directive, table: Table, known: dict[str, tuple[str, str]], key: str, where: str, weak: bool = False
+    ) -> None:
+        """``weak``: what a zone says itself counts."""
+        if key == "keepalive_backoff":
+            try:
+                table["keep_alive_multiplier"] = max(1.0, 2 * float(line.value))
+            except ValueError:
+                self.report.wrong(line.place, f"{line.key} {line.value}", "expected a number")
+                return
+            self.report.carried(line.place, f"{line.key} {line.value}", f"{where}.keep_alive_multiplier")
+        elif key in known:
+            name, kind = known[key]
+            value = self._value(line, kind)
+            if value is None:
+                return
+            if not weak or name not in table or name == "allow_anonymous":
+                table[name] = value
+            self.report.carried(line.place, f"{line.key} {line.value}", f"{where}.{name}")
+        else:
+            self.report.left_out(line.place, f"{line.key} {line.value}", "no counterpart")
+
+    def _flapping(self, line: Directive) -> None:
+        parts = [part.strip() for part in line.value.split(",")]
+        try:
+            if len(parts) != 3:
+                raise _Value("expected a number and two times")
+            zone = self.zones["external"]
+            zone["flapping_threshold"] = _number(parts[0])
+            zone["flapping_window"], zone["flapping_ban"] = _seconds(parts[1]), _seconds(parts[2])
+        except _Value as error:
+            self.report.wrong(line.place, f"{line.key} {line.value}", str(error))
+            return
+        why = "flapping_threshold, flapping_window, flapping_ban of the zone external, enable_flapping_detect or not"
+        self.report.changed(line.place, f"{line.key} {line.value}", why)
+
+    def _value(self, line: Directive, kind: str) -> object:
+        """``None``: it is none, and that was told."""
+        try:
+            match kind:
+                case "text":
+                    return line.value
+                case "file":
+                    path = self._path(line.value)
+                    if not path.is_file():
+                        raise _Value(f"no such file: {path}")
+                    return str(path)
+                case "rate":
+                    amount, _, window = line.value.partition(",")
+                    return [int(_size(amount.strip())), _seconds(window.strip())]
+            found: Callable[[str], object] = {
+                "number": _number, "flag": _flag, "seconds": _seconds, "size": _size,
+                "whole_seconds": lambda text: int(_seconds(text)),
+            }[kind]  # fmt: skip
+            return found(line.value)
+        except _Value as error:
+            self.report.wrong(line.place, f"{line.key} {line.value}", str(error))
+            return None
+
+    # ----------------------------------------------------------------- listeners
+
+    def _listener(self, line: Directive) -> None:
+        _, kind, *rest = line.key.split(".")
+        if kind not in ("tcp", "ssl", "ws", "wss") or not rest:
+            self.report.left_out(line.place, f"{line.key} {line.value}", "there are listeners of tcp, ssl, ws and wss")
+            return
+        name, key = rest[0], ".".join(rest[1:])
+        table = self.listeners.setdefault((kind, name), {"name": name, "type": kind})
+        tls = self.tls.setdefault((kind, name), {})
+        if not key:
+            bind = line.value if ":" in line.value else f"0.0.0.0:{line.value}"
+            table["bind"] = bind
+            self.places[kind, name] = line
+            self.report.carried(line.place, f"{line.key} {line.value}", f"listeners, {kind} {name}, {bind}")
+        elif key == "peer_cert_as_username":
+            if line.value in ("cn", "dn"):
+                tls["peer_cert_as_username"] = line.value
+                self.report.carried(line.place, f"{line.key} {line.value}", "listeners.tls.peer_cert_as_username")
+            else:
+                self.report.wrong(line.place, f"{line.key} {line.value}", "a user name is cn or dn of the certificate")
+        elif key in ("verify", "fail_if_no_peer_cert"):
+            tls[f".{key}"] = line.value
+            self.report.carried(line.place, f"{line.key} {line.value}", "listeners.tls.verify")
+        elif key == "tls_versions":
+            oldest = "1.3" if "tlsv1.2" not in line.value and "tlsv1.3" in line.value else "1.2"
+            tls["min_version"] = oldest
+            self.report.carried(line.place, f"{line.key} {line.value}", f"listeners.tls.min_version = {oldest}")
+        elif key.startswith("access."):
+            if line.value != "allow all":
+                self.report.wrong(line.place, f"{line.key} {line.value}", "write it as an access rule with address")
+        elif key == "check_origins":
+            table["allowed_origins"] = [each.strip() for each in line.value.split(",")]
+            self.report.carried(line.place, f"{line.key} {line.value}", "listeners.allowed_origins")
+        elif key in _TLS and kind in ("ssl", "wss"):
+            self._setting(line, tls, _TLS, key, "listeners.tls")
+        else:
+            self._setting(line, table, _LISTENER, key, "listeners")
+
+    def _finish_listeners(self) -> None:
+        for (kind, name), table in self.listeners.items():
+            if "bind" not in table:
+                self.report.left_out(str(self.directory), f"listener.{kind}.{name}", "it has no address")
+                continue
+            place = self.places[kind, name].place
+            if table.get("max_connections") == 0:
+                del table["max_connections"]
+            if kind in ("ssl", "wss"):
+                tls = self.tls[kind, name]
+                verify, fails = tls.pop(".verify", ""), tls.pop(".fail_if_no_peer_cert", "")
+                if verify == "verify_peer":
+                    tls["verify"] = "required" if fails == "true" else "optional"
+                if "certfile" not in tls or "keyfile" not in tls:
+                    self.report.wrong(place, f"listener.{kind}.{name}", "it has no certfile, or no keyfile")
+                table["tls"] = tls
+            if kind not in ("ws", "wss"):
+                for key in ("path", "compress", "subprotocol_required", "allowed_origins"):
+                    table.pop(key, None)
+            zone = str(table.get("zone", "external"))
+            if zone not in self.zones:
+                self.zones[zone] = {}
+            known = {*ListenerSettings.__struct_fields__, *ZoneSettings.__struct_fields__}
+            self.migration.listeners.append({key: value for key, value in table.items() if key in known})
+        for table in self.zones.values():
+            table.setdefault("allow_anonymous", self.zones["external"]["allow_anonymous"])
+
+    # ------------------------------------------------------------------- plugins
+
+    def _plugins(self) -> None:
+        loaded_file = self.directory.parent / "data" / "loaded_plugins"
+        loaded: list[str] | None = None
+        if loaded_file.is_file():
+            text = loaded_file.read_text("utf-8", "replace")
+            off = set(re.findall(r"\{\s*(\w+)\s*,\s*false\s*\}", text))
+            loaded = [name for name in re.findall(r"emqx_\w+", text) if name not in off]
+        closed = [name for name in loaded or [] if name in _AUTH_PLUGINS]
+        for name in closed:
+            why = "it decided who comes in, and does not run here: docs/access.md has tokens and HTTP services. Until"
+            why += " then nobody comes in without a password, and what no rule allows is denied"
+            self.report.left_out(str(loaded_file), name, why)
+        if closed:
+            self.migration.set("access", "no_match", "deny")
+            for zone in self.zones.values():
+                zone["allow_anonymous"] = False
+        for path in sorted((self.directory / "plugins").glob("*.conf")):
+            name = path.stem
+            if loaded is None and name in _AUTH_PLUGINS:
+                why = f"whether it is loaded would stand in {loaded_file}, which is not there; if it was, set it up"
+                self.report.left_out(str(path), name, f"{why} here: docs/access.md")
+                continue
+            if loaded is not None and name not in loaded and name != "emqx_retainer":
+                continue
+            if name in ("emqx_auth_mnesia", "emqx_retainer"):
+                for line in self._lines(path):
+                    self._of_plugin(line)
+            elif name not in closed:
+                self.report.left_out(str(path), name, "plugins of EMQX do not run here")
+
+    def _of_plugin(self, line: Directive) -> None:
+        found = re.fullmatch(r"auth\.(client|user|mnesia)\.(\d+)\.(\w+)", line.key)
+        if found is not None:
+            self.people.setdefault((found[1], found[2]), {})[found[3]] = line
+        elif line.key in _COMMON:
+            self._take(line)
+        else:
+            why = "passwords are kept by a hash of our own" if "password_hash" in line.key else "no counterpart"
+            self.report.left_out(line.place, f"{line.key} {line.value}", why)
+
+    def _users(self) -> None:
+        now = time.time()
+        for (kind, number), keys in self.people.items():
+            name = next((keys[key] for key in ("clientid", "username", "login") if key in keys), None)
+            password = keys.get("password")
+            first = next(iter(keys.values()))
+            if name is None or password is None or not name.value:
+                self.report.wrong(first.place, f"auth.{kind}.{number}", "it wants a name and a password")
+                continue
+            superuser = "is_superuser" in keys and keys["is_superuser"].value == "true"
+            of = CLIENT_ID if kind == "client" else USERNAME
+            written = str(ScryptHash.create(password.value.encode()))
+            self.migration.plan.users.append(StoredUser(of, name.value, written, superuser, now))
+            self.report.carried(first.place, f"{of} {name.value}", "a stored user; the password is hashed")
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise _Value("expected a whole number")
+    return int(text)
+
+
+def _flag(text: str) -> bool:
+    if text not in _FLAGS:
+        raise _Value("expected on or off, true or false")
+    return _FLAGS[text]
+
+
+def _seconds(text: str) -> float:
+    """``15s``, ``1h30m``, or a number."""
+    if text.isascii() and text.isdecimal():
+        return float(text)
+    if not re.fullmatch(r"(\d+(ms|s|m|h|d|w))+", text, re.ASCII):
+        raise _Value("expected a time such as 15s")
+    return sum(int(amount) * _UNITS[unit] for amount, unit in re.findall(r"(\d+)(ms|s|m|h|d|w)", text))
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"(\d+)\s*([kmg]?b?)", text.lower(), re.ASCII)
+    if found is None or found[2] not in _SIZES:
+        raise _Value("expected a size such as 1MB")
+    return int(found[1]) * _SIZES[found[2]]

@@ -1,0 +1,126 @@
+"""EMQX 4's ``acl.conf`` as access rules."""
+
+import ipaddress
+from itertools import product
+from pathlib import Path
+from typing import Final
+
+from taipan.broker.access.acl import TopicPattern
+
+from .erlang_terms import Atom, NoTerms, Term, read_terms, shown
+from .output import Table
+from .report import Report
+
+_ACTIONS: Final = {"publish": "publish", "subscribe": "subscribe", "pubsub": "pubsub"}
+_ALLOWS: Final = {"allow": True, "deny": False}
+
+
+class _Unknown(ValueError):
+    """Why a term is no rule here."""
+
+
+def read_acl(path: Path, report: Report) -> list[Table]:
+    """The rules in their order. What is none is reported as wrong: a rule that is left out lets in or shuts out."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+        terms = list(read_terms(text))
+    except OSError as error:
+        report.wrong(str(path), "acl_file", error.strerror or str(error))
+        return []
+    except UnicodeDecodeError:
+        report.wrong(str(path), "acl_file", "not UTF-8")
+        return []
+    except NoTerms as error:
+        report.wrong(f"{path}:{error.line}", "acl_file", str(error))
+        return []
+    rules: list[Table] = []
+    for line, term in terms:
+        try:
+            made = _rules(term)
+        except _Unknown as error:
+            report.wrong(f"{path}:{line}", shown(term), str(error))
+            continue
+        report.carried(f"{path}:{line}", shown(term), "access.rules")
+        rules += made
+    return rules
+
+
+def _rules(term: Term) -> list[Table]:
+    if not isinstance(term, tuple) or not 2 <= len(term) <= 4 or not isinstance(term[0], Atom):
+        raise _Unknown("expected {allow, Who, Action, Topics} or {allow, all}")
+    if term[0].name not in _ALLOWS:
+        raise _Unknown("a rule allows or denies")
+    if len(term) == 3:
+        raise _Unknown("topics are missing")
+    allow = _ALLOWS[term[0].name]
+    rules = []
+    for conditions in _who(term[1]):
+        rule: Table = {"allow": allow, **conditions}
+        if len(term) == 4:
+            action = term[2]
+            if not isinstance(action, Atom) or action.name not in _ACTIONS:
+                raise _Unknown("the action is publish, subscribe or pubsub")
+            rule["action"] = _ACTIONS[action.name]
+            if term[3] != Atom("all"):
+                rule["topics"] = _topics(term[3])
+        rules.append(rule)
+    return rules
+
+
+def _who(term: Term) -> list[Table]:
+    """The ways in which somebody can be meant, each as conditions that must all hold."""
+    if term == Atom("all"):
+        return [{}]
+    if isinstance(term, tuple) and len(term) == 2 and isinstance(term[0], Atom):
+        kind, value = term[0].name, term[1]
+        if kind in ("and", "or") and isinstance(value, list) and value:
+            ways = [_who(each) for each in value]
+            return (
+                [way for each in ways for way in each] if kind == "or" else [_joined(each) for each in product(*ways)]
+            )
+        if kind in ("user", "username", "client", "clientid"):
+            key = "username" if kind.startswith("user") else "client_id"
+            if value == Atom("all"):
+                return [{}]
+            if isinstance(value, str):
+                return [{key: value}]
+        if kind in ("ipaddr", "ipaddrs"):
+            values = value if isinstance(value, list) else [value]
+            return [{"address": _network(each)} for each in values]
+    raise _Unknown(
+        f"who is {shown(term)}? A user, a client, an address, all, or these with and and or can be said here"
+    )
+
+
+def _joined(ways: tuple[Table, ...]) -> Table:
+    joined: Table = {}
+    for way in ways:
+        for key, value in way.items():
+            if joined.setdefault(key, value) != value:
+                raise _Unknown(f"two values of {key} that must both hold match nobody")
+    return joined
+
+
+def _network(value: Term) -> str:
+    try:
+        if isinstance(value, str):
+            return str(ipaddress.ip_network(value, strict=False))
+    except ValueError:
+        pass
+    raise _Unknown(f"no address: {shown(value)}")
+
+
+def _topics(term: Term) -> list[str]:
+    topics = []
+    for each in term if isinstance(term, list) else [term]:
+        text = f"eq {each[1]}" if isinstance(each, tuple) and len(each) == 2 and each[0] == Atom("eq") else each
+        if not isinstance(text, str):
+            raise _Unknown(f"no topic: {shown(each)}")
+        try:
+            TopicPattern(text)
+        except ValueError as error:
+            raise _Unknown(f"topic {text}: {error}") from None
+        topics.append(text)
+    if not topics:
+        raise _Unknown("a rule without topics matches none in EMQX, and all here")
+    return topics

@@ -1,0 +1,250 @@
+"""taipan migrate emqx: an export, and the directory etc of a 4.x."""
+
+import asyncio
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from taipan.broker.config import BrokerSettings
+from taipan.management.config import load
+from taipan.management.migrate.emqx_acl import read_acl
+from taipan.management.migrate.erlang_terms import Atom, NoTerms, read_terms
+from taipan.management.migrate.report import Report
+from taipan.management.node import main
+from taipan.management.operations.backup.import_plan import read_plan
+from tests.support.certificates import Certificates
+from tests.support.node import NodeProcess, free_port
+from tests.support.peer import Address, Peer
+
+ROOT = Path(__file__).parents[3]
+EXPORTS = ROOT / "tests" / "api" / "exports"
+CONF = """
+## comment
+node.name = edge@10.0.0.1
+node.cookie = secret
+listener.tcp.external = 127.0.0.1:1883
+listener.tcp.external.max_connections = 500
+listener.tcp.external.zone = external
+listener.tcp.external.access.1 = allow all
+listener.tcp.internal = 127.0.0.1:11883
+listener.tcp.internal.zone = internal
+listener.ssl.external = 127.0.0.1:8883
+listener.ssl.external.certfile = etc/certs/localhost.pem
+listener.ssl.external.keyfile = etc/certs/localhost.key
+listener.ssl.external.cacertfile = etc/certs/ca.pem
+listener.ssl.external.verify = verify_peer
+listener.ssl.external.fail_if_no_peer_cert = true
+listener.ssl.external.peer_cert_as_username = cn
+listener.ws.external = 127.0.0.1:8083
+listener.ws.external.mqtt_path = /mqtt
+mqtt.max_packet_size = 1MB
+mqtt.max_clientid_len = 100
+zone.external.idle_timeout = 15s
+zone.external.session_expiry_interval = 2h
+zone.external.max_inflight = 7
+zone.external.keepalive_backoff = 1
+zone.external.rate_limit.conn_messages_in = 100,10s
+zone.internal.allow_anonymous = true
+zone.internal.max_mqueue_len = 9
+allow_anonymous = false
+acl_nomatch = deny
+acl_file = etc/acl.conf
+acl_cache_ttl = 1m
+flapping_detect_policy = 30, 1m, 5m
+broker.sys_interval = 1m
+cluster.name = x
+"""
+ACL = """
+%% comment
+{allow, {user, "dashboard"}, subscribe, ["$SYS/#"]}.
+{allow, {'and', [{client, "c\\"1"}, {ipaddr, "10.0.0.0/8"}]}, pubsub, ["a/%c", {eq, "b/#"}]}.
+{deny, {'or', [{user, "x"}, {ipaddrs, ["192.0.2.1", "192.0.2.2"]}]}, publish, all}.
+{allow, all}.
+"""
+
+
+def etc(tmp_path: Path, conf: str = CONF) -> Path:
+    directory = tmp_path / "etc"
+    (directory / "certs").mkdir(parents=True)
+    (directory / "plugins").mkdir()
+    Certificates(directory / "certs").issue("localhost")
+    (directory / "emqx.conf").write_text(conf)
+    (directory / "acl.conf").write_text(ACL)
+    (directory / "plugins" / "emqx_auth_mnesia.conf").write_text(
+        "auth.mnesia.password_hash = sha256\nauth.user.1.username = ann\nauth.user.1.password = pw\n"
+        "auth.client.1.clientid = sensor\nauth.client.1.password = pw2\n"
+    )
+    (directory / "plugins" / "emqx_retainer.conf").write_text(
+        "retainer.max_payload_size = 2MB\nretainer.storage_type = ram\n"
+    )
+    (directory / "plugins" / "emqx_auth_http.conf").write_text("auth.http.auth_req = http://127.0.0.1/auth\n")
+    return directory
+
+
+def migrated(path: Path, into: Path, capsys: pytest.CaptureFixture[str]) -> tuple[BrokerSettings, str]:
+    assert main(["migrate", "emqx", str(path), "--into", str(into)]) == 0, capsys.readouterr()
+    told = capsys.readouterr().out
+    assert main(["check", str(into / "taipan.toml")]) == 0
+    return load(str(into / "taipan.toml"), environ={}).broker, told
+
+
+def test_etc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found, told = migrated(etc(tmp_path), tmp_path / "into", capsys)
+    assert found.node.name == "edge@10.0.0.1"
+    kinds = [(each.type, each.name, each.bind, each.zone) for each in found.listeners]
+    assert kinds == [
+        ("tcp", "external", "127.0.0.1:1883", "external"),
+        ("tcp", "internal", "127.0.0.1:11883", "internal"),
+        ("ssl", "external", "127.0.0.1:8883", "external"),
+        ("ws", "external", "127.0.0.1:8083", "external"),
+    ]
+    tls = found.listeners[2].tls
+    assert tls is not None and (tls.verify, tls.peer_cert_as_username) == ("required", "cn")
+    assert found.listeners[0].max_connections == 500
+    external, internal = found.zones["external"], found.zones["internal"]
+    assert (external.max_packet_size, external.max_client_id_length, external.idle_timeout) == (1_048_576, 100, 15.0)
+    assert (external.session_expiry_interval, external.max_inflight, external.keep_alive_multiplier) == (7200, 7, 2.0)
+    assert (external.message_rate, external.allow_anonymous, internal.allow_anonymous) == ((100, 10.0), False, True)
+    assert (internal.max_queued_messages, external.flapping_threshold, external.flapping_ban) == (9, 30, 300.0)
+    assert (found.access.no_match, found.access.cache_ttl, found.sys_topics.interval) == ("deny", 60.0, 60.0)
+    assert found.retained.max_payload_size == 2 * 1024**2
+    rules = [
+        (each.allow, each.username, each.client_id, each.address, each.action, each.topics)
+        for each in found.access.rules
+    ]
+    assert rules == [
+        (True, "dashboard", None, None, "subscribe", ["$SYS/#"]),
+        (True, None, 'c"1', "10.0.0.0/8", "pubsub", ["a/%c", "eq b/#"]),
+        (False, "x", None, None, "publish", []),
+        (False, None, None, "192.0.2.1/32", "publish", []),
+        (False, None, None, "192.0.2.2/32", "publish", []),
+        (True, None, None, None, "pubsub", []),
+    ]
+    _, plan = read_plan((tmp_path / "into" / "data" / "import.plan").read_bytes())
+    assert [(user.kind, user.name, user.password[:6]) for user in plan.users] == [
+        ("username", "ann", "scrypt"),
+        ("clientid", "sensor", "scrypt"),
+    ]
+    assert "cluster.name x: a cluster is made with NATS" in told and "emqx_auth_http" in told
+    assert "node.cookie" in told
+
+
+def test_a_loaded_plugin_that_decided_leaves_nobody_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = etc(tmp_path, "listener.tcp.external = 127.0.0.1:1883\nallow_anonymous = true\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "loaded_plugins").write_text(
+        "{emqx_management, true}.\n{emqx_auth_mysql, true}.\n{emqx_auth_jwt,false}.\n"
+    )
+    found, told = migrated(directory, tmp_path / "into", capsys)
+    assert found.access.no_match == "deny" and found.listener_zones[0].allow_anonymous is False
+    assert "emqx_auth_mysql: it decided who comes in" in told
+
+
+WRONG = {
+    "listener.tcp.external = 127.0.0.1:1883\nlistener.tcp.external.access.1 = deny all\n": "emqx.conf:2: wrong",
+    "mqtt.max_packet_size = large\n": "emqx.conf:1: wrong: mqtt.max_packet_size large: expected a size such as 1MB",
+    "zone.external.idle_timeout = soon\n": "expected a time such as 15s",
+    "zone.external.enable_acl = maybe\n": "expected on or off",
+    "listener.ssl.external = 8883\n": "it has no certfile",
+    "nonsense\n": "emqx.conf:1: wrong: nonsense: expected key = value",
+    "acl_file = etc/none.conf\n": "none.conf: wrong: acl_file: No such file",
+}
+
+
+@pytest.mark.parametrize("conf", WRONG)
+def test_what_is_wrong_is_told_and_nothing_is_written(
+    conf: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["migrate", "emqx", str(etc(tmp_path, conf)), "--into", str(tmp_path / "into")]) == 2
+    assert WRONG[conf] in capsys.readouterr().out and not (tmp_path / "into").exists()
+
+
+@pytest.mark.parametrize(
+    "term, said",
+    [
+        ("{allow, {user, {re, \"x\"}}, subscribe, [\"a\"]}.", "who is"),
+        ("{maybe, all}.", "a rule allows or denies"),
+        ("{deny, all, read, [\"a\"]}.", "the action is publish"),
+        ("{deny, all, publish, [\"a/#/b\"]}.", "topic a/#/b"),
+        ("{deny, {ipaddr, \"nowhere\"}, publish, [\"a\"]}.", "no address"),
+        ("{deny, all, publish}.", "topics are missing"),
+        ("{deny, all, publish, []}.", "a rule without topics"),
+        ("{allow, all}", "no full stop"),
+        ("{" * 200, "nested more than"),
+    ],
+)  # fmt: skip
+def test_terms_that_are_no_rule(term: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "acl.conf"
+    path.write_text("%% first\n" + term + "\n")
+    report = Report()
+    assert read_acl(path, report) == []
+    (entry,) = report.of("wrong")
+    assert said in entry.why and entry.place.startswith(f"{path}:")
+
+
+def test_erlang_terms() -> None:
+    text = '{a, \'Quoted Atom\', "t\\"e\\\\x\\n", [1, -2.5, []], {}}. % end\nsecond.\n'
+    assert list(read_terms(text)) == [
+        (1, (Atom("a"), Atom("Quoted Atom"), 't"e\\x\n', [1.0, -2.5, []], ())),
+        (2, Atom("second")),
+    ]
+    with pytest.raises(NoTerms):
+        list(read_terms('{"open.'))
+
+
+@pytest.mark.parametrize("version", ["4.1", "4.2.14", "4.3", "4.4"])
+def test_an_export(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found, told = migrated(EXPORTS / f"emqx-{version}.json", tmp_path / "into", capsys)
+    assert all(each.bind.startswith("127.0.0.1") for each in found.listeners)
+    _, plan = read_plan((tmp_path / "into" / "data" / "import.plan").read_bytes())
+    assert plan.users and plan.rules and "auth_mnesia" in told
+
+
+@pytest.mark.asyncio
+async def test_users_of_an_export_log_in_at_the_first_start(tmp_path: Path) -> None:
+    port = free_port()
+    assert (
+        await asyncio.to_thread(
+            main, ["migrate", "emqx", str(EXPORTS / "emqx-4.4.json"), "--into", str(tmp_path / "into")]
+        )
+        == 0
+    )
+    listeners = f"listeners.0.bind=127.0.0.1:{port}", f"listeners.1.bind=127.0.0.1:{free_port()}"
+    node = NodeProcess(tmp_path / "into" / "taipan.toml", *[word for each in listeners for word in ("--set", each)])
+    await node.start()
+    try:
+        for password, right in ((b"c-secret", True), (b"wrong", False)):
+            peer = Peer(Address("127.0.0.1", port), 5)
+            code = (await peer.connect("c", username="carol", password=password, expect=None)).reason_code
+            assert (code == 0) is right
+            await peer.close()
+    finally:
+        assert await node.stop() == 0
+
+
+def test_a_wrong_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "export.json"
+    path.write_text('{"version": "4.4", "auth_mnesia": [{"login": "", "type": "username", "password": "x"}]}')
+    assert main(["migrate", "emqx", str(path), "--into", str(tmp_path / "into")]) == 2
+    assert "auth_mnesia[0]" in capsys.readouterr().out and not (tmp_path / "into").exists()
+    for text in ("{", '{"file": 1}', '{"x": 1}'):
+        path.write_text(text)
+        assert main(["migrate", "emqx", str(path), "--into", str(tmp_path / "into")]) == 2
+    path.write_bytes(b'{"version": "\xff"}')
+    assert main(["migrate", "emqx", str(path), "--into", str(tmp_path / "into")]) == 2
+    assert main(["migrate", "emqx", str(tmp_path / "none"), "--into", str(tmp_path / "into")]) == 2
+
+
+def test_the_commands_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "coming-from-emqx-4.md").read_text("utf-8")
+    directory = etc(tmp_path)
+    shutil.copy(EXPORTS / "emqx-4.4.json", tmp_path / "export.json")
+    commands = re.findall(r"(?m)^taipan (migrate .+|check .+)$", page)
+    assert len(commands) == 3
+    for command in commands:
+        words = [re.sub(r"^/srv", str(tmp_path), word) for word in command.split()]
+        words = [str(directory) if word == "/etc/emqx" else word for word in words]
+        words = [str(tmp_path / "export.json") if word.startswith("/var/lib") else word for word in words]
+        assert main(words) == 0, capsys.readouterr()
