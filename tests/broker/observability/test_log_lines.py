@@ -186,6 +186,6 @@ asyncio.run(main())
 
 def test_milliseconds() -> None:
     assert timestamp(1_700_000_000.123).endswith(".123")
-    assert timestamp(1_700_000_000.9999999).endswith(".999")
+    assert timestamp(1_700_000_000.9999995).endswith(".999")
     assert timestamp(1_700_000_001.0).endswith(".000")
     assert line_of(0.5, "INFO", "x", "a\nb").endswith(".500 INFO x a\\nb")
