@@ -259,6 +259,25 @@ async def test_suback_and_unsuback_wait_and_retained_messages_follow() -> None:
     assert node.crash().broker.router.subscription_count == 0
 
 
+async def test_of_the_changes_of_a_topic_in_a_batch_the_last_is_written_and_all_wait_for_it() -> None:
+    node = DurableFakeNode()
+    writer = node.connect("w")
+    writer.publish("other", b"1", 1, 1, retain=True)  # a batch that is under way
+    node.run()
+    for number in range(2, 12):
+        writer.publish("t", b"%d" % number, 1, number, retain=True)
+    node.run()
+    assert acks(writer) == []
+    assert node.journal.write()
+    node.run()
+    assert acks(writer) == [(c.PUBACK, 1)]
+    node.store()
+    assert acks(writer) == [(c.PUBACK, number) for number in range(2, 12)]
+    (record,) = node.journal.batches[-1]
+    after = node.crash().broker.retained.get("t")
+    assert b"11" in record and after is not None and after.payload == b"11"
+
+
 async def test_a_retained_change_is_acknowledged_when_it_is_on_disk() -> None:
     node = DurableFakeNode()
     writer = node.connect("w")

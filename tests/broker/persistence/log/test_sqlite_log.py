@@ -101,6 +101,35 @@ def test_an_older_schema_is_migrated_and_a_newer_one_refused(tmp_path: Path) -> 
     log.checkpoint_and_close()
 
 
+def test_the_write_ahead_log_is_written_over_neither_cut_nor_grown_after_a_kill_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flush into space that the file has is quicker than one that has to find some."""
+    monkeypatch.setattr(sqlite_log, "CHECKPOINT_PAGES", 20)
+    path = tmp_path / "s.db"
+    wal = tmp_path / "s.db-wal"
+    log = opened(path)
+
+    def lengths(first: int, last: int) -> set[int]:
+        found = set()
+        for seq in range(first, last + 1):
+            log.append(seq, bytes([seq]) * 9_000)
+            log.tidy()
+            found.add(wal.stat().st_size)
+        return found
+
+    lengths(1, 20)
+    (length,) = lengths(21, 60)
+    log._abandon()
+    log = opened(path)
+    lengths(61, 80)  # what lay in it when the process was killed is gone with the next checkpoint
+    (after,) = lengths(81, 100)
+    assert length <= after <= 2 * length
+    assert [data for _, data in log.scan()] == [bytes([seq]) * 9_000 for seq in range(1, 101)]
+    log.checkpoint_and_close()
+    assert not wal.exists()
+
+
 def test_a_second_one_is_refused(tmp_path: Path) -> None:
     log = filled(tmp_path / "s.db")
     with pytest.raises(StoreError):
