@@ -21,7 +21,7 @@ BROWSER_STAMP := $(VENV)/.browser
 DOCS_STAMP := $(VENV)/.docs
 BENCH_DIR := tools/bench/node
 BENCH_STAMP := $(BENCH_DIR)/node_modules/.package-lock.json
-SOURCES := broker ruleengine management taipan/__init__.py taipan/__main__.py tests tools build_compiled.py \
+SOURCES := broker ruleengine management $(wildcard taipan/*.py) tests tools build_compiled.py \
     build_dashboard.py install.py setup.py
 # Some images have this set. Without bytecode every process compiles three hundred files anew, as long as all else that
 # a start takes, and the tests start hundreds.

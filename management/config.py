@@ -5,6 +5,7 @@ Later wins: built-in defaults < file < environment (``TAIPAN__NODE__NAME``) < co
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -115,8 +116,19 @@ def read(path: str | None = None, overrides: Sequence[str] = (), environ: Mappin
     document = ConfigDocument(_ROOTS, VALUE_RULES)
     if path is not None:
         document.read_file(path)
+    return _read(document, overrides, os.environ if environ is None else environ)
+
+
+def read_data(data: Mapping[str, object]) -> Loaded:
+    """Settings from the tables that a file would have, and from nothing else. Raises ``ConfigError``."""
+    document = ConfigDocument(_ROOTS, VALUE_RULES)
+    document.data = deepcopy(dict(data))
+    return _read(document, (), {})
+
+
+def _read(document: ConfigDocument, overrides: Sequence[str], environ: Mapping[str, str]) -> Loaded:
     document.data.setdefault("listeners", [dict(listener) for listener in DEFAULT_LISTENERS])
-    for name, text in sorted((os.environ if environ is None else environ).items()):
+    for name, text in sorted(environ.items()):
         if name.startswith(ENVIRONMENT_PREFIX):
             keys = name[len(ENVIRONMENT_PREFIX) :].lower().split("__")
             document.override(keys, text, f"environment variable {name}", Origin("environment", name))

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -40,6 +41,10 @@ _WITHOUT_TLS: Final = {
 }
 _STOP_TIMEOUT = 2.0
 _KEEP_ALIVE = 75.0
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)
 
 
 class ManagementError(Exception):
@@ -146,8 +151,11 @@ class ManagementServer:
         engine: RuleEngine,
         history: HistorySettings,
         dashboard: DashboardSettings = NONE,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
-        """``dashboard``: without it there is none."""
+        """``dashboard``: without it there is none. ``tell``: told the secrets that are made for a first operator, which
+        are printed without it."""
+        self._tell_secret = tell or _print
         self.server = server
         self.settings = settings
         self.dashboard_settings = dashboard
@@ -214,10 +222,9 @@ class ManagementServer:
         made = self.operations.apps.create_first()
         if made is not None:
             app_id, secret = made
-            print(
+            self._tell_secret(
                 "The first application may manage this node. Its secret is shown this once:\n"
-                f"  curl -u {app_id}:{secret} {self.url}/api/v4/brokers",
-                flush=True,
+                f"  curl -u {app_id}:{secret} {self.url}/api/v4/brokers"
             )
 
     async def _first_user(self) -> None:
@@ -225,7 +232,7 @@ class ManagementServer:
         made = await self.operations.dashboard_users.create_first()
         if made is not None:
             name, password = made
-            print(f"The dashboard: {self.dashboard_url} user {name} password {password} (shown this once)", flush=True)
+            self._tell_secret(f"The dashboard: {self.dashboard_url} user {name} password {password} (shown this once)")
 
     @property
     def url(self) -> str:

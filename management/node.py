@@ -30,7 +30,6 @@ from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.saslprep import saslprep
 from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.config import BrokerSettings, parse_bind
-from taipan.broker.loop.clock import Clock
 from taipan.broker.observability.log_text import one_line
 from taipan.broker.session.client_info import authority
 from taipan.broker.transport.tls import TlsError, build_context
@@ -47,11 +46,7 @@ from .settings import DashboardSettings, ManagementSettings
 from .systemd_notify import keep_watchdog, notify
 
 if TYPE_CHECKING:
-    from taipan.broker.server import Server
-    from taipan.ruleengine.engine import RuleEngine
-
-    from .certificate_expiry import ExpiryAlarms
-    from .management_server import ManagementServer
+    from .assembly import Assembly
 
 logger = logging.getLogger("taipan.management.node")  # also when run by python -m
 
@@ -294,11 +289,7 @@ def _run(loaded: Loaded, config: str | None, reread: Callable[[], Loaded]) -> in
 async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded]) -> int:
     settings = loaded.settings
     # Imported here: `taipan check` and `taipan hash-password` need none of it.
-    from taipan.broker.server import Server
-    from taipan.ruleengine.engine import RuleEngine
-
-    from .certificate_expiry import ExpiryAlarms
-    from .management_server import ManagementServer
+    from .assembly import Assembly
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -315,7 +306,7 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
         nonlocal reload_asked
         reload_asked = not ready  # then it is done as soon as there is something to reload
         if ready and not stop.is_set():
-            _reload(server, engine, management, expiry, reread)
+            _reload(node, reread)
 
     for number in start.STOPS:
         loop.add_signal_handler(number, on_stop, number)
@@ -329,23 +320,9 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
 
     try:
         data_dir = DataDir(settings.broker.node.data_dir, config)
-        server = Server(settings.broker, Clock())
-        engine = RuleEngine(server, settings.ruleengine)
-        management = ManagementServer(server, settings.management, engine, settings.history, settings.dashboard)
-        management.operations.configuration.use(loaded)
-        try:
-            await server.start()
-        except BaseException:
-            await engine.close()
-            raise
-        try:
-            engine.start()
-            await management.start()
-            expiry = ExpiryAlarms(server, settings)
-        except BaseException:
-            await engine.close()
-            await server.stop()
-            raise
+        node = Assembly(loaded)
+        node.engine.prepare()
+        await node.start()
     except Exception as error:
         # Whatever it is, the operator wants one line; the whole story is for who turned on debug.
         logger.debug("start_failed", exc_info=True)
@@ -354,6 +331,8 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
         return 1
     _tune_collector()
     ready = True
+    server, management = node.server, node.management
+    assert management is not None
     listening = " ".join(f"{listener.name}={listener.type}:{listener.listen_on}" for listener in server.listeners)
     if settings.management.enabled:
         listening += f" management={management.url}"
@@ -366,10 +345,7 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
         on_reload()
     await stop.wait()
     notify("STOPPING=1")
-    await management.stop()
-    await server.disconnect_clients()  # rules still hear of wills and of who leaves
-    await engine.close()
-    await server.stop()
+    await node.stop()
     watchdog.cancel()
     data_dir.close()
     logger.info("stopped")
@@ -389,15 +365,11 @@ def _way_out(error: Exception, settings: Settings) -> str:
     return f"; another address for this run: --set {key}={other}, for ever: in the file of --config"
 
 
-def _reload(
-    server: "Server",
-    engine: "RuleEngine",
-    management: "ManagementServer",
-    expiry: "ExpiryAlarms",
-    reread: Callable[[], Loaded],
-) -> None:
+def _reload(node: "Assembly", reread: Callable[[], Loaded]) -> None:
     """Take what the file says now. What is wrong with it is logged, and everything stays as it was."""
     notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+    server, engine, management, expiry = node.server, node.engine, node.management, node.expiry
+    assert management is not None and expiry is not None
     try:
         loaded = reread()
         settings = loaded.settings

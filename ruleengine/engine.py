@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Sequence
 
 from taipan.broker.mqtt.topics import valid_filter
@@ -15,7 +16,7 @@ from .error import UNKNOWN, WRONG, RuleEngineError
 from .event import EventEnvironment
 from .event_watch import EventWatch
 from .events import EVENTS, KINDS
-from .functions.registry import FUNCTIONS
+from .functions.registry import FUNCTIONS, Function
 from .hook_bindings import HookBindings
 from .metrics import TICK
 from .operator_modules import OperatorModuleError, load_operator_modules
@@ -36,7 +37,6 @@ class RuleEngine:
     """
 
     def __init__(self, server: Server, settings: RuleEngineSettings) -> None:
-        prepare()
         self.server = server
         self.settings = settings
         self.action_types: dict[str, ActionType] = {each.name: each for each in ACTION_TYPES}
@@ -45,6 +45,8 @@ class RuleEngine:
             if added.name in self.action_types:
                 raise OperatorModuleError(f"there is an action {added.name} already")
             self.action_types[added.name] = added
+        # Those of this node alone come first in the look-up; they cannot have names that exist.
+        self._functions: ChainMap[str, Function] = ChainMap({}, FUNCTIONS)
         broker, name = server.broker, server.settings.node.name
         self.buffers = BufferStore(server.tables, server.metrics.refusals.add)
         self.node = NodeContext(
@@ -63,7 +65,9 @@ class RuleEngine:
         self.runtime = Runtime(settings, server.metrics, server.clock, environment, broker.budget)
         bindings = self._bindings = HookBindings(broker, self.rule_index, self.runtime)
         self.resources = ResourceManager(self.node, self.resource_types, server.alarms)
-        self.rules = RuleManager(self.node, self.action_types, self.resources, self.rule_index, self.runtime, bindings)
+        self.rules = RuleManager(
+            self.node, self.action_types, self._functions, self.resources, self.rule_index, self.runtime, bindings
+        )
         self._closed = False
         server.on_recovered.append(self._restore)
         stats = server.stats
@@ -74,6 +78,11 @@ class RuleEngine:
     def _restore(self) -> None:
         self.resources.restore()
         self.rules.restore()
+
+    @staticmethod
+    def prepare() -> None:
+        """What takes long and is to be done before the first rule is read: before the loop runs, or in a thread."""
+        prepare()
 
     def start(self) -> None:
         """Begin to measure speeds and to watch resources; the server runs already."""
@@ -104,6 +113,18 @@ class RuleEngine:
         await self.resources.adopt(resources)
         await self.rules.adopt(rules)
 
+    def add_action_type(self, action_type: ActionType) -> None:
+        """An action of this node alone; before the start where stored rules use it. Raises ValueError."""
+        if action_type.name in self.action_types:
+            raise ValueError(f"there is an action {action_type.name} already")
+        self.action_types[action_type.name] = action_type
+
+    def add_function(self, function: Function) -> None:
+        """A function of this node's SQL alone; before the start where stored rules use it. Raises ValueError."""
+        if function.name in self._functions:
+            raise ValueError(f"there is a function {function.name} already")
+        self._functions[function.name] = function
+
     def rule_events(self) -> list[RuleEventRecord]:
         """Every event with its columns, for who writes a rule."""
         return [kind.record() for kind in KINDS]
@@ -126,7 +147,7 @@ class RuleEngine:
 
     def functions(self) -> list[RuleFunction]:
         """What SQL can call, functions of the operator too, by name."""
-        known = sorted(FUNCTIONS.values(), key=lambda each: each.name)
+        known = sorted(self._functions.values(), key=lambda each: each.name)
         return [RuleFunction(each.name, each.min_args, each.max_args, list(each.kinds)) for each in known]
 
     def action_type(self, name: str) -> ActionType:

@@ -16,7 +16,7 @@ from . import tester
 from .actions.action import ActionContext, ActionType
 from .error import EXISTS, MISSING, UNKNOWN, WRONG, RuleEngineError
 from .events import EVENTS
-from .functions.registry import FUNCTIONS
+from .functions.registry import Function
 from .hook_bindings import HookBindings
 from .output_names import check_placeholders, output_names
 from .params import RESOURCE, ParamError, check_params
@@ -58,12 +58,14 @@ class RuleManager:
         self,
         node: NodeContext,
         action_types: Mapping[str, ActionType],
+        functions: Mapping[str, Function],
         resources: ResourceManager,
         rule_index: RuleIndex,
         runtime: Runtime,
         bindings: HookBindings,
     ) -> None:
         self.action_types = action_types
+        self._functions = functions
         self.off_loop = OffLoop()
         self._node = node
         self._resources = resources
@@ -313,7 +315,7 @@ class RuleManager:
         """What a rule would select from an example: a row, or for FOREACH the list of rows."""
         expect("rawsql", rawsql, str, "a string")
         expect("ctx", ctx, Mapping, "an object")
-        return tester.test_sql(await self._parse(rawsql), ctx, self._node.settings, self._node.node)
+        return tester.test_sql(await self._parse(rawsql), ctx, self._node.settings, self._node.node, self._functions)
 
     def ids_with(self, resource_id: str, enabled_only: bool = False) -> list[str]:
         """Ids of the rules with an action or a fallback on a resource."""
@@ -373,7 +375,9 @@ class RuleManager:
             raise RuleEngineError.of_sql(error) from error
 
     def _compile(self, statement: Statement, id: str) -> Program:
-        return compile(statement, FUNCTIONS, environment=self._environment, metadata={"rule_id": id}, events=EVENTS)
+        return compile(
+            statement, self._functions, environment=self._environment, metadata={"rule_id": id}, events=EVENTS
+        )
 
     def _build(self, row: StoredRule, statement: Statement | None, old: Rule | None) -> Rule:
         """The rule of a row, running if it is to; without a ``statement`` that of ``old`` goes on."""

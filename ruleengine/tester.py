@@ -13,7 +13,7 @@ from .columns import Columns
 from .config import RuleEngineSettings
 from .error import UNKNOWN, WRONG, RuleEngineError
 from .events import EVENTS, kind_of
-from .functions.registry import FUNCTIONS
+from .functions.registry import Function
 from .functions.values import encode_json
 from .sql.ast import Statement
 from .sql.compiler import compile
@@ -23,7 +23,13 @@ from .sql.scope import FunctionEnvironment
 NO_MATCH = "SQL Not Match"
 
 
-def test_sql(statement: Statement, given: Mapping[str, object], settings: RuleEngineSettings, node: str) -> object:
+def test_sql(
+    statement: Statement,
+    given: Mapping[str, object],
+    settings: RuleEngineSettings,
+    node: str,
+    functions: Mapping[str, Function],
+) -> object:
     """The row, for FOREACH the list of rows, empty where no element is left.
 
     ``given`` stands over the example columns of the event.
@@ -33,7 +39,7 @@ def test_sql(statement: Statement, given: Mapping[str, object], settings: RuleEn
     now = time.time()
     try:
         program = compile(
-            statement, FUNCTIONS, environment=FunctionEnvironment(node), metadata={"rule_id": "test"}, events=EVENTS
+            statement, functions, environment=FunctionEnvironment(node), metadata={"rule_id": "test"}, events=EVENTS
         )
     except SqlError as error:
         raise RuleEngineError.of_sql(error) from error

@@ -1,18 +1,64 @@
 """Taipan, an MQTT 3.1, 3.1.1 and 5.0 broker.
 
+``taipan.Node`` runs a node inside a program, ``taipan.BackgroundNode`` in a thread of it (docs/python.md). What stands
+in ``__all__`` is the public Python API; everything else is private and may change.
+
 The packages are ``taipan.broker``, ``taipan.ruleengine`` and ``taipan.management``; in the repository they stand at the
 top, and ``taipan/`` has links to them. ``python -m taipan`` runs a node as the command ``taipan`` does.
 """
 
-__all__ = ["__version__"]
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from .background import BackgroundNode, BackgroundSubscription
+    from .hooks import Filter, Hook
+    from .management.config_document import ConfigError
+    from .message import Client, Message, Properties
+    from .node import Node, NodeError
+    from .subscription import Subscription
+
+__all__ = [
+    "BackgroundNode",
+    "BackgroundSubscription",
+    "Client",
+    "ConfigError",
+    "Filter",
+    "Hook",
+    "Message",
+    "Node",
+    "NodeError",
+    "Properties",
+    "Subscription",
+    "__version__",
+]
 
 __version__: str
 
+_MODULES: Final = {
+    "BackgroundNode": "background",
+    "BackgroundSubscription": "background",
+    "Client": "message",
+    "ConfigError": "management.config_document",
+    "Filter": "hooks",
+    "Hook": "hooks",
+    "Message": "message",
+    "Node": "node",
+    "NodeError": "node",
+    "Properties": "message",
+    "Subscription": "subscription",
+}
+"""Where each name is. They are looked up when they are asked for: who imports a part need not wait for all of it."""
 
-def __getattr__(name: str) -> str:
-    # Looked up when it is asked for: whoever imports a part of taipan need not wait for the metadata to be read.
-    if name != "__version__":
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from .broker.version import product_version
+
+        return product_version()
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .broker.version import product_version
+    from importlib import import_module
 
-    return product_version()
+    found = globals()[name] = getattr(import_module(f".{module}", __name__), name)
+    return found

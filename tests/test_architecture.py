@@ -116,13 +116,19 @@ PARTS = (
     ),
     Part(
         "node",
-        "management.certificate_expiry management.commands management.data_dir management.log_lines"
+        "management.assembly management.certificate_expiry management.commands management.data_dir management.log_lines"
         " management.management_server management.node management.start management.systemd_notify"
         " management.try_cluster",
         "access api cluster compiled configuration ctl dashboard history http loop migrate observability operations"
         " rules server session settings transport version",
     ),
-    Part("taipan", "taipan __main__", "node version"),
+    Part(
+        "embedding",  # a node inside a program
+        "access_callbacks background hooks keywords message node rule_callbacks subscription",
+        "access basis configuration core delivery errors events functions mqtt node observability operations server"
+        " session settings actions",
+    ),
+    Part("taipan", "taipan __main__", "configuration embedding node version"),
 )
 INTERACTIVE = {"print", "breakpoint", "input"}
 FORBIDDEN = {"asyncio", "logging", "time", "datetime", "threading", "socket", "selectors"}

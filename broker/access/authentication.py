@@ -58,6 +58,8 @@ class Authentication:
         self._http: HttpSource | None = None
         # All sources, where one of them checks credentials by itself; else empty.
         self._chain: tuple[UserSource | Authenticator, ...] = ()
+        self._added: tuple[Authenticator, ...] = ()
+        self._configured_chain: tuple[UserSource | Authenticator, ...] = ()
         self._configured: ConfiguredUsers
         self._scram: ScramSha256
 
@@ -75,11 +77,19 @@ class Authentication:
             "http": http if http is not None and http.authenticates else None,
         }
         self.users = [source for name in settings.authenticators if (source := users.get(name)) is not None]
-        if any(others.get(name) is not None for name in settings.authenticators):
-            found = [users.get(name) or others.get(name) for name in settings.authenticators]
-            self._chain = tuple(source for source in found if source is not None)
-        else:
-            self._chain = ()
+        found = [users.get(name) or others.get(name) for name in settings.authenticators]
+        self._configured_chain = tuple(source for source in found if source is not None)
+        self._join_chain()
+
+    def add(self, source: Authenticator) -> None:
+        """A source of the program that the node is in: it is asked after those that were added before, and before those
+        of the settings."""
+        self._added = (*self._added, source)
+        self._join_chain()
+
+    def _join_chain(self) -> None:
+        chain = (*self._added, *self._configured_chain)
+        self._chain = chain if any(isinstance(source, Authenticator) for source in chain) else ()
 
     @property
     def has_users(self) -> bool:
@@ -100,6 +110,8 @@ class Authentication:
         if name is None:
             return False
         by = client.proved_by
+        if any(source.name == by for source in self._added):
+            return client.is_superuser
         user = self._find_named(client, name)
         if by in _OUTSIDE or (by == CERTIFICATE and user is None):
             return client.is_superuser and self._http_for_superusers() is not None

@@ -1,7 +1,7 @@
 """Authorization: what clients may publish and subscribe. Asks the sources of rules in order, and caches decisions."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ..config import AccessSettings
@@ -10,8 +10,9 @@ from ..session.client_info import ClientInfo
 from .acl import AclRuleSource
 from .acl_cache import AclCache
 from .decision import ACL_DISABLED, IS_SUPERUSER, Decision, DecisionStep
-from .http import NOT_ASKED, HttpSource, Verdict
+from .http import HttpSource
 from .jwt import JwtSource
+from .outside import OutsideSource, Verdict
 
 # Permissions of one client that are asked for at a time.
 _MAX_QUESTIONS: Final = 16
@@ -26,8 +27,10 @@ class Authorization:
 
     def __init__(self, clock: Clock, on_change: Callable[[], None]) -> None:
         self.generation = 0
-        self.sources: list[AclRuleSource | HttpSource] = []
+        self.sources: list[AclRuleSource | OutsideSource] = []
         self.asks = False
+        self._added: list[AclRuleSource | OutsideSource] = []
+        self._configured: list[AclRuleSource | OutsideSource] = []
         self.on_change = on_change
         self.settings: AccessSettings
         self._clock = clock
@@ -43,10 +46,21 @@ class Authorization:
         self._no_match = Decision(settings.no_match == "allow", "access.no_match", ignored=True)
         self._cache = settings.cache
         self._http = http
-        known: dict[str, AclRuleSource | HttpSource | None] = {**sources}
+        known: dict[str, AclRuleSource | OutsideSource | None] = {**sources}
         known["http"] = http if http is not None and http.authorizes else None
-        self.sources = [source for name in settings.authorizers if (source := known[name]) is not None]
-        self.asks = http is not None and http in self.sources
+        self._configured = [source for name in settings.authorizers if (source := known[name]) is not None]
+        self._join_sources()
+
+    def add(self, source: AclRuleSource | OutsideSource) -> None:
+        """A source of the program that the node is in: it is asked after those that were added before, and before those
+        of the settings."""
+        self._added.append(source)
+        self._join_sources()
+        self.forget_decisions()
+
+    def _join_sources(self) -> None:
+        self.sources = [*self._added, *self._configured]
+        self.asks = any(isinstance(source, OutsideSource) for source in self.sources)
 
     def forget_decisions(self) -> None:
         """Rules have changed: make cached decisions void, in all clients at once."""
@@ -58,7 +72,7 @@ class Authorization:
         """Whether any client could be refused anything."""
         if self.settings.no_match == "deny":
             return True
-        return any(isinstance(source, HttpSource) or source.has_rules for source in self.sources)
+        return any(isinstance(source, OutsideSource) or source.has_rules for source in self.sources)
 
     def authorize(self, client: ClientInfo, action: str, topic: str, now: float | None = None) -> Decision | None:
         """Whether the client may ``"publish"`` to a Topic Name or ``"subscribe"`` to a Topic Filter (shared or not).
@@ -85,7 +99,7 @@ class Authorization:
         if decision is not None:
             return decision
         decision = self._decide(client, action, topic)
-        if decision is not None:
+        if decision is not None and decision.lasting:
             cache.put(action, topic, decision, now)
         return decision
 
@@ -105,10 +119,15 @@ class Authorization:
         return None if http is not None and http.knows_superusers else decision
 
     def explain(
-        self, client: ClientInfo, action: str, topic: str, steps: list[DecisionStep], verdict: Verdict | None = None
+        self,
+        client: ClientInfo,
+        action: str,
+        topic: str,
+        steps: list[DecisionStep],
+        verdicts: Mapping[str, Verdict] | None = None,
     ) -> Decision | None:
         """What ``authorize`` would say; every part that is asked, in order, is added to ``steps``. Nothing is cached
-        and no hit is counted. ``verdict``: see ``ask_service``."""
+        and no hit is counted. ``verdicts``: see ``ask_outside``."""
         exempt = _exempt(client, client.is_superuser)
         steps.append(DecisionStep("superuser", exempt if exempt is IS_SUPERUSER else None))
         if exempt is not IS_SUPERUSER:
@@ -121,20 +140,22 @@ class Authorization:
             steps.append(DecisionStep("cache", kept))
             if kept is not None:
                 return kept
-        return self._decide(client, action, topic, verdict, steps=steps)
+        return self._decide(client, action, topic, verdicts, steps=steps)
 
     def _decide(
         self,
         client: ClientInfo,
         action: str,
         topic: str,
-        verdict: Verdict | None = None,
+        verdicts: Mapping[str, Verdict] | None = None,
         absent: bool = False,
         steps: list[DecisionStep] | None = None,
     ) -> Decision | None:
-        """``verdict``: what the service outside has said, if it was asked. ``None``: it must be."""
+        """``verdicts``: what those outside have said, by their names, if they were asked. ``None``: they must be."""
         for source in self.sources:
-            if isinstance(source, HttpSource):
+            verdict: Verdict | None = None
+            if isinstance(source, OutsideSource):
+                verdict = None if verdicts is None else verdicts.get(source.name)
                 if verdict is None:
                     if steps is not None:
                         steps.append(DecisionStep(source.name, None, asked=False))
@@ -146,7 +167,7 @@ class Authorization:
             else:
                 decision = source.decide(client, action, topic)
             if steps is not None:
-                failure = verdict.failure if verdict is not None and isinstance(source, HttpSource) else ""
+                failure = "" if verdict is None else verdict.failure
                 steps.append(DecisionStep(source.name, decision, failure=failure))
             if decision is not None:
                 return decision
@@ -154,10 +175,15 @@ class Authorization:
             steps.append(DecisionStep("no_match", self._no_match))
         return self._no_match
 
-    async def ask_service(self, client: ClientInfo, action: str, topic: str) -> Verdict:
-        """What the service outside says of this; where there is none, that nobody was asked."""
-        http = self._http
-        return await http.authorize(client, action, topic) if http is not None else NOT_ASKED
+    async def ask_outside(self, client: ClientInfo, action: str, topic: str) -> dict[str, Verdict]:
+        """What those outside say of this, by their names, until one of them decides."""
+        verdicts: dict[str, Verdict] = {}
+        for source in self.sources:
+            if isinstance(source, OutsideSource):
+                verdict = verdicts[source.name] = await source.authorize(client, action, topic)
+                if verdict.allowed is not None:
+                    break
+        return verdicts
 
     async def ask(self, client: ClientInfo, action: str, topics: Sequence[str]) -> list[Decision]:
         """What ``authorize`` could not say, some topics at a time. Decisions that last are cached."""
@@ -169,11 +195,13 @@ class Authorization:
 
     async def _ask(self, client: ClientInfo, action: str, topic: str) -> Decision:
         generation = self.generation
-        verdict = await self.ask_service(client, action, topic)
-        # The other sources may have changed meanwhile, so all decide now.
-        decision = self._decide(client, action, topic, verdict)
-        assert decision is not None
-        if verdict.failure:
+        decision: Decision | None = None
+        verdicts: dict[str, Verdict] = {}
+        while decision is None:  # again where a source was added meanwhile
+            verdicts = await self.ask_outside(client, action, topic)
+            # The other sources may have changed meanwhile, so all decide now.
+            decision = self._decide(client, action, topic, verdicts)
+        if any(verdict.failure for verdict in verdicts.values()):
             return Decision(decision.allowed, decision.setting, decision.ignored, lasting=False)
         cache = client.acl_cache
         if self._cache and isinstance(cache, AclCache) and generation == self.generation == cache.generation:

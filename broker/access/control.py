@@ -6,11 +6,13 @@ from ..config import AccessSettings
 from ..loop.clock import Clock
 from ..session.client_info import ClientInfo
 from .acl import AclRuleSource, ConfiguredAclRules
+from .auth_result import Authenticator
 from .authentication import Authentication
 from .authorization import Authorization
 from .banned import Ban, Banned
 from .http import HttpSource
 from .jwt import JwtSource
+from .outside import OutsideSource
 from .users import ConfiguredUsers, UserSource
 
 
@@ -81,6 +83,13 @@ class AccessControl:
             if jwt is not None and self._started:
                 jwt.start()
         self.http, self.jwt = http, jwt
+
+    def add(self, source: Authenticator | AclRuleSource | OutsideSource) -> None:
+        """A source of the program that the node is in. It counts for the clients to come, and for all decisions."""
+        if isinstance(source, Authenticator):
+            self.authentication.add(source)
+        else:
+            self.authorization.add(source)
 
     def start(self) -> None:
         """On the running loop: begin what goes on by itself."""

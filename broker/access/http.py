@@ -10,7 +10,7 @@ import logging
 import re
 import ssl
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlencode
 
 import aiohttp
@@ -21,12 +21,9 @@ from ..loop.clock import Clock
 from ..mqtt import reason_codes
 from ..session.client_info import ClientInfo
 from .auth_result import AuthOutcome
+from .outside import ALLOW, DENY, IGNORE, OutsideSource, Verdict
 
 logger = logging.getLogger(__name__)
-
-ALLOW: Final = "allow"
-DENY: Final = "deny"
-IGNORE: Final = "ignore"
 
 PLACEHOLDERS: Final = "ucaPrpCdmAt"
 """Letters that stand behind ``%`` in a parameter; ``A`` and ``t`` only where a permission is asked for."""
@@ -35,21 +32,6 @@ _PLACEHOLDER: Final = re.compile("%([" + PLACEHOLDERS + "])")
 _MAX_BODY: Final = 65_536
 _WAITING_PER_CONNECTION: Final = 256
 _LOG_INTERVAL: Final = 10.0
-
-
-class Verdict(NamedTuple):
-    """``decision``: ``ALLOW``, ``DENY`` or ``IGNORE``. ``failure``: why there was no answer, else empty."""
-
-    decision: str
-    failure: str
-    setting: str
-
-    @property
-    def allowed(self) -> bool | None:
-        return None if self.decision == IGNORE else self.decision == ALLOW
-
-
-NOT_ASKED: Final = Verdict(IGNORE, "not_asked", "")
 
 
 class _Question:
@@ -74,7 +56,7 @@ class _Question:
         return any(letter in _PLACEHOLDER.findall(template) for _, template in self.params)
 
 
-class HttpSource:
+class HttpSource(OutsideSource):
     """Asks, over at most ``pool_size`` connections that stay open. Belongs to one event loop.
 
     ``asked`` counts questions, ``failed`` those without an answer. ``on_failure`` is told the reason of each of these.

@@ -506,7 +506,7 @@ class Broker:
         self.router.subscribe(subscription)
         if session.durable and self.durability is not None:
             self.durability.sessions.subscribed(session, subscription)
-        if self.hooks.session_subscribed:
+        if self.hooks.session_subscribed and not session.internal:
             self.hooks.session_subscribed(session.client, subscription, existed is None)
         if subscription.group is not None:
             return  # no retained messages for shared subscriptions (section 4.8.2)
@@ -525,7 +525,7 @@ class Broker:
         session.stop_replay(filter)
         if session.durable and self.durability is not None:
             self.durability.sessions.unsubscribed(session, filter)
-        if self.hooks.session_unsubscribed:
+        if self.hooks.session_unsubscribed and not session.internal:
             self.hooks.session_unsubscribed(session.client, subscription)
         return True
 

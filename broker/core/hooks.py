@@ -58,7 +58,8 @@ class HookPoint(list[C]):
         del self._priorities[at]
         del self[at]
 
-    def _failed(self, callback: object, error: Exception) -> None:
+    def failed(self, callback: object, error: Exception) -> None:
+        """Count and log it."""
         self.errors += 1
         name = getattr(callback, "__qualname__", repr(callback))
         logger.error("hook_failed point=%s callback=%s", self.name, name, exc_info=error)
@@ -74,7 +75,7 @@ class Notify(HookPoint[Callable[P, object]], Generic[P]):
             try:
                 callback(*args, **kwargs)
             except Exception as error:
-                self._failed(callback, error)
+                self.failed(callback, error)
 
 
 class Fold(HookPoint[Callable[..., T | STOP[T]]], Generic[T]):
@@ -90,7 +91,7 @@ class Fold(HookPoint[Callable[..., T | STOP[T]]], Generic[T]):
             try:
                 result = callback(value, *args)
             except Exception as error:
-                self._failed(callback, error)
+                self.failed(callback, error)
                 continue
             if isinstance(result, STOP):
                 return result.value
@@ -111,7 +112,7 @@ class PublishFold(HookPoint[Callable[[Message], Message | STOP[Message | None] |
             try:
                 result = callback(message)
             except Exception as error:
-                self._failed(callback, error)
+                self.failed(callback, error)
                 continue
             if isinstance(result, STOP):
                 return result.value

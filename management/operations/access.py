@@ -190,9 +190,9 @@ class Access:
         asked: list[DecisionStep] = []
         decision = authorization.explain(client, query.action, topic, asked)
         if decision is None and query.ask:
-            verdict = await authorization.ask_service(client, query.action, topic)
+            verdicts = await authorization.ask_outside(client, query.action, topic)
             asked.clear()
-            decision = authorization.explain(client, query.action, topic, asked, verdict)
+            decision = authorization.explain(client, query.action, topic, asked, verdicts)
         steps += [self._step(each) for each in asked]
         if self._server.context.hooks.client_check_acl:
             steps.append(AccessStep("hooks", "", False, None, "an extension of this node may decide otherwise"))

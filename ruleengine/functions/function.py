@@ -145,6 +145,11 @@ def _arity(least: int, most: int | None) -> str:
     return str(least) if least == most else f"{least} to {most}"
 
 
+def _check_name(name: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(f"{name!r} cannot be a function's name")
+
+
 def register(
     name: str, *kinds: Kind, optional: int = 0, more: Kind | None = None, context: bool = False
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -160,43 +165,54 @@ def register(
         def celsius(fahrenheit: float) -> float:
             return (fahrenheit - 32) / 1.8
     """
-    if _NAME.fullmatch(name) is None:
-        raise ValueError(f"{name!r} cannot be a function's name")
+    _check_name(name)
     if not 0 <= optional <= len(kinds):
         raise ValueError(f"{name}: {optional} of {len(kinds)} parameters cannot be optional")
-    least = len(kinds) - optional
-    most = None if more is not None else len(kinds)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if name in FUNCTIONS:
             raise ValueError(f"there is a function {name} already")
-        answer: Callable[..., object] = function
-
-        def call(given: FunctionContext, arguments: list[object]) -> object:
-            count = len(arguments)
-            if count < least or (most is not None and count > most):
-                raise FunctionError(f"{name} takes {_arity(least, most)} arguments, not {count}")
-            cost = 1
-            taken: list[object] = [given] if context else []
-            for index, value in enumerate(arguments):
-                if type(value) is str or type(value) is bytes:
-                    cost += len(value) // BYTES_PER_STEP
-                kind = kinds[index] if index < len(kinds) else more
-                accepted = kind.take(value) if kind is not None else REFUSED
-                if accepted is REFUSED:
-                    wanted = kind.name if kind is not None else "nothing"
-                    raise FunctionError(f"{name}: argument {index + 1} is {describe(value)}, expected {wanted}")
-                taken.append(accepted)
-            given.budget.step(cost)
-            try:
-                return _checked(answer(*taken), given.budget)
-            except (BudgetExceeded, FunctionError):
-                raise
-            except (ArithmeticError, ValueError) as error:
-                raise FunctionError(f"{name}: {error}") from error
-
-        further = () if more is None else (more.name,)
-        FUNCTIONS[name] = Function(name, least, most, call, (*[each.name for each in kinds], *further))
+        FUNCTIONS[name] = make_function(name, function, kinds, optional, more, context)
         return function
 
     return decorate
+
+
+def make_function(
+    name: str,
+    answer: Callable[..., object],
+    kinds: tuple[Kind, ...],
+    optional: int = 0,
+    more: Kind | None = None,
+    context: bool = False,
+) -> Function:
+    """The function that `register` registers: it checks and charges its arguments before the call."""
+    _check_name(name)
+    least = len(kinds) - optional
+    most = None if more is not None else len(kinds)
+
+    def call(given: FunctionContext, arguments: list[object]) -> object:
+        count = len(arguments)
+        if count < least or (most is not None and count > most):
+            raise FunctionError(f"{name} takes {_arity(least, most)} arguments, not {count}")
+        cost = 1
+        taken: list[object] = [given] if context else []
+        for index, value in enumerate(arguments):
+            if type(value) is str or type(value) is bytes:
+                cost += len(value) // BYTES_PER_STEP
+            kind = kinds[index] if index < len(kinds) else more
+            accepted = kind.take(value) if kind is not None else REFUSED
+            if accepted is REFUSED:
+                wanted = kind.name if kind is not None else "nothing"
+                raise FunctionError(f"{name}: argument {index + 1} is {describe(value)}, expected {wanted}")
+            taken.append(accepted)
+        given.budget.step(cost)
+        try:
+            return _checked(answer(*taken), given.budget)
+        except (BudgetExceeded, FunctionError):
+            raise
+        except (ArithmeticError, ValueError) as error:
+            raise FunctionError(f"{name}: {error}") from error
+
+    further = () if more is None else (more.name,)
+    return Function(name, least, most, call, (*[each.name for each in kinds], *further))

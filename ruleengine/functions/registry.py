@@ -33,6 +33,7 @@ from .function import (
     FunctionContext,
     FunctionError,
     Kind,
+    make_function,
     one_of,
     register,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "FunctionContext",
     "FunctionError",
     "Kind",
+    "make_function",
     "one_of",
     "register",
 ]

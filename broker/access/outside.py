@@ -1,0 +1,31 @@
+"""OutsideSource: whoever decides what a client may do and cannot answer at once: a service, or an embedding program."""
+
+from typing import Final, NamedTuple
+
+from ..session.client_info import ClientInfo
+
+ALLOW: Final = "allow"
+DENY: Final = "deny"
+IGNORE: Final = "ignore"
+
+
+class Verdict(NamedTuple):
+    """``decision``: ``ALLOW``, ``DENY`` or ``IGNORE``. ``failure``: why there was no answer, else empty."""
+
+    decision: str
+    failure: str
+    setting: str
+
+    @property
+    def allowed(self) -> bool | None:
+        return None if self.decision == IGNORE else self.decision == ALLOW
+
+
+class OutsideSource:
+    """One of ``Authorization.sources`` that has to be waited for."""
+
+    name: str
+
+    async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
+        """Whether it may ``"publish"`` to a Topic Name or ``"subscribe"`` to a Topic Filter."""
+        raise NotImplementedError

@@ -1,0 +1,134 @@
+"""The keywords of ``taipan.Node``: the tables of the configuration file, with a short form for what is said most."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypedDict
+from urllib.parse import urlsplit
+
+from .broker.config import parse_bind
+from .management.config import DEFAULT_LISTENERS, TABLES, Loaded, read, read_data
+from .management.config_document import ConfigError
+from .management.validation import nearest, quoted
+
+Table = Mapping[str, Any]
+
+
+class Keywords(TypedDict, total=False):
+    """What ``Node`` takes. Each is a table of the configuration file (docs/configuration.md).
+
+    ``listeners``: also URLs, as ``tcp://127.0.0.1:0`` and ``ws://127.0.0.1:0/mqtt``; port 0 is any free one.
+    ``durability``: also the level alone. ``management``, ``dashboard``: also True, or a URL as ``http://127.0.0.1:0``.
+    Of these two and ``history`` there is none unless it is asked for.
+    """
+
+    listeners: Sequence[str | Table]
+    durability: str | Table
+    management: bool | str | Table
+    dashboard: bool | str | Table
+    history: bool | Table
+    node: Table
+    data: Table
+    limits: Table
+    stop: Table
+    retained: Table
+    delayed: Table
+    slow_subscriptions: Table
+    sys_topics: Table
+    shared: Table
+    access: Table
+    cluster: Table
+    ruleengine: Table
+    zones: Mapping[str, Table]
+
+
+_OFF: Final = ("management", "dashboard", "history")
+_TYPES: Final = {"tcp": "tcp", "mqtt": "tcp", "ws": "ws"}
+_WITH_TLS: Final = ("ssl", "tls", "mqtts", "wss")
+
+
+def load_keywords(config: Table | None, keywords: Keywords) -> tuple[Loaded, bool]:
+    """Settings of a configuration as a dictionary, and of keywords, which win; and whether the data directory is for
+    this node alone, as nothing is to be kept. Raises ConfigError."""
+    if config is not None and not isinstance(config, Mapping):
+        raise ConfigError(
+            f"config: expected a dictionary as the configuration file has it, got {type(config).__name__}"
+        )
+    data: dict[str, Any] = dict(config or {})
+    known = Keywords.__annotations__
+    for name, value in keywords.items():
+        if name not in known and name != "log":
+            raise TypeError(f"Node has no keyword {quoted(name)}{nearest(name, known)}")
+        data[name] = value
+    if "log" in data:
+        raise ConfigError("log: a program sets up its own logging; the node logs under 'taipan'")
+    for name in TABLES:
+        data[name] = _table(name, data[name]) if name in data else {}
+    for name in _OFF:
+        data[name] = data[name] or {"enabled": False}
+    data = {name: table for name, table in data.items() if table or name not in TABLES}
+    data["listeners"] = _listeners(data.get("listeners", DEFAULT_LISTENERS))
+    node = data.get("node", {})
+    temporary = "data_dir" not in node and data.get("durability", {}).get("level") == "memory"
+    if temporary:
+        data["node"] = {**node, "data_dir": f"{tempfile.gettempdir()}/taipan-{secrets.token_hex(8)}"}
+    return read_data(data), temporary
+
+
+def load_file(path: str) -> Loaded:
+    """Settings of a file, and of nothing else: no environment variable counts. Raises ConfigError."""
+    return read(path, (), {})
+
+
+def _table(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        table = dict(value)
+        if name in ("management", "dashboard", "history"):
+            table.setdefault("enabled", True)
+        return table
+    if name == "durability" and isinstance(value, str):
+        return {"level": value}
+    if name in _OFF and isinstance(value, bool):
+        return {"enabled": value}
+    if name in ("management", "dashboard") and isinstance(value, str):
+        return {"enabled": True, "bind": _bind(name, value, ("http",))[1]}
+    raise ConfigError(f"{name}: expected a table, got {type(value).__name__} {value!r}"[:200])
+
+
+def _listeners(given: Any) -> list[Any]:
+    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
+        raise ConfigError(f"listeners: expected a list of URLs or tables, got {given!r}"[:200])
+    made: list[Any] = []
+    names: set[tuple[str, str]] = set()
+    for index, each in enumerate(given):
+        place = f"listeners.{index}"
+        if isinstance(each, str):
+            scheme, bind, path = _bind(place, each, tuple(_TYPES))
+            each = {"type": _TYPES[scheme], "bind": bind}
+            if path and each["type"] == "ws":
+                each["path"] = path
+        elif isinstance(each, Mapping):
+            each = dict(each)
+        if isinstance(each, dict) and "name" not in each:
+            kind = str(each.get("type"))
+            each["name"] = kind if (kind, kind) not in names else f"{kind}-{index}"
+            names.add((kind, each["name"]))
+        made.append(each)
+    return made
+
+
+def _bind(place: str, url: str, schemes: tuple[str, ...]) -> tuple[str, str, str]:
+    """Scheme, ``host:port`` and path of a URL. Raises ConfigError."""
+    try:
+        parsed = urlsplit(url)
+        bind = parsed.netloc
+        if parsed.scheme in _WITH_TLS and "tcp" in schemes:
+            raise ConfigError(f"{place}: {quoted(url)} wants certificates: give a table with type, bind and tls")
+        if parsed.scheme not in schemes:
+            raise ValueError(f"expected {' or '.join(f'{each}://host:port' for each in schemes)}")
+        parse_bind(bind)
+    except ValueError as error:
+        raise ConfigError(f"{place}: {quoted(url)}: {error}") from None
+    return parsed.scheme, bind, parsed.path

@@ -1,0 +1,332 @@
+"""Node: a whole node inside a Python program."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+import weakref
+from collections.abc import Callable, Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, Unpack
+
+from .access_callbacks import Authenticator, Authorizer, add_authenticator, add_authorizer
+from .broker.core.outcome import OPERATOR
+from .broker.mqtt import reason_codes
+from .broker.observability.log_text import one_line
+from .broker.session.client_info import authority
+from .hooks import Hooks
+from .keywords import Keywords, Table, load_file, load_keywords
+from .management.assembly import Assembly
+from .management.config import Loaded
+from .management.data_dir import DataDir
+from .management.operations.backpressure_slice import BackpressureSlice
+from .management.operations.durable_answer import wait_until_stored
+from .management.operations.refusal import Refusal
+from .message import Properties, broker_message
+from .rule_callbacks import ActionFunction, action_type, sql_function
+from .ruleengine.error import RuleEngineError
+from .subscription import Subscription
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+_SCHEMES: Final = {"tcp": "mqtt", "ssl": "mqtts", "ws": "ws", "wss": "wss"}
+_ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_DRAIN: Final = 5.0
+"""Seconds that asynchronous actions have when the node stops."""
+
+NEW: Final = "has not been started"
+STARTING: Final = "is starting"
+RUNNING: Final = "is running"
+STOPPING: Final = "is stopping"
+STOPPED: Final = "has stopped"
+
+
+class NodeError(Exception):
+    """The node cannot do that, or not now; one sentence says why."""
+
+
+class Extensions(Hooks):
+    """What a program adds to its node: hooks, access, SQL functions, actions. At any time before the node stops; what
+    stored rules use, before it starts."""
+
+    def __init__(self, loaded: Loaded, managed: bool) -> None:
+        # Nothing is opened here: a node that is never started leaves nothing behind.
+        self.secrets: list[str] = []
+        self._assembly = Assembly(loaded, managed, self.secrets.append)
+        self._server = self._assembly.server
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._count = self._server.metrics.refusals.add
+        super().__init__(self._server.hooks)
+
+    def add_authenticator(self, callback: Authenticator, *, timeout: float = 5.0) -> None:
+        """Ask ``callback(client, password)`` who clients are, before the sources of the settings: True, False,
+        ``"superuser"``, or None for the next source. It may be asynchronous. One that takes more than ``timeout``
+        seconds, raises or answers anything else refuses the client; that is counted and logged
+        (``authenticator_failed``)."""
+        add_authenticator(self._server.access, callback, timeout, self._count)
+
+    def add_authorizer(self, callback: Authorizer, *, timeout: float = 5.0) -> None:
+        """Ask ``callback(client, action, topic)`` what clients may, before the sources of the settings: True, False, or
+        None for the next source. ``action`` is ``"publish"`` or ``"subscribe"``. It may be asynchronous; a failure
+        refuses (``authorizer_failed``). Answers are kept for each client as ``[access]`` ``cache`` says."""
+        add_authorizer(self._server.access, callback, timeout, self._count)
+
+    def add_function(self, callback: Callable[..., object], name: str | None = None) -> None:
+        """Let SQL of this node's rules call it, by its own name or another one. Its annotations say what kinds of
+        values it takes."""
+        self._assembly.engine.add_function(sql_function(callback, name))
+
+    def add_action(self, name: str, callback: ActionFunction, title: str = "") -> None:
+        """Let rules of this node have the action ``name``: ``callback(row)``, which may be asynchronous."""
+        self._assembly.engine.add_action_type(action_type(name, callback, title, self._tasks))
+
+
+class Node(Extensions):
+    """A node: ``async with Node(...) as node``, or ``await start()`` and ``await stop()``, once each.
+
+    Keywords are the tables of the configuration file (``Keywords``); ``config`` is all of it as a dictionary.
+    ConfigError and TypeError say what is wrong with them. Nothing outside of the object changes: no logging is set up,
+    no signal is handled. One event loop may have several.
+    """
+
+    def __init__(self, *, config: Table | None = None, **keywords: Unpack[Keywords]) -> None:
+        loaded, temporary = load_keywords(config, keywords)
+        settings = loaded.settings
+        managed = settings.management.enabled or settings.dashboard.enabled or settings.history.enabled
+        self._begin(loaded, managed, temporary, None)
+
+    @classmethod
+    def from_file(cls, path: str) -> Self:
+        """A node with the configuration of ``path``, as ``taipan --config`` would start it. Environment variables do
+        not count, and ``[log]`` is for the command alone."""
+        made = cls.__new__(cls)
+        made._begin(load_file(str(path)), True, False, str(path))
+        return made
+
+    def _begin(self, loaded: Loaded, managed: bool, temporary: bool, file: str | None) -> None:
+        Extensions.__init__(self, loaded, managed)
+        self.settings = settings = loaded.settings
+        self._file = file
+        self._kept = managed or settings.broker.durability.level == "disk"
+        self._temporary = temporary
+        self._data_dir: DataDir | None = None
+        self._state = NEW
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._work: BackpressureSlice | None = None
+        self._stopped: asyncio.Future[None] | None = None
+        self._numbers = itertools.count(1)
+        self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
+
+    # ----------------------------------------------------------- start, stop
+
+    async def start(self) -> Self:
+        """Accept clients. NodeError says why it cannot; then, and where it is cancelled, nothing is left open."""
+        if self._state != NEW:
+            raise NodeError(f"the node {self._state}: make another Node to start again")
+        self._state = STARTING
+        self._loop = asyncio.get_running_loop()
+        self._stopped = self._loop.create_future()
+        try:
+            if self._kept:
+                self._data_dir = DataDir(self.settings.broker.node.data_dir, self._file)
+            if self._assembly.management is not None:
+                await asyncio.to_thread(
+                    self._assembly.engine.prepare
+                )  # the HTTP API may be asked for a rule at any time
+            await _to_the_end(self._assembly.start(), True)
+        except BaseException as error:
+            self._state = STOPPED
+            self._release()
+            self._stopped.set_result(None)
+            if isinstance(error, Exception):
+                raise NodeError(f"the node cannot start: {one_line(str(error) or type(error).__name__)}") from error
+            raise
+        self._work = BackpressureSlice(self._server)
+        self._state = RUNNING
+        return self
+
+    async def stop(self) -> None:
+        """Send the clients away and close; at once where it does not run. It is carried out also where the caller is
+        cancelled meanwhile. Bounded in time."""
+        if self._state == NEW:
+            self._state = STOPPED
+        if self._state == RUNNING:
+            self._state = STOPPING
+            await _to_the_end(self._stop())
+        elif self._state == STARTING:
+            raise NodeError("the node is starting: cancel its start, or wait for it")
+        elif self._state == STOPPING:
+            assert self._stopped is not None
+            await asyncio.shield(self._stopped)
+
+    async def _stop(self) -> None:
+        try:
+            await self._assembly.disconnect()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=_DRAIN)
+            for subscription in list(self._subscriptions):
+                subscription.close()
+            tasks = list(self._tasks)
+            await self._assembly.stop()
+            if tasks:
+                await asyncio.wait(tasks)
+        finally:
+            self._state = STOPPED
+            self._release()
+            assert self._stopped is not None
+            if not self._stopped.done():
+                self._stopped.set_result(None)
+
+    def _release(self) -> None:
+        if self._data_dir is not None:
+            self._data_dir.close()
+            self._data_dir = None
+            if self._temporary:
+                shutil.rmtree(self.settings.broker.node.data_dir, ignore_errors=True)
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def _running(self, what: str) -> None:
+        if self._state != RUNNING:
+            raise NodeError(f"{what}: the node {self._state}")
+
+    @property
+    def running(self) -> bool:
+        """Whether it accepts clients."""
+        return self._state == RUNNING
+
+    # ----------------------------------------------------------- where it is
+
+    @property
+    def url(self) -> str:
+        """Of the first listener, as ``mqtt://127.0.0.1:41233``."""
+        return self.urls[0]
+
+    @property
+    def urls(self) -> list[str]:
+        """Of each listener, in their order."""
+        self._running("urls")
+        urls = []
+        for listener in self._server.listeners:
+            host, port = listener.bind
+            path = listener.settings.path if listener.type in ("ws", "wss") else ""
+            urls.append(f"{_SCHEMES[listener.type]}://{authority(_ANY.get(host, host), port)}{path}")
+        return urls
+
+    @property
+    def host(self) -> str:
+        """Of the first listener."""
+        self._running("host")
+        host = self._server.listeners[0].bind[0]
+        return _ANY.get(host, host)
+
+    @property
+    def port(self) -> int:
+        """Of the first listener."""
+        self._running("port")
+        return self._server.listeners[0].port
+
+    @property
+    def management_url(self) -> str | None:
+        """Of the HTTP API, where there is one."""
+        self._running("management_url")
+        management = self._assembly.management
+        return management.url if management is not None and self.settings.management.enabled else None
+
+    @property
+    def dashboard_url(self) -> str | None:
+        """Of the dashboard, where there is one."""
+        self._running("dashboard_url")
+        management, settings = self._assembly.management, self.settings
+        shown = settings.dashboard.enabled or (settings.management.enabled and settings.dashboard.on_management)
+        return management.dashboard_url if management is not None and shown else None
+
+    # ------------------------------------------------------------- messages
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes | str = b"",
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties | None = None,
+    ) -> None:
+        """Publish as the node itself: no access rule is asked. When it returns, the message is on its way to the
+        subscribers, and what has to survive is on disk. NodeError says why the node does not take it, ValueError why
+        no broker could."""
+        self._running("publish")
+        message = broker_message(topic, payload, qos, retain, properties)
+        broker = self._server.broker
+        assert self._work is not None
+        await self._work.checkpoint()
+        self._running("publish")
+        message.timestamp = broker.clock.now()
+        durability = broker.durability
+        mark = 0 if durability is None else durability.commit.written
+        outcome = broker.accept(message, OPERATOR)
+        if outcome.refused:
+            reason = outcome.detail or reason_codes.name(outcome.code)
+            raise NodeError(f"publish to {topic!r} is refused: {reason} (setting {outcome.setting})")
+        if durability is not None and durability.commit.written != mark:
+            try:
+                await wait_until_stored(self._server.tables)
+            except Refusal as refusal:
+                raise NodeError(f"publish to {topic!r}: {refusal.message}") from None
+
+    def subscribe(self, topic_filter: str, *, max_queued: int = 1000) -> Subscription:
+        """Subscribe from now on: ``async for message in node.subscribe("a/#")``. ValueError for what is no Topic
+        Filter."""
+        self._running("subscribe")
+        made = Subscription(self._server, next(self._numbers), topic_filter, max_queued)
+        self._subscriptions.add(made)
+        return made
+
+    # ---------------------------------------------------------------- rules
+
+    async def add_rule(self, sql: str, *actions: str | tuple[str, Mapping[str, object]]) -> str:
+        """Make a rule; its id. ``actions``: names, or pairs of a name and parameters. NodeError says what is wrong."""
+        self._running("add_rule")
+        await asyncio.to_thread(self._assembly.engine.prepare)
+        self._running("add_rule")
+        made = [(each, {}) if isinstance(each, str) else each for each in actions]
+        try:
+            rule = await self._assembly.engine.rules.create(
+                sql, [{"name": name, "params": dict(params)} for name, params in made]
+            )
+        except RuleEngineError as error:
+            raise NodeError(f"add_rule: {error.message}") from None
+        return rule.id
+
+    async def remove_rule(self, id: str) -> None:
+        """NodeError where there is none."""
+        self._running("remove_rule")
+        try:
+            await self._assembly.engine.rules.delete(id)
+        except RuleEngineError as error:
+            raise NodeError(f"remove_rule: {error.message}") from None
+
+
+async def _to_the_end(work: Coroutine[Any, Any, T], cancel: bool = False) -> T:
+    """Its result. Where the caller is cancelled meanwhile, it ends first. ``cancel``: it is cancelled, too, once."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            if cancel and cancelled is None:
+                task.cancel()
+            cancelled = error
+    if cancelled is not None and not (task.cancelled() or task.exception() is None):
+        raise cancelled from task.exception()
+    if cancelled is not None:
+        raise cancelled
+    return task.result()
