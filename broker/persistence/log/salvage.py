@@ -22,6 +22,7 @@ WAL_HEAD: Final = 32
 FRAME_HEAD: Final = 24
 _LOCAL_MAX: Final = PAGE - 35
 _LOCAL_MIN: Final = (PAGE - 12) * 32 // 255 - 23
+_LEAF: Final = b"\x0d"
 _INT_SIZE: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 8: 0, 9: 0}
 
 Image = Callable[[int], bytes]
@@ -129,8 +130,12 @@ def wal_frames(wal: Path) -> list[tuple[int, bytes]]:
 
 def _rows_on(pages: Iterator[bytes], views: tuple[Image, ...], seen: dict[int, int]) -> Iterator[Row]:
     for page in pages:
-        # The head of the page is not believed either: pointers to cells are followed while they look like some.
-        for at in range(8, PAGE - 4, 2):
+        # Leaves of the table alone. What overflows lies in pages as a client sent it, and could look like anything; but
+        # such a page begins with the number of the next one, which is far below. Nor is more than the head's count of
+        # cells looked at: behind the pointers to these, older octets may lie.
+        if page[:1] != _LEAF:
+            continue
+        for at in range(8, min(8 + 2 * int.from_bytes(page[3:5], "big"), PAGE - 4), 2):
             cell = int.from_bytes(page[at : at + 2], "big")
             if not at + 2 <= cell <= PAGE - 4:
                 break

@@ -13,6 +13,7 @@ import pytest
 
 from taipan.broker.persistence.log import sqlite_log
 from taipan.broker.persistence.log.errors import NewerSchema, StoreError, WriteTrouble
+from taipan.broker.persistence.log.salvage import PAGE, checksum
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 
 SIZES = (40, 700, 3_900, 9_000, 60_000)
@@ -174,6 +175,48 @@ def test_flipped_bytes_anywhere_cost_only_what_they_hit(tmp_path: Path, live: bo
         assert dict(again.scan()) == found | {31: content(31)}
         again.checkpoint_and_close()
     assert said > 10
+
+
+def varint(value: int) -> bytes:
+    octets = [value & 0x7F]
+    while value := value >> 7:
+        octets.append(value & 0x7F | 0x80)
+    return bytes(reversed(octets))
+
+
+def forged_page(seq: int, data: bytes) -> bytes:
+    """What follows the first four octets of a page on which there is a sound row."""
+    kinds = bytes([6, 6]) + varint(12 + 2 * len(data))
+    row = bytes([2 + len(kinds), 0]) + kinds
+    row += (1).to_bytes(8, "big") + checksum(seq, 1, data).to_bytes(8, "big") + data
+    page = bytearray(PAGE)
+    page[0:12] = b"\x0d\0\0\0\x01\0\0\0" + (3000).to_bytes(2, "big") + bytes(2)
+    cell = varint(len(row)) + varint(seq) + row
+    page[3000 : 3000 + len(cell)] = cell
+    return bytes(page[4:])
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["killed", "damaged"])
+def test_no_payload_is_taken_for_a_batch(tmp_path: Path, damaged: bool) -> None:
+    """What does not fit beside a row lies in pages of its own as it was sent."""
+    log = opened(tmp_path / "s.db")
+    forged = forged_page(2, b"forged")
+    for phase in range(470, 482):  # one of these begins with a page
+        log.append(1, (bytes(phase) + forged * 4).ljust(4092 * 6, b"\0"))
+        data = (tmp_path / "s.db-wal").read_bytes()
+        if forged in {data[at + 28 : at + 4120] for at in range(32, len(data), 4120)}:
+            break
+    else:
+        raise AssertionError("no page is as it was to be")
+    if damaged:
+        log.checkpoint_and_close()
+        with (tmp_path / "s.db").open("r+b") as file:
+            file.write(b"rubbish" * 20)
+    log._abandon()
+    log = opened(tmp_path / "s.db")
+    assert (log.salvaged is not None) == damaged
+    assert [seq for seq, _ in log.scan()] == [1]
+    log.checkpoint_and_close()
 
 
 def test_a_file_of_rubbish_is_set_aside_and_what_was_dropped_stays_dropped(tmp_path: Path) -> None:
