@@ -112,6 +112,11 @@ def bridge_records(
             report.carried(topic.place, f"topic {topic.text}", f"ingress of {resource_id}")
     if ingress:
         config["ingress"] = ingress
+    if ingress and rules and config["bridge_mode"]:
+        # The other broker spares one connection what came from it, and here there are two.
+        config["bridge_mode"] = False
+        why = "bridge_mode = false, since it sends and fetches: what it would fetch again is not sent"
+        report.changed(bridge.place, f"try_private of {bridge.name}", why)
     report.carried(bridge.place, f"connection {bridge.name}", f"the resource {resource_id}")
     description = f"connection {bridge.name} of Mosquitto"
     record = {"id": resource_id, "type": "bridge_mqtt", "config": config, "description": description}

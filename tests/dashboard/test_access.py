@@ -135,6 +135,14 @@ async def test_rules(open_page: OpenPage, shared_node: DashboardNode) -> None:
     await row(page, "$all").get_by_role("button", name="Remove").click()
     await confirmed(page, "Remove", "$all: closed/#")
     await peer.subscribe("closed/#")
+    await page.get_by_label("Rules about").select_option("anonymous")
+    await page.get_by_role("button", name="New rule").click()
+    await send(dialog, topic="members/#", access="deny", action="sub", listener="tcp")
+    await expect(row(page, "$anonymous")).to_contain_text("tcp")
+    await peer.subscribe("members/#", expect=[0x87])
+    await row(page, "$anonymous").get_by_role("button", name="Remove").click()
+    await confirmed(page, "Remove", "$anonymous: members/#")
+    await peer.subscribe("members/#")
 
 
 async def test_bans(open_page: OpenPage, shared_node: DashboardNode) -> None:

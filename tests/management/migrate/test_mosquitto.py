@@ -226,6 +226,7 @@ topic "" in 0 here there
         ("sites/7/orders/#", "from/${topic}", "sites/7/"),
         ("there", "here${topic}", "there"),
     ]
+    assert config["bridge_mode"] is False
     first, both = migration.plan.engine_rules
     assert first.rawsql == 'SELECT payload, substr(topic, 6) as target FROM "plant/#"'
     assert first.actions[0].params["forward_topic"] == "sites/7/${target}"

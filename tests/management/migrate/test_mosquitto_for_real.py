@@ -1,6 +1,7 @@
 """A Mosquitto with users, rules, retained messages and sessions moves: its clients notice a reconnect and no more."""
 
 import asyncio
+import contextlib
 import shutil
 import signal
 import subprocess
@@ -13,8 +14,10 @@ import pytest
 
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Ack, Suback, Subscribe, TopicFilter
+from taipan.management.migrate import mosquitto_db as db
 from taipan.management.node import main
 from tests.support.absent import absent
+from tests.support.mosquitto_db import DbWriter
 from tests.support.node import NodeProcess, free_port
 from tests.support.peer import Address, Peer
 from tests.support.wire import Publish
@@ -319,3 +322,73 @@ async def test_a_hash_is_renewed_at_the_next_login(tmp_path: Path) -> None:
         assert b"ann" in said
     data = (config.parent / "data" / "taipan.db").read_bytes()
     assert b"username:ann" in data and data.count(b"scrypt$") >= 1
+
+
+async def test_a_bridge_goes_on(tmp_path: Path) -> None:
+    """It sends and fetches at the first start, with its prefixes; nothing goes in a circle."""
+    far_port, port = free_port(), free_port()
+    far_directory = tmp_path / "far"
+    far_directory.mkdir()
+    async with mosquitto(far_directory, far_port) as far:
+        config = tmp_path / "mosquitto.conf"
+        config.write_text(
+            f"listener {port} 127.0.0.1\nallow_anonymous true\nconnection far\naddress 127.0.0.1:{far_port}\n"
+            "remote_clientid plant\nremote_username root\nremote_password all\nrestart_timeout 1\n"
+            "topic m/# out 1 here/ there/\ntopic # in 1 got/ down/\n"
+        )
+        async with taipan(await asyncio.to_thread(migrate, tmp_path)):
+            away, near = await connected(far, "away", "root"), await connected(Address("127.0.0.1", port), "near")
+            await away.subscribe(TopicFilter("there/#", 1))
+            await near.subscribe(TopicFilter("got/#", 1))
+            await near.publish("here/m/1", b"out", 1)
+            packet = await away.expect(Publish, topic="there/m/1", payload=b"out", qos=1)
+            await away.puback(packet.packet_id)
+            while True:  # until its subscription stands there
+                await away.publish("down/x", b"in", 1)
+                with contextlib.suppress(AssertionError):
+                    packet = await near.expect(Publish, timeout=0.5)
+                    break
+            assert (packet.topic, packet.payload) == ("got/x", b"in")
+            await away.close()
+            await near.close()
+
+
+async def test_a_database_of_1_6_and_another_order(tmp_path: Path) -> None:
+    """Format 5 says of no session whose it is. A queue keeps its order, whatever the order of the messages is."""
+    port = free_port()
+    made = DbWriter(5)
+    for number in range(1, 5):
+        made.message(number, "q", b"%d" % number, 1)
+    made.message(9, "kept", b"old", 0, True).retained(9)
+    for client, order in (("a", [1, 2, 3, 4]), ("b", [3, 1, 4, 2, 2])):
+        made.client(client)
+        for at, number in enumerate(order, 1):
+            made.delivery(client, number, at, 1, db.QUEUED)
+        made.subscription(client, "q", 1)
+    made.client("gone", expires=1000, interval=60)
+    (tmp_path / "mosquitto.db").write_bytes(made.bytes())
+    (tmp_path / "mosquitto.conf").write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence true\npersistence_location {tmp_path}/\n"
+    )
+    address = Address("127.0.0.1", port)
+    async with taipan(migrate(tmp_path)):
+        for client, order in (("a", [1, 2, 3, 4]), ("b", [3, 1, 4, 2, 2])):
+            peer = await connected(address, client, version=4, clean=False)
+            assert peer.connack.session_present
+            for number in order:
+                packet = await peer.expect(Publish)
+                assert packet.payload == b"%d" % number
+                await peer.puback(packet.packet_id)
+            await peer.nothing()
+            await peer.close()
+        gone = await connected(address, "gone", clean=False)
+        assert not gone.connack.session_present
+        await gone.subscribe("kept")
+        assert (await gone.expect(Publish)).payload == b"old"
+        await gone.close()
+    # What the first start has made of it, the second one reads.
+    async with taipan(tmp_path / "taipan" / "taipan.toml"):
+        peer = await connected(address, "a", version=4, clean=False)
+        assert peer.connack.session_present
+        await peer.nothing()
+        await peer.close()

@@ -11,38 +11,45 @@ import { useKey } from "../../keys";
 import { link } from "../../router";
 import { texts } from "../../texts/access";
 
-type Kind = "username" | "clientid" | "all";
+type Kind = "username" | "clientid" | "anonymous" | "all";
 
 interface Rule {
   username?: string;
   clientid?: string;
+  anonymous?: string;
   all?: string;
   topic: string;
   action: string;
   access: string;
+  listener?: string;
 }
 
 const options = (words: Record<string, string>) => Object.entries(words).map(([value, title]) => ({ value, title }));
+
+/** One subject each, without names in it. */
+const isNameless = (kind: unknown): boolean => kind === "all" || kind === "anonymous";
 
 function fieldsOf(kind: Kind): Field[] {
   const { fields } = texts.rules;
   return [
     { name: "kind", type: "choice", title: fields.kind, required: true, otherwise: kind, options: options(texts.rules.kinds) },
-    { name: "name", type: "text", title: fields.name, required: true, when: (values) => values["kind"] !== "all" },
+    { name: "name", type: "text", title: fields.name, required: true, when: (values) => !isNameless(values["kind"]) },
     { name: "topic", type: "text", title: fields.topic, description: fields.topicAbout, required: true },
     { name: "action", type: "choice", title: fields.action, required: true, otherwise: "pubsub", options: options(texts.rules.actions) },
     { name: "access", type: "choice", title: fields.access, required: true, otherwise: "allow", options: options(texts.rules.access) },
+    { name: "listener", type: "text", title: fields.listener, description: fields.listenerAbout },
   ];
 }
 
 async function add(values: Values): Promise<void> {
-  const { kind, name, topic, action, access } = values;
-  await api.post("/acl", { ...(kind === "all" ? {} : { [String(kind)]: name }), topic, action, access });
+  const { kind, name, topic, action, access, listener } = values;
+  const subject = kind === "all" ? {} : { [String(kind)]: kind === "anonymous" ? true : name };
+  await api.post("/acl", { ...subject, topic, action, access, ...(listener ? { listener } : {}) });
 }
 
 export function Rules() {
   const [asked, setKind] = useQuery("kind", "username");
-  const kind: Kind = asked === "clientid" || asked === "all" ? asked : "username";
+  const kind: Kind = asked === "clientid" || asked === "anonymous" || asked === "all" ? asked : "username";
   const search = useTyped("search");
   const topicSearch = useTyped("topic");
   const [like] = useQuery("search");
@@ -50,11 +57,11 @@ export function Rules() {
   const [adding, setAdding] = useState(false);
   const [count, setCount] = useState(0);
   useKey("n", texts.rules.new, () => setAdding(true));
-  const nameOf = (rule: Rule): string => (kind === "all" ? "$all" : (rule[kind] ?? ""));
-  const path = kind === "all" ? "/acl/$all" : `/acl/${kind}`;
+  const nameOf = (rule: Rule): string => (isNameless(kind) ? `$${kind}` : (rule[kind] ?? ""));
+  const path = isNameless(kind) ? `/acl/$${kind}` : `/acl/${kind}`;
 
   const remove = async (rule: Rule): Promise<void> => {
-    const of = kind === "all" ? path : `${path}/${part(nameOf(rule))}`;
+    const of = isNameless(kind) ? path : `${path}/${part(nameOf(rule))}`;
     const done = await confirm({
       title: texts.rules.removeTitle,
       hits: [`${nameOf(rule)}: ${rule.topic}`],
@@ -92,12 +99,12 @@ export function Rules() {
         label={texts.tabs.rules}
         deps={[kind, like, topic, count]}
         load={(page, limit, signal) =>
-          api.page<Rule>(path, { ...(kind === "all" ? {} : { [`_like_${kind}`]: like }), _like_topic: topic, _page: page, _limit: limit }, signal)
+          api.page<Rule>(path, { ...(isNameless(kind) ? {} : { [`_like_${kind}`]: like }), _like_topic: topic, _page: page, _limit: limit }, signal)
         }
-        rowKey={(rule) => `${nameOf(rule)} ${rule.topic} ${rule.action} ${rule.access}`}
+        rowKey={(rule) => `${nameOf(rule)} ${rule.topic} ${rule.action} ${rule.access} ${rule.listener ?? ""}`}
         tools={
           <>
-            {kind !== "all" && <Search label={texts.common.search} {...search} />}
+            {!isNameless(kind) && <Search label={texts.common.search} {...search} />}
             <input type="search" aria-label={texts.rules.topicSearch} placeholder={texts.rules.topicSearch} spellcheck={false} {...topicSearch} />
             <label>
               {texts.rules.about}{" "}
@@ -129,6 +136,7 @@ export function Rules() {
             sort: (rule) => rule.access,
             render: (rule) => <Badge tone={rule.access === "allow" ? "good" : "bad"}>{texts.rules.access[rule.access] ?? rule.access}</Badge>,
           },
+          { key: "listener", title: texts.rules.columns.listener, sort: (rule) => rule.listener ?? "", render: (rule) => rule.listener ?? "" },
           {
             key: "act",
             title: "",
