@@ -83,6 +83,11 @@ wheel: dashboard ## a wheel with compiled modules and the dashboard, for this pl
 	@TAIPAN_COMPILE=$(COMPILED) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
+.PHONY: deb
+deb: ## a package for this release of Debian with everything in it, into dist/ (wants dpkg-deb and Debian's Python)
+	@[ -n "$$(ls dist/*.whl 2>/dev/null)" ] || $(MAKE) --silent --no-print-directory wheel PYTHON=/usr/bin/python3
+	@packaging/debian/build
+
 test-compiled: compile test-modules ## every test on the compiled modules
 	@TAIPAN_COMPILED=$(CURDIR)/build/compiled $(PYTEST) $(PYTEST_ARGS)
 

@@ -7,6 +7,8 @@ taipan migrate BROKER FILE --into DIR               write a configuration from w
 taipan cluster try [--nodes N] [--share-port]       run a NATS server and some nodes on loopback
 taipan init [DIR]                                   write a configuration, a first user, certificates
 taipan install-service                              put a systemd unit in place
+taipan completion bash|fish|zsh                     print what completes the words of the commands
+taipan manual taipan|taipan-ctl                     print a man page
 taipan hash-password [--user NAME] [--scram]        print what [[access.users]] wants
 """
 
@@ -36,7 +38,7 @@ from taipan.broker.transport.tls import TlsError, build_context
 from taipan.broker.version import product_version
 
 from . import start
-from .commands import init, install_service
+from .commands import completion, init, install_service
 from .config import Loaded, Settings, load, read
 from .config_document import ConfigError
 from .data_dir import DataDir
@@ -71,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print_defaults()
     if arguments.command == "hash-password" and arguments.config is not None:
         parser.error("--config is for running a node, not for hash-password")
-    alone = ("cluster", "init", "install-service", "migrate")
+    alone = ("cluster", "completion", "init", "install-service", "manual", "migrate")
     if arguments.command in alone and (arguments.config is not None or arguments.set):
         parser.error(f"--config and --set are for running a node, not for {arguments.command}")
     if arguments.command == "check" and (arguments.file is None) == (arguments.config is None):
@@ -172,6 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     hashing.add_argument("--scram", action="store_true", help="also print the keys for SCRAM-SHA-256")
     for command in (init, install_service):
         command.add_to(commands)
+    completion.add_to(commands, parser)
     return parser
 
 

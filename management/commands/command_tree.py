@@ -1,0 +1,90 @@
+"""The commands ``taipan`` and ``taipan-ctl`` as trees of words, taken from where they are defined."""
+
+import argparse
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+_LITERAL: Final = re.compile(r"[a-z][\w-]*(?:\|[a-z][\w-]*)*")
+_CTL_OPTIONS: Final = (
+    ("--data-dir", "DIR", "of the node; else found by itself"),
+    ("--config", "FILE", "of the node, which names its data directory"),
+    ("--timeout", "SECONDS", "how long to wait for the node"),
+    ("--json", "", "print JSON"),
+    ("--version", "", "print the version"),
+)
+
+
+@dataclass
+class Option:
+    """``value``: what follows it, as a word in capitals; empty: nothing does."""
+
+    names: list[str]
+    value: str
+    summary: str
+
+
+@dataclass
+class Words:
+    """What may follow a word. ``arguments``: as the usage has them, of words that are not fixed."""
+
+    summary: str = ""
+    arguments: str = ""
+    options: list[Option] = field(default_factory=list)
+    words: dict[str, "Words"] = field(default_factory=dict)
+
+    def all(self, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], "Words"]]:
+        """This and everything below, with the words that lead there."""
+        found = [(path, self)]
+        for word, below in self.words.items():
+            found += below.all((*path, word))
+        return found
+
+
+def of_parser(parser: argparse.ArgumentParser, summary: str = "") -> Words:
+    """The tree of an argparse parser and its subparsers. argparse has no public way to ask what a parser takes."""
+    tree = Words(summary or parser.description or "")
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {each.dest: each.help or "" for each in action._choices_actions}
+            for name, below in action.choices.items():
+                tree.words[name] = of_parser(below, helps.get(name, ""))
+        elif action.option_strings:
+            value = "" if action.nargs == 0 else str(action.metavar or action.dest).upper()
+            tree.options.append(Option(list(action.option_strings), value, _help(action)))
+        else:
+            tree.arguments = f"{tree.arguments} {action.metavar or action.dest}".strip()
+            for choice in action.choices or ():
+                tree.words[str(choice)] = Words()
+    return tree
+
+
+def _help(action: argparse.Action) -> str:
+    return "" if action.help in (None, argparse.SUPPRESS) else str(action.help)
+
+
+def of_ctl() -> Words:
+    """The tree of ``taipan-ctl``."""
+    # Imported here: every command of taipan would wait for it.
+    from ..ctl.index import COMMANDS
+
+    tree = Words("The control command of a running node.")
+    tree.options = [Option([name], value, summary) for name, value, summary in _CTL_OPTIONS]
+    for command in COMMANDS:
+        literal = []
+        rest = command.usage.split()
+        while rest and _LITERAL.fullmatch(rest[0]):
+            literal.append(rest.pop(0).split("|"))
+        for path in _each(literal):
+            at = tree
+            for word in path:
+                at = at.words.setdefault(word, Words())
+            at.summary, at.arguments = command.summary, " ".join(rest)
+    return tree
+
+
+def _each(alternatives: list[list[str]]) -> list[list[str]]:
+    paths: list[list[str]] = [[]]
+    for words in alternatives:
+        paths = [[*path, word] for path in paths for word in words]
+    return paths
