@@ -1,7 +1,6 @@
 """EMQX 4's ``acl.conf`` as access rules."""
 
 import ipaddress
-from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -74,10 +73,13 @@ def _who(term: Term) -> list[Table]:
     if isinstance(term, tuple) and len(term) == 2 and isinstance(term[0], Atom):
         kind, value = term[0].name, term[1]
         if kind in ("and", "or") and isinstance(value, list) and value:
-            ways = [_who(each) for each in value]
-            return (
-                [way for each in ways for way in each] if kind == "or" else [_joined(each) for each in product(*ways)]
-            )
+            ways: list[Table] = [] if kind == "or" else [{}]
+            for each in value:
+                if kind == "or":
+                    ways += _who(each)
+                else:
+                    ways = [_joined(way, more) for way in ways for more in _who(each)]
+            return ways
         if kind in ("user", "username", "client", "clientid"):
             key = "username" if kind.startswith("user") else "client_id"
             if value == Atom("all"):
@@ -92,12 +94,11 @@ def _who(term: Term) -> list[Table]:
     )
 
 
-def _joined(ways: tuple[Table, ...]) -> Table:
-    joined: Table = {}
-    for way in ways:
-        for key, value in way.items():
-            if joined.setdefault(key, value) != value:
-                raise _Unknown(f"two values of {key} that must both hold match nobody")
+def _joined(way: Table, more: Table) -> Table:
+    joined = dict(way)
+    for key, value in more.items():
+        if joined.setdefault(key, value) != value:
+            raise _Unknown(f"two values of {key} that must both hold match nobody")
     return joined
 
 

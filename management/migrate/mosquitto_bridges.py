@@ -213,13 +213,13 @@ def _topic(line: Directive, report: Report) -> _Topic | None:
 
 def _rule(rule_id: str, resource_id: str, topic: _Topic) -> Record:
     """The local prefix is taken from a topic by SQL, the remote one put before it by the action."""
-    select = "topic as target"
+    column = "topic as target"
     if topic.local:
-        select = f"substr(topic, {len(topic.local)}) as target"
+        column = f"substr(topic, {len(topic.local)}) as target"
     source = json.dumps(topic.local + topic.pattern, ensure_ascii=False)
     return {
         "id": rule_id,
-        "rawsql": f"SELECT payload, {select} FROM {source}",
+        "rawsql": f"SELECT payload, {column} FROM {source}",
         "actions": [
             {
                 "name": "data_to_mqtt_broker",

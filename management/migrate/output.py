@@ -43,7 +43,6 @@ class Migration:
         self.zone: Table = {}
         self.zones: dict[str, Table] = {}  # further ones
         self.tables: dict[str, Table] = {}
-        self.users: list[Table] = []
         self.rules: list[Table] = []
         self.plan = Plan()
         self.write_data: Callable[[Path], None] | None = None
@@ -147,8 +146,6 @@ def as_toml(migration: Migration) -> str:
         lines += _table(("zones", "external"), migration.zone)
     for name, zone in migration.zones.items():
         lines += _table(("zones", name), zone)
-    for user in migration.users:
-        lines += _table(("access", "users"), user, many=True)
     for rule in migration.rules:
         lines += _table(("access", "rules"), rule, many=True)
     return "\n".join(lines) + "\n"
