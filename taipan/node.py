@@ -15,6 +15,7 @@ from .broker.core.outcome import OPERATOR
 from .broker.mqtt import reason_codes
 from .broker.observability.log_text import one_line
 from .broker.session.client_info import authority
+from .broker.transport.listener import Listener
 from .hooks import Hooks
 from .keywords import Keywords, Table, load_file, load_keywords
 from .management.assembly import Assembly
@@ -248,6 +249,15 @@ class Node(Extensions):
         management, settings = self._assembly.management, self.settings
         shown = settings.dashboard.enabled or (settings.management.enabled and settings.dashboard.on_management)
         return management.dashboard_url if management is not None and shown else None
+
+    @property
+    def _listeners(self) -> list[Listener]:
+        """For the broker of tests."""
+        return self._server.listeners
+
+    def _client_ids(self) -> list[str]:
+        """Who is connected; the same."""
+        return sorted(self._server.context.channels)
 
     # ------------------------------------------------------------- messages
 

@@ -124,9 +124,10 @@ PARTS = (
     ),
     Part(
         "embedding",  # a node inside a program
-        "access_callbacks background hooks keywords message node rule_callbacks subscription",
+        "access_callbacks background capmqtt faults hooks keywords message node pytest_plugin rule_callbacks"
+        " subscription testing",
         "access basis configuration core delivery errors events functions mqtt node observability operations server"
-        " session settings actions",
+        " session settings actions transport",
     ),
     Part("taipan", "taipan __main__", "configuration embedding node version"),
 )

@@ -91,6 +91,8 @@ class Listener:
         self.pending: set[PendingConnection] = set()  # accepted sockets that have no Connection yet
         self._lingering: dict[Lingering, None] = {}
         self._placeless: deque[tuple[socket.socket, tuple[str, int]]] = deque()  # for a place
+        # Puts something between the sockets and their Connections: faults, in the brokers of tests.
+        self.intercept: Callable[[asyncio.Protocol], asyncio.Protocol] | None = None
         self._connect = connect
         self._clock = clock
         self._descriptors = descriptors
@@ -332,7 +334,8 @@ class Listener:
 
     def connect(self) -> asyncio.Protocol:
         """A new Connection of this listener."""
-        return self._connect(self)
+        connection = self._connect(self)
+        return connection if self.intercept is None else self.intercept(connection)
 
     def refuse(self, reason: str, setting: str, peer: tuple[str, int], detail: str = "") -> None:
         """Count a socket that gets no Connection, and say so in the log, at most once in a while for each reason."""

@@ -1,4 +1,4 @@
-"""docs/python.md: its examples run, are typed, and it has every public name and hook."""
+"""docs/python.md and docs/testing-an-mqtt-application.md: examples run, are typed, and names are complete."""
 
 import re
 import subprocess
@@ -10,20 +10,25 @@ import pytest
 
 import taipan
 from taipan import Node
+from taipan.testing import Broker
 
 from .test_node import MEMORY
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "python.md").read_text("utf-8")
-EXAMPLES = re.findall(r"(?ms)^```python\n(.*?)^```$", PAGE)
+TESTING = (ROOT / "docs" / "testing-an-mqtt-application.md").read_text("utf-8")
+EXAMPLES = [each for page in (PAGE, TESTING) for each in re.findall(r"(?ms)^```python\n(.*?)^```$", page)]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_examples_run(example: str) -> None:
     names: dict[str, object] = {"__name__": "example"}
     exec(compile(example, "docs/python.md", "exec"), names)
-    for case in list(names.values()):
-        if isinstance(case, type) and issubclass(case, unittest.TestCase):
+    for name, case in list(names.items()):
+        if name.startswith("test_") and callable(case):
+            with Broker() as broker:
+                case(broker)
+        if isinstance(case, type) and issubclass(case, unittest.TestCase) and case.__module__ == "example":
             result = unittest.defaultTestLoader.loadTestsFromTestCase(case).run(unittest.TestResult())
             assert result is not None and result.testsRun and result.wasSuccessful(), result.errors + result.failures
 
@@ -57,3 +62,5 @@ def test_the_page_has_every_name() -> None:
     methods = [name for name in dir(Node) if not name.startswith("_")]
     missing = [name for name in [*taipan.__all__, *hooks, *methods] if not re.search(rf"\b{name}\b", PAGE)]
     assert missing == ["__version__"]
+    methods = [name for name in dir(Broker) if not name.startswith("_") and name not in ("start", "stop")]
+    assert [name for name in methods if not re.search(rf"\bbroker\.{name}\b", TESTING)] == []
