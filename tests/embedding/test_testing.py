@@ -307,6 +307,8 @@ def suite(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_fixtures(suite: pytest.Pytester) -> None:
     suite.makepyfile(
         """
@@ -355,6 +357,8 @@ def test_the_fixtures(suite: pytest.Pytester) -> None:
     suite.runpytest_subprocess().assert_outcomes(passed=8)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_misuse_fails_the_test_with_a_sentence(suite: pytest.Pytester) -> None:
     suite.makepyfile(
         """
@@ -391,6 +395,8 @@ def test_misuse_fails_the_test_with_a_sentence(suite: pytest.Pytester) -> None:
     )
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_it_costs_nothing_where_it_is_not_used(suite: pytest.Pytester) -> None:
     suite.makepyfile(
         """
@@ -403,6 +409,8 @@ def test_it_costs_nothing_where_it_is_not_used(suite: pytest.Pytester) -> None:
     suite.runpytest_subprocess().assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_capmqtt(suite: pytest.Pytester) -> None:
     suite.makeini("[pytest]\naddopts = -p no:cacheprovider\nmarkers = capmqtt_decode_utf8\n")
     suite.makepyfile(
