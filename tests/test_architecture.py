@@ -105,9 +105,9 @@ PARTS = (
         " records routing rules server session settings transport",
     ),
     Part("http", "management.http", "access configuration loop observability operations session settings transport"),
-    Part("api", "management.api", "access extensions http loop operations records"),
-    Part("dashboard", "management.dashboard", "http operations transport"),
     Part("ctl", "management.ctl", "access configuration extensions http loop observability operations records version"),
+    Part("api", "management.api", "access ctl extensions http loop operations records"),
+    Part("dashboard", "management.dashboard", "http operations transport"),
     Part(
         "migrate",
         "management.migrate",

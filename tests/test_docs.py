@@ -14,6 +14,7 @@ import pytest
 from taipan.management.api import monitoring
 from taipan.management.api.index import all_routes
 from taipan.management.config import TABLES, load
+from taipan.management.ctl import main
 from taipan.management.ctl.index import COMMANDS
 from taipan.ruleengine.sql.parser import parse
 from tests import publish_path
@@ -259,9 +260,13 @@ def targets() -> set[str]:
     return set(re.findall(r"(?m)^([a-z][a-z-]*):", (ROOT / "Makefile").read_text("utf-8")))
 
 
+VALUED = tuple(main.OPTIONS)
+"""Options of ``taipan-ctl`` that a value follows."""
+
+
 def is_command(words: list[str]) -> bool:
     while words and words[0].startswith(("-", "[")):
-        words = words[2:] if words[0] in ("--data-dir", "--timeout", "--config") else words[1:]
+        words = words[2:] if words[0] in VALUED else words[1:]
     known = [command.usage.split() for command in COMMANDS]
     return (
         not words

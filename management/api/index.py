@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from ..ctl import endpoint as control
 from ..http.envelope import json_response
 from ..http.openapi import document
 from ..http.routes import Call, Endpoint, Raw, Routes
@@ -93,6 +94,7 @@ ALL: Final[list[Routes]] = [
     access.routes,
     topic_tree.routes,
     configuration.routes,
+    control.routes,
 ]
 
 

@@ -67,11 +67,12 @@ class UsageError(Exception):
 
 
 class CommandCall:
-    """One command on its way. ``values`` has what was given by the names in the usage: ``call["ClientId"]``."""
+    """One command on its way. ``values`` has what was given by the names in the usage: ``call["ClientId"]``. ``app``:
+    the application that asks over HTTP, empty over the socket."""
 
-    __slots__ = ("operations", "values")
+    __slots__ = ("app", "operations", "values")
 
-    def __init__(self, operations: Operations, values: dict[str, str]) -> None:
+    def __init__(self, operations: Operations, values: dict[str, str], app: str = "") -> None:
         """Raises Refusal 108 for values that are empty or longer than any name can be."""
         for name, value in values.items():
             if not value:
@@ -80,6 +81,7 @@ class CommandCall:
                 raise Refusal(WRONG, f"{name}: longer than {_MAX_LENGTH} bytes")
         self.operations = operations
         self.values = values
+        self.app = app
 
     def __getitem__(self, name: str) -> str:
         return self.values[name]
@@ -87,6 +89,11 @@ class CommandCall:
     def get(self, name: str) -> str | None:
         """What may be left out."""
         return self.values.get(name)
+
+    def only_on_the_machine(self, otherwise: str) -> None:
+        """Of what a caller from elsewhere may not do. Raises Refusal 108, which says what to do instead."""
+        if self.app:
+            raise Refusal(WRONG, f"this command works on the node's own machine only; from elsewhere: {otherwise}")
 
     def integer(self, name: str, least: int, most: int) -> int:
         """A value that must be a whole number. Raises Refusal 108."""
@@ -185,6 +192,14 @@ class Commands:
 
         return register
 
+    def add_here(self, usage: str, summary: str) -> None:
+        """A command that ``taipan-ctl`` does itself, without a node (``main.HERE``)."""
+
+        def refuse(call: CommandCall) -> CommandResult:
+            raise Refusal(WRONG, "taipan-ctl does this itself: the one that asks is older than the node")
+
+        self.all.append(Command(usage, summary, refuse))
+
 
 def find(commands: Iterable[Command], given: Sequence[str]) -> tuple[Command, dict[str, str]]:
     """The command that these words name, the one with the most words first, and its values. Raises UsageError."""
@@ -226,7 +241,11 @@ def usage_line(command: Command) -> str:
 
 def overview(commands: Iterable[Command]) -> list[str]:
     """All usages, a line of dashes before each group."""
-    lines = ["Usage: taipan-ctl [--data-dir DIR | --config FILE] [--timeout SECONDS] [--json] COMMAND"]
+    lines = [
+        "Usage: taipan-ctl [--data-dir DIR | --config FILE] [--timeout SECONDS] [--json] COMMAND",
+        "       taipan-ctl --url URL [--app-file FILE] [--cafile FILE] [--timeout SECONDS] [--json] COMMAND",
+        "       taipan-ctl --profile NAME [--timeout SECONDS] [--json] COMMAND",
+    ]
     group = ""
     for command in commands:
         if command.words[0] != group:

@@ -30,6 +30,7 @@ async def export_data(call: CommandCall) -> CommandResult:
 )
 async def import_data(call: CommandCall) -> CommandResult:
     path = call["File"]
+    call.only_on_the_machine("POST /api/v4/data/import with the file as its body")
     dry_run = call.get("Flag") is not None and call.flag("Flag")
     with telling(lambda refusal: _not_imported(refusal, path)):
         told = await call.operations.backup.import_path(path, _env(call), DryRun(dry_run))

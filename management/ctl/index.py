@@ -25,6 +25,9 @@ def show_help(call: CommandCall) -> CommandResult:
     )
 
 
+commands.add_here("profiles", "List the nodes that --profile names")
+
+
 COMMANDS: Final[list[Command]] = [
     command
     for each in (

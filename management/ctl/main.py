@@ -1,17 +1,20 @@
-"""The ``taipan-ctl`` command: says its words to the running node over the Unix socket and prints what comes back.
+"""The ``taipan-ctl`` command: says its words to the running node and prints what comes back.
 
 taipan-ctl [--data-dir DIR | --config FILE] [--timeout SECONDS] [--json] COMMAND [ARGUMENT]...
+taipan-ctl --url URL [--app-file FILE] [--cafile FILE] [--timeout SECONDS] [--json] COMMAND [ARGUMENT]...
+taipan-ctl --profile NAME [--timeout SECONDS] [--json] COMMAND [ARGUMENT]...
 taipan-ctl --version
 
 Standard library only, and little of it: the command is started from scripts, often. What it sends and gets is in
-``socket.py``. Exit status: 0 done, 1 refused, not found or failed, 2 wrong usage, 3 the node cannot be reached.
+``socket.py``; a node elsewhere is reached by ``remote.py``. Exit status: 0 done, 1 refused, not found or failed, 2
+wrong usage, 3 the node cannot be reached.
 """
 
 import json
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 DONE: Final = 0
@@ -24,11 +27,18 @@ BROKEN_PIPE: Final = 141
 SOCKET_NAME: Final = "ctl.sock"
 LOCK_NAME: Final = "lock"
 """In the data directory: the process of its node, and on a second line the node's configuration file."""
+FRAMES_TYPE: Final = "application/octet-stream"
+"""The media type of frames over HTTP."""
 HEAD: Final = 5
 """Bytes before each frame's text: its kind (``o`` output, ``e`` error output, ``x`` exit status) and its length."""
 DEFAULT_TIMEOUT: Final = 60.0
 _VERSION: Final = "--version"
-_OPTIONS: Final = ("--data-dir", "--config", "--timeout")
+_HERE: Final = ("--data-dir", "--config")
+_ELSEWHERE: Final = ("--url", "--app", "--app-file", "--cafile", "--profile")
+OPTIONS: Final = (*_HERE, *_ELSEWHERE, "--timeout")
+_WRONG: Final = 108
+_NOT_REACHED: Final = 101
+"""Codes as the HTTP API has them, for errors that are told as JSON."""
 _MAX_PATH_LENGTH: Final = 100
 """Bytes that a Unix socket's address may have everywhere."""
 
@@ -38,27 +48,41 @@ class UsageError(Exception):
 
 
 class Unreachable(Exception):
-    """No node answers; one line that names the socket."""
+    """No node answers; one line that names the socket or the URL."""
+
+
+class Refused(Exception):
+    """A node answers and does not take the command; ``code`` as the HTTP API has it, and one line."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit status."""
+    arguments = sys.argv[1:] if argv is None else argv
+    as_json = _wants_json(arguments)
+    words: list[str] = []
     try:
-        options, as_json, words = read_command_line(sys.argv[1:] if argv is None else argv)
+        options, as_json, words = read_command_line(arguments)
         if words == [_VERSION]:
             return _show_version()
-        timeout = _seconds(options.get("--timeout"))
-        path = os.path.join(find_data_dir(options, os.environ), SOCKET_NAME)
+        if words == ["profiles"]:
+            from .remote import profiles
+
+            return profiles(as_json)
+        return _ask(options, {"args": words, "json": as_json})
     except UsageError as error:
-        print(f"taipan-ctl: {error}", file=sys.stderr)
+        _complain(str(error), _WRONG, as_json)
         return USAGE
-    try:
-        with _connect(path, timeout) as node:
-            return _converse(node, {"args": words, "json": as_json}, path)
+    except Refused as error:
+        _complain(str(error), error.code, as_json)
+        return FAILED
     except Unreachable as error:
-        if not words or words[0] == "help":
+        if not as_json and (not words or words[0] == "help"):
             return _help(words)
-        print(f"taipan-ctl: {error}", file=sys.stderr)
+        _complain(str(error), _NOT_REACHED, as_json)
         return UNREACHABLE
     except BrokenPipeError:
         # The pipe is closed: the interpreter must not try to flush either.
@@ -66,6 +90,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except KeyboardInterrupt:
         return 130
+
+
+def _ask(options: Mapping[str, str], request: Mapping[str, object]) -> int:
+    """Over HTTP where an option says so, or else the environment; over the socket otherwise."""
+    timeout = _seconds(options.get("--timeout"))
+    here = [name for name in _HERE if name in options]
+    elsewhere = [name for name in _ELSEWHERE if name in options]
+    if here and elsewhere:
+        raise UsageError(f"{here[0]} and {elsewhere[0]}: a node is reached over its socket or over HTTP, not both")
+    if elsewhere or (not here and ("TAIPAN_CTL_URL" in os.environ or "TAIPAN_CTL_PROFILE" in os.environ)):
+        from .remote import ask, place_of
+
+        return ask(place_of(options, os.environ), request, timeout)
+    path = os.path.join(find_data_dir(options, os.environ), SOCKET_NAME)
+    with _connect(path, timeout) as node:
+        return _converse(node, request, path)
+
+
+def _complain(text: str, code: int, as_json: bool) -> None:
+    print(json.dumps({"code": code, "message": text}) if as_json else f"taipan-ctl: {text}", file=sys.stderr)
+
+
+def _wants_json(argv: Sequence[str]) -> bool:
+    """As far as can be told of a command line that cannot be read."""
+    words = list(argv)
+    return "--json" in (words[: words.index("--")] if "--" in words else words)
 
 
 def read_command_line(argv: Sequence[str]) -> tuple[dict[str, str], bool, list[str]]:
@@ -91,17 +141,17 @@ def read_command_line(argv: Sequence[str]) -> tuple[dict[str, str], bool, list[s
             words.append("help")
         elif word == _VERSION:
             return options, as_json, [_VERSION]
-        elif name in _OPTIONS:
+        elif name in OPTIONS:
             if not equals and not rest:
                 raise UsageError(f"{name} needs a value")
             options[name] = value if equals else rest.pop(0)
         elif word.startswith("-"):
-            raise UsageError(f"unknown option {_shown(word)}; options of a command come after it")
+            raise UsageError(f"unknown option {shown(word)}; options of a command come after it")
         else:
             words.append(word)
     for word in words:
         if not _is_text(word):
-            raise UsageError(f"{_shown(word)} is not UTF-8")
+            raise UsageError(f"{shown(word)} is not UTF-8")
     return options, as_json, words
 
 
@@ -148,12 +198,12 @@ def _configured(file: str) -> str:
         with open(file, "rb") as opened:
             node = tomllib.load(opened).get("node", {})
     except OSError as error:
-        raise UsageError(f"{_shown(file)}: {error.strerror or error}") from None
+        raise UsageError(f"{shown(file)}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{_shown(file)}: {error}") from None
+        raise UsageError(f"{shown(file)}: {error}") from None
     found = node.get("data_dir", "data") if isinstance(node, dict) else None
     if not isinstance(found, str):
-        raise UsageError(f"{_shown(file)}: node.data_dir is not a text")
+        raise UsageError(f"{shown(file)}: node.data_dir is not a text")
     return found
 
 
@@ -191,32 +241,40 @@ def _connect(path: str, timeout: float) -> socket.socket:
             why = "nobody listens there; the node is not running"
         else:
             why = error.strerror or str(error)
-        raise Unreachable(f"cannot reach the node at {_shown(path)}: {why}") from None
+        raise Unreachable(f"cannot reach the node at {shown(path)}: {why}") from None
     finally:
         if directory is not None:
             os.close(directory)
     return node
 
 
-def _converse(node: socket.socket, request: dict[str, object], path: str) -> int:
+def _converse(node: socket.socket, request: Mapping[str, object], path: str) -> int:
     """Say it and print what comes; the exit status that the node names. Raises Unreachable, BrokenPipeError."""
-    pending = bytearray()
     try:
         node.sendall(json.dumps(request).encode("ascii") + b"\n")
     except (BrokenPipeError, ConnectionResetError):
         pass  # The node may have said why before it closed.
     except OSError as error:
-        raise Unreachable(f"the node at {_shown(path)} takes no command: {error}") from None
-    while True:
+        raise Unreachable(f"the node at {shown(path)} takes no command: {error}") from None
+
+    def read() -> bytes:
         try:
-            data = node.recv(65_536)
+            return node.recv(65_536)
         except TimeoutError:
-            raise Unreachable(f"the node at {_shown(path)} is silent; --timeout has more patience") from None
+            raise Unreachable(f"the node at {shown(path)} is silent; --timeout has more patience") from None
         except OSError as error:
-            raise Unreachable(f"the node at {_shown(path)} broke off: {error.strerror or error}") from None
-        if not data:
-            sys.stdout.flush()
-            raise Unreachable(f"the node at {_shown(path)} broke off before it had finished")
+            raise Unreachable(f"the node at {shown(path)} broke off: {error.strerror or error}") from None
+
+    status = print_frames(read)
+    if status is None:
+        raise Unreachable(f"the node at {shown(path)} broke off before it had finished")
+    return status
+
+
+def print_frames(read: Callable[[], bytes]) -> int | None:
+    """Print what ``read`` gives until it has told the exit status; ``None`` where it ends before."""
+    pending = bytearray()
+    while data := read():
         pending += data
         while len(pending) >= HEAD:
             end = HEAD + int.from_bytes(pending[1:HEAD], "big")
@@ -231,6 +289,8 @@ def _converse(node: socket.socket, request: dict[str, object], path: str) -> int
             stream.buffer.write(text)
             if text:
                 stream.flush()
+    sys.stdout.flush()
+    return None
 
 
 def _show_version() -> int:
@@ -253,7 +313,7 @@ def _is_text(word: str) -> bool:
     return not any("\ud800" <= char <= "\udfff" for char in word)
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     return text if text.isprintable() else ascii(text)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -19,6 +19,8 @@ SLICE: Final = 0.002
 CHUNK: Final = 32_768
 WRITE_TIMEOUT: Final = 300.0
 """Seconds that a reader may leave what was sent unread: a pager waits for people."""
+SIGN_TIMEOUT: Final = 1.0
+"""Seconds that a sign of life waits for the reader."""
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
 
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
@@ -33,11 +35,18 @@ class Gone(Exception):
     """The caller is gone; one line."""
 
 
-class Output:
-    """Writes frames to one client of the socket."""
+class Sink(Protocol):
+    """Where frames go. ``drain`` waits until the reader has taken most of them; raises ConnectionError."""
 
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
+    def write(self, data: bytes) -> None: ...
+    async def drain(self) -> None: ...
+
+
+class Output:
+    """Writes frames to one client."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
         self._pending = bytearray()
         self._work = CooperativeSlice(SLICE)
 
@@ -59,23 +68,33 @@ class Output:
         """One line; ``error``: to the error output."""
         if error:
             await self._send()
-            self._writer.write(frame(b"e", printable(text)))
+            self._sink.write(frame(b"e", printable(text)))
         else:
             await self._lines(text)
 
     async def end(self, status: int) -> None:
         """The last word: the exit status."""
         await self._send()
-        self._writer.write(frame(b"x", b"%d" % status))
+        self._sink.write(frame(b"x", b"%d" % status))
         await self._drain()
 
-    def keepalive(self) -> None:
-        """A sign of life."""
-        self._writer.write(frame(b"o", b""))
+    async def keepalive(self) -> None:
+        """A sign of life. Who is gone notices by the answer: what was begun is done."""
+        try:
+            self._sink.write(frame(b"o", b""))
+            async with asyncio.timeout(SIGN_TIMEOUT):
+                await self._sink.drain()
+        except (ConnectionError, TimeoutError):
+            pass
 
     async def json(self, value: object) -> None:
         self._pending += json_text(value) + b"\n"
         await self._checkpoint()
+
+    async def json_error(self, code: int, message: str) -> None:
+        """To the error output."""
+        await self._send()
+        self._sink.write(frame(b"e", json_text({"code": code, "message": message}) + b"\n"))
 
     async def _json(self, data: object) -> None:
         if isinstance(data, list):
@@ -106,14 +125,14 @@ class Output:
 
     async def _send(self) -> None:
         if self._pending:
-            self._writer.write(frame(b"o", bytes(self._pending)))
+            self._sink.write(frame(b"o", bytes(self._pending)))
             self._pending.clear()
             await self._drain()
 
     async def _drain(self) -> None:
         try:
             async with asyncio.timeout(WRITE_TIMEOUT):
-                await self._writer.drain()
+                await self._sink.drain()
         except ConnectionError as error:
             raise Gone(str(error)) from None
         except TimeoutError:

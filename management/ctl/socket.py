@@ -6,7 +6,6 @@ output, ``x`` the exit status in digits, which is the last. One command a connec
 """
 
 import asyncio
-import inspect
 import logging
 import os
 import socket
@@ -17,10 +16,8 @@ from typing import Final
 import msgspec
 
 from ..operations.operations import Operations
-from ..operations.refusal import Refusal
-from .command import CommandCall, CommandResult, Failure, UsageError, find
-from .index import COMMANDS
-from .main import DONE, FAILED, SOCKET_NAME, USAGE, socket_address
+from .execution import ControlRequest, carry_out
+from .main import FAILED, SOCKET_NAME, USAGE, socket_address
 from .output import Gone, Output
 
 logger = logging.getLogger(__name__)
@@ -29,17 +26,8 @@ MAX_CONNECTIONS: Final = 16
 MAX_REQUEST_SIZE: Final = 1_048_576
 """Bytes of a request's line."""
 REQUEST_TIMEOUT: Final = 10.0
-KEEPALIVE_INTERVAL: Final = 5.0
-"""Seconds between two signs of life while a command runs."""
 _STOP_TIMEOUT: Final = 2.0
 _LINGER: Final = 1.0
-
-
-class Request(msgspec.Struct):
-    """What a client sends."""
-
-    args: list[str]
-    json: bool = False
 
 
 class ControlError(Exception):
@@ -156,7 +144,7 @@ class ControlSocket:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT):
                 line = await reader.readuntil(b"\n")
-            request = msgspec.json.decode(line, type=Request)
+            request = msgspec.json.decode(line, type=ControlRequest)
         except asyncio.IncompleteReadError:
             return await self._refuse(output, "a request is one line of JSON; this one has no end")
         except asyncio.LimitOverrunError:
@@ -168,58 +156,11 @@ class ControlSocket:
             return await self._refuse(output, "the request is nested too deeply")
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return await self._refuse(output, f"this is no request: {error}")
-        status = await self._run(request, output)
-        await output.end(status)
+        await carry_out(self._operations, request, output)
 
     async def _refuse(self, output: Output, why: str) -> None:
         await output.line(why, error=True)
         await output.end(USAGE)
-
-    async def _run(self, request: Request, output: Output) -> int:
-        """Do it and write the answer; the exit status."""
-        try:
-            command, values = find(COMMANDS, request.args)
-        except UsageError as error:
-            for line in error.lines:
-                await output.line(line, error=True)
-            return USAGE
-        status = DONE
-        try:
-            answer = await self._finish(command.run(CommandCall(self._operations, values)), output)
-            await output.answer(answer, request.json)
-        except Refusal as refusal:
-            status = FAILED
-            if request.json:
-                await output.json({"code": refusal.code, "message": refusal.message})
-            else:
-                text = refusal.text if isinstance(refusal, Failure) else f"Error: {refusal.message}"
-                await output.line(text)
-        except Gone:
-            raise
-        except Exception:
-            # A bug: the log has the trace, the answer does not.
-            logger.exception("control_error command=%s", " ".join(command.words))
-            status = FAILED
-            await output.line("internal error; the node's log tells more", error=True)
-        logger.debug("control_command command=%s status=%s", " ".join(command.words), status)
-        return status
-
-    async def _finish(self, outcome: object, output: Output) -> CommandResult:
-        """The answer, waited for where it needs that, with signs of life meanwhile."""
-        if inspect.isawaitable(outcome):
-            task = asyncio.ensure_future(outcome)
-            try:
-                while not task.done():
-                    await asyncio.wait({task}, timeout=KEEPALIVE_INTERVAL)
-                    if not task.done():
-                        output.keepalive()
-            except asyncio.CancelledError:
-                task.cancel()
-                raise
-            outcome = task.result()
-        if not isinstance(outcome, CommandResult):
-            raise TypeError(f"a command answered {outcome!r}")
-        return outcome
 
 
 async def _read_away(reader: asyncio.StreamReader) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from taipan.management.ctl import execution
 from taipan.management.ctl import socket as ctl_socket
 from taipan.management.ctl.socket import MAX_CONNECTIONS, MAX_REQUEST_SIZE, ControlError, ControlSocket
 from tests.support.api import managed_node
@@ -133,7 +134,7 @@ async def test_a_command_that_fails_inside_says_so_and_nothing_of_the_inside(mon
 
 
 async def test_a_slow_command_gives_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctl_socket, "KEEPALIVE_INTERVAL", 0.01)
+    monkeypatch.setattr(execution, "KEEPALIVE_INTERVAL", 0.01)
     async with managed_node() as node:
         go = asyncio.Event()
 

@@ -1,0 +1,48 @@
+"""POST /ctl: the commands of ``taipan-ctl`` over HTTP."""
+
+from aiohttp import web
+
+from ..http.routes import Call, Raw, Routes
+from .execution import ControlRequest, carry_out
+from .main import FRAMES_TYPE
+from .output import Gone, Output
+
+routes = Routes("Control command")
+
+
+class _ResponseSink:
+    """Frames on their way into the body of an answer."""
+
+    def __init__(self, response: web.StreamResponse) -> None:
+        self._response = response
+        self._pending = bytearray()
+
+    def write(self, data: bytes) -> None:
+        self._pending += data
+
+    async def drain(self) -> None:
+        if self._pending:
+            data = bytes(self._pending)
+            self._pending.clear()
+            await self._response.write(data)
+
+
+@routes.post(
+    "/ctl",
+    "Do a command of taipan-ctl",
+    body=ControlRequest,
+    reply=Raw({FRAMES_TYPE: {"type": "string", "format": "binary"}}),
+)
+async def run_command(call: Call) -> web.StreamResponse:
+    """The answer is frames: a byte of kind, four of length, so many bytes; `o` is output, `e` error output, `x` the
+    exit status in digits, which is the last."""
+    response = web.StreamResponse(
+        headers={"Content-Type": FRAMES_TYPE, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    )
+    await response.prepare(call.request)
+    try:
+        await carry_out(call.operations, call.body, Output(_ResponseSink(response)), call.caller.name)
+        await response.write_eof()
+    except Gone as gone:
+        raise ConnectionResetError(str(gone)) from None
+    return response

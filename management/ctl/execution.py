@@ -1,0 +1,88 @@
+"""The node's side of one command, whichever way it came: find it, do it, write the answer and the exit status."""
+
+import asyncio
+import inspect
+import logging
+from typing import Final
+
+import msgspec
+
+from ..operations.operations import Operations
+from ..operations.refusal import UNKNOWN, WRONG, Refusal
+from .command import CommandCall, CommandResult, Failure, UsageError, find
+from .index import COMMANDS
+from .main import DONE, FAILED, USAGE
+from .output import Gone, Output
+
+logger = logging.getLogger(__name__)
+
+KEEPALIVE_INTERVAL: Final = 5.0
+"""Seconds between two signs of life while a command runs."""
+_INTERNAL: Final = "internal error; the node's log tells more"
+
+
+class ControlRequest(msgspec.Struct):
+    """The words of a command of `taipan-ctl`, and whether its answer is to be JSON."""
+
+    args: list[str]
+    json: bool = False
+
+
+async def carry_out(operations: Operations, request: ControlRequest, output: Output, app: str = "") -> None:
+    """``app``: who asks over HTTP; empty over the socket. Raises Gone where the caller is gone."""
+    status = await _run(operations, request, output, app)
+    await output.end(status)
+
+
+async def _run(operations: Operations, request: ControlRequest, output: Output, app: str) -> int:
+    """Do it and write the answer; the exit status."""
+    try:
+        command, values = find(COMMANDS, request.args)
+    except UsageError as error:
+        if request.json:
+            await output.json_error(WRONG, "\n".join(error.lines))
+        else:
+            for line in error.lines:
+                await output.line(line, error=True)
+        return USAGE
+    status = DONE
+    try:
+        answer = await _finish(command.run(CommandCall(operations, values, app)), output)
+        await output.answer(answer, request.json)
+    except Refusal as refusal:
+        status = FAILED
+        if request.json:
+            await output.json({"code": refusal.code, "message": refusal.message})
+        else:
+            text = refusal.text if isinstance(refusal, Failure) else f"Error: {refusal.message}"
+            await output.line(text)
+    except Gone:
+        raise
+    except Exception:
+        # A bug: the log has the trace, the answer does not.
+        logger.exception("control_error command=%s", " ".join(command.words))
+        status = FAILED
+        if request.json:
+            await output.json_error(UNKNOWN, _INTERNAL)
+        else:
+            await output.line(_INTERNAL, error=True)
+    logger.debug("control_command command=%s status=%s app_id=%s", " ".join(command.words), status, app)
+    return status
+
+
+async def _finish(outcome: object, output: Output) -> CommandResult:
+    """The answer, waited for where it needs that, with signs of life meanwhile."""
+    if inspect.isawaitable(outcome):
+        task = asyncio.ensure_future(outcome)
+        try:
+            while not task.done():
+                await asyncio.wait({task}, timeout=KEEPALIVE_INTERVAL)
+                if not task.done():
+                    await output.keepalive()
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        outcome = task.result()
+    if not isinstance(outcome, CommandResult):
+        raise TypeError(f"a command answered {outcome!r}")
+    return outcome

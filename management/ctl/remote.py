@@ -1,0 +1,238 @@
+"""A node that is reached over HTTP: which one, as which application, and what is said to it.
+
+Read by ``main`` only where it is wanted: it needs more of the standard library than a socket does.
+"""
+
+import base64
+import http.client
+import json
+import os
+import ssl
+import stat
+import sys
+import tomllib
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+from .main import FRAMES_TYPE, Refused, Unreachable, UsageError, print_frames, shown
+
+URL: Final = "TAIPAN_CTL_URL"
+APP: Final = "TAIPAN_CTL_APP"
+CAFILE: Final = "TAIPAN_CTL_CAFILE"
+PROFILE: Final = "TAIPAN_CTL_PROFILE"
+_PATH: Final = "/api/v4/ctl"
+_KEYS: Final = ("url", "app", "app_file", "cafile")
+_MAX_FILE: Final = 65_536
+_MAX_ANSWER: Final = 65_536
+_UNKNOWN: Final = 102
+"""The code of an endpoint that is not there, which with ``management.error_status`` ``emqx`` comes with status 200."""
+
+
+class Place(NamedTuple):
+    """Where a node is, and what proves who asks. ``app``: ``AppID:AppSecret``; ``cafile``: empty for the system's."""
+
+    url: SplitResult
+    app: str
+    cafile: str
+
+    @property
+    def name(self) -> str:
+        """For messages; never with the secret."""
+        return shown(self.url.geturl())
+
+
+def place_of(options: Mapping[str, str], environ: Mapping[str, str]) -> Place:
+    """Options win over the environment, and that over the profile. Raises UsageError."""
+    if "--url" in options and "--profile" in options:
+        raise UsageError("--url and --profile: only one of them")
+    if "--app" in options and "--app-file" in options:
+        raise UsageError("--app and --app-file: only one of them")
+    profile: dict[str, str] = {}
+    if "--url" not in options:
+        name = options.get("--profile") or (environ.get(PROFILE) if URL not in environ else None)
+        if name is not None:
+            profile = _profile(name, environ)
+    url = options.get("--url") or profile.get("url") or environ.get(URL)
+    if not url:
+        raise UsageError("which node? --url, --profile or TAIPAN_CTL_URL says it")
+    if "--app" in options:
+        app = options["--app"]
+    elif "--app-file" in options:
+        app = _first_line(options["--app-file"])
+    elif "app" in profile:
+        app = profile["app"]
+    elif "app_file" in profile:
+        app = _first_line(profile["app_file"])
+    else:
+        app = environ.get(APP, "")
+    app_id, colon, secret = app.partition(":")
+    if not (app_id and colon and secret):
+        raise UsageError("as which application? --app-file FILE or TAIPAN_CTL_APP has AppID:AppSecret")
+    cafile = options.get("--cafile") or profile.get("cafile") or environ.get(CAFILE, "")
+    return Place(_read_url(url), app, os.path.expanduser(cafile))
+
+
+def _read_url(text: str) -> SplitResult:
+    try:
+        url = urlsplit(text)
+        _ = url.port
+    except ValueError as error:
+        raise UsageError(f"{shown(text)}: {error}") from None
+    if url.username is not None or url.password is not None:
+        raise UsageError("a URL with a name or a secret in it: give the application by --app-file or TAIPAN_CTL_APP")
+    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
+        raise UsageError(f"{shown(text)}: expected https://HOST:PORT or http://HOST:PORT")
+    return url._replace(path=url.path.rstrip("/"))
+
+
+def profiles_file(environ: Mapping[str, str]) -> str:
+    base = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return os.path.join(base, "taipan", "ctl.toml")
+
+
+def read_profiles(environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """The profiles by their names, none where there is no file. Raises UsageError."""
+    file = profiles_file(environ)
+    if not os.path.lexists(file):
+        return {}
+    try:
+        document = tomllib.loads(_private_text(file))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{shown(file)}: {error}") from None
+    unknown = [key for key in document if key != "profiles"]
+    found = document.get("profiles", {})
+    if unknown or not isinstance(found, dict):
+        raise UsageError(f"{shown(file)}: expected tables [profiles.NAME], found {shown(', '.join(unknown))}")
+    for name, profile in found.items():
+        where = f"{shown(file)}: profiles.{shown(name)}"
+        if not isinstance(profile, dict):
+            raise UsageError(f"{where}: expected a table")
+        for key, value in profile.items():
+            if key not in _KEYS:
+                raise UsageError(f"{where}.{shown(key)}: there is no such key; there are {', '.join(_KEYS)}")
+            if not isinstance(value, str) or not value:
+                raise UsageError(f"{where}.{key}: expected a text")
+        if "url" not in profile:
+            raise UsageError(f"{where}.url is missing")
+        if "app" in profile and "app_file" in profile:
+            raise UsageError(f"{where}: app and app_file, only one of them")
+    return found
+
+
+def _profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
+    profiles = read_profiles(environ)
+    if name not in profiles:
+        there = ", ".join(map(shown, sorted(profiles))) or "none"
+        raise UsageError(f"no profile {shown(name)} in {shown(profiles_file(environ))}; there: {there}")
+    return profiles[name]
+
+
+def _first_line(file: str) -> str:
+    return _private_text(os.path.expanduser(file)).partition("\n")[0].rstrip("\r")
+
+
+def _private_text(file: str) -> str:
+    """A file with secrets, which nobody else may read. Raises UsageError."""
+    try:
+        with open(file, "rb") as opened:
+            found = os.fstat(opened.fileno())
+            data = opened.read(_MAX_FILE)
+    except OSError as error:
+        raise UsageError(f"{shown(file)}: {error.strerror or error}") from None
+    if stat.S_ISREG(found.st_mode) and found.st_mode & 0o077:
+        mode = f"{stat.S_IMODE(found.st_mode):04o}"
+        raise UsageError(f"{shown(file)}: has secrets, and mode {mode} lets others at it: chmod 600 it")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{shown(file)}: is not UTF-8") from None
+
+
+def ask(place: Place, request: Mapping[str, object], timeout: float) -> int:
+    """Say it and print what comes; the exit status that the node names. Raises Refused, Unreachable, UsageError."""
+    connection = _connection(place, timeout)
+    credentials = base64.b64encode(place.app.encode()).decode("ascii")
+    headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
+    try:
+        try:
+            connection.request("POST", place.url.path + _PATH, json.dumps(request).encode("ascii"), headers)
+        except BrokenPipeError:
+            raise Unreachable(f"the node at {place.name} broke off before it had heard all") from None
+        response = connection.getresponse()
+        if response.status == 200 and response.getheader("Content-Type") == FRAMES_TYPE:
+            status = print_frames(lambda: response.read1(65_536))
+            if status is None:
+                raise Unreachable(f"the node at {place.name} broke off before it had finished")
+            return status
+        raise _refusal(place, response)
+    except TimeoutError:
+        raise Unreachable(f"the node at {place.name} is silent; --timeout has more patience") from None
+    except ssl.SSLCertVerificationError as error:
+        why = error.verify_message or "unknown"
+        raise Unreachable(
+            f"the certificate of {place.name} is not trusted: {why}; --cafile names the authority that signed it"
+        ) from None
+    except BrokenPipeError:
+        raise  # of the output
+    except http.client.IncompleteRead:
+        raise Unreachable(f"the node at {place.name} broke off before it had finished") from None
+    except http.client.HTTPException as error:
+        raise Unreachable(
+            f"{place.name} does not answer in HTTP: {shown(str(error) or type(error).__name__)}"
+        ) from None
+    except OSError as error:
+        raise Unreachable(f"cannot reach the node at {place.name}: {error.strerror or error}") from None
+    finally:
+        sys.stdout.flush()
+        connection.close()
+
+
+def _connection(place: Place, timeout: float) -> http.client.HTTPConnection:
+    host = place.url.hostname or ""
+    if place.url.scheme == "http":
+        return http.client.HTTPConnection(host, place.url.port, timeout=timeout)
+    try:
+        context = ssl.create_default_context(cafile=place.cafile or None)
+    except OSError as error:
+        raise UsageError(f"--cafile {shown(place.cafile)}: {error.strerror or error}") from None
+    return http.client.HTTPSConnection(host, place.url.port, timeout=timeout, context=context)
+
+
+def _refusal(place: Place, response: http.client.HTTPResponse) -> Exception:
+    """What an answer means that has no frames."""
+    try:
+        body = json.loads(response.read(_MAX_ANSWER))
+        code, message = int(body["code"]), str(body["message"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        code, message = 0, ""
+    app_id = shown(place.app.partition(":")[0])
+    if response.status in (401, 403):
+        return Refused(code, f"the node at {place.name} refuses {app_id}: {shown(message) or response.reason}")
+    if response.status == 404 or code == _UNKNOWN:
+        return Unreachable(
+            f"no POST {_PATH} at {place.name}: the node is older than this taipan-ctl, or this is not its HTTP API"
+        )
+    if message:
+        return Refused(code, f"the node at {place.name} refuses: {shown(message)}")
+    return Unreachable(f"{place.name} answers {response.status} {shown(response.reason)}: that is no node")
+
+
+def profiles(as_json: bool) -> int:
+    """``taipan-ctl profiles``: which there are, without their secrets."""
+    rows = [
+        {
+            "name": name,
+            "url": profile["url"],
+            "app_id": profile["app"].partition(":")[0] if "app" in profile else None,
+            "app_file": profile.get("app_file"),
+            "cafile": profile.get("cafile"),
+        }
+        for name, profile in sorted(read_profiles(os.environ).items())
+    ]
+    if as_json:
+        print(json.dumps(rows))
+    for row in () if as_json else rows:
+        facts = ", ".join(f"{key}={shown(row[key] or '-')}" for key in ("url", "app_id", "app_file", "cafile"))
+        print(f"Profile({shown(row['name'] or '')}, {facts})")
+    return 0
