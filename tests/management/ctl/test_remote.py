@@ -77,7 +77,7 @@ async def test_where_the_secret_comes_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_wrong_credentials_and_a_node_without_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wrong_credentials_and_a_node_without_the_endpoint() -> None:
     async with managed_node() as node:
         url = node.management.url
         said = await run("--url", url, "--app", f"{APP_ID}:guess", "status")
