@@ -489,7 +489,7 @@ class Server:
             facts = next(iter(self._facts.values()), None)
         if facts is None:
             zone = ZoneSettings()
-            return zone, self._limits_of(zone)
+            return zone, self.limits_of(zone)
         return facts.zone, facts.limits
 
     def _end_of_iteration(self) -> None:
@@ -510,9 +510,9 @@ class Server:
 
     def _facts_of(self, listener: Listener, settings: ListenerSettings, zone: ZoneSettings) -> ListenerFacts:
         identity = settings.tls.peer_cert_as_username if settings.tls is not None else ""
-        return ListenerFacts(listener.label, zone, settings.zone, self._limits_of(zone), identity, listener.loopback)
+        return ListenerFacts(listener.label, zone, settings.zone, self.limits_of(zone), identity, listener.loopback)
 
-    def _limits_of(self, zone: ZoneSettings) -> Limits:
+    def limits_of(self, zone: ZoneSettings) -> Limits:
         return Limits(
             zone.max_inflight,
             zone.max_inflight_bytes,

@@ -124,8 +124,8 @@ PARTS = (
     ),
     Part(
         "embedding",  # a node inside a program
-        "access_callbacks background capmqtt faults hooks keywords message node pytest_plugin rule_callbacks"
-        " subscription testing",
+        "access_callbacks amqtt amqtt_plugins amqtt_sessions amqtt_settings background capmqtt faults hooks keywords"
+        " message node pytest_plugin rule_callbacks subscription testing",
         "access basis configuration core delivery errors events functions mqtt node observability operations server"
         " session settings actions transport",
     ),

@@ -259,7 +259,7 @@ class Broker:
         """Retain and deliver, and nothing else that ``publish`` does; how many subscriptions matched, another node
         counting as one."""
         if message.retain and scope != FROM_A_NODE:
-            self._retain(message)
+            self.retain(message)
         router = self.router
         route = router.recent.get(message.topic)
         if route is None:
@@ -407,7 +407,8 @@ class Broker:
 
     # --------------------------------------------------------------- retained
 
-    def _retain(self, message: Message) -> None:
+    def retain(self, message: Message) -> None:
+        """Keep it for subscriptions to come, within the bounds; an empty one takes away what is kept."""
         # [MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-7]
         if self._short_for(message):
             done = _SHORT_OF_MEMORY

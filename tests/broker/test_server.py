@@ -252,5 +252,5 @@ def test_how_many_messages_wait_depends_on_the_level(level: str, most: int, tmp_
     """Unless the zone says a number."""
     settings = make_settings(node={"data_dir": str(tmp_path)}, durability={"level": level})
     server = Server(settings)
-    assert server._limits_of(ZoneSettings()).max_queued_messages == most
-    assert server._limits_of(ZoneSettings(max_queued_messages=0)).max_queued_messages == 0
+    assert server.limits_of(ZoneSettings()).max_queued_messages == most
+    assert server.limits_of(ZoneSettings(max_queued_messages=0)).max_queued_messages == 0

@@ -265,7 +265,7 @@ class FakeNode:
 
     def _facts(self, zone: ZoneSettings, **keys: Any) -> ListenerFacts:
         keys = {"cert_username": "", "loopback": True, **keys}
-        return ListenerFacts("default", zone, "external", self.server._limits_of(zone), **keys)
+        return ListenerFacts("default", zone, "external", self.server.limits_of(zone), **keys)
 
     def open(self, version: int = 5, zone: Mapping[str, Any] | None = None, **extra: Any) -> "FakeClient":
         """A network connection, no CONNECT yet. ``zone`` overrides the node's; ``extra`` is told by the transport."""

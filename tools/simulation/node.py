@@ -197,7 +197,7 @@ class SimulatedNode:
             self.settings, VirtualClock(self.loop), Random(self.rng.getrandbits(32)), nats=self.nats
         )
         zone = self.settings.zones["external"]
-        self.facts = ListenerFacts("default", zone, "external", server._limits_of(zone), "", True)
+        self.facts = ListenerFacts("default", zone, "external", server.limits_of(zone), "", True)
         server._facts["default"] = self.facts
         self.names = server._topic_names[zone.strict_strings]
         if server.store is not None:

@@ -1,0 +1,103 @@
+"""Settings of a node for a configuration of aMQTT."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from amqtt.contexts import BrokerConfig, ListenerConfig, ListenerType
+from amqtt.errors import BrokerError
+
+from .broker.mqtt.constants import NEVER_EXPIRES
+
+logger = logging.getLogger(__name__)
+
+_PORTS: Final = {ListenerType.TCP: 1883, ListenerType.WS: 8883}
+_TYPES: Final = {
+    (ListenerType.TCP, False): "tcp",
+    (ListenerType.TCP, True): "ssl",
+    (ListenerType.WS, False): "ws",
+    (ListenerType.WS, True): "wss",
+}
+
+
+def node_settings(config: BrokerConfig, directory: tempfile.TemporaryDirectory[str]) -> dict[str, Any]:
+    """As ``taipan.Node`` takes them. ``directory``: for what has to be a file. Raises BrokerError."""
+    listeners = [
+        _listener(name, listener, Path(directory.name))
+        for name, listener in config.listeners.items()
+        if listener.bind is not None
+    ]
+    if not listeners:
+        raise BrokerError("no listener has an address: give one of them 'bind'")
+    if config.timeout_disconnect_delay:
+        logger.warning("amqtt_setting_ignored setting=timeout-disconnect-delay used=keep_alive_multiplier")
+    expiry = config.session_expiry_interval
+    return {
+        "listeners": listeners,
+        "durability": "memory",  # aMQTT forgets everything when it ends
+        "zones": {
+            "external": {
+                "max_packet_size": 268_435_460,
+                "session_expiry_interval": NEVER_EXPIRES if expiry is None else expiry,
+                "allow_anonymous": False,  # the plugins decide
+            }
+        },
+        "access": {"cache": False, "authenticators": [], "authorizers": [], "no_match": "allow"},
+        "sys_topics": {"interval": 0, "heartbeat": 0},  # the tree is that of BrokerSysPlugin
+        "delayed": {"enabled": False},
+    }
+
+
+def _listener(name: str, given: ListenerConfig, directory: Path) -> dict[str, Any]:
+    if given.type == ListenerType.EXTERNAL:
+        raise BrokerError(f"listener '{name}': type external is not possible here, there are tcp and ws")
+    table: dict[str, Any] = {
+        "name": name,
+        "type": _TYPES[given.type, bool(given.ssl)],
+        "bind": _bind(str(given.bind), _PORTS[given.type]),
+    }
+    if given.max_connections > 0:
+        table["max_connections"] = given.max_connections
+    if given.type == ListenerType.WS:
+        table |= {"path": "/", "subprotocol_required": False, "allowed_origins": ["*"]}
+    if given.ssl:
+        table["tls"] = _tls(name, given, directory)
+    return table
+
+
+def _bind(given: str, port: int) -> str:
+    """aMQTT's forms: a port, ``:port``, an address, ``address:port``, ``[v6]:port``, nothing."""
+    if given.startswith("["):
+        host, _, rest = given.partition("]")
+        host, rest = f"{host}]", rest.removeprefix(":")
+    elif ":" in given:
+        host, _, rest = given.rpartition(":")
+    elif given.isdecimal():
+        host, rest = "", given
+    else:
+        host, rest = given, ""
+    if rest and not rest.isdecimal():
+        raise BrokerError(f"Invalid port value in bind value: {given}")
+    host = "127.0.0.1" if host == "localhost" else host or "0.0.0.0"
+    return f"{host}:{rest or port}"
+
+
+def _tls(name: str, given: ListenerConfig, directory: Path) -> dict[str, Any]:
+    if given.certfile is None or given.keyfile is None:
+        raise BrokerError(f"listener '{name}': 'certfile' or 'keyfile' configuration parameter missing")
+    table: dict[str, Any] = {"certfile": str(given.certfile), "keyfile": str(given.keyfile)}
+    authorities = [Path(given.cafile).read_text()] if given.cafile else []
+    if given.capath:
+        authorities += [Path(each.path).read_text() for each in os.scandir(given.capath) if each.is_file()]
+    if given.cadata:
+        authorities.append(str(given.cadata))
+    if authorities:
+        # One file: the node reads its authorities again when it reads its certificates again.
+        cafile = directory / f"authorities-{len(os.listdir(directory))}.pem"
+        cafile.write_text("\n".join(authorities))
+        table |= {"cafile": str(cafile), "verify": "optional"}
+    return table
