@@ -105,7 +105,12 @@ PARTS = (
         " records routing rules server session settings transport",
     ),
     Part("http", "management.http", "access configuration loop observability operations session settings transport"),
-    Part("ctl", "management.ctl", "access configuration extensions http loop observability operations records version"),
+    Part("data_dir", "management.data_dir"),
+    Part(
+        "ctl",
+        "management.ctl",
+        "access configuration data_dir extensions http log loop observability operations records version",
+    ),
     Part("api", "management.api", "access ctl extensions http loop operations records"),
     Part("dashboard", "management.dashboard", "http operations transport"),
     Part(
@@ -116,10 +121,11 @@ PARTS = (
     ),
     Part(
         "node",
-        "management.assembly management.certificate_expiry management.commands management.data_dir management.log_lines"
+        "management.assembly management.certificate_expiry management.commands management.log_lines"
         " management.management_server management.node management.start management.systemd_notify"
         " management.try_cluster",
-        "access api cluster compiled configuration ctl dashboard history http loop migrate observability operations"
+        "access api cluster compiled configuration ctl dashboard data_dir history http loop migrate observability"
+        " operations"
         " rules server session settings transport version",
     ),
     Part(

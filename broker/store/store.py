@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ from ..core.outcome import Outcome
 from ..loop.budget import LoopBudget
 from ..mqtt.message import Message
 from ..persistence.durability import Durability
+from ..persistence.log.backup_file import BackupHead, BackupWriter
 from ..persistence.log.batch import decode
 from ..persistence.log.check_file import CheckFile
 from ..persistence.log.errors import StoreError
@@ -33,6 +34,9 @@ CHECK_FILE: Final = "taipan.check"
 MADE: Final = "made"
 ACCEPTED: Final = "loss_accepted"
 CLOSE_TIMEOUT: Final = 10.0
+COPY_TIMEOUT: Final = 30.0
+COPY_BYTES: Final = 1_048_576
+"""Bytes of a piece of a backup, unless a batch has more: while one is read, no batch is written."""
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
@@ -190,6 +194,26 @@ class Store:
         commit = self.durability.commit
         commit.end_of_iteration()
         return await commit.wait_until_durable(commit.barrier)
+
+    async def copy(self, head: BackupHead) -> AsyncGenerator[bytes, None]:
+        """A backup, piece by piece: all that was acknowledged before it began, and some of what came meanwhile. Raises
+        StoreError."""
+        if not await self.flush():
+            raise StoreError(f"the store is in trouble: {self.durability.commit.trouble}")
+        log = self.durability.commit.log
+        writer = BackupWriter()
+        yield writer.head(head)
+        seq = 0
+        while True:
+            try:
+                async with asyncio.timeout(COPY_TIMEOUT):
+                    copied = await log.copy(writer, seq, COPY_BYTES)
+            except TimeoutError:
+                raise StoreError(f"the store answered nothing for {COPY_TIMEOUT:.0f} seconds") from None
+            yield copied.data
+            if copied.end:
+                return
+            seq = copied.seq
 
     async def close(self) -> None:
         """Write the rest and leave one tidy file; where there is trouble, give up soon."""

@@ -1,6 +1,6 @@
 """Commands: their words, their usage, what they are given and what they answer."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -28,14 +28,15 @@ class CommandResult:
 
     ``data``: what the HTTP API would answer as ``data`` (a ``Listing`` too; ``None``: nothing but a code).
     ``text``: the lines of it, or what makes them from ``data``, of a listing from each row. ``None`` among them is a
-    place to let others run.
+    place to let others run. ``file``: pieces of a file that ``taipan-ctl`` keeps; ``data`` is told after them.
     """
 
-    __slots__ = ("data", "text")
+    __slots__ = ("data", "file", "text")
 
-    def __init__(self, data: object, text: Lines) -> None:
+    def __init__(self, data: object, text: Lines, file: AsyncGenerator[bytes, None] | None = None) -> None:
         self.data = data
         self.text = text
+        self.file = file
 
 
 class Failure(Refusal):
@@ -120,10 +121,11 @@ Run = Callable[[CommandCall], CommandResult | Awaitable[CommandResult]]
 class Command:
     """``usage`` is the words and what follows them: ``clients show <ClientId>``, ``data import <File> [--env <JSON>]``.
 
-    ``<Name>`` is wanted, ``[<Name>]`` may be left out, ``[--name <Name>]`` may stand anywhere behind the words.
+    ``<Name>`` is wanted, ``[<Name>]`` may be left out, ``[--name <Name>]`` and ``[--name]`` may stand anywhere behind
+    the words; where ``--name`` has no value, its own name is in the values if it was given.
     """
 
-    __slots__ = ("optional", "options", "required", "run", "summary", "usage", "words")
+    __slots__ = ("flags", "optional", "options", "required", "run", "summary", "usage", "words")
 
     def __init__(self, usage: str, summary: str, run: Run) -> None:
         self.usage = usage
@@ -134,10 +136,13 @@ class Command:
         self.optional: list[str] = []
         # --name -> the name of its value
         self.options: dict[str, str] = {}
+        self.flags: list[str] = []
         parts = usage.split()
         while parts:
             part = parts.pop(0)
-            if part.startswith("[-"):
+            if part.startswith("[-") and part.endswith("]"):
+                self.flags.append(part[1:-1])
+            elif part.startswith("[-"):
                 self.options[part[1:]] = parts.pop(0)[1:-2]
             elif part.startswith("["):
                 self.optional.append(part[2:-2])
@@ -161,6 +166,8 @@ class Command:
                 values[self.options[name]] = value if equals else rest.pop(0)
             elif word in self.options:
                 return None
+            elif word in self.flags:
+                values[word] = word
             else:
                 plain.append(word)
         names = self.required + self.optional

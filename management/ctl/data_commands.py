@@ -90,6 +90,16 @@ def _told_lines(told: dict[str, Any]) -> Iterator[str]:
         yield f"Not running: {row['section']}[{row['index']}] {row['id']}: {row['what']}"
 
 
+@commands.add("backup create <File>", "Copy the whole store into a file here, while the node runs")
+def create_backup(call: CommandCall) -> CommandResult:
+    record, pieces = call.operations.store_backup.begin()
+    return CommandResult(record, lambda row: f"Backup of {row.node} {row.version}: {row.size} bytes", pieces)
+
+
+commands.add_here("backup verify <File>", "Tell whether a backup is as it was written")
+commands.add_here("backup restore <File> [--data-dir <Dir>] [--force]", "Make a data directory of a backup")
+
+
 @commands.add("data loss", "Show what the store lacked at the start")
 def show_loss(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.loss.record(), _loss_lines)

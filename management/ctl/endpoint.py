@@ -34,8 +34,8 @@ class _ResponseSink:
     reply=Raw({FRAMES_TYPE: {"type": "string", "format": "binary"}}),
 )
 async def run_command(call: Call) -> web.StreamResponse:
-    """The answer is frames: a byte of kind, four of length, so many bytes; `o` is output, `e` error output, `x` the
-    exit status in digits, which is the last."""
+    """The answer is frames: a byte of kind, four of length, so many bytes; `o` is output, `e` error output, `f` a
+    piece of a file, `x` the exit status in digits, which is the last."""
     response = web.StreamResponse(
         headers={"Content-Type": FRAMES_TYPE, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     )

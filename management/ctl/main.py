@@ -30,7 +30,8 @@ LOCK_NAME: Final = "lock"
 FRAMES_TYPE: Final = "application/octet-stream"
 """The media type of frames over HTTP."""
 HEAD: Final = 5
-"""Bytes before each frame's text: its kind (``o`` output, ``e`` error output, ``x`` exit status) and its length."""
+"""Bytes before each frame's text: its kind (``o`` output, ``e`` error output, ``f`` a file, ``x`` exit status) and its
+length."""
 DEFAULT_TIMEOUT: Final = 60.0
 _VERSION: Final = "--version"
 _HERE: Final = ("--data-dir", "--config")
@@ -59,6 +60,14 @@ class Refused(Exception):
         self.code = code
 
 
+Keep = Callable[[bytes], object]
+"""What is done with the pieces of a file."""
+
+
+def _drop(data: bytes) -> None:
+    """Of a command that has no file."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit status."""
     arguments = sys.argv[1:] if argv is None else argv
@@ -72,6 +81,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             from .remote import profiles
 
             return profiles(as_json)
+        if words[:1] == ["backup"]:
+            from .backup_commands import run
+
+            return run(options, words, as_json, _ask)
         return _ask(options, {"args": words, "json": as_json})
     except UsageError as error:
         _complain(str(error), _WRONG, as_json)
@@ -92,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _ask(options: Mapping[str, str], request: Mapping[str, object]) -> int:
+def _ask(options: Mapping[str, str], request: Mapping[str, object], keep: Keep = _drop) -> int:
     """Over HTTP where an option says so, or else the environment; over the socket otherwise."""
     timeout = _seconds(options.get("--timeout"))
     here = [name for name in _HERE if name in options]
@@ -102,10 +115,10 @@ def _ask(options: Mapping[str, str], request: Mapping[str, object]) -> int:
     if elsewhere or (not here and ("TAIPAN_CTL_URL" in os.environ or "TAIPAN_CTL_PROFILE" in os.environ)):
         from .remote import ask, place_of
 
-        return ask(place_of(options, os.environ), request, timeout)
+        return ask(place_of(options, os.environ), request, timeout, keep)
     path = os.path.join(find_data_dir(options, os.environ), SOCKET_NAME)
     with _connect(path, timeout) as node:
-        return _converse(node, request, path)
+        return _converse(node, request, path, keep)
 
 
 def _complain(text: str, code: int, as_json: bool) -> None:
@@ -248,7 +261,7 @@ def _connect(path: str, timeout: float) -> socket.socket:
     return node
 
 
-def _converse(node: socket.socket, request: Mapping[str, object], path: str) -> int:
+def _converse(node: socket.socket, request: Mapping[str, object], path: str, keep: Keep) -> int:
     """Say it and print what comes; the exit status that the node names. Raises Unreachable, BrokenPipeError."""
     try:
         node.sendall(json.dumps(request).encode("ascii") + b"\n")
@@ -265,13 +278,13 @@ def _converse(node: socket.socket, request: Mapping[str, object], path: str) -> 
         except OSError as error:
             raise Unreachable(f"the node at {shown(path)} broke off: {error.strerror or error}") from None
 
-    status = print_frames(read)
+    status = print_frames(read, keep)
     if status is None:
         raise Unreachable(f"the node at {shown(path)} broke off before it had finished")
     return status
 
 
-def print_frames(read: Callable[[], bytes]) -> int | None:
+def print_frames(read: Callable[[], bytes], keep: Keep) -> int | None:
     """Print what ``read`` gives until it has told the exit status; ``None`` where it ends before."""
     pending = bytearray()
     while data := read():
@@ -285,6 +298,9 @@ def print_frames(read: Callable[[], bytes]) -> int | None:
             if kind == b"x":
                 sys.stdout.flush()
                 return int(text)
+            if kind == b"f":
+                keep(text)
+                continue
             stream = sys.stderr if kind == b"e" else sys.stdout
             stream.buffer.write(text)
             if text:

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Iterable
+from contextlib import aclosing
 from typing import Final, Protocol
 
 import msgspec
@@ -52,6 +53,12 @@ class Output:
 
     async def answer(self, answer: CommandResult, as_json: bool) -> None:
         """All of it. Raises Gone where the caller is gone."""
+        if answer.file is not None:
+            async with aclosing(answer.file) as pieces:
+                async for piece in pieces:
+                    for at in range(0, len(piece), CHUNK):
+                        self._sink.write(frame(b"f", piece[at : at + CHUNK]))
+                        await self._drain()
         if as_json:
             await self._json(answer.data)
         elif isinstance(answer.data, Listing | NodeListing) and callable(answer.text):

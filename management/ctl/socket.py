@@ -2,7 +2,7 @@
 
 A client sends one line of JSON, ``{"args": ["clients", "list"], "json": false}``, and gets frames: one byte of kind,
 four of length, then so many bytes. Kinds: ``o`` text for its output (empty: a sign of life), ``e`` text for its error
-output, ``x`` the exit status in digits, which is the last. One command a connection.
+output, ``f`` a piece of a file, ``x`` the exit status in digits, which is the last. One command a connection.
 """
 
 import asyncio

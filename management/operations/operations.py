@@ -35,6 +35,7 @@ from .routes import Routes
 from .rules import Rules
 from .shared_groups import SharedGroups
 from .slow_subscriptions import SlowRanking
+from .store_backup import StoreBackup
 from .subscribers import Subscribers
 from .subscriptions import Subscriptions
 from .topic_metrics import TopicCounts
@@ -78,6 +79,7 @@ class Operations:
         self.dashboard_sessions = DashboardSessions(server, dashboard, self.dashboard_users)
         self.explain = Explain(server, self.calls)
         self.logs = Logs()
+        self.store_backup = StoreBackup(server)
         self.loss = LossOfRows(server)
         self.pubsub = PubSub(server, self.calls, owners)
         self.retained = Retained(server)

@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Final
 
+from .backup_file import BackupWriter
 from .check_file import Digests
 from .errors import StoreError, describe
 from .sqlite_log import SqliteLog
@@ -58,11 +59,39 @@ class Read:
             self.future.set_exception(error)
 
 
+@dataclass(slots=True)
+class Copied:
+    """A piece of a backup, up to batch ``seq``; ``end``: the last one."""
+
+    data: bytes
+    seq: int
+    end: bool
+
+
+@dataclass(slots=True)
+class Copy:
+    """Make the piece of a backup that has the rows after ``seq``, about ``most`` bytes of them."""
+
+    backup: BackupWriter
+    seq: int
+    most: int
+    future: asyncio.Future[Copied]
+
+    def answer(self, copied: Copied, error: StoreError | None) -> None:
+        """On the loop's thread."""
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(copied)
+        else:
+            self.future.set_exception(error)
+
+
 class Stop:
     """Checkpoint, close, end; what could not be written by now is given up."""
 
 
-Job = Append | Drop | Read | Stop
+Job = Append | Copy | Drop | Read | Stop
 
 
 class LogWriter(threading.Thread):
@@ -101,6 +130,8 @@ class LogWriter(threading.Thread):
                         self._read(job)
                     case Drop():
                         self._drop(job)
+                    case Copy():
+                        self._copy(job)
                     case Stop():
                         self._stopping = True
             try:
@@ -141,6 +172,20 @@ class LogWriter(threading.Thread):
         except StoreError as failure:
             error = failure
         self._loop.call_soon_threadsafe(job.answer, data, error)
+
+    def _copy(self, job: Copy) -> None:
+        """Between batches, so that the last row and the check file belong together."""
+        error = None
+        copied = Copied(b"", job.seq, False)
+        try:
+            rows = self._log.rows_after(job.seq, job.most)
+            if rows:
+                copied = Copied(job.backup.rows(rows), rows[-1][0], False)
+            else:
+                copied = Copied(job.backup.end(self._log.first, self._log.check_content()), job.seq, True)
+        except StoreError as failure:
+            error = failure
+        self._loop.call_soon_threadsafe(job.answer, copied, error)
 
     def _until_done(self, act: Callable[[], None]) -> bool:
         """Try until it succeeds; False when told to stop before that."""

@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 import apsw
 
+from .backup_file import LogRow
 from .check_file import CheckFile, Digests
 from .errors import OF_THE_DISK, NewerSchema, StoreError, WriteTrouble, describe
 from .files import replace_file, sync_directory
@@ -208,6 +209,49 @@ class SqliteLog:
         if len(data) != size:
             raise StoreError(f"batch {seq} is shorter than {offset + size} bytes")
         return data
+
+    def rows_after(self, seq: int, most: int) -> list[LogRow]:
+        """The next rows, as they are: about ``most`` bytes of them, at least one where there is one. Raises
+        StoreError."""
+        found: list[LogRow] = []
+        size = 0
+        try:
+            rows = self._open_db().execute("SELECT seq, low, crc, data FROM log WHERE seq > ? ORDER BY seq", (seq,))
+            for number, low, crc, data in rows:
+                # A value of another type was damaged; what stands for it has not its checksum.
+                whole = isinstance(low, int) and isinstance(crc, int) and isinstance(data, bytes)
+                assert isinstance(number, int)
+                found.append((number, int(low), int(crc) & 0xFFFFFFFF, bytes(data)) if whole else (number, 0, 0, b"?"))
+                size += len(found[-1][3])
+                if size >= most:
+                    break
+        except (apsw.Error, OSError) as error:
+            raise StoreError(f"the store cannot be read: {describe(error, self._errno())}") from error
+        return found
+
+    def check_content(self) -> bytes:
+        """The check file as it is now; empty where there is none. Raises StoreError."""
+        if self.check is None:
+            return b""
+        self.check.note(self.last)
+        try:
+            return self.check.path.read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise StoreError(f"{self.check.path}: {describe(error)}") from None
+
+    def insert_rows(self, rows: list[LogRow]) -> None:
+        """Into a new file, in one transaction. Raises StoreError."""
+        try:
+            db = self._open_db()
+            with db:
+                db.executemany("INSERT INTO log VALUES (?, ?, ?, ?)", rows)
+            self.last = max(self.last, rows[-1][0] if rows else 0)
+            self.first = self.first or (rows[0][0] if rows else 0)
+            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.Error, OSError) as error:
+            raise StoreError(f"{self.path}: {describe(error, self._errno())}") from error
 
     def checkpoint_and_close(self) -> None:
         """Leave one file with everything in it. Raises WriteTrouble: closed all the same, nothing durable is lost."""

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from .backup_file import BackupWriter
 from .batch import encode
 from .check_file import Digests
 from .commit_times import CommitTimes
-from .log_writer import Append, Drop, LogWriter, Read, Stop
+from .log_writer import Append, Copied, Copy, Drop, LogWriter, Read, Stop
 from .sqlite_log import SqliteLog
 
 MAX_PENDING: Final = 67_108_864
@@ -129,6 +130,12 @@ class WriteAheadLog:
             if now - self._yielded >= YIELD_EVERY:
                 self._pause(YIELD_FOR)
                 self._yielded = now
+
+    def copy(self, backup: BackupWriter, seq: int, most: int) -> asyncio.Future[Copied]:
+        """The piece of a backup with the rows after ``seq``. The future raises StoreError."""
+        future: asyncio.Future[Copied] = self._loop.create_future()
+        self._writer.post(Copy(backup, seq, most, future))
+        return future
 
     def read(self, seq: int, offset: int, size: int) -> asyncio.Future[bytes]:
         """A piece of a batch that was appended. The future raises StoreError when it cannot be read."""
