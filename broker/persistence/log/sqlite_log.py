@@ -218,10 +218,11 @@ class SqliteLog:
         try:
             rows = self._open_db().execute("SELECT seq, low, crc, data FROM log WHERE seq > ? ORDER BY seq", (seq,))
             for number, low, crc, data in rows:
-                # A value of another type was damaged; what stands for it has not its checksum.
-                whole = isinstance(low, int) and isinstance(crc, int) and isinstance(data, bytes)
                 assert isinstance(number, int)
-                found.append((number, int(low), int(crc) & 0xFFFFFFFF, bytes(data)) if whole else (number, 0, 0, b"?"))
+                if isinstance(low, int) and isinstance(crc, int) and isinstance(data, bytes):
+                    found.append((number, low, crc & 0xFFFFFFFF, data))
+                else:
+                    found.append((number, 0, 0, b"?"))  # damaged, and what stands for it has no checksum of its own
                 size += len(found[-1][3])
                 if size >= most:
                     break

@@ -11,7 +11,7 @@ from taipan.broker.mqtt import constants as c
 from taipan.broker.persistence.log.backup_file import read_backup
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from taipan.management.ctl import backup_commands
-from taipan.management.ctl.main import DONE, Refused
+from taipan.management.ctl.main import DONE, Keep, Refused
 from tests.support.api import APP_ID, SECRET, ManagedNode, managed_node
 from tests.support.ctl import ctl, done, run
 from tests.support.wire import Publish
@@ -142,7 +142,7 @@ def test_a_backup_that_breaks_off_leaves_the_older_one(tmp_path: Path) -> None:
     file = tmp_path / "kept"
     file.write_bytes(b"the older one")
 
-    def breaks(keep: backup_commands.Keep) -> int:
+    def breaks(keep: Keep) -> int:
         keep(whole[:-5])
         return DONE
 
@@ -151,7 +151,7 @@ def test_a_backup_that_breaks_off_leaves_the_older_one(tmp_path: Path) -> None:
     assert backup_commands.create(file, lambda keep: 1) == 1
     assert file.read_bytes() == b"the older one"
 
-    def full(keep: backup_commands.Keep) -> int:
+    def full(keep: Keep) -> int:
         with open("/dev/full", "wb", buffering=0) as device:
             try:
                 device.write(whole)
@@ -163,7 +163,7 @@ def test_a_backup_that_breaks_off_leaves_the_older_one(tmp_path: Path) -> None:
         backup_commands.create(file, full)
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["kept"]
 
-    def works(keep: backup_commands.Keep) -> int:
+    def works(keep: Keep) -> int:
         keep(whole)
         return DONE
 
