@@ -12,6 +12,7 @@ from taipan.broker.persistence.log.backup_file import read_backup
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from taipan.management.ctl import backup_commands
 from taipan.management.ctl.main import DONE, Keep, Refused
+from taipan.management.data_dir import DataDir
 from tests.support.api import APP_ID, SECRET, ManagedNode, managed_node
 from tests.support.ctl import ctl, done, run
 from tests.support.wire import Publish
@@ -45,8 +46,10 @@ async def test_what_is_restored_is_what_was_there(tmp_path: Path) -> None:
         assert said.status == 0 and said.out.startswith(f"Backup of {node.name} "), said
         said = await run("--url", node.management.url, "backup", "create", str(files[1]), TAIPAN_CTL_APP=APP)
         assert said.status == 0, said
+        held = DataDir(str(first))  # as the program does
         in_use = await run("--data-dir", str(first), "backup", "restore", str(files[0]), "--force")
-        assert in_use.status == 1 and "in use by process" in in_use.err
+        assert in_use.status == 1 and "in use by process" in in_use.err, in_use
+        held.close()
     assert {path.name for path in tmp_path.iterdir()} == {"first", "over-socket", "over-http"}
     assert files[0].stat().st_mode & 0o777 == 0o600
     said = await run("--json", "backup", "verify", str(files[1]))
