@@ -132,7 +132,8 @@ PARTS = (
         "embedding",  # a node inside a program
         "access_callbacks amqtt amqtt_plugins amqtt_sessions amqtt_settings background capmqtt faults hooks keywords"
         " message node pytest_plugin rule_callbacks subscription testing",
-        "access basis configuration core delivery errors events functions mqtt node observability operations server"
+        "access basis configuration core data_dir delivery errors events functions mqtt node observability operations"
+        " server"
         " session settings actions transport",
     ),
     Part("taipan", "taipan __main__", "configuration embedding node version"),
