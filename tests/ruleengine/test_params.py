@@ -28,7 +28,7 @@ def said(call: Any) -> str:
         ({"remote_topic": "a", "retain": 1}, "ingress: [1].retain: expected true or false"),
         (
             {"remote_topic": "a", "local": "b"},
-            "ingress: [1].local: unknown, expected remote_topic, qos, local_topic, retain",
+            "ingress: [1].local: unknown, expected remote_topic, qos, local_topic, remote_prefix, retain",
         ),
     ],
 )

@@ -65,7 +65,8 @@ async def test_a_node_that_was_made_so(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("sys.stdin", io.StringIO("secret\n"))
     await asyncio.to_thread(main, ["init", str(tmp_path), "--user", "ann", "--tls", "localhost", "127.0.0.1"])
     settings = load(str(tmp_path / "taipan.toml"), [f"listeners.{number}.bind=127.0.0.1:0" for number in range(4)], {})
-    async with Node(settings.broker) as node:
+    node = await Node(settings.broker).start()
+    try:
         port = next(each.port for each in node.server.listeners if each.type == "ssl")
         trusted = ssl.create_default_context(cafile=str(tmp_path / "tls" / "ca.pem"))
         for name in ("localhost", "127.0.0.1"):
@@ -79,6 +80,8 @@ async def test_a_node_that_was_made_so(tmp_path: Path, monkeypatch: pytest.Monke
         writer.write(b"\x10\x1a\x00\x04MQTT\x04\xc2\x00\x3c\x00\x00\x00\x03ann\x00\x05wrong")
         assert await reader.readexactly(4) == b"\x20\x02\x00\x04"
         writer.close()
+    finally:
+        await node.stop()
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_words_are_found(line: str, usage: str, values: dict[str, str]) -> None:
         ("data import /f --env {} --env {}", 1),
         ("data import", 1),
         ("nonsense", 2),
-        ("", 10),
+        ("", 12),
     ],
 )
 def test_the_nearest_usage_is_told(line: str, lines: int) -> None:

@@ -139,7 +139,7 @@ async def test_no_way_there() -> None:
         ({"--url": "http://h", "--app": "onlyid"}, "which application"),
         ({"--url": "http://a:b@h", "--app": "a:b"}, "a secret in it"),
         ({"--url": "ftp://h", "--app": "a:b"}, "expected https"),
-        ({"--url": "http://h:x", "--app": "a:b"}, "port"),
+        ({"--url": "http://h:x", "--app": "a:b"}, "Port"),
         ({"--app": "a:b"}, "which node"),
         ({"--profile": "none"}, "no profile none"),
         ({"--url": "http://h", "--app-file": "/nowhere"}, "No such file"),
