@@ -71,13 +71,13 @@ async def test_a_node_that_was_made_so(tmp_path: Path, monkeypatch: pytest.Monke
         trusted = ssl.create_default_context(cafile=str(tmp_path / "tls" / "ca.pem"))
         for name in ("localhost", "127.0.0.1"):
             reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusted, server_hostname=name)
-            writer.write(b"\x10\x1b\x00\x04MQTT\x04\xc2\x00\x3c\x00\x00\x00\x03ann\x00\x06secret")
+            writer.write(b"\x10\x19\x00\x04MQTT\x04\xc2\x00\x3c\x00\x00\x00\x03ann\x00\x06secret")
             assert await reader.readexactly(4) == b"\x20\x02\x00\x00"
             writer.close()
         with pytest.raises(ssl.SSLCertVerificationError):
             await asyncio.open_connection("127.0.0.1", port, ssl=trusted, server_hostname="other")
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusted, server_hostname="localhost")
-        writer.write(b"\x10\x1a\x00\x04MQTT\x04\xc2\x00\x3c\x00\x00\x00\x03ann\x00\x05wrong")
+        writer.write(b"\x10\x18\x00\x04MQTT\x04\xc2\x00\x3c\x00\x00\x00\x03ann\x00\x05wrong")
         assert await reader.readexactly(4) == b"\x20\x02\x00\x04"
         writer.close()
     finally:
