@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class DataDir:
         self.path = Path(path)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _is_own(self.path):
+            if is_own(self.path):
                 _close_to_others(self.path)
             self._lock = _open_lock(self.path / LOCK)
         except OSError as error:
@@ -58,7 +58,52 @@ class DataDir:
         os.close(self._lock)
 
 
-def _is_own(directory: Path) -> bool:
+class Holder(NamedTuple):
+    """Who has a data directory: its process, and the configuration file that it runs with, empty where it has none."""
+
+    process: int
+    config: str
+
+
+def holder(directory: Path) -> Holder | None:
+    """Nothing is changed by asking. Raises OSError where the lock cannot be read."""
+    try:
+        lock = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    try:
+        number, _, rest = os.read(lock, 8192).partition(b"\n")
+        process = int(number) if number.isdigit() else 0
+        if process and not _runs(process):
+            return None  # then a node that starts now is not in the way of this question
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return Holder(process, os.fsdecode(rest.partition(b"\n")[0]))
+        return None
+    finally:
+        os.close(lock)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def open_to_others(directory: Path) -> Iterator[tuple[Path, int]]:
+    """The directory and what is in it, as far as others than the owner may use it; with the mode."""
+    for path in (directory, *_inside(directory)):
+        mode = path.stat(follow_symlinks=path == directory).st_mode
+        if not stat.S_ISLNK(mode) and mode & _OTHERS:
+            yield path, mode
+
+
+def is_own(directory: Path) -> bool:
     """Whether nothing is in it but a node's data: rights are not taken from others in /tmp, /etc or a user's home.
     Raises DataDirError where others may use such a directory, and OSError."""
     mode = directory.stat().st_mode
@@ -86,14 +131,11 @@ def _open_lock(path: Path) -> int:
 def _close_to_others(directory: Path) -> None:
     """What is in it has users, password hashes, messages and secrets of resources. Raises DataDirError and OSError."""
     repaired, lent = 0, 0
-    for path in (directory, *_inside(directory)):
-        found = path.stat(follow_symlinks=path == directory)
-        if stat.S_ISLNK(found.st_mode) or not found.st_mode & _OTHERS:
-            continue
+    for path, mode in open_to_others(directory):
         try:
-            path.chmod(stat.S_IMODE(found.st_mode) & ~_OTHERS)
+            path.chmod(stat.S_IMODE(mode) & ~_OTHERS)
         except OSError as error:
-            if found.st_mode & _STRANGERS:
+            if mode & _STRANGERS:
                 what = f"everybody may use it, and that cannot be changed ({error.strerror})"
                 raise DataDirError(f"node.data_dir {path}: {what}; chmod 700 the directory and 600 its files") from None
             lent += 1

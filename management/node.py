@@ -3,6 +3,7 @@
 taipan [--config FILE] [--set key.path=value]...    run the node
 taipan --print-defaults                             print every setting with its default
 taipan check [--connect] FILE | -                   validate a configuration and the certificates it names
+taipan doctor [FILE]                                look at machine, files and ports, and say what to do
 taipan migrate BROKER FILE --into DIR               write a configuration from what another broker has
 taipan cluster try [--nodes N] [--share-port]       run a NATS server and some nodes on loopback
 taipan init [DIR]                                   write a configuration, a first user, certificates
@@ -31,20 +32,17 @@ from taipan.broker import compiled
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.saslprep import saslprep
 from taipan.broker.access.scram import ScramVerifier
-from taipan.broker.config import BrokerSettings, parse_bind
+from taipan.broker.config import BrokerSettings
 from taipan.broker.observability.log_text import one_line
-from taipan.broker.session.client_info import authority
-from taipan.broker.transport.tls import TlsError, build_context
 from taipan.broker.version import product_version
 
-from . import start
-from .commands import completion, init, install_service
+from . import configuration_check, start
+from .commands import completion, doctor, init, install_service
 from .config import Loaded, Settings, load, read
 from .config_document import ConfigError
 from .data_dir import DataDir
 from .log_lines import setup_logging
 from .migrate.command import add_to as add_migrate
-from .settings import DashboardSettings, ManagementSettings
 from .systemd_notify import keep_watchdog, notify
 
 if TYPE_CHECKING:
@@ -106,7 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.command == "check":
             file = arguments.file or arguments.config
             settings = load(file, arguments.set + arguments.more)
-            _check(settings)
+            wrong = configuration_check.faults(settings)
+            if wrong:
+                raise ConfigError(*wrong)
             nats = f"; NATS: {_connect(settings.broker)}" if arguments.connect else ""
             print(f"{file}: ok{nats}")
             return 0
@@ -172,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     hashing = commands.add_parser("hash-password", help="read a password, print the hash for the configuration")
     hashing.add_argument("--user", metavar="NAME", help="print a whole [[access.users]] table")
     hashing.add_argument("--scram", action="store_true", help="also print the keys for SCRAM-SHA-256")
-    for command in (init, install_service):
+    for command in (doctor, init, install_service):
         command.add_to(commands)
     completion.add_to(commands, parser)
     return parser
@@ -190,31 +190,6 @@ def _print_defaults() -> int:
 
 
 # taipan check
-
-
-def _check(settings: Settings) -> None:
-    """Whether what the settings name is there and can be used: a start would need it. Raises ConfigError."""
-    from taipan.ruleengine.operator_modules import validate_modules
-
-    from .served_certificates import served_certificates
-
-    wrong: list[str] = []
-    served = [(f"listeners.{index}", each.tls) for index, each in enumerate(settings.broker.listeners)]
-    served += [(name, each.tls) for name, each in _http_tables(settings) if each.enabled]
-    for place, tls in served:
-        if tls is not None:
-            try:
-                build_context(tls)
-            except TlsError as error:
-                wrong.append(f"{place}.{error}")
-    wrong += filter(None, (each.fault(time.time()) for each in served_certificates(settings)))
-    wrong += validate_modules([each.module for each in settings.ruleengine.functions])
-    if wrong:
-        raise ConfigError(*wrong)
-
-
-def _http_tables(settings: Settings) -> list[tuple[str, ManagementSettings | DashboardSettings]]:
-    return [("management", settings.management), ("dashboard", settings.dashboard)]
 
 
 def _connect(settings: BrokerSettings) -> str:
@@ -360,12 +335,8 @@ def _way_out(error: Exception, settings: Settings) -> str:
     taken = getattr(error, "taken", "")
     if not taken:
         return ""
-    binds = {f"listeners.{index}.bind": each.bind for index, each in enumerate(settings.broker.listeners)}
-    binds |= {f"{name}.bind": each.bind for name, each in _http_tables(settings) if each.enabled}
-    key = next(key for key, bind in binds.items() if bind == taken)
-    host, port = parse_bind(taken)
-    other = authority(host, port % 65_535 + 1)
-    return f"; another address for this run: --set {key}={other}, for ever: in the file of --config"
+    key = next(key for key, bind in configuration_check.binds(settings).items() if bind == taken)
+    return f"; {configuration_check.other_address(key, taken)}"
 
 
 def _reload(node: "Assembly", reread: Callable[[], Loaded]) -> None:

@@ -12,12 +12,14 @@ from .config import Settings
 
 
 class ServedCertificate(NamedTuple):
-    """``setting``: where its file is named. ``begins``, ``ends``: unix seconds, of the chain's narrowest."""
+    """``setting``: where its file is named. ``begins``, ``ends``: unix seconds, of the chain's narrowest. ``names``:
+    hosts and addresses that it is for, as clients compare them (subjectAltName)."""
 
     setting: str
     file: str
     begins: float
     ends: float
+    names: tuple[str, ...]
 
     @property
     def alarm(self) -> str:
@@ -49,8 +51,17 @@ def served_certificates(settings: Settings) -> list[ServedCertificate]:
                 continue
             begins = max(each.not_valid_before_utc.timestamp() for each in chain)
             ends = min(each.not_valid_after_utc.timestamp() for each in chain)
-            found.append(ServedCertificate(setting, file, begins, ends))
+            found.append(ServedCertificate(setting, file, begins, ends, _names(chain[0])))
     return found
+
+
+def _names(certificate: x509.Certificate) -> tuple[str, ...]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return ()
+    hosts = found.get_values_for_type(x509.DNSName)
+    return (*hosts, *map(str, found.get_values_for_type(x509.IPAddress)))
 
 
 def _files(place: str, tls: TlsSettings | None) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,11 @@
 import asyncio
 import errno
 import socket
+from collections.abc import Iterable
+from typing import Final
+
+_Address = tuple[str | int | bytes, ...]
+_FLAGS: Final = socket.AI_PASSIVE | socket.AI_NUMERICSERV
 
 
 async def listening_sockets(host: str, port: int, backlog: int, shared: bool = False) -> list[socket.socket]:
@@ -12,15 +17,33 @@ async def listening_sockets(host: str, port: int, backlog: int, shared: bool = F
 
     Raises ``socket.gaierror`` where the host has no address, ``OSError`` where none can be bound, or one is taken.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
-    )
-    return _bind(list(dict.fromkeys((family, address) for family, _, _, _, address in found)), port, backlog, shared)
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_FLAGS)
+    sockets = _bind(_addresses(found), port, shared)
+    try:
+        for sock in sockets:
+            sock.listen(backlog)
+    except OSError:
+        _close(sockets)
+        raise
+    return sockets
 
 
-def _bind(
-    addresses: list[tuple[int, tuple[str | int | bytes, ...]]], port: int, backlog: int, shared: bool
-) -> list[socket.socket]:
+def try_to_bind(host: str, port: int, shared: bool = False) -> None:
+    """Whether ``listening_sockets`` could have it, without anybody being let in. Raises as that does; blocks."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_FLAGS)
+    _close(_bind(_addresses(found), port, shared))
+
+
+def _addresses(found: Iterable[tuple[int, int, int, str, _Address]]) -> list[tuple[int, _Address]]:
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+
+
+def _close(sockets: Iterable[socket.socket]) -> None:
+    for sock in sockets:
+        sock.close()
+
+
+def _bind(addresses: list[tuple[int, _Address]], port: int, shared: bool) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     failure: OSError | None = None
     for family, address in addresses:
@@ -38,14 +61,12 @@ def _bind(
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             sock.bind((address[0], port, *address[2:]))
-            sock.listen(backlog)
         except OSError as exc:
             sock.close()
             failure = failure or exc
             if exc.errno == errno.EADDRNOTAVAIL:  # a host name may have addresses that are not ours to bind
                 continue
-            for other in sockets:
-                other.close()
+            _close(sockets)
             raise
         port = sock.getsockname()[1]
         sockets.append(sock)

@@ -1,0 +1,240 @@
+"""``taipan doctor [FILE]``: whether machine, files and ports are as a node wants them. Nothing is changed."""
+
+import argparse
+import errno
+import json
+import os
+import pwd
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from taipan.broker.config import parse_bind
+from taipan.broker.observability.log_text import one_line
+from taipan.broker.transport.binding import try_to_bind
+
+from .. import configuration_check
+from ..certificate_expiry import WARN_BEFORE
+from ..config import Settings, read
+from ..config_document import ConfigError
+from ..data_dir import DATABASE, DataDirError, Holder, holder, is_own, open_to_others
+from ..served_certificates import ServedCertificate, date_text, served_certificates
+from . import machine_checks
+from .finding import Finding
+
+_LISTENS: Final = "0A"
+"""The state of a socket in /proc/net/tcp."""
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "doctor", help="look at configuration, machine, files and ports, and say what to do",
+        description="A line for each thing looked at: ok, warning or error. Nothing is changed. Status 1: an error.",
+    )  # fmt: skip
+    parser.add_argument("file", metavar="FILE", nargs="?", help="the configuration; or named with --config")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="more", help="set one key")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what is found; 1 where one of it is an error. Raises ConfigError for two files."""
+    if arguments.file is not None and arguments.config is not None:
+        raise ConfigError("doctor wants one FILE")
+    findings = []
+    for each in examined(arguments.file or arguments.config, arguments.set + arguments.more):
+        findings.append(each)
+        if not arguments.json:
+            advice = f"; {each.advice}" if each.advice else ""
+            print(f"{each.level + ':':<9}{each.check}: {one_line(each.found + advice)}", flush=True)
+    if arguments.json:
+        print(json.dumps([each._asdict() for each in findings]))
+    return int(any(each.level == "error" for each in findings))
+
+
+def examined(file: str | None, overrides: list[str]) -> Iterator[Finding]:
+    """Everything, one after another. ``file``: ``None`` for the defaults."""
+    started = (time.time(), time.monotonic())
+    try:
+        settings = read(file, overrides).settings
+    except ConfigError as error:
+        for line in error.lines:
+            yield Finding("error", "configuration", line, "the other checks wait for a configuration that is right")
+        return
+    wrong = configuration_check.faults(settings)
+    for line in wrong:
+        yield Finding("error", "configuration", line, "correct the setting or what it names")
+    if not wrong:
+        yield Finding("ok", "configuration", file or "the defaults, on loopback")
+    yield from certificates(served_certificates(settings), time.time())
+    data = Path(settings.broker.node.data_dir).absolute()
+    held = None
+    try:
+        held = holder(data)
+    except OSError as error:
+        yield Finding("error", "lock", f"{data}: {error.strerror}", "run this as the node's user")
+    else:
+        yield _of_lock(held, file)
+    yield from data_directory(data)
+    process = held.process if held is not None else 0
+    yield machine_checks.open_files(settings.broker.listeners, process)
+    waiting = machine_checks.backlog(settings.broker.listeners)
+    if waiting is not None:
+        yield waiting
+    yield from machine_checks.disk(_existing(data), settings.broker.durability.level == "disk")
+    yield from ports(settings, process)
+    yield from machine_checks.clock(started, data / DATABASE)
+
+
+def _of_lock(held: Holder | None, file: str | None) -> Finding:
+    if held is None:
+        return Finding("ok", "lock", "no node has the data directory")
+    found = f"a node runs: process {held.process or 'unknown'}"
+    named = os.path.realpath(file) if file is not None else ""
+    if held.config != named:
+        found += f", with {held.config or 'no configuration file'}"
+        return Finding("warning", "lock", found, "name the configuration that it runs with")
+    return Finding("ok", "lock", found)
+
+
+def certificates(served: list[ServedCertificate], now: float) -> Iterator[Finding]:
+    """Until when, and for whom; those that are over are faults of the configuration already."""
+    for each in served:
+        if each.fault(now) is not None:
+            continue
+        found = f"{each.setting}: {each.file} until {date_text(each.ends)}, for {', '.join(each.names) or 'no name'}"
+        asked = _asked_name(each.setting)
+        if each.ends - now <= WARN_BEFORE:
+            days = (each.ends - now) / 86_400
+            yield Finding("warning", "certificate", found, f"renew it within {days:.0f} days, then reload (SIGHUP)")
+        elif not each.names:
+            yield Finding("warning", "certificate", found, "make one with a subjectAltName: clients ask for it")
+        elif asked and not _covers(each.names, asked):
+            yield Finding("warning", "certificate", found, f"make one for {asked}")
+        else:
+            yield Finding("ok", "certificate", found)
+
+
+def _asked_name(setting: str) -> str:
+    """``listeners.0.tls.server_names.NAME.certfile``: the name; empty for other certificates."""
+    return setting.partition(".server_names.")[2].removesuffix(".certfile").lower()
+
+
+def _covers(names: tuple[str, ...], asked: str) -> bool:
+    held = {name.lower() for name in names}
+    return asked in held or "*." + asked.partition(".")[2] in held
+
+
+def _existing(directory: Path) -> Path:
+    """It, or the closest directory above it that is there."""
+    return next(each for each in (directory, *directory.parents) if each.is_dir())
+
+
+def data_directory(directory: Path) -> Iterator[Finding]:
+    """Its owner and its rights."""
+    if not directory.exists():
+        above = _existing(directory)
+        if os.access(above, os.W_OK | os.X_OK):
+            yield Finding("ok", "data_dir", f"{directory} is not there yet; the first start makes it")
+        else:
+            what = f"{directory} is not there, and {above} cannot be written to"
+            yield Finding("error", "data_dir", what, "run this as the node's user, or make the directory for it")
+        return
+    try:
+        found = directory.stat()
+        own = is_own(directory)
+        others = [] if not own else list(open_to_others(directory))
+    except DataDirError as error:
+        yield Finding("error", "data_dir", str(error), "set node.data_dir")
+        return
+    except OSError as error:
+        yield Finding("error", "data_dir", f"{error.filename}: {error.strerror}", "run this as the node's user")
+        return
+    mode = stat.S_IMODE(found.st_mode)
+    what = f"{directory} belongs to {_user(found.st_uid)}, mode {mode:04o}"
+    if os.geteuid() not in (0, found.st_uid):
+        yield Finding("error", "data_dir", what, f"run node and doctor as {_user(found.st_uid)}, or chown it")
+    elif others:
+        path, mode = others[0]
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        open_ones = f"{what}; others may use {path} (mode {stat.S_IMODE(mode):04o}){more}"
+        yield Finding("warning", "data_dir", open_ones, "the next start takes these rights away")
+    else:
+        yield Finding("ok", "data_dir", what)
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def ports(settings: Settings, process: int) -> Iterator[Finding]:
+    """Whether each address is free, or the node's own. ``process``: of the node that runs, 0 where none does."""
+    shared = {each.bind for each in settings.broker.listeners if each.reuse_port}
+    for setting, bind in configuration_check.binds(settings).items():
+        yield _port(setting, bind, bind in shared, process)
+
+
+def _port(setting: str, bind: str, shared: bool, process: int) -> Finding:
+    host, port = parse_bind(bind)
+    where = f"{setting} {bind}"
+    if port and process and _listens(process, port):
+        return Finding("ok", "port", f"{where} is the node's")
+    try:
+        try_to_bind(host, port, shared)
+    except socket.gaierror as error:
+        return Finding("error", "port", f"{where}: {error.strerror}", "name an address of this machine")
+    except OSError as error:
+        return _taken(setting, bind, process, error)
+    if process and port:
+        return Finding(
+            "warning", "port", f"{where} is free", "the node does not listen there: restart it or see its log"
+        )
+    return Finding("ok", "port", f"{where} is free")
+
+
+def _taken(setting: str, bind: str, process: int, error: OSError) -> Finding:
+    where = f"{setting} {bind}"
+    _, port = parse_bind(bind)
+    if error.errno == errno.EADDRINUSE:
+        if process and not os.access(f"/proc/{process}/fd", os.R_OK):
+            return Finding("warning", "port", f"{where} is taken", "run this as the node's user to see by whom")
+        advice = f"ss -ltnp 'sport = :{port}' tells by whom; {configuration_check.other_address(setting, bind)}"
+        return Finding("error", "port", f"{where} is taken by another process", advice)
+    if error.errno in (errno.EACCES, errno.EPERM):
+        advice = "AmbientCapabilities=CAP_NET_BIND_SERVICE of the service, or a port from 1024 on"
+        return Finding("error", "port", f"{where}: {error.strerror}", advice)
+    return Finding("error", "port", f"{where}: {error.strerror}", "name an address of this machine")
+
+
+def _listens(process: int, port: int) -> bool:
+    """Whether one of the process' sockets listens at this port; no where that cannot be told."""
+    inodes = {inode for name in ("tcp", "tcp6") for inode in _listening(Path(f"/proc/{process}/net/{name}"), port)}
+    try:
+        with os.scandir(f"/proc/{process}/fd") as found:
+            return any(_target(each) in inodes for each in found)
+    except OSError:
+        return False
+
+
+def _target(link: "os.DirEntry[str]") -> str:
+    try:
+        return os.readlink(link)
+    except FileNotFoundError:
+        return ""
+
+
+def _listening(table: Path, port: int) -> Iterator[str]:
+    try:
+        lines = table.read_text("ascii").splitlines()[1:]
+    except OSError:
+        return
+    for line in lines:
+        words = line.split()
+        if words[3] == _LISTENS and int(words[1].rpartition(":")[2], 16) == port:
+            yield f"socket:[{words[9]}]"

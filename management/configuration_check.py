@@ -1,0 +1,45 @@
+"""Whether what a configuration names is there and can be used: a start would need it."""
+
+import time
+
+from taipan.broker.config import parse_bind
+from taipan.broker.session.client_info import authority
+from taipan.broker.transport.tls import TlsError, build_context
+from taipan.ruleengine.operator_modules import validate_modules
+
+from .config import Settings
+from .served_certificates import served_certificates
+from .settings import DashboardSettings, ManagementSettings
+
+
+def faults(settings: Settings) -> list[str]:
+    """What is wrong, a line for each, with its setting."""
+    wrong: list[str] = []
+    served = [(f"listeners.{index}", each.tls) for index, each in enumerate(settings.broker.listeners)]
+    served += [(name, each.tls) for name, each in http_tables(settings) if each.enabled]
+    for place, tls in served:
+        if tls is not None:
+            try:
+                build_context(tls)
+            except TlsError as error:
+                wrong.append(f"{place}.{error}")
+    wrong += filter(None, (each.fault(time.time()) for each in served_certificates(settings)))
+    wrong += validate_modules([each.module for each in settings.ruleengine.functions])
+    return wrong
+
+
+def http_tables(settings: Settings) -> list[tuple[str, ManagementSettings | DashboardSettings]]:
+    return [("management", settings.management), ("dashboard", settings.dashboard)]
+
+
+def binds(settings: Settings) -> dict[str, str]:
+    """Every address that the node listens at, by its setting."""
+    found = {f"listeners.{index}.bind": each.bind for index, each in enumerate(settings.broker.listeners)}
+    return found | {f"{name}.bind": each.bind for name, each in http_tables(settings) if each.enabled}
+
+
+def other_address(setting: str, taken: str) -> str:
+    """How to take another one than ``taken``, which another process has."""
+    host, port = parse_bind(taken)
+    other = authority(host, port % 65_535 + 1)
+    return f"another address for this run: --set {setting}={other}, for ever: in the file of --config"

@@ -1,0 +1,238 @@
+"""``taipan doctor``: what it says of each thing, that it changes nothing, and its exit status."""
+
+import collections
+import json
+import os
+import resource
+import shutil
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from taipan.broker.config import ListenerSettings
+from taipan.management.commands import doctor, machine_checks
+from taipan.management.commands.finding import Finding
+from taipan.management.data_dir import DataDir, holder
+from taipan.management.node import main
+from tests.support.certificates import Certificates
+from tests.support.node import free_port
+
+Said = dict[str, list[dict[str, str]]]
+
+
+def configured(directory: Path, port: int = 0, more: str = "") -> str:
+    file = directory / "taipan.toml"
+    file.write_text(
+        f'[node]\ndata_dir = "{directory / "data"}"\n[management]\nbind = "127.0.0.1:0"\n'
+        f'[dashboard]\nbind = "127.0.0.1:0"\n'
+        f'[[listeners]]\nname = "a"\ntype = "tcp"\nbind = "127.0.0.1:{port}"\n{more}'
+    )
+    return str(file)
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> Said:
+    """What it finds, by what it looked at."""
+    assert main(["doctor", "--json", *words]) == status
+    found: Said = collections.defaultdict(list)
+    for each in json.loads(capsys.readouterr().out):
+        assert set(each) == {"level", "check", "found", "advice"}
+        assert bool(each["advice"]) == (each["level"] != "ok"), each
+        found[each["check"]].append(each)
+    return found
+
+
+def everything(directory: Path) -> list[tuple[str, int, float]]:
+    paths = [directory, *sorted(directory.rglob("*"))]
+    return [(str(path), path.stat().st_mode, path.stat().st_mtime) for path in paths]
+
+
+def test_where_all_is_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = configured(tmp_path)
+    before = everything(tmp_path)
+    assert main(["doctor", file]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"ok:      configuration: {file}" in lines
+    assert f"ok:      data_dir: {tmp_path / 'data'} is not there yet; the first start makes it" in lines
+    assert "ok:      lock: no node has the data directory" in lines
+    assert "ok:      port: listeners.0.bind 127.0.0.1:0 is free" in lines
+    assert any(line.startswith("ok:      flush: p50 ") for line in lines)
+    assert all(line.startswith(("ok:      ", "warning: ")) for line in lines)
+    assert everything(tmp_path) == before
+    assert main(["--config", file, "doctor"]) == 0
+    capsys.readouterr()
+    DataDir(str(tmp_path / "data")).close()
+    before = everything(tmp_path)
+    said = asked(capsys, file)
+    assert everything(tmp_path) == before
+    assert said["data_dir"][0]["level"] == said["lock"][0]["level"] == "ok"
+
+
+def test_a_wrong_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = configured(tmp_path, more='colour = "red"\nzone = 3\n')
+    said = asked(capsys, file, status=1)
+    assert set(said) == {"configuration"} and len(said["configuration"]) == 2
+    assert "listeners.0.colour" in said["configuration"][0]["found"]
+    assert main(["--config", file, "doctor", file]) == 1
+    assert "doctor wants one FILE" in capsys.readouterr().err
+    said = asked(capsys, str(tmp_path / "none"), status=1)
+    assert "No such file" in said["configuration"][0]["found"]
+
+
+def test_while_a_node_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """This process is the node: it has the lock, and listens."""
+    port = free_port()
+    file = configured(tmp_path, port)
+    held = DataDir(str(tmp_path / "data"), file)
+    with socket.create_server(("127.0.0.1", port)):
+        before = everything(tmp_path)
+        said = asked(capsys, file)
+        assert everything(tmp_path) == before
+    assert said["lock"] == [Finding("ok", "lock", f"a node runs: process {os.getpid()}")._asdict()]
+    assert said["port"][0]["found"] == f"listeners.0.bind 127.0.0.1:{port} is the node's"
+    assert f"of process {os.getpid()}" in said["open_files"][0]["found"]
+    said = asked(capsys, file)
+    assert said["port"][0]["level"] == "warning" and "does not listen there" in said["port"][0]["advice"]
+    other = tmp_path / "other.toml"
+    other.write_text(Path(file).read_text())
+    said = asked(capsys, str(other))
+    assert said["lock"][0]["level"] == "warning" and said["lock"][0]["found"].endswith(f", with {file}")
+    held.close()
+    assert holder(tmp_path / "data") is None
+    (tmp_path / "data" / "lock").write_text("999999999\n\n")
+    assert holder(tmp_path / "data") is None
+
+
+def test_a_port_that_another_process_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    file = configured(tmp_path, port)
+    with socket.create_server(("127.0.0.1", port)):
+        (said, *_) = asked(capsys, file, status=1)["port"]
+        assert (said["level"], said["found"]) == (
+            "error", f"listeners.0.bind 127.0.0.1:{port} is taken by another process",
+        )  # fmt: skip
+        assert f"--set listeners.0.bind=127.0.0.1:{port + 1}" in said["advice"]
+    (said, *_) = asked(capsys, file, "--set", "listeners.0.bind=192.0.2.1:1883", status=1)["port"]
+    assert "Cannot assign" in said["found"]
+    (said, *_) = asked(capsys, file, "--set", "listeners.0.bind=no-such-host.invalid:1883", status=1)["port"]
+    assert said["level"] == "error" and "no-such-host.invalid" in said["found"]
+
+
+def test_the_data_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = configured(tmp_path)
+    data = tmp_path / "data"
+    DataDir(str(data)).close()
+    data.chmod(0o755)
+    (said,) = asked(capsys, file)["data_dir"]
+    assert said["level"] == "warning" and f"others may use {data} (mode 0755)" in said["found"]
+    assert data.stat().st_mode & 0o777 == 0o755
+    (said,) = asked(capsys, file, "--set", "node.data_dir=/tmp", status=1)["data_dir"]
+    assert "others use this directory" in said["found"]
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    (said,) = asked(capsys, file, status=1)["data_dir"]
+    assert "chown" in said["advice"]
+
+
+def test_the_clock(tmp_path: Path) -> None:
+    store = tmp_path / "taipan.db"
+    now = (time.time(), time.monotonic())
+    assert [each.level for each in machine_checks.clock(now, store)] in (["ok"], ["warning"])
+    jumped = (now[0] - 5, now[1])
+    assert next(machine_checks.clock(jumped, store)).found.startswith("was set by +5.0")
+    store.write_bytes(b"")
+    os.utime(store, (now[0] + 3600, now[0] + 3600))
+    behind = next(machine_checks.clock(now, store))
+    assert (behind.level, behind.found.endswith("before the last write to taipan.db")) == ("error", True)
+
+
+@pytest.mark.parametrize("state, level", [(0, "ok"), (5, "warning"), (-1, "ok")])
+def test_what_the_kernel_says_of_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: int, level: str
+) -> None:
+    class Library:
+        @staticmethod
+        def adjtimex(buffer: object) -> int:
+            return state
+
+    monkeypatch.setattr(machine_checks.ctypes, "CDLL", lambda *_, **__: Library)
+    (found,) = machine_checks.clock((time.time(), time.monotonic()), tmp_path / "none")
+    assert found.level == level
+
+
+def test_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    free, bound = (
+        ListenerSettings(name="a", type="tcp", bind=""),
+        ListenerSettings(name="b", type="tcp", bind="", max_connections=5000, backlog=10_000),
+    )
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 4096))
+    assert machine_checks.open_files([free], 0).level == "warning"
+    short = machine_checks.open_files([bound], 0)
+    assert short.level == "warning" and "max_connections is 5000" in short.found
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 6000))
+    assert machine_checks.open_files([bound], 0) == Finding("ok", "open_files", "6000 here: about 5900 clients")
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, resource.RLIM_INFINITY))
+    assert machine_checks.open_files([free, bound], 0).level == "ok"
+    most = tmp_path / "somaxconn"
+    monkeypatch.setattr(machine_checks, "_SOMAXCONN", most)
+    assert machine_checks.backlog([free]) is None
+    most.write_text("4096\n")
+    few = machine_checks.backlog([free, bound])
+    assert few is not None and (few.level, few.advice) == ("warning", "sysctl -w net.core.somaxconn=10000")
+
+
+def test_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def found(durable: bool = True) -> dict[str, Finding]:
+        return {each.check: each for each in machine_checks.disk(tmp_path, durable)}
+
+    assert found()["flush"].level == "ok" and list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(machine_checks, "_flushes", lambda _: [0.001, 0.001, 0.3])
+    slow = found()["flush"]
+    assert slow.level == "warning" and "p50 1.00 ms, worst of 3 300.00 ms" in slow.found
+    assert found(durable=False)["flush"].level == "ok"
+    usage = shutil.disk_usage(tmp_path)
+    for free, level in ((1 << 20, "error"), (usage.total // 1000, "warning"), (1 << 40, "ok")):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: usage._replace(total=1 << 40, free=free))
+        assert found()["space"].level == level, free
+    monkeypatch.setattr(machine_checks, "_file_system", lambda _: "tmpfs")
+    assert found()["disk"].level == "warning" and "disk" not in found(durable=False)
+
+    def refused(_: Path) -> list[float]:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(machine_checks, "_flushes", refused)
+    assert found()["flush"] == Finding(
+        "error", "flush", f"{tmp_path}: Permission denied", "let the node's user write there"
+    )
+
+
+def test_which_file_system_a_directory_is_on() -> None:
+    assert machine_checks._file_system(Path("/proc/self")) == "proc"
+
+
+def test_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = Certificates(tmp_path)
+
+    def served(certfile: str, keyfile: str, more: str = "") -> list[tuple[str, str]]:
+        tls = '[[listeners]]\nname = "t"\ntype = "ssl"\nbind = "127.0.0.1:0"\n[listeners.tls]\n'
+        tls += f'certfile = "{certfile}"\nkeyfile = "{keyfile}"\n{more}'
+        findings = list(doctor.examined(configured(tmp_path, more=tls), []))
+        return [(each.level, each.found) for each in findings if each.check in ("certificate", "configuration")]
+
+    good = made.issue("broker.example", days=100)
+    _, (level, found) = served(*good)
+    assert level == "ok" and found.startswith(f"listeners.1.tls.certfile: {good[0]} until 20")
+    assert found.endswith(", for broker.example")
+    _, (level, _) = served(*made.issue("soon", days=3))
+    assert level == "warning"
+    named = 'server_names = {{ "{}" = {{ certfile = "{}", keyfile = "{}" }} }}\n'
+    for name, level in (("broker.example", "ok"), ("other.example", "warning")):
+        assert served(*good, named.format(name, *good))[2][0] == level
+    expired = made.issue("old", expired=True)
+    ((level, found),) = served(*expired)
+    assert level == "error" and "expired on" in found
+    other = made.issue("another", days=100)
+    assert served(good[0], other[1])[0][0] == "error"
+    assert served(str(tmp_path / "gone.pem"), other[1])[0][0] == "error"
