@@ -280,8 +280,8 @@ class ManagementServer:
         await self.operations.users.tell_connected(changed)
 
     async def stop(self) -> None:
-        await self.control.stop()
         await self.operations.live.stop()
+        await self.control.stop()
         await self.history.stop()
         for http in self._servers():
             if http.listener is not None:

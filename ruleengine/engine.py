@@ -14,7 +14,7 @@ from .config import RuleEngineSettings
 from .delivery.buffer_store import BufferStore
 from .error import UNKNOWN, WRONG, RuleEngineError
 from .event import EventEnvironment
-from .event_watch import EventWatch
+from .event_watch import A_SECOND, KEPT, EventWatch
 from .events import EVENTS, KINDS
 from .functions.registry import FUNCTIONS, Function
 from .hook_bindings import HookBindings
@@ -129,12 +129,12 @@ class RuleEngine:
         """Every event with its columns, for who writes a rule."""
         return [kind.record() for kind in KINDS]
 
-    def watch(self, source: str) -> EventWatch:
-        """Look at the events of a topic filter, or of an event by its topic, until ``unwatch``. Raises
-        RuleEngineError."""
+    def watch(self, source: str, kept: int = KEPT, a_second: int = A_SECOND) -> EventWatch:
+        """Look at the events of a topic filter, or of an event by its topic, until ``unwatch``: at so many of a second,
+        of which so many are kept. Raises RuleEngineError."""
         if source not in EVENTS and (source.startswith("$events/") or not valid_filter(source)):
             raise RuleEngineError(WRONG, f"events: expected a topic filter or an event, not {source[:64]}")
-        watch = EventWatch(source)
+        watch = EventWatch(source, kept, a_second)
         watch.rule.running = True
         self.rule_index.add(watch.rule)
         self._bindings.sync()

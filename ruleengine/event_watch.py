@@ -20,6 +20,8 @@ A_SECOND: Final = 20
 MAX_PAYLOAD: Final = 8192
 MAX_EVENT: Final = 16_384
 """Characters of its JSON."""
+MAX_KEPT: Final = 1_048_576
+"""Characters of all that are kept."""
 
 
 class EventWatch:
@@ -28,10 +30,13 @@ class EventWatch:
     ``latest``: the events as JSON, each with its number; ``seen``: how many there were.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, kept: int = KEPT, a_second: int = A_SECOND) -> None:
         self.sources = (source,)
-        self.latest: deque[tuple[int, str]] = deque(maxlen=KEPT)
+        self.latest: deque[tuple[int, str]] = deque()
         self.seen = 0
+        self._kept = kept
+        self._a_second = a_second
+        self._size = 0
         self._second = 0
         self._this_second = 0
         # Before all rules, so that none of them uses up the time of an event.
@@ -50,16 +55,21 @@ class EventWatch:
             self._second = second
             self._this_second = 0
         self._this_second += 1
-        if self._this_second > A_SECOND:
+        if self._this_second > self._a_second:
             return
         row = dict(columns)
         payload = row.get("payload")
         if isinstance(payload, str | bytes) and len(payload) > MAX_PAYLOAD:
             row["payload"] = payload[:MAX_PAYLOAD]
             row["payload_cut"] = len(payload)
+        if isinstance(payload, bytes):
+            row["payload_encoding"] = "base64"
         try:
             text = encode_json(row, Budget())
         except ValueError:
             return
         if len(text) <= MAX_EVENT:
             self.latest.append((self.seen, text))
+            self._size += len(text)
+            while len(self.latest) > self._kept or self._size > MAX_KEPT:
+                self._size -= len(self.latest.popleft()[1])

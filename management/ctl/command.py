@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from taipan.broker.observability.log_text import NOTHING
 
@@ -23,20 +23,41 @@ NOT_FOUND: Final = "Not Found."
 Lines = str | Callable[[Any], str | Iterable[str | None]]
 
 
+class Told(NamedTuple):
+    """A piece of an answer that goes on: ``data`` is a line of its own with ``--json``. ``aside``: it goes to the error
+    output."""
+
+    data: object
+    text: str | list[str]
+    aside: bool = False
+
+
+Stream = AsyncGenerator[list[Told], None]
+"""What there is to tell, again and again; nothing now and then, so that a caller who is gone is noticed."""
+
+
 class CommandResult:
     """What a command found or did.
 
     ``data``: what the HTTP API would answer as ``data`` (a ``Listing`` too; ``None``: nothing but a code).
     ``text``: the lines of it, or what makes them from ``data``, of a listing from each row. ``None`` among them is a
     place to let others run. ``file``: pieces of a file that ``taipan-ctl`` keeps; ``data`` is told after them.
+    ``stream``: an answer that goes on, in place of ``data``.
     """
 
-    __slots__ = ("data", "file", "text")
+    __slots__ = ("data", "file", "stream", "text")
 
-    def __init__(self, data: object, text: Lines, file: AsyncGenerator[bytes, None] | None = None) -> None:
+    def __init__(
+        self,
+        data: object,
+        text: Lines,
+        file: AsyncGenerator[bytes, None] | None = None,
+        stream: Stream | None = None,
+    ) -> None:
         self.data = data
         self.text = text
         self.file = file
+        self.stream = stream
 
 
 class Failure(Refusal):
@@ -45,6 +66,14 @@ class Failure(Refusal):
     def __init__(self, code: int, message: str, text: str) -> None:
         super().__init__(code, message)
         self.text = text
+
+
+class Ended(Refusal):
+    """An answer that goes on is over before the caller wanted it to be: told to the error output."""
+
+
+def _never() -> str:
+    return ""
 
 
 @contextmanager
@@ -69,11 +98,13 @@ class UsageError(Exception):
 
 class CommandCall:
     """One command on its way. ``values`` has what was given by the names in the usage: ``call["ClientId"]``. ``app``:
-    the application that asks over HTTP, empty over the socket."""
+    the application that asks over HTTP, empty over the socket. ``ended``: why it may no more, empty while it may."""
 
-    __slots__ = ("app", "operations", "values")
+    __slots__ = ("app", "ended", "operations", "values")
 
-    def __init__(self, operations: Operations, values: dict[str, str], app: str = "") -> None:
+    def __init__(
+        self, operations: Operations, values: dict[str, str], app: str = "", ended: Callable[[], str] = _never
+    ) -> None:
         """Raises Refusal 108 for values that are empty or longer than any name can be."""
         for name, value in values.items():
             if not value:
@@ -83,6 +114,7 @@ class CommandCall:
         self.operations = operations
         self.values = values
         self.app = app
+        self.ended = ended
 
     def __getitem__(self, name: str) -> str:
         return self.values[name]

@@ -41,7 +41,7 @@ async def run_command(call: Call) -> web.StreamResponse:
     )
     await response.prepare(call.request)
     try:
-        await carry_out(call.operations, call.body, Output(_ResponseSink(response)), call.caller.name)
+        await carry_out(call.operations, call.body, Output(_ResponseSink(response)), call.caller)
         await response.write_eof()
     except Gone as gone:
         raise ConnectionResetError(str(gone)) from None

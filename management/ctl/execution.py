@@ -7,9 +7,10 @@ from typing import Final
 
 import msgspec
 
+from ..operations.caller import NOBODY, Caller
 from ..operations.operations import Operations
 from ..operations.refusal import UNKNOWN, WRONG, Refusal
-from .command import CommandCall, CommandResult, Failure, UsageError, find
+from .command import CommandCall, CommandResult, Ended, Failure, UsageError, find
 from .index import COMMANDS
 from .main import DONE, FAILED, USAGE
 from .output import Gone, Output
@@ -28,13 +29,13 @@ class ControlRequest(msgspec.Struct):
     json: bool = False
 
 
-async def carry_out(operations: Operations, request: ControlRequest, output: Output, app: str = "") -> None:
-    """``app``: who asks over HTTP; empty over the socket. Raises Gone where the caller is gone."""
-    status = await _run(operations, request, output, app)
+async def carry_out(operations: Operations, request: ControlRequest, output: Output, caller: Caller = NOBODY) -> None:
+    """``caller``: who asks over HTTP; nobody over the socket. Raises Gone where the caller is gone."""
+    status = await _run(operations, request, output, caller)
     await output.end(status)
 
 
-async def _run(operations: Operations, request: ControlRequest, output: Output, app: str) -> int:
+async def _run(operations: Operations, request: ControlRequest, output: Output, caller: Caller) -> int:
     """Do it and write the answer; the exit status."""
     try:
         command, values = find(COMMANDS, request.args)
@@ -47,8 +48,14 @@ async def _run(operations: Operations, request: ControlRequest, output: Output, 
         return USAGE
     status = DONE
     try:
-        answer = await _finish(command.run(CommandCall(operations, values, app)), output)
+        answer = await _finish(command.run(CommandCall(operations, values, caller.name, caller.ended)), output)
         await output.answer(answer, request.json)
+    except Ended as ended:
+        status = FAILED
+        if request.json:
+            await output.json_error(ended.code, ended.message)
+        else:
+            await output.line(ended.message, error=True)
     except Refusal as refusal:
         status = FAILED
         if request.json:
@@ -66,7 +73,7 @@ async def _run(operations: Operations, request: ControlRequest, output: Output, 
             await output.json_error(UNKNOWN, _INTERNAL)
         else:
             await output.line(_INTERNAL, error=True)
-    logger.debug("control_command command=%s status=%s app_id=%s", " ".join(command.words), status, app)
+    logger.debug("control_command command=%s status=%s app_id=%s", " ".join(command.words), status, caller.name)
     return status
 
 

@@ -61,11 +61,18 @@ class Refused(Exception):
 
 
 Keep = Callable[[bytes], object]
-"""What is done with the pieces of a file."""
+"""What is done with the pieces of a file, or with the output."""
 
 
 def _drop(data: bytes) -> None:
     """Of a command that has no file."""
+
+
+def show(text: bytes) -> None:
+    """To the output, at once."""
+    sys.stdout.buffer.write(text)
+    if text:
+        sys.stdout.flush()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,6 +92,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             from .backup_commands import run
 
             return run(options, words, as_json, _ask)
+        if words[:1] == ["top"] and not as_json and sys.stdout.isatty():
+            from .top_screen import TopScreen
+
+            with TopScreen() as screen:
+                return _ask(options, {"args": words, "json": True}, put=screen.take)
         return _ask(options, {"args": words, "json": as_json})
     except UsageError as error:
         _complain(str(error), _WRONG, as_json)
@@ -105,8 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _ask(options: Mapping[str, str], request: Mapping[str, object], keep: Keep = _drop) -> int:
-    """Over HTTP where an option says so, or else the environment; over the socket otherwise."""
+def _ask(options: Mapping[str, str], request: Mapping[str, object], keep: Keep = _drop, put: Keep = show) -> int:
+    """Over HTTP where an option says so, or else the environment; over the socket otherwise. ``put``: the output."""
     timeout = _seconds(options.get("--timeout"))
     here = [name for name in _HERE if name in options]
     elsewhere = [name for name in _ELSEWHERE if name in options]
@@ -115,10 +127,10 @@ def _ask(options: Mapping[str, str], request: Mapping[str, object], keep: Keep =
     if elsewhere or (not here and ("TAIPAN_CTL_URL" in os.environ or "TAIPAN_CTL_PROFILE" in os.environ)):
         from .remote import ask, place_of
 
-        return ask(place_of(options, os.environ), request, timeout, keep)
+        return ask(place_of(options, os.environ), request, timeout, keep, put)
     path = os.path.join(find_data_dir(options, os.environ), SOCKET_NAME)
     with _connect(path, timeout) as node:
-        return _converse(node, request, path, keep)
+        return _converse(node, request, path, keep, put)
 
 
 def _complain(text: str, code: int, as_json: bool) -> None:
@@ -261,7 +273,7 @@ def _connect(path: str, timeout: float) -> socket.socket:
     return node
 
 
-def _converse(node: socket.socket, request: Mapping[str, object], path: str, keep: Keep) -> int:
+def _converse(node: socket.socket, request: Mapping[str, object], path: str, keep: Keep, put: Keep) -> int:
     """Say it and print what comes; the exit status that the node names. Raises Unreachable, BrokenPipeError."""
     try:
         node.sendall(json.dumps(request).encode("ascii") + b"\n")
@@ -278,13 +290,13 @@ def _converse(node: socket.socket, request: Mapping[str, object], path: str, kee
         except OSError as error:
             raise Unreachable(f"the node at {shown(path)} broke off: {error.strerror or error}") from None
 
-    status = print_frames(read, keep)
+    status = print_frames(read, keep, put)
     if status is None:
         raise Unreachable(f"the node at {shown(path)} broke off before it had finished")
     return status
 
 
-def print_frames(read: Callable[[], bytes], keep: Keep) -> int | None:
+def print_frames(read: Callable[[], bytes], keep: Keep, put: Keep = show) -> int | None:
     """Print what ``read`` gives until it has told the exit status; ``None`` where it ends before."""
     pending = bytearray()
     while data := read():
@@ -300,11 +312,11 @@ def print_frames(read: Callable[[], bytes], keep: Keep) -> int | None:
                 return int(text)
             if kind == b"f":
                 keep(text)
-                continue
-            stream = sys.stderr if kind == b"e" else sys.stdout
-            stream.buffer.write(text)
-            if text:
-                stream.flush()
+            elif kind == b"e":
+                sys.stderr.buffer.write(text)
+                sys.stderr.flush()
+            else:
+                put(text)
     sys.stdout.flush()
     return None
 

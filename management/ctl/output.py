@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Iterable
 from contextlib import aclosing
 from typing import Final, Protocol
@@ -13,7 +14,7 @@ from taipan.broker.observability.log_text import one_line
 
 from ..operations.listing import Listing, everything
 from ..operations.node_listing import NodeListing
-from .command import CommandResult
+from .command import CommandResult, Stream
 
 SLICE: Final = 0.002
 """Seconds that one stretch of a long answer may take."""
@@ -22,6 +23,8 @@ WRITE_TIMEOUT: Final = 300.0
 """Seconds that a reader may leave what was sent unread: a pager waits for people."""
 SIGN_TIMEOUT: Final = 1.0
 """Seconds that a sign of life waits for the reader."""
+SIGN_INTERVAL: Final = 1.0
+"""Seconds between two signs of life while an answer goes on and there is nothing to tell."""
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
 
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
@@ -53,6 +56,8 @@ class Output:
 
     async def answer(self, answer: CommandResult, as_json: bool) -> None:
         """All of it. Raises Gone where the caller is gone."""
+        if answer.stream is not None:
+            return await self._stream(answer.stream, as_json)
         if answer.file is not None:
             async with aclosing(answer.file) as pieces:
                 async for piece in pieces:
@@ -70,6 +75,26 @@ class Output:
         else:
             await self._lines(answer.text(answer.data) if callable(answer.text) else answer.text)
         await self._send()
+
+    async def _stream(self, stream: Stream, as_json: bool) -> None:
+        said = time.monotonic()
+        async with aclosing(stream) as looks:
+            async for found in looks:
+                for piece in found:
+                    if piece.aside:
+                        await self._send()
+                        text = json_text(piece.data) + b"\n" if as_json else printable(str(piece.text))
+                        self._sink.write(frame(b"e", text))
+                    elif as_json:
+                        await self.json(piece.data)
+                    else:
+                        await self._lines(piece.text)
+                await self._send()
+                if not found and time.monotonic() - said >= SIGN_INTERVAL:
+                    self._sink.write(frame(b"o", b""))
+                    await self._drain()
+                if found or time.monotonic() - said >= SIGN_INTERVAL:
+                    said = time.monotonic()
 
     async def line(self, text: str, error: bool = False) -> None:
         """One line; ``error``: to the error output."""

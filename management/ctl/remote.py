@@ -149,7 +149,7 @@ def _private_text(file: str) -> str:
         raise UsageError(f"{shown(file)}: is not UTF-8") from None
 
 
-def ask(place: Place, request: Mapping[str, object], timeout: float, keep: Keep) -> int:
+def ask(place: Place, request: Mapping[str, object], timeout: float, keep: Keep, put: Keep) -> int:
     """Say it and print what comes; the exit status that the node names. Raises Refused, Unreachable, UsageError."""
     connection = _connection(place, timeout)
     credentials = base64.b64encode(place.app.encode()).decode("ascii")
@@ -161,7 +161,7 @@ def ask(place: Place, request: Mapping[str, object], timeout: float, keep: Keep)
             raise Unreachable(f"the node at {place.name} broke off before it had heard all") from None
         response = connection.getresponse()
         if response.status == 200 and response.getheader("Content-Type") == FRAMES_TYPE:
-            status = print_frames(lambda: response.read1(65_536), keep)
+            status = print_frames(lambda: response.read1(65_536), keep, put)
             if status is None:
                 raise Unreachable(f"the node at {place.name} broke off before it had finished")
             return status

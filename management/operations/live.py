@@ -40,7 +40,8 @@ class LiveQuery(msgspec.Struct, kw_only=True):
     ``alarms``: those that are active, whenever that changes. ``client``: the one of this identifier. ``rules``: ``1``
     for all, or identifiers with commas between them. ``topics``: the levels below this prefix; empty: the first ones.
     ``topics_below``, in place of it: the text that their topics begin with, which ends in ``/``.
-    ``trace``: the end of the file of this one. ``events``: a topic filter, or an event as FROM names it.
+    ``trace``: the end of the file of this one. ``events``: a topic filter, or an event as FROM names it. ``messages``:
+    a topic filter, of whose messages as many are told as can be.
     """
 
     node: str | None = None
@@ -53,6 +54,7 @@ class LiveQuery(msgspec.Struct, kw_only=True):
     topics_below: str | None = None
     trace: str | None = None
     events: str | None = None
+    messages: str | None = None
 
 
 class Live:
@@ -143,6 +145,8 @@ class LiveStream:
         self._sources = self._sources_of(query)
         if query.events is not None and self._here:
             live.answers.events(query.events, 0, self._who)
+        if query.messages is not None and self._here:
+            live.answers.message_watches.hold(query.messages, self._who)
 
     def hello(self) -> LiveEvent:
         """The first event. From here on the stream belongs to the running task."""
@@ -180,7 +184,7 @@ class LiveStream:
         """Once. What only this stream watched is watched no more."""
         self._live.closed(self)
         if self._here:
-            self._live.answers.leave(_start_of(self._query), self._query.events, self._who)
+            self._live.answers.leave(_start_of(self._query), self._query.events, self._query.messages, self._who)
 
     def _sources_of(self, query: LiveQuery) -> list[Source]:
         made = self._live.sources(self._node, self._who)
@@ -201,6 +205,8 @@ class LiveStream:
             sources.append(made.trace(query.trace))
         if query.events is not None:
             sources.append(made.events(query.events))
+        if query.messages is not None:
+            sources.append(made.messages(query.messages))
         return sources
 
 

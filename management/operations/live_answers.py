@@ -5,19 +5,22 @@ from typing import Any, Final
 import msgspec
 
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
+from taipan.broker.mqtt.topics import valid_filter
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
-from taipan.ruleengine.event_watch import EventWatch
+from taipan.ruleengine.event_watch import A_SECOND, KEPT, EventWatch
 
 from ..history.history import History
 from ..history.point import Point
 from .node_calls import NodeCalls
-from .refusal import engine_refusals
+from .refusal import engine_refusals, wrong
 from .rules import RuleFigures
 from .topic_watch import TopicRows, TopicWatch
 from .watches import Watches
 
 MAX_RULES: Final = 1000
+MESSAGES_KEPT: Final = 500
+MESSAGES_A_SECOND: Final = 500
 
 
 class EventsSeen(msgspec.Struct):
@@ -30,10 +33,10 @@ class EventsSeen(msgspec.Struct):
 class _Watch:
     """An ``EventWatch`` until it is closed."""
 
-    def __init__(self, engine: RuleEngine, source: str) -> None:
+    def __init__(self, engine: RuleEngine, source: str, kept: int = KEPT, a_second: int = A_SECOND) -> None:
         self._engine = engine
         with engine_refusals():
-            self.events: EventWatch = engine.watch(source)
+            self.events: EventWatch = engine.watch(source, kept, a_second)
 
     def close(self) -> None:
         self._engine.unwatch(self.events)
@@ -51,11 +54,15 @@ class LiveAnswers:
             lambda start: TopicWatch(start, server.hooks, server.clock), server.timers, "topics"
         )
         self.event_watches = Watches(lambda source: _Watch(engine, source), server.timers, "events")
-        calls.serve(self.figures, self.alarms, self.rules, self.topics, self.events)
+        self.message_watches = Watches(
+            lambda source: _Watch(engine, source, MESSAGES_KEPT, MESSAGES_A_SECOND), server.timers, "topic filters"
+        )
+        calls.serve(self.figures, self.alarms, self.rules, self.topics, self.events, self.messages)
 
     def close(self) -> None:
         self.topic_watches.close()
         self.event_watches.close()
+        self.message_watches.close()
 
     def figures(self) -> Point | None:
         """Those of the last second."""
@@ -87,9 +94,20 @@ class LiveAnswers:
         """Those after the one with this number. Raises Refusal."""
         return EventsSeen(*self.event_watches.ask(source, who).events.since(after))
 
-    def leave(self, topics: str | None, events: str | None, who: str) -> None:
+    def messages(self, source: str, after: int, who: str) -> EventsSeen:
+        """Messages after the one with this number, as ``events``. Raises Refusal."""
+        if not valid_filter(source) or source.startswith(("$events/", "$share/")):
+            raise wrong("messages", "expected a topic filter of messages")
+        if source.startswith("$SYS") and self._engine.runtime.settings.ignore_sys_message:
+            what = "rules see no messages below $SYS (setting ruleengine.ignore_sys_message); subscribe to them"
+            raise wrong("messages", what)
+        return EventsSeen(*self.message_watches.ask(source, who).events.since(after))
+
+    def leave(self, topics: str | None, events: str | None, messages: str | None, who: str) -> None:
         """``who`` watches these no more."""
         if topics is not None:
             self.topic_watches.leave(topics, who)
         if events is not None:
             self.event_watches.leave(events, who)
+        if messages is not None:
+            self.message_watches.leave(messages, who)

@@ -166,3 +166,23 @@ class Sources:
             return "events", {"events": [msgspec.Raw(each.encode()) for each in seen.events]}
 
         return look
+
+    def messages(self, source: str) -> Source:
+        """Those that come from now on. Raises Refusal."""
+        here = self._node == self._calls.name
+        last = self._answers.messages(source, 0, self._who).last if here else -1
+
+        async def look() -> LiveEvent | None:
+            nonlocal last
+            seen = await self._calls.on(self._node, self._answers.messages, source, max(0, last), self._who)
+            before, last = last, seen.last
+            if before < 0:
+                return None
+            left_out = last - (before if before <= last else 0) - len(seen.events)
+            if not seen.events and not left_out:
+                return None
+            return "messages", {
+                "messages": [msgspec.Raw(each.encode()) for each in seen.events], "left_out": left_out,
+            }  # fmt: skip
+
+        return look

@@ -1,5 +1,6 @@
 """Watches: what is observed only while somebody asks for it, shared by all who ask for the same."""
 
+import math
 from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -43,7 +44,13 @@ class Watches(Generic[W]):
             if self._timer is None:
                 self._timer = self._timers.after(LAPSE, self._lapse)
         watch, watchers = found
-        watchers[who] = now
+        watchers[who] = max(now, watchers.get(who, now))
+        return watch
+
+    def hold(self, key: str, who: str) -> W:
+        """The same, until ``who`` leaves: he may be slow."""
+        watch = self.ask(key, who)
+        self._watches[key][1][who] = math.inf
         return watch
 
     def leave(self, key: str, who: str) -> None:

@@ -4,7 +4,7 @@ import json
 
 from taipan.ruleengine.budget import Budget
 from taipan.ruleengine.columns import Columns
-from taipan.ruleengine.event_watch import A_SECOND, KEPT, MAX_PAYLOAD, EventWatch
+from taipan.ruleengine.event_watch import A_SECOND, KEPT, MAX_KEPT, MAX_PAYLOAD, EventWatch
 
 
 def see(watch: EventWatch, timestamp: int = 1_000, **columns: object) -> None:
@@ -47,4 +47,14 @@ def test_a_large_payload_is_cut_and_what_is_too_large_left_out() -> None:
     see(watch, payload=b"\xff")
     first, second = map(json.loads, watch.since(0)[1])
     assert first["payload"] == "x" * MAX_PAYLOAD and first["payload_cut"] == MAX_PAYLOAD + 7
-    assert second["payload"] == "/w=="
+    assert second["payload"] == "/w==" and second["payload_encoding"] == "base64"
+    assert "payload_encoding" not in first
+
+
+def test_more_of_a_second_may_be_kept_in_bounded_memory() -> None:
+    watch = EventWatch("a", kept=1000, a_second=1000)
+    for number in range(1000):
+        see(watch, 5_000, payload="x" * 2000, number=number)
+    seen, events = watch.since(0)
+    assert seen == 1000 and 400 < len(events) < 1000 and sum(map(len, events)) <= MAX_KEPT
+    assert json.loads(events[-1])["number"] == 999

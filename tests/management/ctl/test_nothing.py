@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio
 LISTS = sorted(
     " ".join(command.words)
     for command in COMMANDS
-    if not re.search(r"<|add|start|clean|set", re.sub(r"\[[^]]*\]", "", command.usage))
+    if not re.search(r"<|add|start|clean|set|\btop\b", re.sub(r"\[[^]]*\]", "", command.usage))
 )
 """Commands that show something and need no argument."""
 
