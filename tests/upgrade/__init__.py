@@ -1,0 +1,1 @@
+"""Stores that earlier versions wrote, opened by today's code."""
