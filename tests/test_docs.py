@@ -268,12 +268,9 @@ VALUED = tuple(main.OPTIONS)
 def is_command(words: list[str]) -> bool:
     while words and words[0].startswith(("-", "[")):
         words = words[2:] if words[0] in VALUED else words[1:]
-    known = [command.usage.split() for command in COMMANDS]
-    return (
-        not words
-        or words[0].isupper()
-        or any(usage[: len(words[:2])] == words[:2] or usage == words[:1] for usage in known)
-    )
+    if not words or words[0].isupper():
+        return True
+    return any(all(a == b for a, b in zip(words, command.words, strict=False)) for command in COMMANDS)
 
 
 def test_wrong_pages_would_be_noticed(tmp_path: Path) -> None:

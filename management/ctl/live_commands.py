@@ -10,7 +10,7 @@ import msgspec
 from ..operations.live import LiveQuery
 from ..operations.live_sources import LiveEvent
 from ..operations.refusal import RPC_ERROR, Refusal
-from ..operations.top import MOST_ROWS, SORTS, Top
+from ..operations.top import SORTS, Top
 from .command import CommandCall, CommandResult, Commands, Ended, Stream, Told, told, word
 from .top_lines import top_lines
 
@@ -20,7 +20,6 @@ _FORMS: Final = ("text", "hex", "base64", "none")
 _EVERY: Final = 250
 """Milliseconds between two looks at the messages."""
 _MOST: Final = 10**9
-_ROWS: Final = 20
 _TOPICS: Final = 10
 _ENDS: Final = {"node_stops": "the node stops", "not_allowed": "the application may no more"}
 
@@ -44,11 +43,11 @@ async def _looks(call: CommandCall, query: LiveQuery) -> AsyncGenerator[list[Liv
 
 
 def _count(call: CommandCall) -> int:
-    return _MOST if call.get("Number") is None else call.integer("Number", 1, _MOST)
+    return _MOST if call.get("N") is None else call.integer("N", 1, _MOST)
 
 
 @commands.add(
-    "watch <Filter> [--qos <QoS>] [--payload <Form>] [--count <Number>]",
+    "watch <Filter> [--qos <QoS>] [--payload <Form>] [--count <N>]",
     "Print messages as they come, payload as text, hex, base64 or none",
 )
 def watch(call: CommandCall) -> CommandResult:
@@ -108,14 +107,13 @@ def _told(message: dict[str, Any], form: str) -> Told:
 
 
 @commands.add(
-    "top [--interval <Seconds>] [--count <Number>] [--sort <Column>] [--rows <Rows>] [--below <Prefix>]",
+    "top [--interval <S>] [--count <N>] [--sort <Key>] [--below <Prefix>]",
     "Show the busiest clients and topics, again and again",
 )
 def show_top(call: CommandCall) -> CommandResult:
-    sort = "messages" if call.get("Column") is None else call.choice("Column", *SORTS)
-    rows = _ROWS if call.get("Rows") is None else call.integer("Rows", 1, MOST_ROWS)
-    seconds = 2 if call.get("Seconds") is None else call.integer("Seconds", 1, 10)
-    top = Top(call.operations.server, call.operations.clients, sort, rows)
+    sort = "messages" if call.get("Key") is None else call.choice("Key", *SORTS)
+    seconds = 2 if call.get("S") is None else call.integer("S", 1, 10)
+    top = Top(call.operations.server, call.operations.clients, sort)
     query = LiveQuery(figures=True, topics=call.get("Prefix") or "", every=seconds * 1000)
     return CommandResult(None, "", stream=_tables(call, top, query, _count(call)))
 

@@ -1,7 +1,7 @@
 """The table of ``taipan-ctl top``, for the node's side and for a terminal."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from taipan.broker.observability.log_text import one_line
@@ -10,10 +10,17 @@ _COLUMNS: Final = ("in/s", "out/s", "in B/s", "out B/s", "queue", "inflight", "d
 _KEYS: Final = ("in", "out", "in_oct", "out_oct", "queue", "inflight", "dropped")
 _WIDTHS: Final = (9, 9, 11, 11, 8, 9, 9)
 _NAME: Final = 40
+_HEADS: Final = 5
+"""Lines of a table without those of clients and topics."""
 
 
-def top_lines(look: Mapping[str, Any]) -> list[str]:
-    """One look, as ``top`` gives it as JSON. Nothing in it can act upon a terminal."""
+def top_lines(look: Mapping[str, Any], height: int = 0) -> list[str]:
+    """One look, as ``top`` gives it as JSON. Nothing in it can act upon a terminal.
+
+    ``height``: lines that there is room for, of which a quarter is for topics; 0: any number.
+    """
+    topics = look["topics"][: max(1, height // 4)] if height else look["topics"]
+    clients = look["rows"][: max(1, height - len(topics) - _HEADS)] if height else look["rows"]
     at = time.strftime("%H:%M:%S", time.localtime(look["at"] / 1000))
     figures = look["figures"] or {}
     head = (
@@ -22,13 +29,13 @@ def top_lines(look: Mapping[str, Any]) -> list[str]:
         f"dropped {figures.get('deliveries_dropped', 0):g}/s  lag {figures.get('loop_lag', 0):g} ms"
     )
     lines = [one_line(head), "", _row("CLIENT", _COLUMNS)]
-    for each in look["rows"]:
+    for each in clients:
         name = each["clientid"] if each["connected"] else f"{each['clientid']} (offline)"
         lines.append(
             _row(name, [f"{each[key]:g}" if isinstance(each[key], int) else _rate(each[key]) for key in _KEYS])
         )
     lines += ["", _row("TOPIC", ("msg/s", "messages"))]
-    for each in look["topics"]:
+    for each in topics:
         name = each["topic"] + ("/#" if each["deeper"] else "")
         lines.append(_row(name, (_rate(each["rate"]), str(each["messages"]))))
     return lines
@@ -44,6 +51,6 @@ def _row(name: str, cells: Sequence[str]) -> str:
     return f"{shown:<{_NAME}}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, _WIDTHS, strict=False))
 
 
-def fitted(lines: Iterable[str], columns: int, rows: int) -> list[str]:
+def fitted(look: Mapping[str, Any], columns: int, rows: int) -> list[str]:
     """As much of it as a terminal shows."""
-    return [line[:columns] for line in list(lines)[: max(1, rows)]]
+    return [line[:columns] for line in top_lines(look, max(1, rows))[: max(1, rows)]]

@@ -6,7 +6,7 @@ import sys
 from types import TracebackType
 from typing import Final
 
-from .top_lines import fitted, top_lines
+from .top_lines import fitted
 
 _HIDE_CURSOR: Final = "\x1b[?25l"
 _SHOW_CURSOR: Final = "\x1b[?25h"
@@ -43,7 +43,7 @@ class TopScreen:
 
     def _draw(self, look: dict[str, object]) -> None:
         size = shutil.get_terminal_size()
-        lines = fitted(top_lines(look), size.columns, size.lines - 1)
+        lines = fitted(look, size.columns, size.lines - 1)
         start = _HOME if self._drawn else _HIDE_CURSOR + _CLEAR
         self._drawn = True
         sys.stdout.write(start + "".join(f"{line}{_REST_OF_LINE}\n" for line in lines) + _REST_OF_SCREEN)

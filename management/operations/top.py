@@ -12,7 +12,7 @@ from taipan.broker.server import Server
 from .clients import Clients
 
 SORTS: Final = ("messages", "in", "out", "bytes", "queue", "inflight", "dropped", "clientid")
-MOST_ROWS: Final = 200
+ROWS: Final = 50
 
 
 class TopClient(msgspec.Struct, kw_only=True):
@@ -40,11 +40,10 @@ class TopClients(msgspec.Struct, kw_only=True):
 class Top:
     """One who looks again and again, at the clients of this node."""
 
-    def __init__(self, server: Server, clients: Clients, sort: str, rows: int) -> None:
+    def __init__(self, server: Server, clients: Clients, sort: str) -> None:
         self._server = server
         self._clients = clients
         self._sort = sort
-        self._rows = rows
         self._before: dict[str, tuple[int, int, int, int]] = {}
         self._looked_at = 0.0
 
@@ -70,7 +69,7 @@ class Top:
                 dropped=record.send_msg_dropped,
             )  # fmt: skip
             found.append(row)
-            if len(found) >= 4 * MOST_ROWS:
+            if len(found) >= 4 * ROWS:
                 found = self._first(found)
             await work.checkpoint()
         self._before = totals
@@ -78,8 +77,8 @@ class Top:
 
     def _first(self, rows: list[TopClient]) -> list[TopClient]:
         if self._sort == "clientid":
-            return sorted(rows, key=lambda row: row.clientid)[: self._rows]
-        return sorted(rows, key=lambda row: (-self._value(row), row.clientid))[: self._rows]
+            return sorted(rows, key=lambda row: row.clientid)[:ROWS]
+        return sorted(rows, key=lambda row: (-self._value(row), row.clientid))[:ROWS]
 
     def _value(self, row: TopClient) -> float:
         match self._sort:

@@ -122,8 +122,8 @@ EXAMPLES: dict[str, list[str]] = {
     "trace stop <Type> <Value>": ["client", "c"],
     "explain client <ClientId>": ["c"],
     "explain topic <Topic>": ["t/1"],
-    "watch <Filter> [--qos <QoS>] [--payload <Form>] [--count <Number>]": ["t/#", "--count", "1"],
-    "top [--interval <Seconds>] [--count <Number>] [--sort <Column>] [--rows <Rows>] [--below <Prefix>]": [
+    "watch <Filter> [--qos <QoS>] [--payload <Form>] [--count <N>]": ["t/#", "--count", "1"],
+    "top [--interval <S>] [--count <N>] [--sort <Key>] [--below <Prefix>]": [
         "--interval", "1", "--count", "1",
     ],
     "rules create <SQL> <Actions> [-i <Id>] [-e <On>] [-g <Then>] [-d <D>]": [SQL, NOTHING, "-i", "rule:a"],

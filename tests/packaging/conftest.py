@@ -1,0 +1,1 @@
+from tests.support.fixtures import certificates as certificates
