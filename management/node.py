@@ -67,8 +67,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 2
     arguments = parser.parse_args(given)
-    if arguments.print_defaults:
-        return _print_defaults()
     if arguments.command == "hash-password" and arguments.config is not None:
         parser.error("--config is for running a node, not for hash-password")
     alone = ("cluster", "completion", "init", "install-service", "manual", "migrate")
@@ -77,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command == "check" and (arguments.file is None) == (arguments.config is None):
         parser.error("check wants one FILE (-: the input)")
     try:
+        if arguments.print_defaults:
+            return _print_defaults()
         if arguments.command is not None:
             start.release()  # only a node stops and reloads
         if "run" in arguments:
@@ -116,6 +116,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         for line in error.lines:
             print(f"taipan: {line}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     finally:
         start.release()
@@ -181,11 +184,7 @@ def _parser() -> argparse.ArgumentParser:
 def _print_defaults() -> int:
     from .defaults import as_toml
 
-    try:
-        print(as_toml(), end="", flush=True)
-    except BrokenPipeError:  # the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    print(as_toml(), end="", flush=True)
     return 0
 
 

@@ -1,6 +1,7 @@
 """``taipan doctor [FILE]``: whether machine, files and ports are as a node wants them. Nothing is changed."""
 
 import argparse
+import contextlib
 import errno
 import json
 import os
@@ -73,7 +74,7 @@ def examined(file: str | None, overrides: list[str]) -> Iterator[Finding]:
     data = Path(settings.broker.node.data_dir).absolute()
     held = None
     try:
-        held = holder(data)
+        held = holder(data) if data.is_dir() else None
     except OSError as error:
         yield Finding("error", "lock", f"{data}: {error.strerror}", "run this as the node's user")
     else:
@@ -130,12 +131,24 @@ def _covers(names: tuple[str, ...], asked: str) -> bool:
 
 def _existing(directory: Path) -> Path:
     """It, or the closest directory above it that is there."""
-    return next(each for each in (directory, *directory.parents) if each.is_dir())
+    for each in (directory, *directory.parents):
+        with contextlib.suppress(OSError):  # it stands in one that may not be looked into
+            if each.is_dir():
+                return each
+    return Path("/")
 
 
 def data_directory(directory: Path) -> Iterator[Finding]:
     """Its owner and its rights."""
-    if not directory.exists():
+    try:
+        there, is_directory = directory.exists(), directory.is_dir()
+    except OSError as error:
+        yield Finding("error", "data_dir", f"{directory}: {error.strerror}", "run this as the node's user")
+        return
+    if there and not is_directory:
+        yield Finding("error", "data_dir", f"{directory} is not a directory", "set node.data_dir")
+        return
+    if not there:
         above = _existing(directory)
         if os.access(above, os.W_OK | os.X_OK):
             yield Finding("ok", "data_dir", f"{directory} is not there yet; the first start makes it")

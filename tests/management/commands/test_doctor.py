@@ -1,11 +1,14 @@
 """``taipan doctor``: what it says of each thing, that it changes nothing, and its exit status."""
 
 import collections
+import errno
 import json
 import os
 import resource
 import shutil
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -131,9 +134,40 @@ def test_the_data_directory(
     assert data.stat().st_mode & 0o777 == 0o755
     (said,) = asked(capsys, file, "--set", "node.data_dir=/tmp", status=1)["data_dir"]
     assert "others use this directory" in said["found"]
+    (said,) = asked(capsys, file, "--set", f"node.data_dir={file}", status=1)["data_dir"]
+    assert said["found"] == f"{file} is not a directory"
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     (said,) = asked(capsys, file, status=1)["data_dir"]
     assert "chown" in said["advice"]
+
+
+def test_a_reader_who_has_seen_enough(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "taipan.management.node", "doctor", configured(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b"" and process.wait(60) == 1
+    process.stderr.close()
+
+
+def test_what_may_not_be_looked_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is told; nothing ends it."""
+    file = configured(tmp_path)
+    DataDir(str(tmp_path / "data")).close()
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "/somewhere")
+
+    monkeypatch.setattr(doctor, "is_own", refused)
+    said = asked(capsys, file, status=1)
+    assert said["data_dir"][0]["found"] == "/somewhere: Permission denied"
+    is_dir = Path.is_dir
+    monkeypatch.setattr(Path, "is_dir", lambda path: refused() if path.name == "data" else is_dir(path))
+    said = asked(capsys, file, status=1)
+    assert said["lock"][0]["found"] == said["data_dir"][0]["found"] == f"{tmp_path / 'data'}: Permission denied"
+    assert said["port"][0]["level"] == "ok" and said["flush"][0]["found"].endswith(f" in {tmp_path}")
 
 
 def test_the_clock(tmp_path: Path) -> None:
