@@ -102,6 +102,26 @@ async def test_a_node_that_leaves_and_comes_back_is_said_and_survived(
     await expect(page.locator(".live")).to_have_text("live")
 
 
+async def test_charts_whose_program_could_not_be_read_are_drawn_when_the_node_is_back(
+    own_node: DashboardNode, open_dashboard: Callable[[DashboardNode], Dashboard]
+) -> None:
+    dashboard = open_dashboard(own_node)
+    dashboard.watch.node_may_be_away = True
+    page = await dashboard.open("/subscriptions")
+    await page.route("**/plot-*", lambda route: route.abort())
+    await page.goto(page.url.replace("/subscriptions", "/overview"))
+    await expect(page.locator(".tile").first).to_be_visible()
+    await expect(page.locator(".plot canvas")).to_have_count(0)
+    await own_node.stop_process()
+    await expect(page.locator(".banner")).to_contain_text("The node does not answer.")
+    await page.unroute("**/plot-*")
+    await own_node.start()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Password").fill(own_node.password)
+    await dialog.get_by_role("button", name="Log in", exact=True).click()
+    await until(page, CHARTS)
+
+
 @pytest.mark.parametrize("role", ["administrator", "viewer"])
 async def test_everybody_can_read_it(role: str, open_page: OpenPage) -> None:
     page = await open_page("/overview", role=role)

@@ -1,8 +1,12 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type uPlot from "uplot";
+import { returned } from "../api";
 import { clock, exact } from "../format";
 import { texts } from "../texts/common";
 import { isDark } from "../theme";
+
+// A function of its own: Vite takes what follows an import() into what it loads, and leaves a style sheet that is missing outside.
+const readPlot = () => import("./plot");
 
 export interface Series {
   label: string;
@@ -102,7 +106,7 @@ export function Chart(props: ChartProps) {
     if (!element) return;
     let gone = false;
     let watch: ResizeObserver | undefined;
-    void import("./plot").then(({ draw, point: move }) => {
+    const start = ({ draw, point: move }: typeof import("./plot")): void => {
       if (gone) return;
       const drawn = draw(element, current.current, {
         height,
@@ -120,7 +124,9 @@ export function Chart(props: ChartProps) {
       watch = new ResizeObserver(() => drawn.setSize({ width: element.clientWidth, height }));
       watch.observe(element);
       setReady(true);
-    });
+    };
+    // Where the node is away, it is drawn when that is back.
+    readPlot().then(start, () => undefined);
     return () => {
       gone = true;
       watch?.disconnect();
@@ -128,7 +134,7 @@ export function Chart(props: ChartProps) {
       plot.current = undefined;
       point.current = undefined;
     };
-  }, [shape, height, dark, stacked]);
+  }, [shape, height, dark, stacked, returned.value]);
 
   useEffect(() => plot.current?.setData(data), [data, from, to, ready]);
 

@@ -23,6 +23,9 @@ export interface EditorProps {
   onSubmit?: () => void;
 }
 
+// A function of its own, as in chart.tsx.
+const readSetup = () => import("../editor/setup");
+
 /** Text with highlighting and completion. Until its chunk is there, and where it fails, a plain field. */
 export function Editor(props: EditorProps) {
   const box = useRef<HTMLDivElement>(null);
@@ -36,7 +39,7 @@ export function Editor(props: EditorProps) {
     const element = box.current;
     if (!element) return;
     let gone = false;
-    void import("../editor/setup").then(({ open }) => {
+    const start = ({ open }: typeof import("../editor/setup")): void => {
       if (gone) return;
       const { language, label, hint, readOnly } = current.current;
       handle.current = open(element, {
@@ -53,7 +56,8 @@ export function Editor(props: EditorProps) {
         onSubmit: () => current.current.onSubmit?.(),
       });
       showProblems();
-    });
+    };
+    readSetup().then(start, () => undefined);
     return () => {
       gone = true;
       handle.current?.destroy();
