@@ -4,6 +4,7 @@ import { returned } from "../api";
 import { clock, exact } from "../format";
 import { texts } from "../texts/common";
 import { isDark } from "../theme";
+import { inTurn } from "../turns";
 
 // A function of its own: Vite takes what follows an import() into what it loads, and leaves a style sheet that is missing outside.
 const readPlot = () => import("./plot");
@@ -126,7 +127,7 @@ export function Chart(props: ChartProps) {
       setReady(true);
     };
     // Where the node is away, it is drawn when that is back.
-    readPlot().then(start, () => undefined);
+    readPlot().then((program) => inTurn(() => start(program)), () => undefined);
     return () => {
       gone = true;
       watch?.disconnect();
@@ -136,7 +137,8 @@ export function Chart(props: ChartProps) {
     };
   }, [shape, height, dark, stacked, returned.value]);
 
-  useEffect(() => plot.current?.setData(data), [data, from, to, ready]);
+  const update = useRef(() => plot.current?.setData(current.current));
+  useEffect(() => inTurn(update.current), [data, from, to, ready]);
 
   const shown = index !== null && index < at.length ? index : null;
   const step = (event: KeyboardEvent): void => {

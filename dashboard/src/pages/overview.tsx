@@ -281,14 +281,14 @@ function NodeTable({ nodes }: { nodes: Nodes }) {
 }
 
 export default function Overview() {
-  const [range, setRange] = useQuery("range", "hour");
+  const [range, setRange] = useQuery("range", "10m");
   const [asked, setNode] = useQuery("node");
   const [index, setIndex] = useState<number | null>(null);
-  const span = SPANS[range] ?? 3_600_000;
+  const span = SPANS[range] ?? 600_000;
   const nodes = useData(readNodes, [], 5_000);
   const names = nodes.data?.nodes.map((one) => one.node) ?? [];
   const node = asked || (names.length > 1 ? "all" : "");
-  const { series, error } = useSeries(node, span > 3_600_000 ? span : 3_600_000, span > 3_600_000 ? "minute" : "second");
+  const { series, error } = useSeries(node, span, span > 3_600_000 ? "minute" : "second");
   const shown = useMemo(() => series?.last(span), [series, span]);
   const limits = [...(nodes.data?.stats ?? [])].filter(([name]) => node === "all" || node === "" || node === name);
   const limit = limits.reduce((sum, [, stats]) => sum + (stats["memory.limit.count"] ?? 0), 0) || undefined;
