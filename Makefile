@@ -57,6 +57,10 @@ test-all: setup test-modules ## every test, the slow ones too
 test-across: setup ## the scenarios with every second client on another node of a cluster
 	@TAIPAN_TEST_CLUSTER=1 $(PYTEST) -m "cluster and not slow" tests/scenarios $(PYTEST_ARGS)
 
+.PHONY: test-pythons
+test-pythons: setup ## the same, interpreted, on each Python from 3.11 to 3.14 that is installed
+	@$(BIN)/python -m tools.pythons -n $(JOBS) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
+
 compile: $(RUN_STAMP) ## the hot path with mypyc into build/compiled, from the same source (wants a C compiler and Python.h)
 	@$(BIN)/python build_compiled.py
 
@@ -83,10 +87,14 @@ wheel: dashboard ## a wheel with compiled modules and the dashboard, for this pl
 	@TAIPAN_COMPILE=$(COMPILED) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
+.PHONY: sbom
+sbom: $(RUN_STAMP) ## the bills of materials of the newest wheel in dist, as CycloneDX, into dist/ (WHEEL=FILE: of that one)
+	@packaging/sbom $(WHEEL)
+
 .PHONY: deb
-deb: ## a package for this release of Debian with everything in it, into dist/ (wants dpkg-deb and Debian's Python)
-	@[ -n "$$(ls dist/*.whl 2>/dev/null)" ] || $(MAKE) --silent --no-print-directory wheel PYTHON=/usr/bin/python3
-	@packaging/debian/build
+deb: ## a package for this release of Debian with everything in it, into dist/ (WHEEL=FILE: of that one)
+	@$(if $(WHEEL),:,$(MAKE) --silent --no-print-directory wheel PYTHON=/usr/bin/python3)
+	@packaging/debian/build $(WHEEL)
 
 test-compiled: compile test-modules ## every test on the compiled modules
 	@TAIPAN_COMPILED=$(CURDIR)/build/compiled $(PYTEST) $(PYTEST_ARGS)

@@ -7,6 +7,7 @@ install takes what ``make compile`` builds.
 
 import os
 import sys
+import tomllib
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -20,7 +21,11 @@ BUILDS = {"bdist_wheel", "build", "build_ext", "install"} & set(sys.argv)
 
 options = {}
 if COMPILE:
-    options["setup_requires"] = ["mypy[mypyc]>=2.4,<3"]
+    # mypy reads the types of what the sources import.
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    imported = [*project["dependencies"], *(each for name in ("bcrypt", "cluster", "uvloop") for each in extras[name])]
+    options["setup_requires"] = ["mypy[mypyc]>=2.4,<3", *imported]
 if COMPILE and BUILDS:
     sys.path.insert(0, str(ROOT))
     import build_compiled

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
@@ -16,13 +17,23 @@ ASK = "from taipan.broker import compiled; import taipan.broker.mqtt.decoder as 
 
 def run(*command: str | Path, cwd: Path, **env: str) -> str:
     environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
-    told = subprocess.run(command, cwd=cwd, env=environ | env, capture_output=True, text=True, timeout=400)
+    told = subprocess.run(command, cwd=cwd, env=environ | env, capture_output=True, text=True, timeout=1500)
     assert told.returncode == 0, told.stdout + told.stderr
     return told.stdout
 
 
+def test_who_compiles_a_wheel_has_the_types_of_what_the_sources_import() -> None:
+    ask = "import setuptools.build_meta as build; print(*build.get_requires_for_build_wheel(), sep='\\n')"
+    compiled = run(sys.executable, "-c", ask, cwd=ROOT, TAIPAN_COMPILE="yes").splitlines()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert {*project["dependencies"]} <= {*compiled}
+    assert any(each.startswith("mypy") for each in compiled)
+    assert not any(each.startswith("mypy") for each in run(sys.executable, "-c", ask, cwd=ROOT).splitlines())
+
+
+@pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(
     Compiled(BUILT).unusable() is not None, reason="nothing is compiled here; make test-compiled has it"
 )

@@ -30,7 +30,8 @@ After=network-online.target
 Type=notify
 NotifyAccess=main
 ExecStart={program} --config {config}
-ExecReload=/bin/kill -HUP $MAINPID
+# A small system may have no /bin/kill.
+ExecReload=/bin/sh -c 'kill -HUP $MAINPID'
 Restart=on-failure
 RestartSec=1
 # The node tells every half of it that its loop turns.

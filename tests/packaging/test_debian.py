@@ -1,0 +1,48 @@
+"""The scripts of the package of Debian: shells read them, and the configuration that it brings is taken.
+
+``packaging/debian/try`` tries a package from installation to purge, on a Debian of its own.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from taipan.management.config import load
+
+ROOT = Path(__file__).parents[2]
+DEBIAN = ROOT / "packaging" / "debian"
+SCRIPTS = sorted(file for file in DEBIAN.iterdir() if file.read_text("utf-8").startswith("#!"))
+
+
+@pytest.mark.parametrize("script", [*SCRIPTS, ROOT / "packaging" / "sbom"], ids=lambda file: file.name)
+def test_its_shell_reads_it(script: Path) -> None:
+    text = script.read_text("utf-8")
+    shell = "bash" if "bash" in text.splitlines()[0] else "sh"
+    subprocess.run([shell, "-n", str(script)], check=True)
+    assert "set -e" in text
+
+
+def test_the_configuration_keeps_its_data_where_the_service_may_write(tmp_path: Path) -> None:
+    [edit] = re.findall(r"(?m)^sed '([^']+)' config/taipan.toml", (DEBIAN / "build").read_text("utf-8"))
+    told = subprocess.run(["sed", edit, str(ROOT / "config" / "taipan.toml")], check=True, capture_output=True)
+    file = tmp_path / "taipan.toml"
+    file.write_bytes(told.stdout)
+    assert load(str(file), environ={}).broker.node.data_dir == "/var/lib/taipan"
+
+
+@pytest.mark.parametrize(
+    "version, of_debian",
+    [("0.2.0", "0.2.0"), ("0.2.0rc1", "0.2.0~rc1"), ("0.2.0.dev0", "0.2.0~dev0"), ("1.0a2", "1.0~a2")],
+)
+def test_a_version_before_a_release_is_lower(version: str, of_debian: str) -> None:
+    [edit] = re.findall(r"sed -E '([^']+)'", (DEBIAN / "build").read_text("utf-8"))
+    assert subprocess.run(["sed", "-E", edit], input=version, text=True, capture_output=True).stdout == of_debian
+
+
+def test_what_removes_and_what_keeps() -> None:
+    purge = (DEBIAN / "postrm").read_text("utf-8").partition('if [ "$1" = purge ]')
+    assert "/etc/taipan" in purge[2] and "/etc/taipan" not in purge[0]
+    for script in ("postinst", "prerm"):
+        assert "/var/lib/taipan" not in re.findall(r"rm -rf (.*)", (DEBIAN / script).read_text("utf-8"))

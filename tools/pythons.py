@@ -1,0 +1,88 @@
+"""The quick tests, interpreted, on each Python from 3.11 to 3.14 that is installed: ``make test-pythons``.
+
+Looked for on the path, in ``/usr/bin``, and where pyenv and uv keep theirs; the newest of each minor version. Each has
+an environment of its own in ``build/pythons``, which stays for the next time. Words after the command are pytest's.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PLACE: Final = ROOT / "build" / "pythons"
+MINORS: Final = ("3.11", "3.12", "3.13", "3.14")
+_ASK: Final = "import ensurepip, sys, venv; print('%d.%d.%d' % sys.version_info[:3])"
+
+
+def candidates(minor: str, home: Path) -> Iterator[str]:
+    """Files that may be a Python of this minor version, the likeliest first."""
+    for directory in (None, "/usr/local/bin", "/usr/bin"):
+        found = shutil.which(f"python{minor}", path=directory)
+        if found is not None:
+            yield found
+    kept = [*home.glob(f".pyenv/versions/{minor}.*"), *home.glob(f".local/share/uv/python/cpython-{minor}.*")]
+    for directory in kept:
+        yield str(directory / "bin" / "python3")
+
+
+def version(python: str) -> tuple[int, ...]:
+    """Of an interpreter that can make environments; empty: this one cannot, or is a shim of none."""
+    try:
+        told = subprocess.run([python, "-I", "-c", _ASK], capture_output=True, text=True)
+    except OSError:
+        return ()
+    return tuple(map(int, told.stdout.split("."))) if told.returncode == 0 else ()
+
+
+def installed(home: Path) -> dict[str, str]:
+    """Minor version to interpreter."""
+    found = {}
+    for minor in MINORS:
+        there = {python: version(python) for python in candidates(minor, home)}
+        fitting = [each for each, facts in there.items() if facts[:2] == tuple(map(int, minor.split(".")))]
+        if fitting:
+            found[minor] = max(fitting, key=there.__getitem__)
+    return found
+
+
+def environment(minor: str, python: str) -> Path | None:
+    """The interpreter of its environment, made where it is not there; None: it could not be made."""
+    home = PLACE / minor
+    own, stamp = home / "bin" / "python", home / ".installed"
+    facts = f"{python} {(ROOT / 'pyproject.toml').read_text('utf-8')}"
+    if stamp.exists() and stamp.read_text("utf-8") == facts:
+        return own
+    for command in ([python, "-m", "venv", "--clear", home], [own, ROOT / "install.py", "--editable", ".[test]"]):
+        if subprocess.run(command, cwd=ROOT).returncode != 0:
+            return None
+    stamp.write_text(facts, "utf-8")
+    return own
+
+
+def run(words: list[str]) -> int:
+    """Run them one after the other, and say of each what came of it. Returns the exit status."""
+    pythons = installed(Path.home())
+    outcomes = {}
+    for minor in MINORS:
+        if minor not in pythons:
+            outcomes[minor] = "not installed"
+            continue
+        print(f"=== {pythons[minor]}", flush=True)
+        own = environment(minor, pythons[minor])
+        if own is None:
+            outcomes[minor] = "FAILED: its environment could not be made"
+            continue
+        command = [own, "-m", "pytest", "-q", "-m", "not slow and not long", *words]
+        status = subprocess.run(command, cwd=ROOT, env=os.environ | {"TAIPAN_COMPILED": "no"}).returncode
+        outcomes[minor] = "passed" if status == 0 else f"FAILED (status {status})"
+    for minor, outcome in outcomes.items():
+        print(f"Python {minor}: {outcome} {pythons.get(minor, '')}".rstrip())
+    return int(not pythons or any(outcome.startswith("FAILED") for outcome in outcomes.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))
