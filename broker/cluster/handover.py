@@ -91,7 +91,8 @@ class HandoverRow(msgspec.Struct, array_like=True, frozen=True):
     """Row of table ``handover``, by ``Incoming.key``. ``taken``: the number of the last piece, ``doubt`` which messages
     it had. ``rest``: nothing but the queue of a session that was begun anew here, or was here already. ``late``: nodes
     that may still send to the other one what is for this session. ``epoch``: of the key here; with ``keep`` the other
-    node goes on to take what those send."""
+    node goes on to take what those send. ``order``: of those that keep something, the session was at the lower one
+    first."""
 
     node: str
     move: str
@@ -102,6 +103,7 @@ class HandoverRow(msgspec.Struct, array_like=True, frozen=True):
     late: list[str] = []
     epoch: int = 0
     keep: bool = False
+    order: int = 0
 
 
 class Incoming:
@@ -113,6 +115,8 @@ class Incoming:
         self.row = row
         self.session: Session | None = None
         self.staging: Session | None = None
+        # All of the queue has come.
+        self.came = False
         # When its delayed will is due.
         self.will_due = 0.0
         # Subscriptions that are over since it came: what the other node's queue has of them is dropped.
@@ -249,7 +253,30 @@ class Handover:
         return [_keeper_key(client_id, name) for name in [*self._members.peers, self._context.node]]
 
     def _keepers_of(self, client_id: str) -> list[Incoming]:
-        return [each for each in self._of(client_id) if each.keeper and each.row.state == FETCHING]
+        """Those that still keep something, in the order in which the session was there."""
+        found = [each for each in self._of(client_id) if each.keeper and each.row.state == FETCHING]
+        return sorted(found, key=lambda each: each.row.order)
+
+    def _is_early(self, keeper: Incoming) -> bool:
+        """Whether what it keeps comes after something that is still to come from elsewhere: from the node where the
+        session was last, or from one where it was before this one, and that keeps messages of the same nodes."""
+        main = self._coming.get(keeper.client_id)
+        if main is not None and (main.row.node == keeper.keeper or (main.staging is not None and not main.came)):
+            return True
+        late = set(keeper.row.late)
+        before = [each for each in self._keepers_of(keeper.client_id) if each.row.order < keeper.row.order]
+        return any(not late.isdisjoint(each.row.late) for each in before)
+
+    def _own_are_early(self, incoming: Incoming) -> bool:
+        """Whether another node keeps what this one sent there before the session came here."""
+        peers = self._members.peers
+        fresh = self._context.settings.takeover == FRESH
+        return any(
+            self._context.node in each.row.late
+            and each.row.node in peers
+            and not (fresh and peers[each.row.node].status == STOPPED)
+            for each in self._keepers_of(incoming.client_id)
+        )
 
     def _keepers(self, client_id: str) -> list[Keeper]:
         """The session goes to another node: who keeps what for it."""
@@ -279,10 +306,8 @@ class Handover:
         """The session is this node's."""
         if self.outgoing.leaves(client_id):
             return
-        main = self._coming.get(client_id)
         for incoming in self._keepers_of(client_id):
-            told = main is None or not (main.row.keep and main.row.node == incoming.row.node)
-            if told and (incoming.task is None or incoming.task.done()):
+            if incoming.task is None or incoming.task.done():
                 self._run(incoming)
         turn = self._turns.get(client_id)
         if turn is not None and not self._turns.is_elsewhere(turn) and client_id not in self._turning:
@@ -353,8 +378,8 @@ class Handover:
         incoming.session = session
         incoming.will_due = self.receiver.hold(session, moved)
         self._rows.put(client_id, incoming.row)
-        for each in keepers:
-            row = HandoverRow(each.node, "", FETCHING, each.taken, each.doubt, True, each.late)
+        for order, each in enumerate(keepers, 1):
+            row = HandoverRow(each.node, "", FETCHING, each.taken, each.doubt, True, each.late, order=order)
             self._add_keeper(client_id, session, row)
 
     def _add_keeper(self, client_id: str, session: Session, row: HandoverRow) -> None:
@@ -561,6 +586,11 @@ class Handover:
         client_id = incoming.client_id
         late: list[str] = []
         while incoming.row.state == FETCHING:
+            if incoming.keeper and self._is_early(incoming):
+                await asyncio.sleep(_PAUSE)
+                if self._coming.get(incoming.key) is not incoming:
+                    return
+                continue
             row = incoming.row
             ended = [each.filter for each in incoming.ended]
             turned = self._turned(incoming)
@@ -597,7 +627,14 @@ class Handover:
         self.step("fetched")
         keep = incoming.staging is not None and bool(late)
         if keep:
-            self._add_keeper(client_id, session, HandoverRow(incoming.row.node, "", FETCHING, rest=True, late=late))
+            order = max((each.row.order for each in self._keepers_of(client_id)), default=0) + 1
+            row = HandoverRow(incoming.row.node, "", FETCHING, rest=True, late=late, order=order)
+            self._add_keeper(client_id, session, row)
+        incoming.came = True
+        while incoming.staging is not None and self._own_are_early(incoming):
+            await asyncio.sleep(_PAUSE)
+            if incoming.row.state != FETCHING or self._coming.get(incoming.key) is not incoming:
+                return
         self._merge(incoming, session)
         self._finish_row(incoming, keep)
         if incoming.keeper:

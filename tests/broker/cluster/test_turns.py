@@ -4,10 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from taipan.broker.cluster.session_transfer import BUSY, Fetch, Piece
+from taipan.broker.cluster.turns import KEPT
 from taipan.broker.core.cluster import RUNNING, STOPPED
+from taipan.broker.mqtt import constants as c
 
 from ...support.cluster_nodes import ClusterNodes, cluster_nodes
 from ...support.peer import Peer
+from ...support.wire import Publish
+from .test_handover import received
 from .test_ownership import QUICK, own, sessions, until
 
 pytestmark = pytest.mark.asyncio
@@ -127,3 +132,68 @@ async def test_a_session_that_ends_leaves_nothing_behind(tmp_path: Path) -> None
         assert turns(cluster)
         await cluster[1].client("s", clean_start=True)
         await until(lambda: not turns(cluster))
+
+
+async def move_again(cluster: ClusterNodes, refused: set[str]) -> tuple[Peer, Peer]:
+    """A session that moves from the first node to the second while the third is away, and from there to the third at
+    once when that is back. Of the third's publisher, message 0 is in the session's queue, and the first node keeps
+    message 1, which it gives to the ``refused`` only when they are that no more."""
+    names = [cluster.name(number) for number in range(3)]
+    old = await cluster[0].client("s", expiry=3600)
+    await old.subscribe("t", qos=2)
+    await old.drop()
+    far = await cluster[2].client("far")
+    router = cluster[2].server.broker.router
+    await until(lambda: router.remote_mask("t").bit_count() == 1)
+    filler = await cluster[0].client("filler")
+    await filler.publish("t", b"filler", qos=2)
+    await far.publish("t", b"0", qos=2)
+    await until(lambda: own(cluster, 2).links.links[names[0]].idle)
+    cluster.partition({0, 1}, {2})
+    await far.publish("t", b"1", qos=2)
+    await until_away(cluster, 2)
+    one = {c.SESSION_EXPIRY_INTERVAL: 3600, c.RECEIVE_MAXIMUM: 1}
+    first = await cluster[1].client("s", clean_start=False, properties=one, session_present=True)
+    await first.expect(Publish, payload=b"filler")
+    await first.drop()
+    await until(lambda: "s" not in sessions(cluster, 0))
+    keeper = own(cluster, 0).handover.outgoing
+    piece = keeper._piece
+
+    async def some_are_refused(node: str, ask: Fetch) -> Piece:
+        return Piece(BUSY) if node in refused else await piece(node, ask)
+
+    keeper._piece = some_are_refused  # type: ignore[method-assign]
+    cluster.hub.delays[names[2], names[1]] = (0.2, 0.2)
+    cluster.heal()
+    kept = cluster[0].server.broker.sessions.internal
+    await until(lambda: KEPT + "s" in kept and kept[KEPT + "s"].queued == 1)
+    return await cluster[2].client("s", expiry=3600, session_present=True), far
+
+
+@pytest.mark.parametrize("takeover", ["fresh", "refuse"])
+async def test_what_is_kept_comes_behind_the_queue_of_a_session_that_moves_again(tmp_path: Path, takeover: str) -> None:
+    settings = {**QUICK, "takeover": takeover}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        client, far = await move_again(cluster, {cluster.name(1)})
+        assert await received(client, 3) == [b"filler", b"0", b"1"]
+        cluster.hub.delays.clear()
+        await until(lambda: not turns(cluster))
+        await far.publish("t", b"2", qos=2)
+        await client.expect_publish("t", b"2", 2)
+        await client.nothing()
+
+
+async def test_messages_of_the_node_itself_come_behind_what_it_sent_to_a_keeper(tmp_path: Path) -> None:
+    settings = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        refused = {cluster.name(1), cluster.name(2)}
+        client, far = await move_again(cluster, refused)
+        await far.publish("t", b"2", qos=2)
+        assert await received(client, 2) == [b"filler", b"0"]
+        await until(lambda: "s" in own(cluster, 2).handover._coming and own(cluster, 2).handover._coming["s"].came)
+        await client.nothing()
+        refused.clear()
+        assert await received(client, 2) == [b"1", b"2"]
+        await until(lambda: not turns(cluster))
+        await client.nothing()
