@@ -88,4 +88,4 @@ class Event:
         message = self.message
         if message is None:
             return 0
-        return max(message.hops, hops_of(message.properties)) if message.properties else message.hops
+        return max(message.hops, hops_of(message.properties)) if message.has_properties else message.hops

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from ..core.hooks import Hooks
 from ..loop.clock import Clock
 from ..mqtt import encoder
-from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBACK, PUBREL, V4, V5
+from ..mqtt.constants import PUBACK, PUBREL, V4, V5
 from ..mqtt.message import Delivery, Message
 from ..persistence.group_commit import GroupCommit
 from ..session.protocols import EXPIRED, MEMORY, QUEUE_FULL, TOO_LARGE
@@ -380,7 +380,7 @@ class OutboundWriter5(OutboundWriter):
         self.fast = plain and self.writable and self.held_topics is None
 
     def send_publish0(self, message: Message) -> None:
-        if not self.fast or (message.properties and MESSAGE_EXPIRY_INTERVAL in message.properties):
+        if not self.fast or message.expires:
             self.send_publish(Delivery(message, 0), 0, False)
             return
         packet = message.wire0_v5
@@ -398,7 +398,7 @@ class OutboundWriter5(OutboundWriter):
         message = delivery.message
         if self.held_topics is not None and (delivery.qos or message.topic in self.held_topics):
             return self._hold_in_order(delivery, packet_id, dup)
-        expires = bool(message.properties) and MESSAGE_EXPIRY_INTERVAL in message.properties
+        expires = message.expires
         if not self.writable and not self._count_unread(delivery):
             return False
         if expires or self.alias_maximum or self.mountpoint:
@@ -427,10 +427,8 @@ class OutboundWriter5(OutboundWriter):
         return True
 
     def _encoded(self, delivery: Delivery, packet_id: int, dup: bool) -> bytes | None:
-        properties = delivery.message.properties
-        expires = bool(properties) and MESSAGE_EXPIRY_INTERVAL in properties
         # What waits for the disk sets no Topic Alias: a message that does not wait may go out before it.
-        return self._encode(delivery, packet_id, dup, expires, may_set_alias=False)
+        return self._encode(delivery, packet_id, dup, delivery.message.expires, may_set_alias=False)
 
     def _encode(
         self, delivery: Delivery, packet_id: int, dup: bool, expires: bool, may_set_alias: bool = True
@@ -439,7 +437,7 @@ class OutboundWriter5(OutboundWriter):
         message = delivery.message
         expiry: int | None = None
         if expires:
-            interval = int(message.properties[MESSAGE_EXPIRY_INTERVAL])
+            interval = message.expiry_interval or 0
             # [MQTT-3.3.2-6]; what was begun before its time was up is finished [MQTT-4.3.3-7]
             expiry = interval - int(self.clock.now() - message.timestamp)
             if expiry <= 0 and interval > 0:

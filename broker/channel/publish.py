@@ -21,7 +21,7 @@ from ..core.outcome import (
     Outcome,
 )
 from ..mqtt import encoder, reason_codes
-from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, TOPIC_ALIAS, V5
+from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, V5
 from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Ack
@@ -61,7 +61,7 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
     """Take one PUBLISH."""
     context = channel.context
     metrics = context.metrics
-    if message.properties and TOPIC_ALIAS in message.properties:
+    if message.has_alias:
         _resolve_alias(channel, message)
     qos = message.qos
     if qos:
@@ -167,10 +167,7 @@ def _acknowledge(channel: Channel, message: Message, outcome: Outcome) -> None:
 
 def _resolve_alias(channel: Channel, message: Message) -> None:
     # [MQTT-3.3.2-8] [MQTT-3.3.2-9] [MQTT-3.3.2-12]
-    properties = message.properties
-    alias = properties.pop(TOPIC_ALIAS)
-    if not properties:
-        message.properties = NO_PROPERTIES
+    alias = message.take_alias()
     if alias > channel.zone.max_topic_alias:
         detail = "Topic Alias above the announced Topic Alias Maximum"
         raise ProtocolError(detail, reason_codes.TOPIC_ALIAS_INVALID, "max_topic_alias")

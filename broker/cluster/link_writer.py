@@ -234,7 +234,11 @@ class LinkWriter:
 
     def _packet_of(self, message: Message, delivery: Delivery | None) -> tuple[bytes, int]:
         """The PUBLISH packet that says all there is to say of it, and of which version; 0: there is none."""
-        if message.properties or message.hops or (delivery is not None and (delivery.group or delivery.identifiers)):
+        if (
+            message.has_properties
+            or message.hops
+            or (delivery is not None and (delivery.group or delivery.identifiers))
+        ):
             return b"", 0
         if message.qos:
             return (message.frame, message.frame_version) if message.packet_id_at else (b"", 0)

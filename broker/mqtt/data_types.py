@@ -18,6 +18,11 @@ _DISCOURAGED: Final = re.compile(
 """Control and non-characters: the text says SHOULD NOT, one public suite wants them refused."""
 
 
+BYTE: Final[list[bytes]] = [bytes((number,)) for number in range(256)]
+TWO_BYTES: Final[list[bytes]] = [bytes((number >> 8, number & 0xFF)) for number in range(65_536)]
+"""Numbers as they go on the wire."""
+
+
 def utf8(raw: bytes, strict: bool) -> str:
     """A UTF-8 Encoded String's characters [MQTT-1.5.4-1] [MQTT-1.5.4-2] [MQTT-1.5.4-3]
     [3.1.1 MQTT-1.5.3-1] [3.1.1 MQTT-1.5.3-2].
@@ -91,7 +96,7 @@ def binary(value: bytes) -> bytes:
     size = len(value)
     if size > MAX_STRING:
         raise ValueError("longer than 65535 bytes")
-    return bytes((size >> 8, size & 0xFF)) + value
+    return TWO_BYTES[size] + value
 
 
 def string(value: str) -> bytes:
@@ -104,9 +109,9 @@ def variable(value: int) -> bytes:
     if value < 0x80:
         if value < 0:
             raise ValueError("negative")
-        return bytes((value,))
+        return BYTE[value]
     if value < 0x4000:
-        return bytes((value & 0x7F | 0x80, value >> 7))
+        return TWO_BYTES[(value & 0x7F | 0x80) << 8 | value >> 7]
     if value < 0x20_0000:
         return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     if value > MAX_REMAINING_LENGTH:

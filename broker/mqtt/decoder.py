@@ -13,7 +13,6 @@ from .constants import (
     CONNECT,
     DISCONNECT,
     MAX_PACKET_ID,
-    MESSAGE_EXPIRY_INTERVAL,
     PINGREQ,
     PINGRESP,
     PUBACK,
@@ -23,7 +22,6 @@ from .constants import (
     SUBACK,
     SUBSCRIBE,
     SUBSCRIPTION_IDENTIFIER,
-    TOPIC_ALIAS,
     UNSUBACK,
     UNSUBSCRIBE,
     V3,
@@ -47,7 +45,7 @@ from .packets import (
     Unsuback,
     Unsubscribe,
 )
-from .properties import read, read_last
+from .properties import find_block, read, read_last
 from .reason_codes import (
     ACK_CODES,
     AUTH_FROM_CLIENT,
@@ -204,7 +202,7 @@ class Decoder:
                 raw = data[start:stop]
                 topic = known(raw)
                 if topic is None:
-                    topic = topic_names.resolve(raw)
+                    topic = topic_names.resolve(raw) if raw else ""  # which only a Topic Alias allows
                 frame = data[at:end]
                 if first == 0x30 and topic and not v5:
                     message = Message(topic, None, 0, False, NO_PROPERTIES, None, 0.0, frame, stop - at)
@@ -329,28 +327,36 @@ class Decoder:
         elif first & 8:
             raise MalformedPacket("DUP with QoS 0")  # [MQTT-3.3.1-2]
         properties = NO_PROPERTIES
+        block_at = alias_at = expiry_at = 0
         if self.version == V5:
             if at < len(frame) and not frame[at]:
                 at += 1
             else:
-                properties, at = read(frame, at, len(frame), PUBLISH, self._topic_names.strict)
-                if self._server_side and SUBSCRIPTION_IDENTIFIER in properties:
-                    raise ProtocolError("Subscription Identifier from a client")  # [MQTT-3.3.4-6]
-        if not topic and TOPIC_ALIAS not in properties:
-            raise ProtocolError("empty Topic Name")  # [MQTT-4.7.3-1]
+                strict = self._topic_names.strict
+                block_at, behind, alias_at, expiry_at = find_block(frame, at, strict)
+                if block_at:
+                    at = behind
+                else:
+                    properties, at = read(frame, at, len(frame), PUBLISH, strict)
+                    if self._server_side and SUBSCRIPTION_IDENTIFIER in properties:
+                        raise ProtocolError("Subscription Identifier from a client")  # [MQTT-3.3.4-6]
         message = Message(topic, None, qos, first & 1 != 0, properties, None, 0.0, frame, at, packet_id, first & 8 != 0)
-        if first == 0x30 and (
-            not properties or (TOPIC_ALIAS not in properties and MESSAGE_EXPIRY_INTERVAL not in properties)
-        ):
+        if block_at:
+            message.keep_block(block_at, alias_at, expiry_at)
+        has_alias = message.has_alias
+        if not topic and not has_alias:
+            raise ProtocolError("empty Topic Name")  # [MQTT-4.7.3-1]
+        if has_alias or message.expires:
+            return message  # no bytes of it are everybody's
+        if first == 0x30:
             # Good to go out as it came (5.0 lengths are always the shortest here).
             message.wire0_v5 = frame
         elif packet_id and not first & 9:
-            if self.version != V5:
-                if body == 2 or frame[body - 1]:  # the length is in its shortest form
-                    message.frame_version = V4
-                    message.packet_id_at = packet_id_at
-            elif TOPIC_ALIAS not in properties and MESSAGE_EXPIRY_INTERVAL not in properties:
+            if self.version == V5:
                 message.frame_version = V5
+                message.packet_id_at = packet_id_at
+            elif body == 2 or frame[body - 1]:  # the length is in its shortest form
+                message.frame_version = V4
                 message.packet_id_at = packet_id_at
         return message
 

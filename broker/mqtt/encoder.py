@@ -3,7 +3,6 @@
 Packets are the node's own, so values that have no wire form (a string above 65,535 bytes) are a ``ValueError``.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from .constants import (
@@ -24,7 +23,7 @@ from .constants import (
     V3,
     V5,
 )
-from .data_types import binary, string, variable
+from .data_types import BYTE, TWO_BYTES, binary, string, variable
 from .message import Delivery, Message
 from .packets import (
     Ack,
@@ -60,10 +59,15 @@ Outgoing = (
 )
 """What ``encode`` takes. An ``int`` is a plain acknowledgement: ``type << 16 | packet_id``."""
 
-PACKET_ID: Final[list[bytes]] = [bytes((number >> 8, number & 0xFF)) for number in range(65_536)]
+PACKET_ID: Final = TWO_BYTES
 """Packet Identifier -> its two bytes."""
 
 _ACK_HEAD: Final[list[bytes]] = [bytes((kind << 4 | (2 if kind == 6 else 0), 2)) for kind in range(16)]
+
+_ALIAS: Final = BYTE[TOPIC_ALIAS]
+_IDENTIFIER: Final = SUBSCRIPTION_IDENTIFIER << 8
+_LONG_IDENTIFIER: Final = BYTE[SUBSCRIPTION_IDENTIFIER]
+_NO_TOPIC: Final = b"\0\0"
 
 _PINGREQ: Final = b"\xc0\x00"
 _PINGRESP: Final = b"\xd0\x00"
@@ -144,18 +148,13 @@ def publish0(message: Message, version: int) -> bytes:
 
     Not for a message with a Message Expiry Interval in 5.0: what is left of that changes.
     """
-    if version == V5:
-        whole = message.wire0_v5
-        if whole is None:
-            tail = write(message.properties) + message.payload
-            topic = string(message.topic)
-            whole = message.wire0_v5 = b"".join((b"\x30", variable(len(topic) + len(tail)), topic, tail))
-        return whole
-    whole = message.wire0_v3
+    whole = message.wire0_v5 if version == V5 else message.wire0_v3
     if whole is None:
-        payload = message.payload
-        topic = string(message.topic)
-        whole = message.wire0_v3 = b"".join((b"\x30", variable(len(topic) + len(payload)), topic, payload))
+        whole = publish(message.topic, message, version, 0, False, False, 0)
+        if version == V5:
+            message.wire0_v5 = whole
+        else:
+            message.wire0_v3 = whole
     return whole
 
 
@@ -183,13 +182,14 @@ def wire(delivery: Delivery, version: int) -> tuple[bytes, bytes]:
         parts = (message.frame[:at], message.frame[at + 2 :])
     else:
         topic = string(message.topic)
-        tail = message.payload
-        if version == V5:
-            tail = _publish_properties(message.properties, delivery.identifiers, 0, None) + tail
+        own, rest = _behind_packet_id(message, version, delivery.identifiers, 0, None)
         first = 0x31 if delivery.retain else 0x30
-        size = len(topic) + len(tail) + (2 if qos else 0)
-        head = b"".join((bytes((first | qos << 1,)), variable(size), topic))
-        parts = (head, tail) if qos else (head + tail, b"")
+        if qos:
+            size = len(topic) + 2 + len(own) + len(rest)
+            parts = (_fixed_header(first | qos << 1, size) + topic, own + rest)
+        else:
+            size = len(topic) + len(own) + len(rest)
+            parts = (b"".join((_fixed_header(first, size), topic, own, rest)), b"")
     if version == V5:
         delivery.wire_v5 = parts
     else:
@@ -205,7 +205,7 @@ def publish(
     retain: bool,
     dup: bool,
     packet_id: int,
-    identifiers: Sequence[int] = (),
+    identifiers: tuple[int, ...] = (),
     alias: int = 0,
     expiry: int | None = None,
 ) -> bytes:
@@ -214,35 +214,51 @@ def publish(
     ``topic`` stands in for the message's (empty with an ``alias`` the client knows). ``expiry`` in seconds replaces
     the Message Expiry Interval [MQTT-3.3.2-6]. 3.x gets neither identifiers nor alias nor properties.
     """
-    parts: list[bytes] = [b"", string(topic)]
-    if qos:  # [MQTT-2.2.1-2]
-        parts.append(PACKET_ID[packet_id])
-    if version == V5:
-        parts.append(_publish_properties(message.properties, identifiers, alias, expiry))
-    parts.append(message.payload)
-    size = 0
-    for part in parts:
-        size += len(part)
-    parts[0] = bytes((0x30 | (8 if dup else 0) | qos << 1 | (1 if retain else 0),)) + variable(size)
-    return b"".join(parts)
+    head = string(topic) if topic else _NO_TOPIC
+    if qos:
+        head += PACKET_ID[packet_id]  # [MQTT-2.2.1-2]
+    own, rest = _behind_packet_id(message, version, identifiers, alias, expiry)
+    first = 0x30 | (8 if dup else 0) | qos << 1 | (1 if retain else 0)
+    return b"".join((_fixed_header(first, len(head) + len(own) + len(rest)), head, own, rest))
 
 
-def _publish_properties(properties: Properties, identifiers: Sequence[int], alias: int, expiry: int | None) -> bytes:
+def _behind_packet_id(
+    message: Message, version: int, identifiers: tuple[int, ...], alias: int, expiry: int | None
+) -> tuple[bytes, bytes]:
+    """The rest of a PUBLISH in two parts, the second that which all may have alike: length of the properties, alias and
+    identifiers; the publisher's properties and the payload."""
+    if version != V5:
+        return b"", message.payload
+    own = _ALIAS + TWO_BYTES[alias] if alias else b""
+    for identifier in identifiers:
+        own += TWO_BYTES[_IDENTIFIER | identifier] if identifier < 0x80 else _LONG_IDENTIFIER + variable(identifier)
     # [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-18] [MQTT-3.3.2-20]: as they came.
-    body = b""
-    if properties:
+    at = message.block_at
+    if at:
+        rest = message.frame[at:]
+        size = message.payload_at - at
+        if expiry is not None and message.expiry_at:
+            place = message.expiry_at - at + 1
+            rest = b"".join((rest[:place], TWO_BYTES[expiry >> 16], TWO_BYTES[expiry & 0xFFFF], rest[place + 4 :]))
+    elif message.has_properties:
+        properties = message.properties
         if expiry is not None and MESSAGE_EXPIRY_INTERVAL in properties:
             properties = {**properties, MESSAGE_EXPIRY_INTERVAL: expiry}
         body = body_of(properties)
-    if alias:
-        body = bytes((TOPIC_ALIAS, alias >> 8, alias & 0xFF)) + body
-    for identifier in identifiers:
-        body += bytes((SUBSCRIPTION_IDENTIFIER,)) + variable(identifier)
-    return variable(len(body)) + body
+        size = len(body)
+        rest = body + message.payload
+    else:
+        size = 0
+        rest = message.payload
+    return variable(len(own) + size) + own, rest
+
+
+def _fixed_header(first: int, size: int) -> bytes:
+    return TWO_BYTES[first << 8 | size] if size < 0x80 else BYTE[first] + variable(size)
 
 
 def _packet(first: int, body: bytes) -> bytes:
-    return bytes((first,)) + variable(len(body)) + body
+    return _fixed_header(first, len(body)) + body
 
 
 def _codes(packet: Suback | Unsuback) -> bytes:

@@ -6,11 +6,15 @@ and handed to hooks. It is shared by every subscriber, so it is not changed afte
 
 from typing import Final
 
-from .constants import MESSAGE_EXPIRY_INTERVAL
+from .constants import MESSAGE_EXPIRY_INTERVAL, PUBLISH, TOPIC_ALIAS
 from .packets import NO_PROPERTIES, Properties
+from .properties import read_block
 
 OVERHEAD: Final = 200
 """About what a message takes in memory beside its bytes."""
+
+ALIAS_LENGTH: Final = 3
+"""Bytes of a Topic Alias among the properties."""
 
 _NO_IDENTIFIERS: Final[tuple[int, ...]] = ()
 
@@ -46,9 +50,13 @@ class Message:
     of who sent it, ``None`` for the node itself. ``properties`` holds what travels on to subscribers (topic alias taken
     out). ``dup`` and ``packet_id`` are those of the inbound packet; nothing outbound reads them.
 
-    ``frame`` holds the payload from ``payload_at`` to its end: the whole packet where the decoder made it, the payload
-    alone otherwise. ``packet_id_at`` is where its Packet Identifier stands, if but for that the frame may go out
-    again to clients of ``frame_version`` (4 for all of 3.x); else 0.
+    ``frame`` holds the payload from ``payload_at`` to its end: the whole packet where the decoder made it (less a topic
+    alias that was taken out), the payload alone otherwise. ``packet_id_at`` is where its Packet Identifier stands, if
+    but for that the frame may go out again to clients of ``frame_version`` (4 for all of 3.x); else 0.
+
+    From ``block_at`` to ``payload_at`` of the frame are the bytes of the properties, which are read when somebody asks
+    for ``properties`` and go out as they are; ``alias_at`` and ``expiry_at`` are where among them Topic Alias and
+    Message Expiry Interval begin, 0 for none. Where ``block_at`` is 0, ``properties`` is all there is.
 
     Of a ``paged`` message only what queues need is here; ``persistence.paging`` knows where the rest is. Its ``frame``
     is empty and ``payload_at`` negative: as many bytes as ``frame`` had.
@@ -56,7 +64,11 @@ class Message:
 
     __slots__ = (
         "_payload",
+        "_properties",
+        "alias_at",
+        "block_at",
         "dup",
+        "expiry_at",
         "frame",
         "frame_version",
         "hops",
@@ -66,7 +78,6 @@ class Message:
         "payload_at",
         "plain1",
         "plain2",
-        "properties",
         "publisher",
         "qos",
         "retain",
@@ -99,7 +110,10 @@ class Message:
         self._payload = payload
         self.qos = qos
         self.retain = retain
-        self.properties = properties
+        self._properties: Properties | None = properties
+        self.block_at = 0
+        self.alias_at = 0
+        self.expiry_at = 0
         self.publisher = publisher
         self.timestamp = timestamp
         self.frame = frame
@@ -148,14 +162,92 @@ class Message:
         return len(self.frame) - self.payload_at
 
     @property
+    def properties(self) -> Properties:
+        """The properties by identifier. Only read; ``has_properties``, ``expires`` and ``expiry_interval`` cost less."""
+        properties = self._properties
+        if properties is None:
+            # Strings were checked when it came in.
+            properties = self._properties = read_block(self.frame, self.block_at, self.payload_at, PUBLISH, False)
+        return properties
+
+    @properties.setter
+    def properties(self, properties: Properties) -> None:
+        self._properties = properties
+        self.block_at = self.alias_at = self.expiry_at = 0
+
+    def keep_block(self, block_at: int, alias_at: int, expiry_at: int) -> None:
+        """Its properties are the bytes of the frame from ``block_at`` to the payload."""
+        self._properties = None
+        self.block_at = block_at
+        self.alias_at = alias_at
+        self.expiry_at = expiry_at
+
+    @property
+    def has_properties(self) -> bool:
+        """Whether it has any."""
+        return self.block_at > 0 or bool(self._properties)
+
+    @property
+    def has_alias(self) -> bool:
+        """Whether it came with a Topic Alias, which was not taken out yet."""
+        if self.block_at:
+            return self.alias_at > 0
+        properties = self._properties
+        return properties is not None and len(properties) > 0 and TOPIC_ALIAS in properties
+
+    def take_alias(self) -> int:
+        """Its Topic Alias, which is taken out of the properties."""
+        at = self.alias_at
+        if not at:
+            properties = self.properties
+            alias = int(properties.pop(TOPIC_ALIAS))
+            if not properties:
+                self._properties = NO_PROPERTIES
+            return alias
+        frame = self.frame
+        alias = frame[at + 1] << 8 | frame[at + 2]
+        self._properties = None
+        self.alias_at = 0
+        if self.payload_at - self.block_at == ALIAS_LENGTH:
+            self.block_at = 0
+            self._properties = NO_PROPERTIES
+        elif at == self.block_at:
+            self.block_at = at + ALIAS_LENGTH
+        else:
+            self.frame = frame[:at] + frame[at + ALIAS_LENGTH :]
+            self.payload_at -= ALIAS_LENGTH
+            if self.expiry_at > at:
+                self.expiry_at -= ALIAS_LENGTH
+        return alias
+
+    @property
+    def expires(self) -> bool:
+        """Whether it has a Message Expiry Interval."""
+        if self.block_at:
+            return self.expiry_at > 0
+        properties = self._properties
+        return properties is not None and len(properties) > 0 and MESSAGE_EXPIRY_INTERVAL in properties
+
+    @property
+    def expiry_interval(self) -> int | None:
+        """Its Message Expiry Interval in seconds, ``None`` if it has none."""
+        if not self.expires:
+            return None
+        at = self.expiry_at
+        if at:
+            frame = self.frame
+            return frame[at + 1] << 24 | frame[at + 2] << 16 | frame[at + 3] << 8 | frame[at + 4]
+        return int(self.properties[MESSAGE_EXPIRY_INTERVAL])
+
+    @property
     def expires_at(self) -> float | None:
         """When its Message Expiry Interval runs out (unix seconds), ``None`` if it has none."""
-        interval = self.properties.get(MESSAGE_EXPIRY_INTERVAL) if self.properties else None
+        interval = self.expiry_interval
         return None if interval is None else self.timestamp + float(interval)
 
     def expired(self, now: float) -> bool:
         """Whether the Message Expiry Interval has passed [MQTT-3.3.2-5]."""
-        interval = self.properties.get(MESSAGE_EXPIRY_INTERVAL) if self.properties else None
+        interval = self.expiry_interval
         return interval is not None and now >= self.timestamp + interval
 
     def plain(self, qos: int) -> "Delivery":

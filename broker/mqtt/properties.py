@@ -1,13 +1,16 @@
 """The properties of MQTT 5.0 (section 2.2.2): one table, and reading and writing by it."""
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from . import constants as c
-from .data_types import binary, read_binary, read_string, read_variable, string, variable
+from .data_types import binary, read_binary, read_string, read_variable, string, utf8, variable
 from .errors import MalformedPacket, ProtocolError
 from .packets import NO_PROPERTIES, Properties
 from .reason_codes import QUOTA_EXCEEDED, TOPIC_ALIAS_INVALID
 from .topics import has_wildcard
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # a native integer where this is compiled
 
 # Wire types (MQTT 5.0 table 2-4).
 BYTE: Final = 1
@@ -109,6 +112,11 @@ def read(data: bytes, at: int, end: int, packet_type: int, strict: bool) -> tupl
     stop = at + size
     if stop > end:
         raise MalformedPacket("properties run over the end of the packet")
+    return read_block(data, at, stop, packet_type, strict), stop
+
+
+def read_block(data: bytes, at: int, stop: int, packet_type: int, strict: bool) -> Properties:
+    """The properties from ``at`` to ``stop``, without the length; see ``read``."""
     properties: Properties = {}
     while at < stop:
         # All identifiers are below 128, but a longer or overlong one is to be named as what it is.
@@ -163,7 +171,120 @@ def read(data: bytes, at: int, end: int, packet_type: int, strict: bool) -> tupl
                     properties[identifier] = [number]
             else:
                 properties[identifier] = number
-    return properties, at
+    return properties
+
+
+# What ``find_block`` goes by, for each identifier below 128: its type in a PUBLISH of a client (0: there is none), and
+# a bit of its own where it may be there but once.
+_PUBLISH_TYPES: Final = bytes(
+    [
+        TABLE[each].type
+        if each in TABLE and each != c.SUBSCRIPTION_IDENTIFIER and TABLE[each].packets & _PUBLISH
+        else 0
+        for each in range(128)
+    ]
+)
+_SINGLE: Final = [each for each in range(128) if _PUBLISH_TYPES[each] not in (0, STRING_PAIR)]
+_SINGLE_BITS: Final = bytes([1 << _SINGLE.index(each) if each in _SINGLE else 0 for each in range(128)])
+_UNUSUAL: Final = (0, 0, 0, 0)
+_PLUS: Final = 0x2B
+_HASH: Final = 0x23
+
+
+def find_block(data: bytes, start: int, strict: bool) -> tuple[int, int, int, int]:
+    """Where in a PUBLISH the properties begin behind their length, where they end, and where Topic Alias and Message
+    Expiry Interval are among them (0: there is none). All zeros: ``read`` has to say what there is at ``start``.
+
+    It takes nothing that ``read`` would not, and makes no objects. What it leaves to ``read`` is seldom or wrong.
+    """
+    size: i64 = len(data)
+    at: i64 = start
+    if at >= size:
+        return _UNUSUAL
+    length: i64 = data[at]
+    at += 1
+    if length >= 0x80:
+        if at >= size:
+            return _UNUSUAL
+        high: i64 = data[at]
+        at += 1
+        if high >= 0x80 or high == 0:
+            return _UNUSUAL
+        length = length & 0x7F | high << 7
+    begin: i64 = at
+    stop: i64 = at + length
+    if length == 0 or stop > size:
+        return _UNUSUAL
+    alias_at: i64 = 0
+    expiry_at: i64 = 0
+    seen: i64 = 0
+    while at < stop:
+        place: i64 = at
+        identifier: i64 = data[at]
+        at += 1
+        if identifier >= 0x80:
+            return _UNUSUAL
+        kind: i64 = _PUBLISH_TYPES[identifier]
+        bit: i64 = _SINGLE_BITS[identifier]
+        if seen & bit:
+            return _UNUSUAL
+        seen |= bit
+        if kind == STRING or kind == STRING_PAIR:
+            strings: i64 = 2 if kind == STRING_PAIR else 1
+            while strings > 0:
+                strings -= 1
+                if at + 2 > stop:
+                    return _UNUSUAL
+                high = data[at]
+                low: i64 = data[at + 1]
+                at += 2
+                behind: i64 = at + (high << 8 | low)
+                if behind > stop:
+                    return _UNUSUAL
+                first: i64 = at
+                while at < behind:
+                    byte: i64 = data[at]
+                    if byte < 0x20 or byte > 0x7E:
+                        utf8(data[first:behind], strict)
+                        break
+                    at += 1
+                at = behind
+            if identifier == c.RESPONSE_TOPIC:
+                if at == first:
+                    return _UNUSUAL
+                while first < at:
+                    byte = data[first]
+                    if byte == _PLUS or byte == _HASH:
+                        return _UNUSUAL
+                    first += 1
+        elif kind == TWO_BYTE:
+            # Topic Alias
+            if at + 2 > stop or not (data[at] or data[at + 1]):
+                return _UNUSUAL
+            alias_at = place
+            at += 2
+        elif kind == FOUR_BYTE:
+            # Message Expiry Interval
+            if at + 4 > stop:
+                return _UNUSUAL
+            expiry_at = place
+            at += 4
+        elif kind == BINARY:
+            if at + 2 > stop:
+                return _UNUSUAL
+            high = data[at]
+            low = data[at + 1]
+            at += 2 + (high << 8 | low)
+            if at > stop:
+                return _UNUSUAL
+        elif kind == BYTE:
+            # Payload Format Indicator
+            if at >= stop or data[at] > 1:
+                return _UNUSUAL
+            at += 1
+        else:
+            return _UNUSUAL
+    return int(begin), int(stop), int(alias_at), int(expiry_at)
 
 
 def read_last(data: bytes, at: int, end: int, packet_type: int, strict: bool) -> Properties:

@@ -65,7 +65,7 @@ def decoded_properties(properties: Properties) -> Properties:
 
 def evicted_copy(message: Message, size: int) -> Message:
     """The message without its body, of which ``size`` bytes are on disk."""
-    properties = queue_properties(message.properties) if message.properties else NO_PROPERTIES
+    properties = queue_properties(message.properties) if message.expires else NO_PROPERTIES
     copy = Message(
         message.topic, None, message.qos, message.retain, properties, message.publisher, message.timestamp, b"", -size
     )

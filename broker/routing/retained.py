@@ -316,7 +316,7 @@ def _kept(message: Message, topic: str) -> Message:
         message.payload,
         message.qos,
         True,
-        message.properties if message.properties else NO_PROPERTIES,
+        message.properties if message.has_properties else NO_PROPERTIES,
         message.publisher,
         message.timestamp,
     )

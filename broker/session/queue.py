@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL
 from ..mqtt.message import OVERHEAD, Delivery
 from ..mqtt.topics import has_wildcard, matches
 from .memory_account import UNACCOUNTED, MemoryAccount
@@ -177,12 +176,7 @@ class MessageQueue:
         size = 0
         for delivery in lane:
             message = delivery.message
-            if (
-                len(run) == most
-                or delivery.qos != 1
-                or message.payload_at < 0
-                or (message.properties and MESSAGE_EXPIRY_INTERVAL in message.properties)
-            ):
+            if len(run) == most or delivery.qos != 1 or message.payload_at < 0 or message.expires:
                 break
             run.append(delivery)
             topic = message.topic
@@ -407,7 +401,7 @@ class MessageQueue:
             if not message.waiting:
                 account.message_bytes += size
             message.waiting += 1
-        if message.properties:
+        if message.expires:
             expires_at = message.expires_at
             if expires_at is not None:
                 if self._expiry is None or expires_at < self._expiry:

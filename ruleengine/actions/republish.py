@@ -75,7 +75,7 @@ class Republish:
         except (ValueError, FunctionError) as error:
             raise ActionFailed(str(error)) from error
         message.hops = self._take_hop(event)
-        if source is not None and source.properties and hops_of(source.properties):
+        if source is not None and source.has_properties and hops_of(source.properties):
             # It came over a bridge, and may go over the next one.
             message.properties = with_hops(message.properties, message.hops)
         outcome = self._accept(message, RULE)

@@ -407,7 +407,7 @@ class Connection:
     # ---------------------------------------------------------------- messages in
 
     def _message(self, message: Message) -> None:
-        if c.TOPIC_ALIAS in message.properties:
+        if message.has_alias:
             raise ProtocolError("Topic Alias above the maximum of 0", reason_codes.TOPIC_ALIAS_INVALID)
         if self._receiver is None:
             raise ProtocolError("PUBLISH without a subscription")

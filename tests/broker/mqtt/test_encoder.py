@@ -202,7 +202,7 @@ def test_publish_with_alias_and_expiry() -> None:
     )
     # [MQTT-3.3.2-6]
     assert publish("", message, 5, 0, False, False, 0, (2,), 3, 40) == bytes_of(
-        "30 * s'' ( 23 0003 02 00000028 03 s'c' 0b 02 ) 'x'"
+        "30 * s'' ( 23 0003 0b 02 02 00000028 03 s'c' ) 'x'"
     )
     assert message.properties == {2: 100, 3: "c"}
     assert publish("a", Message("a"), 5, 0, False, False, 0, (), 0, 40) == bytes_of("30 * s'a' 00")
