@@ -163,7 +163,7 @@ class Message:
 
     @property
     def properties(self) -> Properties:
-        """The properties by identifier. Only read; ``has_properties``, ``expires`` and ``expiry_interval`` cost less."""
+        """The properties by identifier, to be read only; ``has_properties`` and ``expiry_interval`` cost less."""
         properties = self._properties
         if properties is None:
             # Strings were checked when it came in.

@@ -229,7 +229,7 @@ def find_block(data: bytes, start: int, strict: bool) -> tuple[int, int, int, in
         if seen & bit:
             return _UNUSUAL
         seen |= bit
-        if kind == STRING or kind == STRING_PAIR:
+        if kind in (STRING, STRING_PAIR):
             strings: i64 = 2 if kind == STRING_PAIR else 1
             while strings > 0:
                 strings -= 1
@@ -254,7 +254,7 @@ def find_block(data: bytes, start: int, strict: bool) -> tuple[int, int, int, in
                     return _UNUSUAL
                 while first < at:
                     byte = data[first]
-                    if byte == _PLUS or byte == _HASH:
+                    if byte in (_PLUS, _HASH):
                         return _UNUSUAL
                     first += 1
         elif kind == TWO_BYTE:
