@@ -77,7 +77,7 @@ def _decoded(packet: bytes, strict: bool, from_client: bool) -> Message | MqttEr
     return found
 
 
-@settings(deadline=None, max_examples=1500)
+@settings(deadline=None, max_examples=150)
 @given(_blocks(), st.binary(max_size=3), st.integers(0, 1), st.booleans(), st.booleans())
 def test_read_as_one_by_one(block: bytes, payload: bytes, qos: int, strict: bool, from_client: bool) -> None:
     head = string("a") + (b"\0\7" if qos else b"")
@@ -131,7 +131,7 @@ def _ways(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=150)
 @given(_blocks(), st.binary(max_size=200), st.booleans(), _ways(), st.sampled_from([None, 0, 1, 0xFFFF_FFFE]))
 def test_written_as_one_by_one(
     block: bytes, payload: bytes, look: bool, way: dict[str, Any], expiry: int | None
