@@ -22,6 +22,7 @@ from .constants import (
     SUBACK,
     SUBSCRIBE,
     SUBSCRIPTION_IDENTIFIER,
+    TOPIC_ALIAS,
     UNSUBACK,
     UNSUBSCRIBE,
     V3,
@@ -343,10 +344,11 @@ class Decoder:
         message = Message(topic, None, qos, first & 1 != 0, properties, None, 0.0, frame, at, packet_id, first & 8 != 0)
         if block_at:
             message.keep_block(block_at, alias_at, expiry_at)
-        has_alias = message.has_alias
-        if not topic and not has_alias:
+        elif properties and TOPIC_ALIAS in properties:
+            message.has_alias = True
+        if not topic and not message.has_alias:
             raise ProtocolError("empty Topic Name")  # [MQTT-4.7.3-1]
-        if has_alias or message.expires:
+        if message.has_alias or message.expires:
             return message  # no bytes of it are everybody's
         if first == 0x30:
             # Good to go out as it came (5.0 lengths are always the shortest here).

@@ -182,14 +182,14 @@ def wire(delivery: Delivery, version: int) -> tuple[bytes, bytes]:
         parts = (message.frame[:at], message.frame[at + 2 :])
     else:
         topic = string(message.topic)
-        own, rest = _behind_packet_id(message, version, delivery.identifiers, 0, None)
+        before = _before_payload(message, version, delivery.identifiers, 0, None)
+        payload = message.payload
         first = 0x31 if delivery.retain else 0x30
+        size = len(topic) + len(before) + len(payload)
         if qos:
-            size = len(topic) + 2 + len(own) + len(rest)
-            parts = (_fixed_header(first | qos << 1, size) + topic, own + rest)
+            parts = (_fixed_header(first | qos << 1, size + 2) + topic, before + payload)
         else:
-            size = len(topic) + len(own) + len(rest)
-            parts = (b"".join((_fixed_header(first, size), topic, own, rest)), b"")
+            parts = (b"".join((_fixed_header(first, size), topic, before, payload)), b"")
     if version == V5:
         delivery.wire_v5 = parts
     else:
@@ -217,40 +217,33 @@ def publish(
     head = string(topic) if topic else _NO_TOPIC
     if qos:
         head += PACKET_ID[packet_id]  # [MQTT-2.2.1-2]
-    own, rest = _behind_packet_id(message, version, identifiers, alias, expiry)
+    before = _before_payload(message, version, identifiers, alias, expiry)
+    payload = message.payload
     first = 0x30 | (8 if dup else 0) | qos << 1 | (1 if retain else 0)
-    return b"".join((_fixed_header(first, len(head) + len(own) + len(rest)), head, own, rest))
+    return b"".join((_fixed_header(first, len(head) + len(before) + len(payload)), head, before, payload))
 
 
-def _behind_packet_id(
+def _before_payload(
     message: Message, version: int, identifiers: tuple[int, ...], alias: int, expiry: int | None
-) -> tuple[bytes, bytes]:
-    """The rest of a PUBLISH in two parts, the second that which all may have alike: length of the properties, alias and
-    identifiers; the publisher's properties and the payload."""
+) -> bytes:
+    """What stands between Packet Identifier and payload of a PUBLISH: in 5.0 the properties, our own first."""
     if version != V5:
-        return b"", message.payload
+        return b""
     own = _ALIAS + TWO_BYTES[alias] if alias else b""
     for identifier in identifiers:
         own += TWO_BYTES[_IDENTIFIER | identifier] if identifier < 0x80 else _LONG_IDENTIFIER + variable(identifier)
+    if not message.has_properties:
+        return variable(len(own)) + own
     # [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-18] [MQTT-3.3.2-20]: as they came.
-    at = message.block_at
-    if at:
-        rest = message.frame[at:]
-        size = message.payload_at - at
-        if expiry is not None and message.expiry_at:
-            place = message.expiry_at - at + 1
-            rest = b"".join((rest[:place], TWO_BYTES[expiry >> 16], TWO_BYTES[expiry & 0xFFFF], rest[place + 4 :]))
-    elif message.has_properties:
-        properties = message.properties
-        if expiry is not None and MESSAGE_EXPIRY_INTERVAL in properties:
-            properties = {**properties, MESSAGE_EXPIRY_INTERVAL: expiry}
-        body = body_of(properties)
-        size = len(body)
-        rest = body + message.payload
+    if expiry is None or not message.expires:
+        block = message.block
+    elif message.expiry_at:
+        at = message.expiry_at
+        block = message.block
+        block = b"".join((block[:at], TWO_BYTES[expiry >> 16], TWO_BYTES[expiry & 0xFFFF], block[at + 4 :]))
     else:
-        size = 0
-        rest = message.payload
-    return variable(len(own) + size) + own, rest
+        block = body_of({**message.properties, MESSAGE_EXPIRY_INTERVAL: expiry})
+    return b"".join((variable(len(own) + len(block)), own, block))
 
 
 def _fixed_header(first: int, size: int) -> bytes:

@@ -8,7 +8,7 @@ from typing import Final
 
 from .constants import MESSAGE_EXPIRY_INTERVAL, PUBLISH, TOPIC_ALIAS
 from .packets import NO_PROPERTIES, Properties
-from .properties import read_block
+from .properties import body_of, read_block
 
 OVERHEAD: Final = 200
 """About what a message takes in memory beside its bytes."""
@@ -50,27 +50,31 @@ class Message:
     of who sent it, ``None`` for the node itself. ``properties`` holds what travels on to subscribers (topic alias taken
     out). ``dup`` and ``packet_id`` are those of the inbound packet; nothing outbound reads them.
 
-    ``frame`` holds the payload from ``payload_at`` to its end: the whole packet where the decoder made it (less a topic
-    alias that was taken out), the payload alone otherwise. ``packet_id_at`` is where its Packet Identifier stands, if
-    but for that the frame may go out again to clients of ``frame_version`` (4 for all of 3.x); else 0.
+    ``frame`` holds the payload from ``payload_at`` to its end: the whole packet where the decoder made it, the payload
+    alone otherwise. ``packet_id_at`` is where its Packet Identifier stands, if but for that the frame may go out
+    again to clients of ``frame_version`` (4 for all of 3.x); else 0.
 
-    From ``block_at`` to ``payload_at`` of the frame are the bytes of the properties, which are read when somebody asks
-    for ``properties`` and go out as they are; ``alias_at`` and ``expiry_at`` are where among them Topic Alias and
-    Message Expiry Interval begin, 0 for none. Where ``block_at`` is 0, ``properties`` is all there is.
+    From ``block_at`` to ``payload_at`` of the frame are the properties as they came: they go out so, and are read when
+    somebody asks for ``properties``. ``alias_at`` and ``expiry_at`` are where among them the values of Topic Alias and
+    Message Expiry Interval stand, 0 for none. Where ``block_at`` is 0, ``properties`` is all there is.
 
     Of a ``paged`` message only what queues need is here; ``persistence.paging`` knows where the rest is. Its ``frame``
     is empty and ``payload_at`` negative: as many bytes as ``frame`` had.
     """
 
     __slots__ = (
+        "_block",
         "_payload",
         "_properties",
         "alias_at",
         "block_at",
         "dup",
+        "expires",
         "expiry_at",
         "frame",
         "frame_version",
+        "has_alias",
+        "has_properties",
         "hops",
         "id",
         "packet_id",
@@ -111,9 +115,17 @@ class Message:
         self.qos = qos
         self.retain = retain
         self._properties: Properties | None = properties
+        self._block: bytes | None = None
         self.block_at = 0
         self.alias_at = 0
         self.expiry_at = 0
+        # It came with a Topic Alias, which was not taken out yet.
+        self.has_alias = False
+        if properties:
+            self.has_properties = True
+            self.expires = MESSAGE_EXPIRY_INTERVAL in properties
+        else:
+            self.has_properties = self.expires = False
         self.publisher = publisher
         self.timestamp = timestamp
         self.frame = frame
@@ -163,17 +175,21 @@ class Message:
 
     @property
     def properties(self) -> Properties:
-        """The properties by identifier, to be read only; ``has_properties`` and ``expiry_interval`` cost less."""
+        """The properties by identifier, to be read only. ``has_properties``, ``expires`` and ``block`` cost less."""
         properties = self._properties
         if properties is None:
+            block = self.block
             # Strings were checked when it came in.
-            properties = self._properties = read_block(self.frame, self.block_at, self.payload_at, PUBLISH, False)
+            properties = self._properties = read_block(block, 0, len(block), PUBLISH, False)
         return properties
 
     @properties.setter
     def properties(self, properties: Properties) -> None:
         self._properties = properties
+        self._block = None
         self.block_at = self.alias_at = self.expiry_at = 0
+        self.has_properties = bool(properties)
+        self.expires = MESSAGE_EXPIRY_INTERVAL in properties
 
     def keep_block(self, block_at: int, alias_at: int, expiry_at: int) -> None:
         """Its properties are the bytes of the frame from ``block_at`` to the payload."""
@@ -181,52 +197,44 @@ class Message:
         self.block_at = block_at
         self.alias_at = alias_at
         self.expiry_at = expiry_at
+        self.has_alias = alias_at > 0
+        self.has_properties = True
+        self.expires = expiry_at > 0
 
     @property
-    def has_properties(self) -> bool:
-        """Whether it has any."""
-        return self.block_at > 0 or bool(self._properties)
-
-    @property
-    def has_alias(self) -> bool:
-        """Whether it came with a Topic Alias, which was not taken out yet."""
-        if self.block_at:
-            return self.alias_at > 0
-        properties = self._properties
-        return properties is not None and len(properties) > 0 and TOPIC_ALIAS in properties
+    def block(self) -> bytes:
+        """The properties as they go out, without the length."""
+        block = self._block
+        if block is not None:
+            return block
+        if not self.block_at:
+            return body_of(self.properties) if self.has_properties else b""
+        block = self._block = self.frame[self.block_at : self.payload_at]
+        return block
 
     def take_alias(self) -> int:
         """Its Topic Alias, which is taken out of the properties."""
+        self.has_alias = False
         at = self.alias_at
         if not at:
             properties = self.properties
-            alias = int(properties.pop(TOPIC_ALIAS))
-            if not properties:
-                self._properties = NO_PROPERTIES
-            return alias
+            others = {key: value for key, value in properties.items() if key != TOPIC_ALIAS}
+            self.properties = others or NO_PROPERTIES
+            return int(properties[TOPIC_ALIAS])
         frame = self.frame
-        alias = frame[at + 1] << 8 | frame[at + 2]
-        self._properties = None
-        self.alias_at = 0
-        if self.payload_at - self.block_at == ALIAS_LENGTH:
-            self.block_at = 0
-            self._properties = NO_PROPERTIES
-        elif at == self.block_at:
-            self.block_at = at + ALIAS_LENGTH
-        else:
-            self.frame = frame[:at] + frame[at + ALIAS_LENGTH :]
-            self.payload_at -= ALIAS_LENGTH
+        value = self.block_at + at
+        block = frame[value + 2 : self.payload_at]
+        if at > 1:
+            block = frame[self.block_at : value - 1] + block
+        if block:
+            self._block = block
+            self._properties = None
+            self.alias_at = 0
             if self.expiry_at > at:
                 self.expiry_at -= ALIAS_LENGTH
-        return alias
-
-    @property
-    def expires(self) -> bool:
-        """Whether it has a Message Expiry Interval."""
-        if self.block_at:
-            return self.expiry_at > 0
-        properties = self._properties
-        return properties is not None and len(properties) > 0 and MESSAGE_EXPIRY_INTERVAL in properties
+        else:
+            self.properties = NO_PROPERTIES
+        return frame[value] << 8 | frame[value + 1]
 
     @property
     def expiry_interval(self) -> int | None:
@@ -235,8 +243,8 @@ class Message:
             return None
         at = self.expiry_at
         if at:
-            frame = self.frame
-            return frame[at + 1] << 24 | frame[at + 2] << 16 | frame[at + 3] << 8 | frame[at + 4]
+            block = self.block
+            return block[at] << 24 | block[at + 1] << 16 | block[at + 2] << 8 | block[at + 3]
         return int(self.properties[MESSAGE_EXPIRY_INTERVAL])
 
     @property

@@ -1,5 +1,6 @@
 """The properties of MQTT 5.0 (section 2.2.2): one table, and reading and writing by it."""
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from . import constants as c
@@ -10,9 +11,9 @@ from .reason_codes import QUOTA_EXCEEDED, TOPIC_ALIAS_INVALID
 from .topics import has_wildcard
 
 if TYPE_CHECKING:
-    from mypy_extensions import i64  # a native integer where this is compiled
+    from mypy_extensions import i64
 
-# Wire types (MQTT 5.0 table 2-4).
+# Wire types (MQTT 5.0 table 2-4). From BINARY on a length of two bytes comes first.
 BYTE: Final = 1
 TWO_BYTE: Final = 2
 FOUR_BYTE: Final = 4
@@ -187,13 +188,12 @@ _PUBLISH_TYPES: Final = bytes(
 _SINGLE: Final = [each for each in range(128) if _PUBLISH_TYPES[each] not in (0, STRING_PAIR)]
 _SINGLE_BITS: Final = bytes([1 << _SINGLE.index(each) if each in _SINGLE else 0 for each in range(128)])
 _UNUSUAL: Final = (0, 0, 0, 0)
-_PLUS: Final = 0x2B
-_HASH: Final = 0x23
 
 
 def find_block(data: bytes, start: int, strict: bool) -> tuple[int, int, int, int]:
-    """Where in a PUBLISH the properties begin behind their length, where they end, and where Topic Alias and Message
-    Expiry Interval are among them (0: there is none). All zeros: ``read`` has to say what there is at ``start``.
+    """Where in a PUBLISH the properties begin behind their length and where they end; how far from there on the values
+    of Topic Alias and Message Expiry Interval stand (0: there is none). All zeros: ``read`` has to say what there is at
+    ``start``.
 
     It takes nothing that ``read`` would not, and makes no objects. What it leaves to ``read`` is seldom or wrong.
     """
@@ -215,11 +215,11 @@ def find_block(data: bytes, start: int, strict: bool) -> tuple[int, int, int, in
     stop: i64 = at + length
     if length == 0 or stop > size:
         return _UNUSUAL
+    compiled = _COMPILED
     alias_at: i64 = 0
     expiry_at: i64 = 0
     seen: i64 = 0
     while at < stop:
-        place: i64 = at
         identifier: i64 = data[at]
         at += 1
         if identifier >= 0x80:
@@ -229,54 +229,36 @@ def find_block(data: bytes, start: int, strict: bool) -> tuple[int, int, int, in
         if seen & bit:
             return _UNUSUAL
         seen |= bit
-        if kind in (STRING, STRING_PAIR):
+        if kind >= BINARY:
             strings: i64 = 2 if kind == STRING_PAIR else 1
             while strings > 0:
                 strings -= 1
                 if at + 2 > stop:
                     return _UNUSUAL
+                first: i64 = at + 2
                 high = data[at]
                 low: i64 = data[at + 1]
-                at += 2
-                behind: i64 = at + (high << 8 | low)
-                if behind > stop:
+                at = first + (high << 8 | low)
+                if at > stop:
                     return _UNUSUAL
-                first: i64 = at
-                while at < behind:
-                    byte: i64 = data[at]
-                    if byte < 0x20 or byte > 0x7E:
-                        utf8(data[first:behind], strict)
-                        break
-                    at += 1
-                at = behind
+                if kind != BINARY and not (compiled and _is_printable(data, first, at)):
+                    utf8(data[first:at], strict)
             if identifier == c.RESPONSE_TOPIC:
-                if at == first:
+                topic = data[first:at]
+                if not topic or b"+" in topic or b"#" in topic:
                     return _UNUSUAL
-                while first < at:
-                    byte = data[first]
-                    if byte in (_PLUS, _HASH):
-                        return _UNUSUAL
-                    first += 1
         elif kind == TWO_BYTE:
             # Topic Alias
             if at + 2 > stop or not (data[at] or data[at + 1]):
                 return _UNUSUAL
-            alias_at = place
+            alias_at = at - begin
             at += 2
         elif kind == FOUR_BYTE:
             # Message Expiry Interval
             if at + 4 > stop:
                 return _UNUSUAL
-            expiry_at = place
+            expiry_at = at - begin
             at += 4
-        elif kind == BINARY:
-            if at + 2 > stop:
-                return _UNUSUAL
-            high = data[at]
-            low = data[at + 1]
-            at += 2 + (high << 8 | low)
-            if at > stop:
-                return _UNUSUAL
         elif kind == BYTE:
             # Payload Format Indicator
             if at >= stop or data[at] > 1:
@@ -285,6 +267,22 @@ def find_block(data: bytes, start: int, strict: bool) -> tuple[int, int, int, in
         else:
             return _UNUSUAL
     return int(begin), int(stop), int(alias_at), int(expiry_at)
+
+
+def _is_printable(data: bytes, start: int, end: int) -> bool:
+    """Whether all bytes from ``start`` to ``end`` are printable ASCII."""
+    at: i64 = start
+    stop: i64 = end
+    while at < stop:
+        byte: i64 = data[at]
+        if byte < 0x20 or byte > 0x7E:
+            return False
+        at += 1
+    return True
+
+
+# Interpreted, the decoder of UTF-8 is quicker than a look at each byte.
+_COMPILED: Final = not isinstance(_is_printable, FunctionType)
 
 
 def read_last(data: bytes, at: int, end: int, packet_type: int, strict: bool) -> Properties:

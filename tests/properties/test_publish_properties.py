@@ -112,7 +112,7 @@ def test_read_as_one_by_one(block: bytes, payload: bytes, qos: int, strict: bool
         assert found.properties == properties
         assert found.has_properties == bool(properties)
         assert (found.properties is NO_PROPERTIES) == (not properties)
-        assert found.payload == body[at:]
+        assert (found.frame, found.payload) == (packet, body[at:])
 
 
 @st.composite
@@ -159,11 +159,13 @@ def test_written_as_one_by_one(
         expected[c.SUBSCRIPTION_IDENTIFIER] = list(way["identifiers"])
 
     packet = publish(message=found, expiry=expiry, **way)
-    made = Message("a", payload, properties=dict(properties))
-    assert publish(message=made, expiry=expiry, **way) == packet
+    one_by_one = publish(message=Message("a", payload, properties=dict(properties)), expiry=expiry, **way)
+    assert len(one_by_one) == len(packet)  # User Properties go together there
     sent = _decoded(packet, False, False)
+    again = _decoded(one_by_one, False, False)
     assert isinstance(sent, Message), sent
-    assert sent.properties == expected
+    assert isinstance(again, Message), again
+    assert sent.properties == again.properties == expected
     assert (sent.topic, sent.payload) == (way["topic"], payload)
     assert (sent.qos, sent.retain, sent.dup, sent.packet_id) == (
         way["qos"],
