@@ -9,6 +9,11 @@ _LITERAL: Final = re.compile(r"[a-z][\w-]*(?:\|[a-z][\w-]*)*")
 _CTL_OPTIONS: Final = (
     ("--data-dir", "DIR", "of the node; else found by itself"),
     ("--config", "FILE", "of the node, which names its data directory"),
+    ("--url", "URL", "the HTTP API of a node elsewhere"),
+    ("--profile", "NAME", "a node elsewhere, as profiles names it"),
+    ("--app", "ID:SECRET", "the application, which others see in the list of processes"),
+    ("--app-file", "FILE", "a file with the application"),
+    ("--cafile", "FILE", "authorities that may have signed the certificate of --url"),
     ("--timeout", "SECONDS", "how long to wait for the node"),
     ("--json", "", "print JSON"),
     ("--version", "", "print the version"),

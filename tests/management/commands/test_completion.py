@@ -10,6 +10,7 @@ import pytest
 from taipan.management.commands.command_tree import of_ctl
 from taipan.management.commands.completion import SHELLS, manual_page
 from taipan.management.ctl.index import COMMANDS
+from taipan.management.ctl.main import OPTIONS
 from taipan.management.node import main
 
 
@@ -25,6 +26,7 @@ def run(*command: str) -> str:
 
 
 def test_every_control_command_is_in_the_tree() -> None:
+    assert set(OPTIONS) <= {name for option in of_ctl().options for name in option.names}
     paths = {path for path, words in of_ctl().all() if words.summary}
     for command in COMMANDS:
         assert any(command.usage.split()[: len(path)] == list(path) for path in paths if path) or "|" in command.usage
