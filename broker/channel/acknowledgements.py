@@ -6,7 +6,19 @@ from ..mqtt.errors import ProtocolError
 from ..mqtt.packets import Ack
 from ..session import inbound_qos2
 from ..session.client_info import PacketInHand
-from .channel import Channel
+from .channel import CLOSED, Channel
+
+
+def on_acks(channel: Channel, kind: int, packet_ids: list[int], now: float) -> None:
+    """Plain acknowledgements of one kind, as they came in a row."""
+    if kind == PUBACK:
+        on_puback(channel, packet_ids, now)
+    elif kind == PUBREC:
+        on_pubrec(channel, packet_ids, 0, now)
+    elif kind == PUBREL:
+        on_pubrel(channel, packet_ids)
+    else:
+        on_pubcomp(channel, packet_ids, now)
 
 
 def on_puback(channel: Channel, packet_ids: list[int], now: float) -> None:
@@ -26,8 +38,11 @@ def on_puback(channel: Channel, packet_ids: list[int], now: float) -> None:
                     acknowledged += 1
                     hooks.message_acked(channel.client, delivery.message)
                     hooks.delivery_completed(channel.client, delivery.message, delivery.message.timestamp)
+                if channel.state == CLOSED:  # by a hook
+                    metrics.messages_acked += acknowledged
+                    return
         else:
-            acknowledged = len(session.puback(*packet_ids))
+            acknowledged = len(session.puback_run(packet_ids))
     except ProtocolError:
         metrics.messages_acked += in_flight - len(session.inflight)
         metrics.packets_puback_inuse += 1
@@ -38,78 +53,87 @@ def on_puback(channel: Channel, packet_ids: list[int], now: float) -> None:
         session.advance(now)
 
 
-def on_pubrec(channel: Channel, packet_id: int, code: int, now: float) -> None:
-    """The client has a QoS 2 message, or refuses it."""
+def on_pubrec(channel: Channel, packet_ids: list[int], code: int, now: float) -> None:
+    """The client has QoS 2 messages, or refuses them."""
     context = channel.context
     metrics = context.metrics
-    metrics.packets_pubrec_received += 1
+    hooks = context.hooks
     session = channel.session
     assert session is not None
     failed = code >= 0x80
-    channel.save_log_position()
-    known, delivery = session.pubrec(packet_id, failed)
-    if not known:
-        metrics.packets_pubrec_missed += 1
-    elif delivery is not None and not failed:
-        metrics.messages_acked += 1
-        if context.hooks.message_acked:
-            context.hooks.message_acked(channel.client, delivery.message)
-        if context.hooks.delivery_completed:
-            session.note_completion(packet_id, delivery.message)
-    elif delivery is None:
-        metrics.packets_pubrec_inuse += 1
+    heard = bool(hooks.message_acked or hooks.delivery_completed)
+    for packet_id in packet_ids:
+        metrics.packets_pubrec_received += 1
+        channel.save_log_position()
+        known, delivery = session.pubrec(packet_id, failed)
+        if not known:
+            metrics.packets_pubrec_missed += 1
+        elif delivery is None:
+            metrics.packets_pubrec_inuse += 1
+        elif not failed:
+            metrics.messages_acked += 1
+            if heard:
+                if hooks.message_acked:
+                    hooks.message_acked(channel.client, delivery.message)
+                if hooks.delivery_completed:
+                    session.note_completion(packet_id, delivery.message)
+                if channel.state == CLOSED:  # by a hook
+                    return
+        if failed:
+            continue
+        metrics.packets_pubrel_sent += 1
+        if known or channel.version != V5:
+            if delivery is None:
+                channel.log_position = -1
+            channel.send_when_durable(encoder.ack(PUBREL, packet_id))  # [MQTT-4.3.3-4]
+        else:
+            channel.send_packet_when_durable(Ack(PUBREL, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
     if failed:
         session.advance(now)  # [MQTT-4.4.0-2] the exchange is over, its place is free
-        return
-    metrics.packets_pubrel_sent += 1
-    if known or channel.version != V5:
-        if delivery is None:
-            channel.log_position = -1
-        channel.send_when_durable(encoder.ack(PUBREL, packet_id))  # [MQTT-4.3.3-4]
-    else:
-        channel.send_packet_when_durable(Ack(PUBREL, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
 
 
-def on_pubrel(channel: Channel, packet_id: int) -> None:
-    """The client lets go of a QoS 2 identifier; answered always [MQTT-4.3.3-11]."""
+def on_pubrel(channel: Channel, packet_ids: list[int]) -> None:
+    """The client lets go of QoS 2 identifiers; answered always [MQTT-4.3.3-11]."""
     metrics = channel.context.metrics
-    metrics.packets_pubrel_received += 1
     session = channel.session
     assert session is not None
-    channel.save_log_position()
-    known = inbound_qos2.release(session, packet_id)
-    if not known:
-        channel.log_position = -1
-    metrics.packets_pubcomp_sent += 1
-    if known or channel.version != V5:
-        channel.send_when_durable(encoder.ack(PUBCOMP, packet_id))
-        if known:
-            return
-    else:
-        channel.send_packet_when_durable(Ack(PUBCOMP, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
-    metrics.packets_pubrel_missed += 1
+    for packet_id in packet_ids:
+        metrics.packets_pubrel_received += 1
+        channel.save_log_position()
+        known = inbound_qos2.release(session, packet_id)
+        if not known:
+            channel.log_position = -1
+            metrics.packets_pubrel_missed += 1
+        metrics.packets_pubcomp_sent += 1
+        if known or channel.version != V5:
+            channel.send_when_durable(encoder.ack(PUBCOMP, packet_id))
+        else:
+            channel.send_packet_when_durable(Ack(PUBCOMP, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
 
 
-def on_pubcomp(channel: Channel, packet_id: int, now: float) -> None:
-    """A QoS 2 delivery is complete."""
+def on_pubcomp(channel: Channel, packet_ids: list[int], now: float) -> None:
+    """QoS 2 deliveries are complete."""
     context = channel.context
     metrics = context.metrics
-    metrics.packets_pubcomp_received += 1
     session = channel.session
     assert session is not None
+    completed = context.hooks.delivery_completed
     try:
-        known = session.pubcomp(packet_id)
+        for packet_id in packet_ids:
+            metrics.packets_pubcomp_received += 1
+            if not session.pubcomp(packet_id):
+                metrics.packets_pubcomp_missed += 1
+            elif completed:
+                message = session.completion_of(packet_id)
+                if message is not None:
+                    completed(channel.client, message, message.timestamp)
+                    if channel.state == CLOSED:  # by a hook
+                        return
     except ProtocolError:
         metrics.packets_pubcomp_inuse += 1
         raise
-    if not known:
-        metrics.packets_pubcomp_missed += 1
-        return
-    if context.hooks.delivery_completed:
-        message = session.completion_of(packet_id)
-        if message is not None:
-            context.hooks.delivery_completed(channel.client, message, message.timestamp)
-    session.advance(now)
+    if session.busy:
+        session.advance(now)
 
 
 def on_ack(channel: Channel, ack: Ack, now: float) -> None:
@@ -119,8 +143,8 @@ def on_ack(channel: Channel, ack: Ack, now: float) -> None:
         if kind == PUBACK:
             on_puback(channel, [ack.packet_id], now)
         elif kind == PUBREC:
-            on_pubrec(channel, ack.packet_id, ack.reason_code, now)
+            on_pubrec(channel, [ack.packet_id], ack.reason_code, now)
         elif kind == PUBREL:
-            on_pubrel(channel, ack.packet_id)
+            on_pubrel(channel, [ack.packet_id])
         else:
-            on_pubcomp(channel, ack.packet_id, now)
+            on_pubcomp(channel, [ack.packet_id], now)

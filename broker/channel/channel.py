@@ -8,9 +8,9 @@ from ..access.decision import Decision
 from ..config import ZoneSettings
 from ..loop.timers import Timer
 from ..mqtt import reason_codes
-from ..mqtt.constants import V5
+from ..mqtt.constants import PUBACK, V5
 from ..mqtt.decoder import Packet
-from ..mqtt.encoder import Outgoing, encode_within
+from ..mqtt.encoder import Outgoing, ack, encode_within
 from ..mqtt.packets import Auth, Connack, Connect, Disconnect, Will
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
@@ -244,6 +244,16 @@ class Channel:
             writer.send_when_durable(
                 data, commit.barrier if self.log_position < 0 else commit.batch_since(self.log_position)
             )
+
+    def send_pubacks_when_durable(self, packet_ids: list[int]) -> None:
+        """The same for PUBACKs that say success, of packets that were taken as one."""
+        durability = self.context.durability
+        writer = self.writer
+        if durability is None or (durability.commit.written == self.log_position and writer.held_packets is None):
+            writer.send_pubacks(packet_ids)
+        else:
+            for packet_id in packet_ids:
+                self.send_when_durable(ack(PUBACK, packet_id))
 
     def send_packet_when_durable(self, packet: Outgoing) -> bool:
         """The same, encoded here. False: it exceeds the client's Maximum Packet Size."""

@@ -9,17 +9,17 @@ from typing import Final
 
 from ..loop.budget import DELIVERIES_PER_ITERATION
 from ..mqtt import encoder, reason_codes
-from ..mqtt.constants import PINGRESP, PUBACK, PUBREC, PUBREL
+from ..mqtt.constants import PINGRESP
 from ..mqtt.decoder import Packet
 from ..mqtt.errors import MqttError, ProtocolError
 from ..mqtt.message import Message
 from ..mqtt.packets import Ack, Auth, Connect, Disconnect, Pingreq, Pingresp, Subscribe, Unsubscribe
 from . import closing
-from .acknowledgements import on_ack, on_puback, on_pubcomp, on_pubrec, on_pubrel
+from .acknowledgements import on_ack, on_acks
 from .authentication import on_auth
 from .channel import AUTHENTICATING, CLOSED, CONNECTED, CONNECTING, Channel
 from .connect import on_connect, on_disconnect
-from .publish import on_publish
+from .publish import on_publish, publish_run
 from .subscribe import on_subscribe, on_unsubscribe
 
 _PINGRESP: Final = encoder.encode(Pingresp(), 4)
@@ -41,23 +41,29 @@ def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[No
     published = 0
     qos1, qos2 = channel.received1, channel.received2
     budget = channel.context.broker.budget
-    remaining = iter(packets)
-    # Identifiers of PUBACKs in a row: together they make room for as many messages.
-    pubacks: list[int] = []
+    count = len(packets)
+    at = 0
+    runs = True
     try:
-        for packet in remaining:
-            if isinstance(packet, int) and packet >> 16 == PUBACK and channel.state == CONNECTED:
-                pubacks.append(packet & 0xFFFF)
-                continue
-            if pubacks:
-                acknowledged, pubacks = pubacks, []
-                on_puback(channel, acknowledged, now)
-                if channel.state == CLOSED:
-                    return True
+        while at < count:
+            packet = packets[at]
+            at += 1
             if isinstance(packet, Message):
                 if channel.state != CONNECTED:
                     _out_of_place(channel)
                     return True
+                if runs and packet.qos == 1 and at < count:
+                    run = _like(packets, at, packet, PUBLISHES_PER_ITERATION - published)
+                    if run is not None:
+                        taken = publish_run(channel, run, now)
+                        if taken:
+                            published += taken
+                            at += taken - 1
+                            if budget.deliveries > DELIVERIES_PER_ITERATION or published == PUBLISHES_PER_ITERATION:
+                                channel.rest = packets[at:]
+                                return not channel.rest
+                            continue
+                        runs = False
                 published += 1
                 if packet.qos:
                     if packet.qos == 1:
@@ -68,29 +74,28 @@ def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[No
                 if waiting is None and (
                     budget.deliveries > DELIVERIES_PER_ITERATION or published == PUBLISHES_PER_ITERATION
                 ):
-                    channel.rest = list(remaining)
+                    channel.rest = packets[at:]
                     return not channel.rest
             elif isinstance(packet, int) and channel.state == CONNECTED:
-                packet_id = packet & 0xFFFF
-                kind_of_ack = packet >> 16
-                if kind_of_ack == PUBREC:
-                    on_pubrec(channel, packet_id, 0, now)
-                elif kind_of_ack == PUBREL:
-                    on_pubrel(channel, packet_id)
-                else:
-                    on_pubcomp(channel, packet_id, now)
+                kind = packet >> 16
+                packet_ids = [packet & 0xFFFF]
+                while at < count:
+                    following = packets[at]
+                    if not isinstance(following, int) or following >> 16 != kind:
+                        break
+                    packet_ids.append(following & 0xFFFF)
+                    at += 1
+                on_acks(channel, kind, packet_ids, now)
             else:
                 waiting = _handle(channel, packet, now)
                 if waiting is None and budget.deliveries > DELIVERIES_PER_ITERATION and channel.state != CLOSED:
-                    channel.rest = list(remaining)
+                    channel.rest = packets[at:]
                     return not channel.rest
             if channel.state == CLOSED:
                 return True
             if waiting is not None:
-                channel.rest = list(remaining)
+                channel.rest = packets[at:]
                 return waiting
-        if pubacks:
-            on_puback(channel, pubacks, now)
     except MqttError as error:
         closing.fail(channel, error)
     finally:
@@ -103,6 +108,25 @@ def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[No
             metrics.messages_qos1_received += qos1
             metrics.messages_qos2_received += qos2
     return True
+
+
+def _like(packets: list[Packet], at: int, first: Message, most: int) -> list[Message] | None:
+    """A PUBLISH of QoS 1, and those from ``at`` on that differ from it in payload and identifier alone; at most so
+    many. None: the next one is another kind."""
+    topic = first.topic
+    run = [first]
+    for place in range(at, min(at - 1 + most, len(packets))):
+        packet = packets[place]
+        if (
+            not isinstance(packet, Message)
+            or packet.topic is not topic
+            or packet.qos != 1
+            or packet.retain
+            or packet.properties
+        ):
+            break
+        run.append(packet)
+    return None if len(run) < 2 or first.retain or first.properties else run
 
 
 def _handle(channel: Channel, packet: Packet, now: float) -> Awaitable[None] | None:

@@ -18,6 +18,7 @@ from ..session.protocols import EXPIRED, MEMORY, QUEUE_FULL, TOO_LARGE
 from ..session.session import Session
 
 _PUBACK: Final = PUBACK << 4  # first byte
+_PUBACK_HEAD: Final = b"\x40\x02"
 _QOS: Final = 0x06  # in that of a PUBLISH
 
 
@@ -137,6 +138,19 @@ class OutboundWriter:
         self.sent_other += 1
         if not self.writable:
             self.backlog += len(data)
+
+    def send_pubacks(self, packet_ids: list[int]) -> None:
+        """PUBACKs that say success, for these."""
+        parts = self.parts
+        if not parts:
+            self.flusher.add(self)
+        bytes_of = encoder.PACKET_ID
+        for packet_id in packet_ids:
+            parts.append(_PUBACK_HEAD)
+            parts.append(bytes_of[packet_id])
+        self.sent_other += len(packet_ids)
+        if not self.writable:
+            self.backlog += 4 * len(packet_ids)
 
     def send_when_durable(self, data: bytes, batch: int) -> None:
         """An acknowledgement that promises something: not before ``batch`` is on disk (0: at once), and in order."""
@@ -261,9 +275,11 @@ class OutboundWriter:
         version = self.version
         wire = encoder.wire
         bytes_of = encoder.PACKET_ID
-        for delivery, packet_id in zip(deliveries, packet_ids, strict=True):
-            head, tail = wire(delivery, version)
-            parts += (head, bytes_of[packet_id], tail)
+        for at in range(len(deliveries)):  # compiled, a loop over two lists at once would cost as much as its body
+            head, tail = wire(deliveries[at], version)
+            parts.append(head)
+            parts.append(bytes_of[packet_ids[at]])
+            parts.append(tail)
         self.sent1 += len(deliveries)
         if self.on_delivered:
             for delivery in deliveries:

@@ -11,7 +11,7 @@ from random import Random
 from typing import Final, Protocol
 
 from ..config import BrokerSettings
-from ..loop.budget import LoopBudget
+from ..loop.budget import DELIVERIES_PER_ITERATION, LoopBudget
 from ..loop.clock import Clock
 from ..loop.timers import Timers
 from ..mqtt import reason_codes
@@ -231,6 +231,47 @@ class Broker:
             if self.hooks.message_dropped:
                 self.hooks.message_dropped(message, "no_subscribers")
         return count
+
+    def publish_run(self, run: list[Message]) -> int:
+        """Accept messages of a client that are the same but for payload and identifier (QoS 1, RETAIN 0), and route
+        them together. How many from the first one on, by the budget of the iteration: the rest is taken out of ``run``.
+        0: something is to be decided for each."""
+        topic = run[0].topic
+        hooks = self.hooks
+        rules = self.rule_index
+        if (
+            topic.startswith("$")
+            or self.refusing
+            or self._store_in_trouble
+            or (rules is not None and rules.get(topic, True))
+            or hooks.message_publish
+            or hooks.message_delivered
+            or hooks.delivery_dropped
+        ):
+            return 0
+        route = self.router.recent.get(topic)
+        if route is None:
+            route = self.router.match(topic)
+        targets = route.targets
+        if not targets or route.groups or route.remote:
+            return 0
+        for subscription in targets:
+            if subscription.no_local:
+                return 0
+        budget = self.budget
+        steps = PUBLISH_STEPS + len(targets)
+        del run[1 + max(0, DELIVERIES_PER_ITERATION - budget.deliveries) // steps :]
+        size = 0
+        for message in run:
+            size += len(message.frame) + 64
+        self.metrics.messages_publish += len(run)
+        budget.deliveries += steps * len(run)
+        budget.bytes += size * len(targets)
+        for subscription in targets:
+            subscription.session.deliver_run(run, subscription)
+        for message in run:
+            message.release_plain()
+        return len(run)
 
     def publish_internal(self, message: Message) -> int:
         """Route what the node says of itself below ``$SYS``: uncounted, without hooks and to no other node, but rules

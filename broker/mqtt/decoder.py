@@ -2,6 +2,7 @@
 
 import sys
 from array import array
+from io import SEEK_END, BytesIO
 from typing import Final
 
 from . import reason_codes as rc
@@ -105,6 +106,7 @@ class Decoder:
     __slots__ = (
         "_dead",
         "_held",
+        "_large",
         "_max_connect_size",
         "_needed",
         "_server_side",
@@ -124,6 +126,8 @@ class Decoder:
         self._server_side = server_side
         # The beginning of a packet that is not complete, in pieces, and how many bytes these have.
         self._held: list[bytes | bytearray] = []
+        # The same of one that is read where it stays; behind what has arrived is room for more.
+        self._large: BytesIO | None = None
         self.pending = 0
         self._needed = 0
         self._dead = False
@@ -139,6 +143,18 @@ class Decoder:
             return packets
         at = 0
         try:
+            large = self._large
+            if large is not None:
+                missing = self._needed - self.pending
+                large.seek(self.pending)
+                large.write(data[:missing])
+                if len(data) < missing:
+                    self.pending += len(data)
+                    return packets
+                at = missing
+                self._large = None
+                self.pending = 0
+                self._parse(large.getvalue(), 0, packets)
             while self._held:
                 missing = self._needed - self.pending
                 if len(data) - at < missing:
@@ -157,6 +173,32 @@ class Decoder:
             packets.append(error)
         return packets
 
+    @property
+    def missing(self) -> int:
+        """Bytes that are still to come of the packet that is not complete, as far as that is known."""
+        return self._needed - self.pending if self._held else 0
+
+    def room(self) -> memoryview:
+        """Where the next bytes of the packet that is not complete may be put: as many as are here already, at most, and
+        not the last one of it, which ``feed`` takes."""
+        large = self._large
+        if large is None:
+            large = self._large = BytesIO()
+            large.writelines(self._held)
+            self._held.clear()
+        at = self.pending
+        end = large.seek(0, SEEK_END)
+        if at == end:
+            end = min(2 * at, self._needed - 1)
+            large.seek(end - 1)
+            large.write(b"\0")
+        return large.getbuffer()[at:end]
+
+    def filled(self, size: int) -> bool:
+        """So many bytes were put there. True: one is missing now."""
+        self.pending += size
+        return self._needed - self.pending == 1
+
     def _parse(self, data: bytes, at: int, packets: list[Packet]) -> None:
         """Read packets from ``at`` on; hold the one that is not complete."""
         if not self.version and self._server_side:
@@ -167,8 +209,7 @@ class Decoder:
         size = len(data)
         v5 = self.version == V5
         topic_names = self._topic_names
-        known = topic_names.cache.get
-        append = packets.append
+        known = topic_names.cache
         last = size - 1
         looked = False
         while at < last:
@@ -201,32 +242,32 @@ class Decoder:
                 if stop > end:
                     raise MalformedPacket("Topic Name runs over the end of the packet")
                 raw = data[start:stop]
-                topic = known(raw)
+                topic = known.get(raw)
                 if topic is None:
                     topic = topic_names.resolve(raw) if raw else ""  # which only a Topic Alias allows
-                frame = data[at:end]
+                frame = data[at:end] if end - at < size else data  # compiled, a slice is a copy even if it is all
                 if first == 0x30 and topic and not v5:
                     message = Message(topic, None, 0, False, NO_PROPERTIES, None, 0.0, frame, stop - at)
                     if body == at + 2 or data[body - 1]:
                         # Its length is in the shortest form: these bytes can go out as they are.
                         message.wire0_v3 = frame
-                    append(message)
+                    packets.append(message)
                 elif first == 0x30 and topic and stop < end and not data[stop]:
                     message = Message(topic, None, 0, False, NO_PROPERTIES, None, 0.0, frame, stop - at + 1)
                     message.wire0_v5 = frame
-                    append(message)
+                    packets.append(message)
                 else:
-                    append(self._publish(first, frame, topic, stop - at, body - at))
+                    packets.append(self._publish(first, frame, topic, stop - at, body - at))
             elif length == 2 and (first == 0x40 or first == 0x50 or first == 0x62 or first == 0x70):
                 packet_id = data[body] << 8 | data[body + 1]
                 if not packet_id:
                     raise ProtocolError("Packet Identifier 0")
-                append((first >> 4) << 16 | packet_id)
+                packets.append((first >> 4) << 16 | packet_id)
                 if first == 0x40 and not looked and size - end >= _MANY_ACKS:
                     looked = True
                     end = self._pubacks(data, end, packets)
             else:
-                append(self._other(first, data, body, end))
+                packets.append(self._other(first, data, body, end))
             at = end
         if at == last:
             self._refuse_type(data[at])

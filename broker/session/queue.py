@@ -170,10 +170,11 @@ class MessageQueue:
         """
         run: list[Delivery] = []
         lane = self._only
-        topics = self._topics
         account = self._account
         durable = self._durable
         size = 0
+        last = ""  # topic of the messages before, and how many in a row are of it
+        same = 0
         for delivery in lane:
             message = delivery.message
             if len(run) == most or delivery.qos != 1 or message.payload_at < 0 or message.expires:
@@ -187,17 +188,17 @@ class MessageQueue:
                 message.waiting -= 1
                 if not message.waiting:
                     account.message_bytes -= delivery.size
-            if topics is not None:
-                left = topics[topic] - 1
-                if left:
-                    topics[topic] = left
-                else:
-                    del topics[topic]
+            if topic is not last:
+                self._fewer(last, same)
+                last = topic
+                same = 0
+            same += 1
+        self._fewer(last, same)
         for _ in run:
             lane.popleft()
         account.entries -= len(run)
         self._count -= len(run)
-        if topics is None and not self._count:
+        if self._topics is None and not self._count:
             self._topics = {}
         self._looked = max(0, self._looked - len(run))
         self.size -= size + len(run) * OVERHEAD
@@ -409,6 +410,16 @@ class MessageQueue:
                 if self._looked and (self._found is None or expires_at < self._found):
                     self._found = expires_at
 
+    def _fewer(self, topic: str, count: int) -> None:
+        """So many messages of this topic wait no longer."""
+        topics = self._topics
+        if topics is not None and count:
+            left = topics[topic] - count
+            if left:
+                topics[topic] = left
+            else:
+                del topics[topic]
+
     def _leaves(self, delivery: Delivery) -> None:
         account = self._account
         account.entries -= 1
@@ -422,15 +433,9 @@ class MessageQueue:
 
     def _removed(self, delivery: Delivery) -> None:
         self._leaves(delivery)
-        topics = self._topics
         self._count -= 1
-        if topics is not None:
-            topic = delivery.message.topic
-            left = topics[topic] - 1
-            if left:
-                topics[topic] = left
-            else:
-                del topics[topic]
+        if self._topics is not None:
+            self._fewer(delivery.message.topic, 1)
         elif not self._count:
             self._topics = {}
         self.size -= delivery.size

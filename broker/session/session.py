@@ -189,6 +189,30 @@ class Session:
         else:
             self._deliver_qos(delivery)
 
+    def deliver_run(self, run: list[Message], subscription: Subscription) -> None:
+        """``deliver`` for messages of QoS 1 with RETAIN 0 that never expire, in this order."""
+        limits = self.limits
+        if (
+            subscription.qos == 0
+            or subscription.identifiers
+            or self.journal is not None
+            or self.sent_at is not None
+            or limits.upgrade_qos
+            or limits.max_inflight_bytes
+        ):
+            for message in run:
+                self.deliver(message, subscription)
+            return
+        deliveries = [message.plain(1) for message in run]
+        writer = self.writer
+        sent = 0
+        if writer is not None and writer.writable and self.queue is None and self.resend is None:
+            sent = min(len(deliveries), self.window - len(self.inflight))
+            if sent > 0:
+                self._send_run(writer, deliveries[:sent])
+        for delivery in deliveries[max(sent, 0) :]:
+            self._enqueue(delivery)
+
     def deliver_volatile(self, message: Message, subscription: Subscription) -> None:
         """The same for QoS 1 that nobody durable waits for: it is not written down, if it can go out at once."""
         writer = self.writer
@@ -428,6 +452,10 @@ class Session:
     # ------------------------------------------- acknowledgements of the client
 
     def puback(self, *packet_ids: int) -> list[Delivery]:
+        """``puback_run`` of these."""
+        return self.puback_run(list(packet_ids))
+
+    def puback_run(self, packet_ids: list[int]) -> list[Delivery]:
         """QoS 1 deliveries are complete; returns them, without identifiers that are not in use.
 
         :raises ProtocolError: an identifier belongs to a QoS 2 delivery. Those before it are done.

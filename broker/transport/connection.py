@@ -23,7 +23,8 @@ from ..mqtt.errors import MqttError
 from ..mqtt.message import Message
 from ..session.client_info import ClientInfo, Traffic
 from .connection_writer import ConnectionWriter, Flusher
-from .layer import raise_packet_limit
+from .large_packets import LARGE_BEGINNING, LARGE_REST, LargePacket, keep_freed_memory
+from .layer import Layer, raise_packet_limit
 from .listener import Listener
 from .rate_limits import Rate, rate_limits
 from .tls import peer_identity
@@ -88,6 +89,7 @@ class Connection:
         "_queued_packets",
         "_rate_timer",
         "_rates",
+        "_stopped",
         "_task",
         "_timer",
         "_transport",
@@ -122,6 +124,8 @@ class Connection:
         # Decoded packets that wait, in order; None where nothing waits.
         self._queued_packets: list[Packet] | None = None
         self._pause_reasons = 0
+        # Nothing is read from the socket. While it waits for an iteration alone, not before more has come.
+        self._stopped = False
         # What was read of a client that waits to be let in; 0: it does not.
         self._unauthenticated_bytes = 0
         self._alive_at = 0.0
@@ -179,7 +183,10 @@ class Connection:
             return
         channel = self.channel
         channel.answered_qos1 = channel.writer.pubacks_written
-        packets = self._decoder.feed(data)
+        decoder = self._decoder
+        packets = decoder.feed(data)
+        if decoder.pending >= LARGE_BEGINNING and decoder.missing >= LARGE_REST:
+            self._expect_large()
         now = context.clock.now()
         if packets:
             # [MQTT-3.1.2-22] whole packets count, pieces do not
@@ -190,12 +197,10 @@ class Connection:
         if self._unauthenticated_bytes:
             if not self._count_unauthenticated(size):
                 return
-            if (
-                self._pause_reasons == _WAITING
-                and self.counters.received_bytes > _AHEAD
-                and self._transport is not None
-            ):
-                self._transport.pause_reading()
+            if self._pause_reasons == _WAITING and self.counters.received_bytes > _AHEAD:
+                self._stop_reading()
+        if self._pause_reasons & _ITERATION:
+            self._stop_reading()
         if not packets:
             return
         if self._queued_packets is not None:
@@ -205,6 +210,31 @@ class Connection:
             self._resume_after_flush()
         else:
             self._take(packets, now)
+
+    def _expect_large(self) -> None:
+        """What is to come next is the rest of a large packet."""
+        keep_freed_memory()
+        transport = self._transport
+        if (
+            transport is not None
+            and self.channel.state == CONNECTED
+            and not isinstance(transport, Layer)
+            and transport.get_extra_info("ssl_object") is None
+        ):
+            transport.set_protocol(LargePacket(self, transport, self._decoder))
+
+    def piece_received(self, size: int) -> bool:
+        """See ``large_packets.Receiver``."""
+        context = self._context
+        context.metrics.bytes_received += size
+        self.counters.received_bytes += size
+        self.counters.received_reads += 1
+        if self._closing:
+            return False
+        if self._rates is not None:
+            now = context.clock.now()
+            self._limit(self._rates.pause_after(size, [], now), now)
+        return True
 
     def eof_received(self) -> bool:
         self._eof = True
@@ -364,13 +394,14 @@ class Connection:
             self._resume(_ITERATION)
 
     def _pause(self, why: int) -> None:
-        if (
-            (not self._pause_reasons or self._pause_reasons == _WAITING)
-            and self._transport is not None
-            and not self._closing
-        ):
-            self._transport.pause_reading()
+        if why != _ITERATION:  # which is over before much can come
+            self._stop_reading()
         self._pause_reasons |= why
+
+    def _stop_reading(self) -> None:
+        if not self._stopped and self._transport is not None and not self._closing:
+            self._stopped = True
+            self._transport.pause_reading()
 
     def _resume(self, why: int) -> None:
         if not self._pause_reasons & why:
@@ -388,7 +419,8 @@ class Connection:
             if self._eof and not self._closing:
                 self.writer.flush()
                 self._transport.close()
-            else:
+            elif self._stopped:
+                self._stopped = False
                 self._alive_at = self._context.clock.now()  # it was we who did not listen
                 self._transport.resume_reading()
 

@@ -171,6 +171,24 @@ def _share(count: int, size: int, sends: int, most: int) -> int:
     return min(count, sends)
 
 
+def _pieces(parts: list[bytes]) -> list[bytes]:
+    """The same bytes, the small ones of them together. A large PUBLISH stays one piece of memory: its payload is the
+    same for all who get it."""
+    pieces: list[bytes] = []
+    small: list[bytes] = []
+    for part in parts:
+        if len(part) <= LARGE:
+            small.append(part)
+            continue
+        if small:
+            pieces.append(b"".join(small))
+            small.clear()
+        pieces.append(part)
+    if small:
+        pieces.append(b"".join(small))
+    return pieces
+
+
 class ConnectionWriter:
     """The ``Flusher`` calls ``flush`` once an iteration; the transport says when it takes no more, and when again.
 
@@ -262,11 +280,10 @@ class ConnectionWriter:
         counters = self._counters
         parts = writer.parts
         transport = self.transport
-        large = b""
         if len(parts) > 1 and len(parts[-1]) > LARGE:
-            # A large PUBLISH: its payload is the same for all who get it, and stays one piece of memory.
-            large = parts.pop()
-        data = parts[0] if len(parts) == 1 else b"".join(parts)
+            pieces = _pieces(parts)
+        else:
+            pieces = [parts[0] if len(parts) == 1 else b"".join(parts)]
         parts.clear()
         metrics = self._context.metrics
         sent0 = writer.sent0
@@ -292,13 +309,12 @@ class ConnectionWriter:
         writer.sent_other = 0
         if transport is None:
             return
-        size = len(data) + len(large)
-        metrics.bytes_sent += size
-        counters.sent_bytes += size
         counters.sent_writes += 1
-        transport.write(data)
-        if large:
-            transport.write(large)
+        for data in pieces:
+            size = len(data)
+            metrics.bytes_sent += size
+            counters.sent_bytes += size
+            transport.write(data)
 
     def _continue_replay(self, session: Session) -> None:
         """Fetch the next slice of retained messages; where that found nothing yet, look on in the next iteration."""

@@ -66,7 +66,7 @@ class FakeTransport(asyncio.Transport):
     ``capacity`` is how many bytes the peer's socket still takes (``None``: all); the rest waits in ``unsent``.
     """
 
-    def __init__(self, loop: FakeLoop, protocol: asyncio.Protocol, **extra: Any) -> None:
+    def __init__(self, loop: FakeLoop, protocol: asyncio.Protocol | asyncio.BufferedProtocol, **extra: Any) -> None:
         super().__init__({"peername": ("192.0.2.1", 50_000), "sockname": ("127.0.0.1", 1883), **extra})
         self.loop = loop
         self.protocol = protocol
@@ -121,6 +121,9 @@ class FakeTransport(asyncio.Transport):
 
     def is_reading(self) -> bool:
         return self.reading
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol  # type: ignore[assignment]
 
     def can_write_eof(self) -> bool:
         return self.half_closes
@@ -193,7 +196,18 @@ class FakeTransport(asyncio.Transport):
 
     def _deliver(self) -> None:
         while self.incoming and self.reading and not self.closing:
-            self.protocol.data_received(self.incoming.popleft())
+            protocol = self.protocol
+            data = self.incoming.popleft()
+            if isinstance(protocol, asyncio.BufferedProtocol):
+                buffer = protocol.get_buffer(-1)
+                size = min(len(buffer), len(data))
+                buffer[:size] = data[:size]  # type: ignore[index]
+                del buffer
+                if size < len(data):
+                    self.incoming.appendleft(data[size:])
+                protocol.buffer_updated(size)
+            else:
+                protocol.data_received(data)
         if self.peer_eof and not self.incoming and self.reading and not self.closing and not self.eof_told:
             self.eof_told = True
             if not self.protocol.eof_received():
