@@ -394,7 +394,7 @@ class Connection:
             self._resume(_ITERATION)
 
     def _pause(self, why: int) -> None:
-        if why != _ITERATION:  # which is over before much can come
+        if why != _ITERATION or self._context.broker.budget.congested:  # else it is over before much can come
             self._stop_reading()
         self._pause_reasons |= why
 
