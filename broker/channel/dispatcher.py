@@ -122,11 +122,12 @@ def _like(packets: list[Packet], at: int, first: Message, most: int) -> list[Mes
             or packet.topic is not topic
             or packet.qos != 1
             or packet.retain
-            or packet.properties
+            or packet.has_alias
+            or packet.expires
         ):
             break
         run.append(packet)
-    return None if len(run) < 2 or first.retain or first.properties else run
+    return None if len(run) < 2 or first.retain or first.has_alias or first.expires else run
 
 
 def _handle(channel: Channel, packet: Packet, now: float) -> Awaitable[None] | None:
