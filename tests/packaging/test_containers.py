@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import yaml
 
 from taipan.broker.version import product_version
 from taipan.management.config import load
+from tests.support.nats_server import nats_server_program
 
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
@@ -42,6 +44,21 @@ def test_the_image_exposes_where_its_configuration_listens() -> None:
     load(str(CONFIG), environ={})
     [exposed] = re.findall(r"(?m)^EXPOSE (.*)$", (CONTAINER / "Containerfile").read_text("utf-8"))
     assert {int(port) for port in exposed.split()} == ports_of(CONFIG.read_text("utf-8"))
+
+
+def test_the_image_is_made_of_what_is_there_and_of_every_part() -> None:
+    text = (CONTAINER / "Containerfile").read_text("utf-8")
+    copied = [name for line in re.findall(r"(?m)^COPY (?!--)(.*) \S+$", text) for name in line.split()]
+    ignored = (ROOT / ".dockerignore").read_text("utf-8").split()
+    for name in copied:
+        assert (ROOT / name).exists(), name
+        assert name not in ignored
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert {"pyproject.toml", "setup.py", "build_compiled.py", project["readme"], *project["license-files"]} <= {
+        *copied
+    }
+    parts = ("taipan", "config", *(link.name for link in (ROOT / "taipan").iterdir() if link.is_symlink()))
+    assert {*parts} <= {*copied}
 
 
 @pytest.mark.parametrize("file", COMPOSE)
@@ -87,6 +104,12 @@ def test_nats_takes_the_largest_packet() -> None:
     [most] = re.findall(r"max_payload: (\d+)MB", (CONTAINER / "nats.conf").read_text("utf-8"))
     largest = load(str(CONFIG), environ={}).broker.zones["external"].max_packet_size
     assert int(most) * 1_000_000 >= largest + 4096
+
+
+def test_nats_takes_its_configuration() -> None:
+    command = [nats_server_program(), "-t", "-c", str(CONTAINER / "nats.conf")]
+    told = subprocess.run(command, capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
 
 
 def test_the_chart_has_the_version_of_the_project() -> None:
