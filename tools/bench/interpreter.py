@@ -68,9 +68,12 @@ def node_python() -> str:
 
 def node_command(*arguments: str) -> list[str]:
     """The command ``taipan`` on that interpreter, with the packages of this one. Its directory is the root."""
-    packages = "" if node_python() == sys.executable else f"sys.path.append({sysconfig.get_path('platlib')!r}); "
-    start = f"import sys; {packages}from taipan.management.node import main; sys.exit(main())"
-    return [node_python(), "-c", start, *arguments]
+    start = "from taipan.management.node import main; sys.exit(main())"
+    if node_python() == sys.executable:
+        return [sys.executable, "-c", f"import sys; {start}", *arguments]
+    # -S: none of its own packages, which may be older.
+    packages = f"sys.path.append({sysconfig.get_path('platlib')!r})"
+    return [node_python(), "-S", "-c", f"import sys; {packages}; {start}", *arguments]
 
 
 def described() -> str:
