@@ -206,11 +206,13 @@ class Session:
         deliveries = [message.plain(1) for message in run]
         writer = self.writer
         sent = 0
-        if writer is not None and writer.writable and self.queue is None and self.resend is None:
-            sent = min(len(deliveries), self.window - len(self.inflight))
-            if sent > 0:
-                self._send_run(writer, deliveries[:sent])
-        for delivery in deliveries[max(sent, 0) :]:
+        if writer is not None and self.queue is None and self.resend is None:
+            # Again and again: what its client cannot take leaves its place in the window to the next ones.
+            while sent < len(deliveries) and writer.writable and len(self.inflight) < self.window:
+                last = sent + self.window - len(self.inflight)
+                self._send_run(writer, deliveries[sent:last])
+                sent = min(last, len(deliveries))
+        for delivery in deliveries[sent:]:
             self._enqueue(delivery)
 
     def deliver_volatile(self, message: Message, subscription: Subscription) -> None:

@@ -91,6 +91,23 @@ def test_all_kinds_in_one_read(version: int) -> None:
     assert node.broker.retained.get("t").payload == b"10"  # type: ignore[union-attr]
 
 
+def test_what_is_too_large_for_the_subscriber_takes_no_place_of_its_window() -> None:
+    """[MQTT-3.1.2-25]: the rest of the run must not wait for an acknowledgement that never comes."""
+    node = FakeNode()
+    reader = node.connect("r", properties={c.MAXIMUM_PACKET_SIZE: 50, c.RECEIVE_MAXIMUM: 2})
+    reader.subscribe("t", qos=1)
+    writer = node.connect("w")
+    writer.publish("t", b"first")
+    assert reader.payloads() == [b"first"]
+    large = [Publish("t", b"x" * 60, 1, packet_id=number) for number in (1, 2, 4, 6)]
+    one, two, four, six = large
+    writer.send(one, two, *burst(3, 3), four, *burst(5, 5), six, *burst(7, 7))
+    assert [each.payload for each in drained(reader)] == [b"3", b"5", b"7"]
+    assert reader.session.queued == 0
+    writer.send(*large[:2], *large[:2], *burst(9, 9))
+    assert [each.payload for each in drained(reader)] == [b"9"]
+
+
 @versions
 def test_a_bad_packet_behind_a_run(version: int) -> None:
     """[MQTT-4.13.1-1]: what came before it is done and answered, and nothing behind it."""
