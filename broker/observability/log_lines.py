@@ -47,13 +47,14 @@ class WaitingLines:
         self._lines.append(line)
         if len(self._lines) >= MAX_WAITING:
             return False
-        if self._loop is not None and self._loop.is_running():
+        loop = self._loop  # another thread may take the lines meanwhile, and this with them
+        if loop is not None and loop.is_running():
             return True
         try:
-            self._loop = asyncio.get_running_loop()
+            loop = self._loop = asyncio.get_running_loop()
         except RuntimeError:
             return False
-        self._loop.call_soon(self._write)
+        loop.call_soon(self._write)
         return True
 
     def add_values(self, logger: logging.Logger, message: str, values: tuple[Value, ...]) -> None:
