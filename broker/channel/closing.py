@@ -145,6 +145,11 @@ def too_much_memory(channel: Channel) -> None:
     end(channel, MEMORY, "much waits for a client that reads slowly, and memory is short")
 
 
+def unfinished_packet(channel: Channel) -> None:
+    """The node's memory is used up, and the beginning of a packet of this client takes much of it."""
+    disconnect(channel, reason_codes.QUOTA_EXCEEDED, "memory is short, and a packet is not complete", MEMORY)
+
+
 def internal_error(channel: Channel) -> None:
     """The broker failed on one of this client's packets."""
     disconnect(channel, reason_codes.UNSPECIFIED_ERROR, "", INTERNAL_ERROR)

@@ -178,6 +178,11 @@ class Decoder:
         """Bytes that are still to come of the packet that is not complete, as far as that is known."""
         return self._needed - self.pending if self._held else 0
 
+    @property
+    def unfinished(self) -> int:
+        """Bytes of memory that it takes, with the room that was made for more of it."""
+        return self.pending if self._large is None else self._large.seek(0, SEEK_END)
+
     def room(self) -> memoryview:
         """Where the next bytes of the packet that is not complete may be put: as many as are here already, at most, and
         not the last one of it, which ``feed`` takes."""

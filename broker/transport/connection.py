@@ -464,7 +464,12 @@ class Connection:
     def buffered_bytes(self) -> int:
         """Bytes in its buffers, in both directions."""
         queued = 0 if self._queued_packets is None else 300 * len(self._queued_packets)
-        return self.writer.unwritten + self.channel.writer.backlog + self._decoder.pending + queued
+        return self.writer.unwritten + self.channel.writer.backlog + self._decoder.unfinished + queued
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Of them, those of a packet that has not come whole."""
+        return 0 if self._closing else self._decoder.unfinished
 
     # ------------------------------------------------- what the channel asks for
 

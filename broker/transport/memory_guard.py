@@ -1,7 +1,8 @@
 """MemoryGuard: what is done when the node's memory is short.
 
 Everything in steps, each no longer than an iteration should be: clients that send most are not read for a moment;
-clients that read nothing of what waits for them are closed; then the largest queues lose their oldest messages.
+clients that read nothing of what waits for them are closed; so are those with the largest beginnings of packets, where
+these are what takes the memory; then the largest queues lose their oldest messages.
 """
 
 import asyncio
@@ -31,6 +32,11 @@ _RANKED: Final = 2000  # the largest queues, of one look at all sessions
 _LEAST_SENT: Final = 4096
 _MUCH: Final = 1_048_576
 """Bytes that wait for a client from which on letting it go helps."""
+_UNFINISHED: Final = 65_536
+"""Bytes of a packet that is not complete, from which on letting its client go helps."""
+_UNFINISHED_PART: Final = 20
+"""Of the limit: the part that such packets have to take together for any client to be let go."""
+_CLOSE_AT_ONCE: Final = 50
 
 
 class MemoryGuard:
@@ -134,7 +140,7 @@ class MemoryGuard:
         if self._broker.account.level < SHEDDING:
             self._largest.clear()
             return
-        if not (self._close_slowest() or self._shed_some()):
+        if not (self._close_slowest() or self._close_unfinished() or self._shed_some()):
             return
         self._memory.look(self._broker.clock.now())
         if self._broker.account.level >= SHEDDING:
@@ -164,6 +170,25 @@ class MemoryGuard:
         self.buffers = max(0, self.buffers - size)
         return True
 
+    def _close_unfinished(self) -> bool:
+        """Close the connections that have sent most of a packet and not its end: nothing of it was acknowledged, while
+        what queues hold was. False: such packets are not what takes the memory."""
+        large = [(each.unfinished_bytes, each) for each in self._connections if each.unfinished_bytes >= _UNFINISHED]
+        if sum([size for size, _ in large]) < self._memory.limit // _UNFINISHED_PART:
+            return False
+        for size, connection in nlargest(_CLOSE_AT_ONCE, large, key=_size_of_packet):
+            if self._memory.excess <= 0:
+                break
+            logger.warning(
+                "publisher_closed client_id=%s bytes=%s setting=limits.memory",
+                connection.channel.client.client_id[:256],
+                size,
+            )
+            closing.unfinished_packet(connection.channel)
+            connection.abort()
+            self.buffers = max(0, self.buffers - size)
+        return True
+
     def _shed_some(self) -> bool:
         """Drop the oldest of the largest queues; of those whose clients are away first. False: there are none."""
         left = _SLICE_MESSAGES
@@ -189,6 +214,10 @@ class MemoryGuard:
         self._enough = _size_of_queue(largest[0]) // 2
         self._largest = [each for each in reversed(largest) if _size_of_queue(each) > self._enough]
         return True
+
+
+def _size_of_packet(unfinished: tuple[int, Connection]) -> int:
+    return unfinished[0]
 
 
 def _size_of_queue(session: Session) -> int:

@@ -3,10 +3,12 @@
 import pytest
 
 from taipan.broker.core.memory import BEGINS, ENDS
-from taipan.broker.mqtt.packets import Subscribe, TopicFilter
+from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.mqtt.packets import Disconnect, Subscribe, TopicFilter
 from taipan.broker.session.memory_account import NORMAL, SHEDDING, SLOWING
 from taipan.broker.transport import memory_guard as module
 from tests.support.durable_fake_node import DurableFakeNode
+from tests.support.wire import Publish, encode
 
 pytestmark = pytest.mark.asyncio
 
@@ -133,3 +135,30 @@ async def test_what_waits_for_who_does_not_read_is_seen_before_the_next_tick() -
     assert node.broker.account.level > NORMAL
     assert sum(each.channel.writer.backlog for each in readers) < 40_000_000
     assert node.metrics.refusals.snapshot()["delivery_memory"] > 1000
+
+
+async def test_who_sends_beginnings_of_large_packets_is_let_go_before_what_was_acknowledged() -> None:
+    node = DurableFakeNode()
+    await crowd(node, 50, 3)
+    memory, guard, loop = node.server.memory, node.server.guard, node.loop
+    memory.base = 100_000
+    packet = encode(Publish("t", bytes(1_000_000), 1, packet_id=1), 5)
+    hoarders = [node.connect(f"h{number}") for number in range(30)]
+    for number, each in enumerate(hoarders):
+        each.transport.feed(packet[: 500_000 + 1000 * number])
+    honest = node.connect("honest")
+    honest.transport.feed(packet[:60_000])
+    room = sum(each.connection._decoder.unfinished for each in hoarders)
+    assert sum(each.connection.buffered_bytes for each in hoarders) >= room > 15_000_000
+    memory._resident = lambda: memory.base
+    guard.tick(node.clock.time)
+    use(node, BEGINS[SHEDDING] + 0.01)
+    guard.tick(node.clock.time)
+    loop.run()
+    closed = [each.closed for each in hoarders]
+    assert 1 <= closed.count(True) < 15 and closed == sorted(closed)
+    assert not honest.closed and queued(node) == 150
+    assert node.broker.account.level < SHEDDING
+    last = hoarders[-1].received()[-1]
+    assert isinstance(last, Disconnect) and last.reason_code == rc.QUOTA_EXCEEDED
+    assert node.metrics.disconnects.snapshot()["memory"] == closed.count(True)
