@@ -12,11 +12,12 @@ import msgspec
 from taipan.broker.access.acl import ConfiguredAclRules
 from taipan.broker.access.stored_users import USERNAME, StoredUser
 from taipan.broker.config import RuleSettings, ZoneSettings
+from taipan.broker.mqtt.topics import parse_filter, valid_filter
 from taipan.broker.session.client_info import RESTORED, ClientInfo
 
 from .mosquitto_bridges import Bridge, bridge_records
 from .mosquitto_db import NEVER, MosquittoDb, NoMosquittoDb, read_mosquitto_db
-from .mosquitto_files import AclLine, Directive, acl_file, directives, file_of, password_file
+from .mosquitto_files import AclLine, Directive, acl_file, directives, file_of, password_file, without_mount_point
 from .mosquitto_store import ListenerFacts, MosquittoRecords, write_store
 from .output import Migration, Table
 from .report import CannotMigrate
@@ -64,6 +65,7 @@ _SECURITY: Final = ("allow_anonymous", "password_file", "acl_file", "allow_zero_
 """What belongs to one listener where per_listener_settings is true."""
 _PSK: Final = ("psk_file", "psk_hint", "use_psk")
 _PLUGINS: Final = ("auth_plugin", "plugin", "global_plugin", "plugin_load", "plugin_use")
+_WILD: Final = frozenset("+#/")
 _LISTENER: Final = (
     "listener", "port", "bind_address", "max_connections", "max_qos", "max_topic_alias", "mount_point", "protocol",
     "socket_domain", "use_username_as_clientid", "cafile", "capath", "certfile", "keyfile", "ciphers", "crlfile",
@@ -73,7 +75,7 @@ _LISTENER: Final = (
 
 
 class _Listener:
-    """What the lines say that are about one listener."""
+    """What the lines say that are about one listener. ``unsaid``: none does, it is the one on loopback."""
 
     def __init__(self, place: str, port: int, host: str) -> None:
         self.place = place
@@ -84,13 +86,14 @@ class _Listener:
         self.label = ""
         self.facts = ListenerFacts("")
         self.usable = True
+        self.unsaid = False
 
     def get(self, key: str) -> str | None:
         found = self.keys.get(key)
         return None if found is None else found.value
 
     def says(self, key: str) -> bool:
-        return self.get(key) == "true"
+        return self.get(key) in ("true", "1")
 
 
 def migrate_mosquitto(path: Path) -> Migration:
@@ -155,7 +158,7 @@ class _Mosquitto:
         if "port" in self.default.keys or "bind_address" in self.default.keys or not self.listeners:
             self._default_listener()
         else:
-            for line in self.default.keys.values():
+            for line in (*self.default.keys.values(), *self.default.security.values()):
                 self.report.left_out(line.place, line.key, "it is about the default listener, and there is none")
 
     def _note(self, keys: dict[str, Directive], line: Directive) -> None:
@@ -188,6 +191,7 @@ class _Mosquitto:
             made.host = address.value
         if port is None and address is None and not self.listeners:
             made.host = "127.0.0.1"
+            made.unsaid = True
             self.report.changed(
                 str(self.path), "no listener", "it is one on loopback, port 1883, where anybody may connect, as in 2.x"
             )
@@ -374,6 +378,8 @@ class _Mosquitto:
         of = kind[protocol, secure]
         number = numbers[of] = numbers.get(of, 0) + 1
         listener.label = f"{of}-{listener.port}" if number > 1 else of
+        if any(each is not listener and each.label == listener.label for each in self.listeners):
+            listener.label = f"{of}-{listener.port}-{number}"
         table: Table = {"name": listener.label, "type": of, "bind": self._bind(listener)}
         what = f"listener {listener.port}" + (f" {listener.host}" if listener.host else "")
         self.report.carried(listener.place, what, f"listeners, {listener.label}, {table['bind']}")
@@ -395,6 +401,10 @@ class _Mosquitto:
             self._carried(line, "listeners.max_topic_alias")
         if "mount_point" in listener.keys:
             line = listener.keys["mount_point"]
+            if "%" in line.value:
+                self.report.wrong(
+                    line.place, f"mount_point {line.value}", "% begins a placeholder in a mount point here"
+                )
             table["mountpoint"] = line.value
             self._carried(line, "listeners.mountpoint")
         if "use_username_as_clientid" in listener.keys:
@@ -514,11 +524,10 @@ class _Mosquitto:
         """Whether anonymous clients may come in here, and what sessions of this listener have."""
         security = listener.security if self.per_listener else self.common
         line = security.get("allow_anonymous")
-        only_default = listener is self.default and listener.place == str(self.path)
-        allowed = self._flag(line) if line is not None else only_default and not self.plugins
+        allowed = self._flag(line) if line is not None else listener.unsaid and not self.plugins
         if line is not None:
             self._carried(line, "listeners.allow_anonymous")
-        elif not only_default:
+        elif not listener.unsaid:
             self.report.carried(listener.place, "no allow_anonymous", "listeners.allow_anonymous = false, as in 2.x")
         if self.plugins and allowed:
             allowed = False
@@ -541,7 +550,10 @@ class _Mosquitto:
             if line is not None:
                 self.migration.set("access", "no_match", "deny")
                 self._carried(line, "access.rules; access.no_match = deny")
-                self._rules(line, None)
+                if any(each.facts.mountpoint for each in usable):
+                    self._rules(line, [(each.label, each.facts.mountpoint) for each in usable])
+                else:
+                    self._rules(line, [(None, "")])
         else:
             self._users([(each, each.security.get("password_file")) for each in usable])
             with_file = [each for each in usable if "acl_file" in each.security]
@@ -551,14 +563,14 @@ class _Mosquitto:
                 line = each.security.get("acl_file")
                 if line is not None:
                     self._carried(line, f"access.rules for listener {each.label}; access.no_match = deny")
-                    self._rules(line, each.label)
+                    self._rules(line, [(each.label, each.facts.mountpoint)])
                 elif with_file and not self.plugins:
                     self.migration.rules.append({"allow": True, "listener": each.label})
         if self.migration.rules:
-            mounted = [each for each in usable if "mount_point" in each.keys]
-            for each in mounted:
-                why = "rules see topics without the mount point: where the ACL file has it, take it away"
-                self.report.changed(each.keys["mount_point"].place, "mount_point", why)
+            for each in usable:
+                if each.facts.mountpoint:
+                    why = "rules see topics without it: it is taken away from those of the ACL file"
+                    self.report.changed(each.keys["mount_point"].place, "mount_point", why)
             self.report.changed(
                 str(self.path),
                 "subscriptions wider than the rules",
@@ -617,28 +629,58 @@ class _Mosquitto:
         why = "users have their passwords here, too: Mosquitto takes any name at this listener, and none has a password"
         self.report.changed(listener.place, f"listener {listener.port} has no password_file", why)
 
-    def _rules(self, line: Directive, label: str | None) -> None:
-        """In Mosquitto's order: of a user what is denied first, then what is allowed, then the patterns likewise."""
+    def _rules(self, line: Directive, places: list[tuple[str | None, str]]) -> None:
+        """In Mosquitto's order: of a user what is denied first, then what is allowed, then the patterns likewise.
+
+        ``places``: the listeners it is for, None for all, each with its mount point.
+        """
         read = acl_file(file_of(line.value, self.path.parent), self.report)
         ordered: list[AclLine] = []
         for subject in ("user", "anonymous", "pattern"):
             mine = [each for each in read if each.subject == subject]
             ordered += [each for each in mine if each.access == "deny"]
             ordered += [each for each in mine if each.access != "deny"]
-        actions = {"read": "subscribe", "write": "publish", "readwrite": "pubsub", "deny": "pubsub"}
+        first = next((each for each in ordered if each.subject == "pattern"), None)
+        for label, mount in places:
+            for each in ordered:
+                if each is first:
+                    self._names_without_patterns(label)
+                self._rule(each, label, mount)
         for each in ordered:
-            rule: Table = {"allow": each.access != "deny"}
-            if each.subject == "user":
-                rule["username"] = each.name
-            elif each.subject == "anonymous":
-                rule["anonymous"] = True
-            if label is not None:
-                rule["listener"] = label
-            rule["action"] = actions[each.access]
-            rule["topics"] = [each.topic]
-            self.migration.rules.append(rule)
             what = "pattern" if each.subject == "pattern" else f"topic of {each.name or 'anonymous clients'}"
             self.report.carried(each.place, f"{what} {each.access} {each.topic}", "access.rules")
+        if first is not None:
+            why = (
+                "to who has +, # or / in the client identifier or user name they allow nothing in Mosquitto; here that"
+                " is so for the users of the password file, and to others those without %c and %u apply"
+            )
+            self.report.changed(first.place, "patterns", why)
+
+    def _names_without_patterns(self, label: str | None) -> None:
+        for user in self.migration.plan.users:
+            if not _WILD.isdisjoint(user.name):
+                where = {} if label is None else {"listener": label}
+                self.migration.rules.append({"allow": False, "username": user.name, **where})
+
+    def _rule(self, each: AclLine, label: str | None, mount: str) -> None:
+        actions = {"read": "subscribe", "write": "publish", "readwrite": "pubsub", "deny": "pubsub"}
+        rule: Table = {"allow": each.access != "deny"}
+        if each.subject == "user":
+            rule["username"] = each.name
+        elif each.subject == "anonymous":
+            rule["anonymous"] = True
+        if label is not None:
+            rule["listener"] = label
+        try:
+            topic = without_mount_point(each.topic, mount)
+        except ValueError as error:
+            self.report.wrong(each.place, f"{each.access} {each.topic}", str(error))
+            return
+        if topic is None:
+            return
+        rule["action"] = actions[each.access]
+        rule["topics"] = [topic]
+        self.migration.rules.append(rule)
 
     # ------------------------------------------------------------------ database
 
@@ -702,7 +744,8 @@ class _Mosquitto:
                 "", ZoneSettings(), listener=facts.label, client_id=client.client_id, username=client.username
             )
             who.proved_by = RESTORED if client.username and facts.proves_names else ""
-            decision = rules.decide(who, "subscribe", each.filter)
+            asked = parse_filter(each.filter)[1].removeprefix(facts.mountpoint)
+            decision = rules.decide(who, "subscribe", asked) if valid_filter(asked) else None
             if decision is not None and decision.allowed:
                 continue
             told += 1

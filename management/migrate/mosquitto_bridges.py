@@ -144,7 +144,6 @@ def _take(
         return
     elif key in ("remote_username", "username", "remote_password", "password"):
         config[key.removeprefix("remote_")] = value
-        value = "..." if key.endswith("password") else value
     elif key == "bridge_protocol_version":
         if value not in _VERSIONS:
             report.wrong(line.place, f"{key} {value}", f"expected one of {', '.join(_VERSIONS)}")

@@ -6,6 +6,7 @@ wrote the file. Nothing in it is protected by a checksum: what is cut off or con
 changed byte within a payload is not.
 """
 
+import re
 import struct
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -201,14 +202,14 @@ def _head(data: bytes, at: int) -> tuple[int, int, str]:
 
 
 _CHAIN: Final = 3
+_KIND: Final = re.compile(rb"\0\0\0(?=[\1-\6])")
 
 
 def _next_chain(data: bytes, at: int) -> int:
     """Where the next sound chunks begin; the end of the file where there are none."""
-    while (at := data.find(b"\0\0\0", at)) >= 0:
-        if _is_chain(data, at):
-            return at
-        at += 1
+    for found in _KIND.finditer(data, at):
+        if _is_chain(data, found.start()):
+            return found.start()
     return len(data)
 
 

@@ -12,7 +12,6 @@ from taipan.broker.access.foreign_hashes import Pbkdf2Hash, Sha512Hash, parse_ha
 
 from .report import Report
 
-_MAX_INCLUDES: Final = 1000
 _MAX_NAME: Final = 65_535
 
 
@@ -52,36 +51,44 @@ def read_lines(path: Path, report: Report, what: str) -> Iterator[tuple[str, str
 
 
 def directives(path: Path, report: Report) -> list[Directive]:
-    """Of a configuration, those of the files it includes in their place."""
+    """Of a configuration, those of the files it includes in their place. These include no others."""
     found: list[Directive] = []
-    _read_directives(path, report, found, [])
+    for line in _directives(path, report):
+        if line.key != "include_dir":
+            found.append(line)
+            continue
+        directory = file_of(line.value, path.parent)
+        try:
+            names = sorted((each for each in map(os.fsencode, os.listdir(directory)) if _is_included(each)), key=_order)
+        except OSError as error:
+            report.wrong(line.place, f"include_dir {line.value}", error.strerror or str(error))
+            continue
+        report.carried(line.place, f"include_dir {line.value}", f"{len(names)} files")
+        for name in names:
+            for each in _directives(directory / os.fsdecode(name), report):
+                if each.key == "include_dir":
+                    why = "Mosquitto passes over it in a file that is included, too"
+                    report.left_out(each.place, f"include_dir {each.value}", why)
+                else:
+                    found.append(each)
     return found
 
 
-def _read_directives(path: Path, report: Report, found: list[Directive], within: list[Path]) -> None:
-    if path.resolve() in within or len(within) > _MAX_INCLUDES:
-        report.wrong(str(path), "include_dir", "it includes itself")
-        return
+def _directives(path: Path, report: Report) -> Iterator[Directive]:
     for place, line in read_lines(path, report, "configuration"):
         text = line.strip(" \t")
-        if not text or text.startswith("#"):
-            continue
-        key, _, value = text.partition(" ")
-        value = value.strip(" \t")
-        if key != "include_dir":
-            found.append(Directive(key, value, place))
-            continue
-        directory = Path(value)
-        if not directory.is_absolute():
-            directory = file_of(value, path.parent)
-        try:
-            names = sorted(os.fsencode(each) for each in os.listdir(directory) if each.endswith(".conf"))
-        except OSError as error:
-            report.wrong(place, f"include_dir {value}", error.strerror or str(error))
-            continue
-        report.carried(place, f"include_dir {value}", f"{len(names)} files")
-        for name in names:
-            _read_directives(directory / os.fsdecode(name), report, found, [*within, path.resolve()])
+        if text and not text.startswith("#"):
+            key, _, value = text.partition(" ")
+            yield Directive(key, value.strip(" \t"), place)
+
+
+def _is_included(name: bytes) -> bool:
+    return name.endswith(b".conf") and name != b".conf"
+
+
+def _order(name: bytes) -> list[tuple[bytes, int]]:
+    """Mosquitto's: by the alphabet, of the same letter the upper case first."""
+    return [(bytes([byte]).upper(), byte) for byte in name]
 
 
 def file_of(value: str, beside: Path) -> Path:
@@ -102,7 +109,9 @@ def password_file(path: Path, report: Report) -> dict[str, tuple[str, str]]:
             continue
         name, colon, written = text.partition(":")
         if not colon or not name or len(name.encode()) > _MAX_NAME:
-            report.left_out(place, f"user {name}", "the line is no name:hash, and Mosquitto passes over it, too")
+            # Of a line without a colon the first word: behind it may be a password.
+            shown = name if colon else name.split()[0]
+            report.left_out(place, f"user {shown}", "the line is no name:hash, and Mosquitto passes over it, too")
             continue
         try:
             found = parse_hash(written)
@@ -169,3 +178,31 @@ def _acl_line(place: str, key: str, rest: str, user: str | None, report: Report)
     if user is None:
         return AclLine(place, "anonymous", "", access, topic)
     return AclLine(place, "user", user, access, topic)
+
+
+def without_mount_point(topic: str, mount: str) -> str | None:
+    """What the filter ``topic`` matches below a mount point, as it is called there. None: nothing.
+
+    Raises ValueError where a placeholder stands in the way.
+    """
+    if not mount:
+        return topic
+    *whole, begun = mount.split("/")
+    levels = topic.split("/")
+    for index, level in enumerate([*whole, begun] if begun else whole):
+        if index == len(levels):
+            return None
+        wild = levels[index] in ("+", "#")
+        if wild and not index and mount.startswith("$"):
+            return None
+        if levels[index] == "#":
+            return topic[-1]
+        if not wild and "%" in levels[index]:
+            raise ValueError(f"it cannot be told what it matches below the mount point {mount}")
+        if index == len(whole):
+            if not wild and not levels[index].startswith(level):
+                return None
+            levels[index] = "+" if wild else levels[index].removeprefix(level)
+        elif not wild and levels[index] != level:
+            return None
+    return "/".join(levels[len(whole) :]) or None

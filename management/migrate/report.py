@@ -1,5 +1,6 @@
 """Report: what became of each thing that a migration has read, with its place."""
 
+import re
 from collections.abc import Iterable
 from typing import Final, Literal
 
@@ -16,6 +17,11 @@ _TITLES: Final[dict[str, str]] = {
     "wrong": "wrong",
 }
 _MAX_SHOWN: Final = 200
+_SECRET: Final = re.compile(
+    r"(?!\S*(?:file|hash)\b|password file)"
+    r"(\S*(?:passw|passphrase|secret|cookie|kpass|token|(?:auth|plugin)_opt_|bridge_identity|psk\b)[^\s:]*:?)\s+\S.*"
+)
+"""A key whose value may be a secret, and that value."""
 
 
 class Entry(msgspec.Struct):
@@ -52,7 +58,10 @@ class Report:
         self._add("wrong", place, what, why)
 
     def _add(self, outcome: Outcome, place: str, what: str, why: str) -> None:
-        self.entries.append(Entry(outcome, one_line(place), one_line(what)[:_MAX_SHOWN], one_line(why)))
+        shown = one_line(what)
+        secret = _SECRET.match(shown)
+        shown = f"{secret[1]} ..." if secret is not None else shown[:_MAX_SHOWN]
+        self.entries.append(Entry(outcome, one_line(place), shown, one_line(why)))
 
     def of(self, *outcomes: Outcome) -> list[Entry]:
         return [entry for entry in self.entries if entry.outcome in outcomes]

@@ -12,6 +12,7 @@ from taipan.broker.config import BrokerSettings
 from taipan.management.config import load
 from taipan.management.migrate import mosquitto
 from taipan.management.migrate.mosquitto import migrate_mosquitto
+from taipan.management.migrate.mosquitto_files import without_mount_point
 from taipan.management.migrate.output import Migration
 from taipan.management.node import main
 from tests.support.certificates import Certificates
@@ -340,3 +341,118 @@ def test_a_certificate_that_taipan_check_would_not_take(tmp_path: Path, capsys: 
     path = conf(tmp_path, f"listener 8883 127.0.0.1\ncertfile {certfile}\nkeyfile {keyfile}\n")
     assert main(["migrate", "mosquitto", str(path), "--into", str(tmp_path / "into")]) == 2
     assert "localhost.pem" in capsys.readouterr().err and not (tmp_path / "into").exists()
+
+
+def test_an_address_alone_is_no_listener_for_everybody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Mosquitto lets anonymous clients in on its own only where nothing says where it listens."""
+    found = settings(tmp_path, "bind_address 127.0.0.1\n", capsys)
+    assert found.listener_zones[0].allow_anonymous is False
+
+
+def test_a_file_that_is_included_includes_no_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "e").mkdir()
+    (tmp_path / "d" / "a.conf").write_text(f"include_dir {tmp_path}/e\n")
+    (tmp_path / "e" / "x.conf").write_text("allow_anonymous true\n")
+    found = settings(tmp_path, "include_dir DIR/d\nlistener 18831\n", capsys)
+    assert found.listener_zones[0].allow_anonymous is False
+    assert "a.conf:1: left out: include_dir" in capsys.readouterr().out
+
+
+def test_files_are_included_in_mosquittos_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "d").mkdir()
+    for name, most in ("B.conf", 3), ("b.conf", 4), ("a.conf", 2), ("A.conf", 1), (".conf", 9):
+        (tmp_path / "d" / name).write_text(f"max_inflight_messages {most}\n")
+    assert settings(tmp_path, "listener 1883\ninclude_dir DIR/d\n", capsys).listener_zones[0].max_inflight == 4
+    (tmp_path / "d" / "b.conf").unlink()
+    (tmp_path / "d" / "B.conf").unlink()
+    migration = migrate_mosquitto(conf(tmp_path, "listener 1883\ninclude_dir DIR/d\n"))
+    assert migration.zone["max_inflight"] == 2
+
+
+def test_names_with_wildcards_have_no_patterns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Mosquitto denies, after a user's own topics, everything to a name with +, # or /."""
+    (tmp_path / "pw").write_text(f"ann:{HASH6}\na/b:{HASH6}\n")
+    (tmp_path / "acl").write_text("user a/b\ntopic own\npattern deny x/%u\npattern readwrite #\n")
+    found = settings(tmp_path, "listener 1883\npassword_file DIR/pw\nacl_file DIR/acl\n", capsys)
+    assert [(each.allow, each.username, each.topics) for each in found.access.rules] == [
+        (True, "a/b", ["own"]),
+        (False, "a/b", []),
+        (False, None, ["x/%u"]),
+        (True, None, ["#"]),
+    ]
+    assert "acl:3: changed: patterns: to who has +, # or /" in capsys.readouterr().out
+
+
+def test_rules_are_without_the_mount_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Mosquitto's see topics with it: a denial has to hit here, too."""
+    (tmp_path / "acl").write_text(
+        "user ann\ntopic deny site/secret/#\ntopic other/x\ntopic read +/a\ntopic #\npattern write site/%c\n"
+    )
+    text = "allow_anonymous true\nacl_file DIR/acl\nlistener 1883\nmount_point site/\nlistener 1884\n"
+    found = settings(tmp_path, text, capsys)
+    rules = [(each.allow, each.topics[0]) for each in found.access.rules if each.listener == "tcp"]
+    assert rules == [(False, "secret/#"), (True, "a"), (True, "#"), (True, "%c")]
+    rules = [(each.allow, each.topics[0]) for each in found.access.rules if each.listener == "tcp-1884"]
+    assert rules == [
+        (False, "site/secret/#"),
+        (True, "other/x"),
+        (True, "+/a"),
+        (True, "#"),
+        (True, "site/%c"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("topic", "mount", "left"),
+    [
+        ("a/b", "", "a/b"),
+        ("a/b", "a/", "b"),
+        ("a/b/#", "a/b/", "#"),
+        ("a", "a/", None),
+        ("#", "a/b/", "#"),
+        ("+/+/x", "a/b/", "x"),
+        ("b/x", "a/", None),
+        ("ab/x", "a", "b/x"),
+        ("+/x", "a", "+/x"),
+        ("#", "a", "#"),
+        ("b/x", "a", None),
+        ("+/x", "$a/", None),
+        ("a/%c/x", "a/", "%c/x"),
+    ],
+)
+def test_a_filter_below_a_mount_point(topic: str, mount: str, left: str | None) -> None:
+    assert without_mount_point(topic, mount) == left
+
+
+def test_a_placeholder_within_a_mount_point_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "acl").write_text("pattern deny %u/x\n")
+    path = conf(tmp_path, "listener 1883\nmount_point ann/\nacl_file DIR/acl\n")
+    assert main(["migrate", "mosquitto", str(path), "--into", str(tmp_path / "into")]) == 2
+    assert "it cannot be told what it matches below the mount point ann/" in capsys.readouterr().out
+
+
+def test_no_secret_is_in_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pw").write_text(f"ann:{HASH6}\nbob hush5\n")
+    text = """
+listener 1883
+password_file DIR/pw
+auth_opt_pg_password hush1
+plugin_opt_dsn host=x password=hush2
+tls_engine_kpass_sha1 hush3
+connection far
+address 127.0.0.1
+topic a/# out
+local_password hush4
+remote_username ann
+remote_password hush6
+"""
+    into = tmp_path / "into"
+    assert main(["migrate", "mosquitto", str(conf(tmp_path, text)), "--into", str(into), "--json"]) == 0
+    assert "hush" not in capsys.readouterr().out + (into / "taipan.toml").read_text()
+
+
+def test_three_listeners_of_one_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "listener 1883 127.0.0.1\nlistener 1883 127.0.0.2\nlistener 1883 127.0.0.3\n"
+    found = settings(tmp_path, text, capsys)
+    assert [each.name for each in found.listeners] == ["tcp", "tcp-1883", "tcp-1883-3"]

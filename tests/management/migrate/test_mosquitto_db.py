@@ -1,5 +1,7 @@
 """mosquitto.db: formats 5 and 6, and what is left of one that is damaged."""
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -124,3 +126,13 @@ def test_a_damaged_file_never_raises(data: st.DataObject) -> None:
         assert delivery.store_id in found.messages and delivery.client_id in found.clients
     for each in found.damage:
         assert db.HEAD <= each.offset <= len(cut) and each.why
+
+
+def test_a_tail_of_zeros_is_passed_over_at_once() -> None:
+    """As a file system leaves it after a crash: no position of it can begin a chunk."""
+    data = DbWriter().message(1, "a", b"x").bytes() + bytes(50_000_000)
+    began = time.process_time()
+    found = read_mosquitto_db(data)
+    assert time.process_time() - began < 5
+    assert list(found.messages) == [1]
+    assert [each.what for each in found.damage] == ["50000000 bytes"]
