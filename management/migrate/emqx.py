@@ -179,16 +179,16 @@ class _Etc:
         self.tls: dict[tuple[str, str], Table] = {}
         self.people: dict[tuple[str, str], dict[str, Directive]] = {}
         self.acl: Directive | None = None
+        self.anonymous: bool | None = None
 
     def run(self) -> None:
         main = self.directory / "emqx.conf"
         if not main.is_file():
             raise CannotMigrate(f"{self.directory}: there is no emqx.conf in it")
         zone = self.zones["external"]
-        # As EMQX has it where nothing is said.
-        zone["allow_anonymous"] = True
         for line in self._lines(main):
             self._take(line)
+        self._nothing_said(main)
         self._plugins()
         self._finish_listeners()
         self._users()
@@ -205,14 +205,26 @@ class _Etc:
             if name != "external":
                 self.migration.zones[name] = table
 
-    def _lines(self, path: Path) -> Iterator[Directive]:
+    def _nothing_said(self, main: Path) -> None:
+        """As EMQX has it then."""
+        if self.anonymous is None:
+            self.report.changed(str(main), "no allow_anonymous", "allow_anonymous = false, as in EMQX")
+        if "no_match" not in self.migration.tables.get("access", {}):
+            self.migration.set("access", "no_match", "deny")
+            self.report.changed(str(main), "no acl_nomatch", "access.no_match = deny, as in EMQX")
+
+    def _lines(self, path: Path, within: tuple[Path, ...] = ()) -> Iterator[Directive]:
+        if path.resolve() in within:
+            self.report.wrong(str(path), "include", "it includes itself")
+            return
+        within = (*within, path.resolve())
         for place, line in read_lines(path, self.report, "configuration"):
             text = line.strip()
             if not text or text.startswith("#"):
                 continue
             if text.startswith("include "):
                 included = self._path(text.removeprefix("include ").strip().strip('"'))
-                yield from self._lines(included)
+                yield from self._lines(included, within)
                 continue
             key, equals, value = text.partition("=")
             if not equals or not key.strip():
@@ -237,8 +249,13 @@ class _Etc:
             self._setting(line, self.zones.setdefault(name, {}), _ZONE, ".".join(rest), f"zones.{name}")
         elif key.startswith("mqtt."):
             self._setting(line, self.zones["external"], _ZONE, key.removeprefix("mqtt."), "zones.external", weak=True)
-        elif key in ("allow_anonymous", "acl_deny_action"):
-            self._setting(line, self.zones["external"], _ZONE, key, "zones.external", weak=key == "acl_deny_action")
+        elif key == "allow_anonymous":
+            value = self._value(line, "flag")
+            if isinstance(value, bool):
+                self.anonymous = value
+                self.report.carried(line.place, f"{key} {line.value}", "allow_anonymous of zones that do not say it")
+        elif key == "acl_deny_action":
+            self._setting(line, self.zones["external"], _ZONE, key, "zones.external", weak=True)
         elif key == "acl_file":
             self.acl = line
             self.report.carried(line.place, f"acl_file {line.value}", "access.rules")
@@ -274,7 +291,7 @@ class _Etc:
             value = self._value(line, kind)
             if value is None:
                 return
-            if not weak or name not in table or name == "allow_anonymous":
+            if not weak or name not in table:
                 table[name] = value
             self.report.carried(line.place, f"{line.key} {line.value}", f"{where}.{name}")
         else:
@@ -381,7 +398,7 @@ class _Etc:
             known = {*ListenerSettings.__struct_fields__, *ZoneSettings.__struct_fields__}
             self.migration.listeners.append({key: value for key, value in table.items() if key in known})
         for table in self.zones.values():
-            table.setdefault("allow_anonymous", self.zones["external"]["allow_anonymous"])
+            table.setdefault("allow_anonymous", self.anonymous or False)
 
     # ------------------------------------------------------------------- plugins
 

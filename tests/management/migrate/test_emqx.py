@@ -248,3 +248,34 @@ def test_the_commands_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[
         words = [str(directory) if word == "/etc/emqx" else word for word in words]
         words = [str(tmp_path / "export.json") if word.startswith("/var/lib") else word for word in words]
         assert main(words) == 0, capsys.readouterr()
+
+
+def test_nothing_said_about_anonymous_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """EMQX lets them in, and allows what no rule says, only where that is written."""
+    directory = etc(tmp_path, "listener.tcp.external = 127.0.0.1:1883\n")
+    found, told = migrated(directory, tmp_path / "into", capsys)
+    assert found.listener_zones[0].allow_anonymous is False and found.access.no_match == "deny"
+    assert "no allow_anonymous" in told and "no acl_nomatch" in told
+
+
+def test_what_a_zone_says_of_anonymous_clients_is_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conf = """
+listener.tcp.external = 127.0.0.1:1883
+listener.tcp.internal = 127.0.0.1:1884
+listener.tcp.internal.zone = internal
+listener.tcp.third = 127.0.0.1:1885
+listener.tcp.third.zone = third
+zone.external.allow_anonymous = true
+zone.third.allow_anonymous = false
+zone.internal.max_inflight = 7
+allow_anonymous = false
+"""
+    found, _ = migrated(etc(tmp_path, conf), tmp_path / "into", capsys)
+    assert [zone.allow_anonymous for zone in found.listener_zones] == [True, False, False]
+
+
+def test_a_configuration_that_includes_itself_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = etc(tmp_path, "include etc/emqx.conf\nnode.cookie = hush\n")
+    assert main(["migrate", "emqx", str(directory), "--into", str(tmp_path / "into"), "--json"]) == 2
+    out = capsys.readouterr().out
+    assert "it includes itself" in out and "hush" not in out
