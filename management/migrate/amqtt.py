@@ -26,6 +26,7 @@ _OLD_NAMES: Final = {
     "packet_logger_plugin": "PacketLoggerPlugin",
 }  # fmt: skip
 _TABOO_TOPICS: Final = ("prohibited", "top-secret", "data/classified")
+_MOST_NODES: Final = 200_000
 _NOBODY: Final = "anonymous"
 """The name under which aMQTT looks up clients that give none."""
 
@@ -63,6 +64,7 @@ class _Amqtt:
         self.report = self.migration.report
         self.plugins: dict[str, tuple[_Mapping, str]] = {}
         self.closed = False
+        self.nodes = 0
 
     def run(self) -> None:
         document = self._read()
@@ -100,6 +102,9 @@ class _Amqtt:
         """Mappings as ``_Mapping``, everything else as YAML has it."""
         import yaml
 
+        self.nodes += 1  # an alias counts each time: they can stand for more than there is memory
+        if self.nodes > _MOST_NODES:
+            raise CannotMigrate(f"{self.path}: more than {_MOST_NODES} values")
         if depth > 50:
             raise CannotMigrate(f"{self.path}: nested too deeply")
         if isinstance(node, yaml.MappingNode):
@@ -114,7 +119,7 @@ class _Amqtt:
         loader = yaml.SafeLoader("")
         try:
             return loader.construct_object(node)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError):
             raise CannotMigrate(f"{self.path}:{node.start_mark.line + 1}: {node.value}: not understood") from None
         finally:
             loader.dispose()
@@ -300,7 +305,8 @@ class _Amqtt:
                     "argon2" if written.startswith("$argon2") else "crypt" if written.startswith("$6$") else "no hash"
                 )
                 why = str(error) or f"{kind}: it cannot be verified here"
-                self.report.left_out(place, f"user {name}", f"{why}; give it a password: taipan-ctl users add")
+                shown = name if ":" in text else name.split()[0]
+                self.report.left_out(place, f"user {shown}", f"{why}; give it a password: taipan-ctl users add")
         return list(users.values())
 
     # --------------------------------------------------------------------- topics
@@ -344,6 +350,8 @@ class _Amqtt:
                 continue
             for topic in topics:
                 try:
+                    if "%c" in topic or "%u" in topic or topic.startswith("eq "):
+                        raise ValueError("%c, %u and eq stand for themselves there, and have a meaning in rules here")
                     TopicPattern(topic)
                 except ValueError as error:
                     self.report.wrong(at, f"{name}: {topic}", str(error))

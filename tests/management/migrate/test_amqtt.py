@@ -155,3 +155,35 @@ def test_the_commands_of_the_page(
     for command in commands:
         words = [re.sub(r"^/srv", str(tmp_path), word) for word in command.split()]
         assert main(words) == 0, capsys.readouterr()
+
+
+BOMB = "a: &a [x, x]\n" + "".join(
+    f"{chr(n)}: &{chr(n)} [{', '.join([f'*{chr(n - 1)}'] * 9)}]\n" for n in range(98, 110)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (BOMB, "more than 200000 values"),
+        ("a: &a [*a, *a]\n", "nested too deeply"),
+        ("sys_interval: 2024-13-45\n", ":1: 2024-13-45: not understood"),
+    ],
+)
+def test_yaml_that_no_broker_has_is_refused(
+    text: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broker.yaml"
+    path.write_text(text)
+    assert main(["migrate", "amqtt", str(path), "--into", str(tmp_path / "into")]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_placeholder_is_none_in_amqtt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "broker.yaml"
+    path.write_text(
+        "listeners:\n  default:\n    type: tcp\n    bind: 127.0.0.1:1883\n"
+        "plugins:\n  amqtt.plugins.topic_checking.TopicAccessControlListPlugin:\n    acl:\n      ann: ['own/%u']\n"
+    )
+    assert main(["migrate", "amqtt", str(path), "--into", str(tmp_path / "into")]) == 2
+    assert "%c, %u and eq stand for themselves" in capsys.readouterr().out
