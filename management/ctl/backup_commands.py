@@ -13,7 +13,7 @@ from taipan.broker.persistence.log.errors import StoreError
 from taipan.broker.persistence.log.files import replace_file
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 
-from ..data_dir import DataDir, DataDirError
+from ..data_dir import PLAN_FILE, DataDir, DataDirError
 from . import command
 from .command import find
 from .index import COMMANDS
@@ -21,7 +21,7 @@ from .main import DONE, Keep, Refused, UsageError, shown
 
 _FAILED = 102
 _ROWS_BYTES = 4_194_304
-_NAMES = ("taipan.db", "taipan.db-wal", "taipan.check")
+_NAMES = ("taipan.db", "taipan.db-wal", "taipan.check", PLAN_FILE)
 
 Ask = Callable[[Mapping[str, str], Mapping[str, object], Keep], int]
 
@@ -141,6 +141,7 @@ def _restore(file: Path, directory: Path, force: bool) -> BackupSummary:
         else:
             (directory / "taipan.check").unlink(missing_ok=True)
         (directory / "taipan.db-wal").unlink(missing_ok=True)
+        (directory / PLAN_FILE).unlink(missing_ok=True)  # of the store that was there
         replace_file(new, directory / "taipan.db")
         return summary
     finally:

@@ -16,6 +16,7 @@ from taipan.broker.transport.tls import TlsError, build_context
 
 from ..config import Settings, load
 from ..config_document import ConfigError
+from ..data_dir import PLAN_FILE
 from ..operations.backup.import_file import Plan
 from ..operations.backup.import_plan import written_plan
 from ..served_certificates import served_certificates
@@ -78,7 +79,7 @@ def write(migration: Migration, target: Path) -> None:
         if migration.write_data is not None:
             migration.write_data(data)
         if migration.plan != Plan():
-            _write_file(data / "import.plan", b"".join(written_plan(os.urandom(16).hex(), migration.plan)))
+            _write_file(data / PLAN_FILE, b"".join(written_plan(os.urandom(16).hex(), migration.plan)))
         migration.set("node", "data_dir", str(target / DATA))
         _write_file(made / CONFIGURATION, as_toml(migration).encode())
         _check(load(str(made / CONFIGURATION), environ={}))

@@ -27,6 +27,7 @@ from taipan.broker.session.client_info import RESTORED, ClientInfo
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.import_check import ImportCheck
 
+from ...data_dir import PLAN_FILE
 from ...settings import ManagementSettings
 from ..apps import App, Apps
 from ..backpressure_slice import BackpressureSlice
@@ -48,7 +49,6 @@ from .retained_records import RetainedRecord
 
 logger = logging.getLogger(__name__)
 
-PLAN_FILE: Final = "import.plan"
 _LATEST: Final = "latest"
 _CHUNK: Final = 1_048_576
 _MAX_NAMED: Final = 100

@@ -12,7 +12,7 @@ from taipan.broker.persistence.log.backup_file import read_backup
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from taipan.management.ctl import backup_commands
 from taipan.management.ctl.main import DONE, Keep, Refused
-from taipan.management.data_dir import DataDir
+from taipan.management.data_dir import PLAN_FILE, DataDir
 from tests.support.api import APP_ID, SECRET, ManagedNode, managed_node
 from tests.support.ctl import ctl, done, run
 from tests.support.wire import Publish
@@ -120,6 +120,18 @@ def test_a_damaged_backup_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="damaged"):
         backup_commands.restore(file, str(target), True)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
+
+
+def test_an_import_of_the_store_that_was_there_does_not_reach_the_one_that_is_restored(tmp_path: Path) -> None:
+    file = backup_of(tmp_path / "source")
+    target = tmp_path / "target"
+    target.mkdir(mode=0o700)
+    (target / PLAN_FILE).write_bytes(b"users of another node")
+    with pytest.raises(Refused, match=r"import\.plan"):
+        backup_commands.restore(file, str(target), False)
+    assert (target / PLAN_FILE).exists()
+    backup_commands.restore(file, str(target), True)
+    assert not (target / PLAN_FILE).exists()
 
 
 @pytest.mark.parametrize("fails", ["insert_rows", "checkpoint_and_close"])
