@@ -115,8 +115,14 @@ class BackgroundNode:
         return self
 
     def _run(self, ready: concurrent.futures.Future[None]) -> None:
-        with asyncio.Runner(loop_factory=self._loop_factory) as runner:
-            runner.run(self._serve(ready))
+        try:
+            with asyncio.Runner(loop_factory=self._loop_factory) as runner:
+                runner.get_loop()
+                runner.run(self._serve(ready))
+        except BaseException as error:
+            if ready.done():
+                raise
+            ready.set_exception(NodeError(f"the node cannot start: loop_factory: {error!r}"))
 
     async def _serve(self, ready: concurrent.futures.Future[None]) -> None:
         self._stop = asyncio.Event()

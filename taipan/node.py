@@ -136,17 +136,23 @@ class Node(Extensions):
                 await asyncio.to_thread(
                     self._assembly.engine.prepare
                 )  # the HTTP API may be asked for a rule at any time
-            await _to_the_end(self._assembly.start(), True)
+            await _to_the_end(self._begun(), True)
         except BaseException as error:
-            self._state = STOPPED
-            self._release()
-            self._stopped.set_result(None)
+            if self._work is not None:  # it was cancelled when all had started
+                await _to_the_end(self._stop())
+            else:
+                self._state = STOPPED
+                self._release()
+                self._stopped.set_result(None)
             if isinstance(error, Exception):
                 raise NodeError(f"the node cannot start: {one_line(str(error) or type(error).__name__)}") from error
             raise
-        self._work = BackpressureSlice(self._server)
         self._state = RUNNING
         return self
+
+    async def _begun(self) -> None:
+        await self._assembly.start()
+        self._work = BackpressureSlice(self._server)
 
     async def stop(self) -> None:
         """Send the clients away and close; at once where it does not run. It is carried out also where the caller is

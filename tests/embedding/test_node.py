@@ -400,3 +400,45 @@ async def test_it_starts_within_a_moment() -> None:
         best = min(best, time.process_time() - began)
         await node.stop()
     assert best < 0.2
+
+
+async def test_cancelled_when_all_has_started() -> None:
+    """The cancellation comes in the moment in which the start is done: nothing stays open."""
+    await asyncio.to_thread(int)
+    before = left_open()
+    port = free_port()
+    node = Node(durability="memory", listeners=[f"tcp://127.0.0.1:{port}"])
+    begin = node._assembly.start
+
+    async def start() -> None:
+        await begin()
+        asyncio.get_running_loop().call_soon(starting.cancel)
+
+    node._assembly.start = start  # type: ignore[method-assign]
+    starting = asyncio.ensure_future(node.start())
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not node.running
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", port))
+    await asyncio.sleep(0)
+    assert left_open() == before
+
+
+def test_an_event_loop_that_cannot_be_made() -> None:
+    def none() -> asyncio.AbstractEventLoop:
+        raise ImportError("no such loop")
+
+    node = taipan.BackgroundNode(durability="memory", listeners=["tcp://127.0.0.1:0"], loop_factory=none)
+    told: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            node.start()
+        except NodeError as error:
+            told.append(error)
+
+    starting = threading.Thread(target=start, daemon=True)
+    starting.start()
+    starting.join(30)
+    assert [str(error) for error in told] == ["the node cannot start: loop_factory: ImportError('no such loop')"]
