@@ -111,8 +111,8 @@ class Broker:
             raise BrokerError(f"Broker instance can't be started: {error}") from error
         self._sessions.clear()
         self._early.clear()
-        await self.plugins_manager.fire_event(BrokerEvents.PRE_START, wait=True)
         try:
+            await self.plugins_manager.fire_event(BrokerEvents.PRE_START, wait=True)
             self._directory = tempfile.TemporaryDirectory(prefix="taipan-amqtt-")
             keywords: Keywords = node_settings(self.config, self._directory)  # type: ignore[assignment]
             self.node = Node(**keywords)
@@ -134,10 +134,13 @@ class Broker:
     async def shutdown(self) -> None:
         """Send the clients away and close. MachineError where it does not run."""
         self.transitions.shutdown()
-        assert self.node is not None
+        node = self.node
+        assert node is not None
         try:
-            await self.plugins_manager.fire_event(BrokerEvents.PRE_SHUTDOWN, wait=True)
-            await self.node.stop()
+            try:
+                await self.plugins_manager.fire_event(BrokerEvents.PRE_SHUTDOWN, wait=True)
+            finally:
+                await node.stop()
             await self.plugins_manager.finish(_TIMEOUT)
             await self.plugins_manager.fire_event(BrokerEvents.POST_SHUTDOWN, wait=True)
             await self.plugins_manager.close()

@@ -415,3 +415,25 @@ async def test_shutdown_sends_clients_away_and_leaves_no_task(told: list[Any]) -
     assert asyncio.all_tasks() == before
     with pytest.raises(BrokerError, match="not started, it is stopped"):
         await broker.internal_message_broadcast("a", b"")
+
+
+async def test_cancelled_while_a_plugin_is_told_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node stops all the same: nobody could stop it later."""
+    port = free_port()
+    broker = Broker({"listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}"}}, "plugins": {}})
+    await broker.start()
+    told = asyncio.Event()
+
+    async def never(*event: Any, **more: Any) -> None:
+        told.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(broker.plugins_manager, "fire_event", never)
+    stopping = asyncio.ensure_future(broker.shutdown())
+    await told.wait()
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", port)
+    server.close()
+    await server.wait_closed()
