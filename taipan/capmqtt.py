@@ -37,12 +37,12 @@ class MqttCaptureFixture:
     def __init__(self, broker: Broker, decode_utf8: bool) -> None:
         self._broker = broker
         self._decode_utf8 = decode_utf8
-        self._since = len(broker.messages)
+        self._since = broker._number
 
     @property
     def messages(self) -> list[MqttMessage]:
         """As objects."""
-        captured = self._broker.messages[self._since :]
+        captured = self._broker._after(self._since)
         return [MqttMessage(m.topic, m.payload.decode() if self._decode_utf8 else m.payload) for m in captured]
 
     @property

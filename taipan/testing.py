@@ -55,7 +55,7 @@ class Expectation:
                 if found is not None:
                     return found
                 if not arrived.wait(max(0.0, until - time.monotonic())):
-                    raise self._failure()
+                    raise self._failure(_blocked_loop())
 
     def __await__(self) -> Generator[Any, None, list[Message]]:
         return self._wait().__await__()
@@ -75,13 +75,12 @@ class Expectation:
             except TimeoutError:
                 raise self._failure() from None
 
-    def _failure(self) -> AssertionError:
+    def _failure(self, hint: str = "") -> AssertionError:
         got = self._broker._matching(self._filter)
         seen = sorted({message.topic for message in self._broker.messages})
         shown = ", ".join(map(repr, got)) if got else f"topics seen: {', '.join(seen[:10]) or 'none'}"
-        return AssertionError(
-            f"expected {self._count} messages for {self._filter!r} within {self._timeout} s, got {len(got)} ({shown})"
-        )
+        wanted = f"expected {self._count} messages for {self._filter!r} within {self._timeout} s"
+        return AssertionError(f"{wanted}, got {len(got)} ({shown}){hint}")
 
 
 class Broker:
@@ -193,6 +192,11 @@ class Broker:
         """What was published, whoever did, in its order."""
         with self._lock:
             return [message for _, message in self._messages]
+
+    def _after(self, number: int) -> list[Message]:
+        """Those that came when so many had come."""
+        with self._lock:
+            return [message for each, message in self._messages if each > number]
 
     @property
     def clients(self) -> list[str]:
@@ -355,6 +359,14 @@ class Broker:
         await self._close()
         for listener in self._background.node._listeners:
             await listener.start()
+
+
+def _blocked_loop() -> str:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return ""
+    return "; result() stops the event loop that it is called on, and the clients on it: await the expect instead"
 
 
 def _count(what: str, n: object) -> int:

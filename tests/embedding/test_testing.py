@@ -4,6 +4,7 @@ import asyncio
 import queue
 import threading
 import unittest
+from collections import deque
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from typing import Any
@@ -432,3 +433,20 @@ def test_capmqtt(suite: pytest.Pytester) -> None:
         """
     )
     suite.runpytest_subprocess().assert_outcomes(passed=2)
+
+
+async def test_result_on_an_event_loop_says_why_nothing_comes(mqtt_broker: Broker) -> None:
+    with pytest.raises(AssertionError, match="await the expect instead"):
+        mqtt_broker.expect("a", timeout=0.01).result()
+
+
+def test_capmqtt_in_a_session_that_has_forgotten_messages(
+    capmqtt: Any, mqtt_broker_session: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker keeps so many messages for all tests of a session: what is captured begins behind those."""
+    monkeypatch.setattr(mqtt_broker_session, "_messages", deque(mqtt_broker_session._messages, maxlen=2))
+    for payload in "abc":
+        capmqtt.publish("t", payload)
+    captured = type(capmqtt)(mqtt_broker_session, True)
+    captured.publish("t", "d")
+    assert [each.payload for each in captured.messages] == ["d"]
