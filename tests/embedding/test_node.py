@@ -402,6 +402,7 @@ async def test_it_starts_within_a_moment() -> None:
     assert best < 0.2
 
 
+@pytest.mark.asyncio
 async def test_cancelled_when_all_has_started() -> None:
     """The cancellation comes in the moment in which the start is done: nothing stays open."""
     await asyncio.to_thread(int)

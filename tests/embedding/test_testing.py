@@ -435,6 +435,7 @@ def test_capmqtt(suite: pytest.Pytester) -> None:
     suite.runpytest_subprocess().assert_outcomes(passed=2)
 
 
+@pytest.mark.asyncio
 async def test_result_on_an_event_loop_says_why_nothing_comes(mqtt_broker: Broker) -> None:
     with pytest.raises(AssertionError, match="await the expect instead"):
         mqtt_broker.expect("a", timeout=0.01).result()
