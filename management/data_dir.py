@@ -14,8 +14,6 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _STRANGERS: Final = stat.S_IRWXO
 LOCK: Final = "lock"
 DATABASE: Final = "taipan.db"
-PLAN_FILE: Final = "import.plan"
-"""An import that the next start carries out."""
 LOST_AND_FOUND: Final = "lost+found"
 """In the root of every file system of the ext family."""
 

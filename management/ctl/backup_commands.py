@@ -13,7 +13,8 @@ from taipan.broker.persistence.log.errors import StoreError
 from taipan.broker.persistence.log.files import replace_file
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 
-from ..data_dir import PLAN_FILE, DataDir, DataDirError
+from ..data_dir import DataDir, DataDirError
+from ..operations.backup.import_plan import PLAN_FILE
 from . import command
 from .command import find
 from .index import COMMANDS

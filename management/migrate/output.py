@@ -16,9 +16,8 @@ from taipan.broker.transport.tls import TlsError, build_context
 
 from ..config import Settings, load
 from ..config_document import ConfigError
-from ..data_dir import PLAN_FILE
 from ..operations.backup.import_file import Plan
-from ..operations.backup.import_plan import written_plan
+from ..operations.backup.import_plan import PLAN_FILE, written_plan
 from ..served_certificates import served_certificates
 from .report import CannotMigrate, Report
 

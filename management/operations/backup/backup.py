@@ -27,7 +27,6 @@ from taipan.broker.session.client_info import RESTORED, ClientInfo
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.import_check import ImportCheck
 
-from ...data_dir import PLAN_FILE
 from ...settings import ManagementSettings
 from ..apps import App, Apps
 from ..backpressure_slice import BackpressureSlice
@@ -42,7 +41,7 @@ from .export_file import ExportFile
 from .files import BackupFiles, ExportRecord
 from .import_changes import RULE_DETAILS, Change, ImportChanges
 from .import_file import ImportFile, ImportRefused, Plan, RecordError
-from .import_plan import read_plan, written_plan
+from .import_plan import PLAN_FILE, read_plan, written_plan
 from .json_document import Document, JsonObject
 from .passthrough import PassthroughRecords
 from .retained_records import RetainedRecord

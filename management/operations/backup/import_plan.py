@@ -16,6 +16,8 @@ from .import_file import Plan
 from .passthrough import PassthroughRecord
 from .retained_records import RetainedRecord
 
+PLAN_FILE: Final = "import.plan"
+"""In the data directory: an import that the next start carries out."""
 _MAGIC: Final = b"taipan import 1\n"
 _ROWS: Final = 500
 _LENGTH: Final = 4

@@ -12,7 +12,8 @@ from taipan.broker.persistence.log.backup_file import read_backup
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from taipan.management.ctl import backup_commands
 from taipan.management.ctl.main import DONE, Keep, Refused
-from taipan.management.data_dir import PLAN_FILE, DataDir
+from taipan.management.data_dir import DataDir
+from taipan.management.operations.backup.import_plan import PLAN_FILE
 from tests.support.api import APP_ID, SECRET, ManagedNode, managed_node
 from tests.support.ctl import ctl, done, run
 from tests.support.wire import Publish

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from taipan.broker.access.stored_users import USERNAME
-from taipan.management.data_dir import PLAN_FILE
 from taipan.management.operations.backup.backup import Backup
 from taipan.management.operations.backup.import_file import Plan
-from taipan.management.operations.backup.import_plan import read_plan, written_plan
+from taipan.management.operations.backup.import_plan import PLAN_FILE, read_plan, written_plan
 from taipan.management.operations.refusal import Refusal
 from tests.support.api import ManagedNode, managed_node
 
