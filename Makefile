@@ -124,7 +124,7 @@ cover: setup test-modules ## tests with branch coverage
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
-fuzz: setup ## bad bytes against the decoder for SECONDS (60); LIVE=HOST:PORT against a running node
+fuzz: setup ## bad bytes against the decoder for SECONDS (60); LIVE=HOST:PORT, tls:// or ws:// against a running node
 	@$(BIN)/python -m tools.fuzz --seconds $(or $(SECONDS),60) $(if $(LIVE),--live $(LIVE))
 
 bench: setup compiled bench-modules ## what make run runs, against the brokers here (ONLY="S1 S2" ROUNDS=3 DUR=3 COMPILED=no)

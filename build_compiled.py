@@ -234,7 +234,7 @@ def bring_up_to_date(hint: str) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX)  # and finds the work done
         if is_fresh():
             return
-        print(f"Compiling the hot path (once; half a minute to a minute{hint})", file=sys.stderr)
+        print(f"Compiling the hot path (once; a minute or two{hint})", file=sys.stderr)
         compile_all()
 
 

@@ -1,4 +1,4 @@
-"""``python -m tools.fuzz --seconds 60 [--live HOST:PORT [--pid PID] [--connections 16] [--rate 400]] [--seed N]``"""
+"""``python -m tools.fuzz --seconds 60 [--live URL [--pid PID] [--connections 16] [--rate 400]] [--seed N]``"""
 
 import argparse
 import asyncio
@@ -11,23 +11,26 @@ from . import live, target
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description="bad bytes in great number")
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--live", metavar="HOST:PORT", help="a running node that lets anonymous clients in")
+    parser.add_argument(
+        "--live", metavar="URL", help="a running node that lets anonymous clients in: HOST:PORT, tls://, ws://…/mqtt"
+    )
     parser.add_argument("--pid", type=int, help="of that node: its resident memory is printed before and after")
     parser.add_argument("--connections", type=int, default=16, help="at a time, against a running node")
     parser.add_argument("--rate", type=float, default=400.0, help="connections begun a second at most")
     parser.add_argument("--seed", type=int, default=None)
     arguments = parser.parse_args()
+    try:
+        goal = live.Target(arguments.live) if arguments.live else None
+    except ValueError as error:
+        parser.error(str(error))
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", flush=True)
     try:
-        if arguments.live is None:
+        if goal is None:
             counts = target.run(arguments.seconds, seed)
         else:
-            host, _, port = arguments.live.rpartition(":")
             before = live.resident(arguments.pid) if arguments.pid else 0
-            counts = asyncio.run(
-                live.run(host, int(port), arguments.seconds, seed, arguments.connections, arguments.rate)
-            )
+            counts = asyncio.run(live.run(goal, arguments.seconds, seed, arguments.connections, arguments.rate))
             if arguments.pid:
                 print(f"resident: {before} KiB before, {live.resident(arguments.pid)} KiB after")
     except (target.Found, live.NotServed) as error:
