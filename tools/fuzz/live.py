@@ -172,6 +172,7 @@ class Watcher:
         except (OSError, TimeoutError) as error:
             raise NotServed(f"CONNECT: {error!r}") from error
         if not isinstance(answer, Connack) or answer.reason_code:
+            await self._stream.close()
             raise NotServed(f"CONNECT answered with {answer!r}")
 
     async def ping(self) -> float:
