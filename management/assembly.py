@@ -6,6 +6,7 @@ The command ``taipan`` and ``taipan.Node`` run a node by it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from taipan.broker.loop.clock import Clock
 from taipan.broker.server import Server
@@ -13,7 +14,9 @@ from taipan.ruleengine.engine import RuleEngine
 
 from .certificate_expiry import ExpiryAlarms
 from .config import Loaded
-from .management_server import ManagementServer
+
+if TYPE_CHECKING:
+    from .management_server import ManagementServer
 
 
 class Assembly:
@@ -28,6 +31,9 @@ class Assembly:
         self.engine = RuleEngine(self.server, settings.ruleengine)
         self.management: ManagementServer | None = None
         if managed:
+            # Imported here: a node of a program mostly has none, and needs no aiohttp then.
+            from .management_server import ManagementServer
+
             self.management = ManagementServer(
                 self.server, settings.management, self.engine, settings.history, settings.dashboard, tell
             )

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from taipan.broker.access.acl import AclRule
 from taipan.broker.access.foreign_hashes import read_hash
-from taipan.broker.access.http import PLACEHOLDERS, check_placeholders, check_url, tls_context
-from taipan.broker.access.jwt_keys import JwtKeys
+from taipan.broker.access.http_settings import PLACEHOLDERS, check_placeholders, check_url, tls_context
 from taipan.broker.access.saslprep import saslprep
 from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.config import (
@@ -349,6 +348,8 @@ def _validate_jwt(jwt: JwtSettings) -> Iterator[Fault]:
         for claim, template in jwt.verify_claims.items():
             if template == "%u" and claim != jwt.username_claim:
                 yield Fault(("verify_claims", claim), "the token is the user name: no other is there to compare with")
+    from taipan.broker.access.jwt_keys import JwtKeys  # here: who has no [access.jwt] needs no cryptography
+
     try:
         JwtKeys(jwt)
     except ValueError as error:

@@ -1,7 +1,7 @@
 """Authentication: who a client is. Asks the sources of users in order; passwords are verified by ``Passwords``."""
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..config import AccessSettings, ZoneSettings
 from ..loop.clock import Clock
@@ -9,12 +9,14 @@ from ..mqtt import reason_codes
 from ..session.client_info import CERTIFICATE, RESTORED, ClientInfo
 from .auth_result import WRONG, Authenticator, AuthOutcome, LoginStep, Trial
 from .enhanced import EnhancedMethod
-from .http import HttpSource
-from .jwt import JwtSource
 from .password_check import Passwords, let_in
 from .scram import NAME as SCRAM_SHA_256
 from .scram import FakeVerifiers, ScramSha256
 from .users import CONFIGURATION, ConfiguredUsers, User, UserSource
+
+if TYPE_CHECKING:
+    from .http import HttpSource
+    from .jwt import JwtSource
 
 # Sources that know users of others, by their names in ``ClientInfo.proved_by``.
 _OUTSIDE: Final = ("jwt", "http")
@@ -64,7 +66,11 @@ class Authentication:
         self._scram: ScramSha256
 
     def reload(
-        self, settings: AccessSettings, configured: ConfiguredUsers, http: HttpSource | None, jwt: JwtSource | None
+        self,
+        settings: AccessSettings,
+        configured: ConfiguredUsers,
+        http: "HttpSource | None",
+        jwt: "JwtSource | None",
     ) -> None:
         self.settings = settings
         self._configured = configured
@@ -151,12 +157,12 @@ class Authentication:
             return self._ask_chain(client, password, self._chain, 0, trial)
         return self._authenticate_here(client, password, trial)
 
-    def _http_for_superusers(self) -> HttpSource | None:
+    def _http_for_superusers(self) -> "HttpSource | None":
         http = self._http
         return http if http is not None and http.knows_superusers and "http" in self.settings.authenticators else None
 
     @staticmethod
-    async def _certify(client: ClientInfo, http: HttpSource) -> AuthOutcome:
+    async def _certify(client: ClientInfo, http: "HttpSource") -> AuthOutcome:
         return AuthOutcome(is_superuser=await http.is_superuser(client), proved_by=CERTIFICATE)
 
     def _ask_chain(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..config import AccessSettings
 from ..loop.clock import Clock
@@ -10,9 +10,10 @@ from ..session.client_info import ClientInfo
 from .acl import AclRuleSource
 from .acl_cache import AclCache
 from .decision import ACL_DISABLED, IS_SUPERUSER, Decision, DecisionStep
-from .http import HttpSource
-from .jwt import JwtSource
 from .outside import OutsideSource, Verdict
+
+if TYPE_CHECKING:
+    from .http import HttpSource
 
 # Permissions of one client that are asked for at a time.
 _MAX_QUESTIONS: Final = 16
@@ -39,7 +40,7 @@ class Authorization:
         self._cache = True
 
     def reload(
-        self, settings: AccessSettings, sources: dict[str, AclRuleSource | None], http: HttpSource | None
+        self, settings: AccessSettings, sources: dict[str, AclRuleSource | None], http: "HttpSource | None"
     ) -> None:
         """``sources``: those that answer from memory, by their names in the settings."""
         self.settings = settings
@@ -162,7 +163,7 @@ class Authorization:
                     return None
                 allowed = verdict.allowed
                 decision = None if allowed is None else Decision(allowed, verdict.setting)
-            elif absent and isinstance(source, JwtSource):
+            elif absent and source.name == "jwt":
                 return None
             else:
                 decision = source.decide(client, action, topic)

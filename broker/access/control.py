@@ -1,6 +1,7 @@
 """AccessControl: authentication and authorization of a node, with the settings and the services they share."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..config import AccessSettings
 from ..loop.clock import Clock
@@ -10,10 +11,12 @@ from .auth_result import Authenticator
 from .authentication import Authentication
 from .authorization import Authorization
 from .banned import Ban, Banned
-from .http import HttpSource
-from .jwt import JwtSource
 from .outside import OutsideSource
 from .users import ConfiguredUsers, UserSource
+
+if TYPE_CHECKING:
+    from .http import HttpSource
+    from .jwt import JwtSource
 
 
 class AccessControl:
@@ -62,17 +65,22 @@ class AccessControl:
         if settings.http is None:
             http = None
         elif http is None or http.settings != settings.http:
+            # Imported here, both: a node without such a service needs none of aiohttp, PyJWT and cryptography.
+            from .http import HttpSource
+
             http = HttpSource(settings.http, self._clock, self._count)
         if settings.jwt is None:
             jwt = None
         elif jwt is None or jwt.settings != settings.jwt:
+            from .jwt import JwtSource
+
             jwt = JwtSource(settings.jwt, self._clock)
         self._replace_services(http, jwt)
         self.settings = settings
         self.authentication.reload(settings, users, http, jwt)
         self.authorization.reload(settings, {"configuration": rules, "stored": self._stored_rules, "jwt": jwt}, http)
 
-    def _replace_services(self, http: HttpSource | None, jwt: JwtSource | None) -> None:
+    def _replace_services(self, http: "HttpSource | None", jwt: "JwtSource | None") -> None:
         if self.http is not None and self.http is not http:
             self._retiring = [each for each in self._retiring if each.busy]
             self._retiring.append(self.http)

@@ -1,7 +1,6 @@
 """JwtSource: clients that prove who they are by a JSON Web Token, and what the token says they may do."""
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeGuard
 
 import jwt
@@ -14,6 +13,7 @@ from .acl import AclRule, asked_about
 from .auth_result import AuthOutcome
 from .decision import Decision
 from .jwt_keys import JwksUrl, JwtKeys, KeyNotFound
+from .token import Token
 
 if TYPE_CHECKING:
     from jwt.types import Options
@@ -34,15 +34,6 @@ _OPTIONS: "Final[Options]" = {
 
 _Action = Literal["publish", "subscribe", "pubsub"]
 _ACTIONS: Final[tuple[tuple[str, _Action], ...]] = (("pub", "publish"), ("sub", "subscribe"), ("all", "pubsub"))
-
-
-@dataclass(slots=True)
-class Token:
-    """What of a client's token counts after CONNECT. ``expires``: unix seconds or ``None``. ``rules``: those of its
-    access claim, ``None`` where it has none."""
-
-    expires: float | None
-    rules: tuple[AclRule, ...] | None
 
 
 class JwtSource:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from ..access.decision import Decision
-from ..access.jwt import Token
+from ..access.token import Token
 from ..core.outcome import NO_MEMORY, STORE_TROUBLE, Outcome
 from ..mqtt import reason_codes
 from ..mqtt.constants import (

@@ -2,28 +2,13 @@
 
 import ssl
 from collections.abc import Mapping
-from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
 import aiohttp
 from yarl import URL
 
 from ..allowed_networks import Networks, reason_of
-from ..delivery.buffer import DeliveryOutcome
+from .http_reply import BadRequest, Reply
 from .resource import ResourceError
-
-_SHOWN: Final = 200
-
-
-class Reply(NamedTuple):
-    """``body`` is cut to ``max_reply`` bytes."""
-
-    status: int
-    body: bytes
-
-
-class BadRequest(ResourceError):
-    """What was to be sent is no HTTP request."""
 
 
 class HttpClient:
@@ -96,25 +81,3 @@ class HttpClient:
 
     async def close(self) -> None:
         await self._session.close()
-
-
-def outcome_of(reply: Reply) -> DeliveryOutcome:
-    """2xx is success. What the server may take later is tried again: 408, 429, and any 5xx."""
-    status = reply.status
-    if 200 <= status < 300:
-        return DeliveryOutcome()
-    shown = reply.body[:_SHOWN].decode("utf-8", "replace").strip()
-    reason = f"HTTP {status}" + (f": {shown}" if shown else "")
-    if 300 <= status < 400:
-        return DeliveryOutcome(f"HTTP {status}: redirects are not followed")
-    # 502 to 504: a proxy reports that the server is away.
-    return DeliveryOutcome(
-        reason, retry=status in (408, 429) or status >= 500, unreachable=status in (408, 429, 502, 503, 504)
-    )
-
-
-def host_and_port(url: str) -> tuple[str, int]:
-    """Where a URL of http or https leads."""
-    parts = urlsplit(url)
-    assert parts.hostname is not None
-    return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)

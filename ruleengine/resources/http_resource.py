@@ -3,16 +3,19 @@
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..allowed_networks import Networks, reason_of
 from ..delivery.buffer import Buffer, DeliveryOutcome
 from ..delivery.buffered_row import BufferedRow
 from ..params import Param, ParamError, Text
 from ..records import ResourceStatus
-from .http_client import BadRequest, HttpClient, Reply, host_and_port
+from .http_reply import BadRequest, Reply, host_and_port
 from .liveness import Liveness
 from .resource import ResourceContext, ResourceError
+
+if TYPE_CHECKING:
+    from .http_client import HttpClient
 
 _LIMITS: Final = ("retry_attempts", "dead_letters")
 
@@ -90,6 +93,8 @@ class HttpResource(ABC):
         )
 
     def start(self) -> None:
+        from .http_client import HttpClient  # here: a node without such a resource needs no aiohttp
+
         self._client = HttpClient(
             self._networks,
             self.pool_size,

@@ -10,7 +10,7 @@ import msgspec
 from ..delivery.buffer import DELIVERED, DeliveryOutcome
 from ..delivery.buffered_row import BufferedRow, deadline, encode_row
 from ..params import Param, ParamError, Text
-from .http_client import Reply, outcome_of
+from .http_reply import Reply, outcome_of
 from .http_resource import HttpResource, limit_params
 from .resource import ResourceContext, ResourceType
 from .tls import client_context

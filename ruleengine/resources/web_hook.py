@@ -10,7 +10,7 @@ import msgspec
 from ..delivery.buffer import DeliveryOutcome
 from ..delivery.buffered_row import BufferedRow, deadline, encode_row
 from ..params import Param, ParamError, Text, read_duration
-from .http_client import outcome_of
+from .http_reply import outcome_of
 from .http_resource import HttpResource, limit_params
 from .resource import ResourceContext, ResourceType
 from .tls import asked_name, client_context, tls_params

@@ -12,7 +12,8 @@ import pytest_asyncio
 from taipan.broker.access.auth_result import AuthOutcome
 from taipan.broker.access.control import AccessControl
 from taipan.broker.access.decision import Decision
-from taipan.broker.access.http import ALLOW, DENY, IGNORE, HttpSource, check_placeholders, check_url, tls_context
+from taipan.broker.access.http import ALLOW, DENY, IGNORE, HttpSource
+from taipan.broker.access.http_settings import check_placeholders, check_url, tls_context
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.config import AccessSettings, HttpAccessSettings, ZoneSettings
 from taipan.broker.session.client_info import ClientInfo

@@ -17,7 +17,7 @@ from taipan.ruleengine.actions.action import ActionFailed
 from taipan.ruleengine.actions.opentsdb import data_point, sanitise
 from taipan.ruleengine.params import ParamError
 from taipan.ruleengine.resources import opentsdb
-from taipan.ruleengine.resources.http_client import Reply
+from taipan.ruleengine.resources.http_reply import Reply
 from taipan.ruleengine.resources.opentsdb import DataPoint, PutOptions, outcomes_of
 from tests.support.fake_engine import QUICK, FakeEngine, published
 from tests.support.http_sink import HttpSink
