@@ -1,8 +1,10 @@
 """What this software is called and which release it is."""
 
+from functools import cache
 from importlib import metadata
 
 
+@cache
 def product_version() -> str:
     """The version of the installed distribution, ``"0.0.0"`` in a source tree that was never installed."""
     try:

@@ -11,7 +11,7 @@ import msgspec
 
 from taipan.broker.observability.log_text import one_line
 
-from .setting_types import is_list, struct_in, type_at, union_members
+from .setting_types import is_list, table_lists, type_at, union_members
 from .toml_lines import KeyPath, key_lines
 from .validation import Fault, Validator, ValueRules, quoted, shown, unknown_keys
 
@@ -145,8 +145,7 @@ class ConfigDocument:
         if not isinstance(raw, dict):
             yield Fault(path, f"expected a table, got {shown(raw)}")
             return
-        lists = {field.name for field in msgspec.structs.fields(kind) if struct_in(field.type) and is_list(field.type)}
-        for key in lists & raw.keys():
+        for key in table_lists(kind) & raw.keys():
             if isinstance(raw[key], dict):
                 yield Fault(path + (key,), f"expected tables [[{_dotted(path + (key,))}]]")
                 raw = {name: value for name, value in raw.items() if name != key}

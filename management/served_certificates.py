@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import NamedTuple
-
-from cryptography import x509
+from typing import TYPE_CHECKING, NamedTuple
 
 from taipan.broker.config import TlsSettings
 
 from .config import Settings
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 
 class ServedCertificate(NamedTuple):
@@ -46,7 +47,7 @@ def served_certificates(settings: Settings) -> list[ServedCertificate]:
         for setting, file in _files(place, tls):
             try:
                 with open(file, "rb") as opened:
-                    chain = x509.load_pem_x509_certificates(opened.read())
+                    chain = _read(opened.read())
             except (OSError, ValueError):
                 continue
             begins = max(each.not_valid_before_utc.timestamp() for each in chain)
@@ -55,7 +56,15 @@ def served_certificates(settings: Settings) -> list[ServedCertificate]:
     return found
 
 
-def _names(certificate: x509.Certificate) -> tuple[str, ...]:
+def _read(text: bytes) -> "list[x509.Certificate]":
+    from cryptography import x509  # here: a node without certificates needs none of it
+
+    return x509.load_pem_x509_certificates(text)
+
+
+def _names(certificate: "x509.Certificate") -> tuple[str, ...]:
+    from cryptography import x509
+
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):

@@ -3,6 +3,7 @@
 import types
 import typing
 from collections.abc import Mapping
+from functools import cache
 from typing import Literal
 
 import msgspec
@@ -23,10 +24,10 @@ def type_at(roots: Mapping[str, object], path: KeyPath) -> object:
     for step in path[1:]:
         struct = struct_of(kind)
         if struct is not None:
-            fields = {field.name: field.type for field in msgspec.structs.fields(struct)}
+            fields = {field.name: field.type for field in fields_of(struct)}
             if struct is ListenerSettings:
                 # Its zone's keys stand beside its own.
-                fields = {field.name: field.type for field in msgspec.structs.fields(ZoneSettings)} | fields
+                fields = {field.name: field.type for field in fields_of(ZoneSettings)} | fields
             kind = fields.get(str(step))
             continue
         kind = next((found for member in union_members(kind) if (found := member_type(member)) is not None), None)
@@ -70,3 +71,15 @@ def struct_in(kind: object) -> type[msgspec.Struct] | None:
     return struct_of(kind) or next(
         (found for member in union_members(kind) if (found := struct_of(member_type(member))) is not None), None
     )
+
+
+@cache
+def fields_of(struct: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Its fields, with their types; to find these out takes long."""
+    return msgspec.structs.fields(struct)
+
+
+@cache
+def table_lists(struct: type[msgspec.Struct]) -> frozenset[str]:
+    """Its fields that are lists of structs."""
+    return frozenset(field.name for field in fields_of(struct) if struct_in(field.type) and is_list(field.type))

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from taipan.broker.observability.log_text import one_line
 
-from .setting_types import member_type, struct_of, union_members
+from .setting_types import fields_of, member_type, struct_of, union_members
 from .toml_lines import KeyPath
 
 _MAX_SHOWN_LENGTH: Final = 60
@@ -73,7 +73,7 @@ class Validator:
             yield from self._of_whole(value, kind, place)
 
     def _of_struct(self, value: dict[str, Any], struct: type[msgspec.Struct], place: KeyPath) -> Iterator[Fault]:
-        fields = msgspec.structs.fields(struct)
+        fields = fields_of(struct)
         rules = self._rules.get(struct, {})
         if struct.__struct_config__.forbid_unknown_fields:
             yield from unknown_keys(value, [field.encode_name for field in fields], place)

@@ -26,7 +26,6 @@ from .resources.resource import NodeContext, ResourceType
 from .rule_index import RuleIndex
 from .rule_manager import RuleManager
 from .runtime import Runtime
-from .sql.parser import prepare
 from .stored import StoredResource, StoredRule
 
 
@@ -82,6 +81,8 @@ class RuleEngine:
     @staticmethod
     def prepare() -> None:
         """What takes long and is to be done before the first rule is read: before the loop runs, or in a thread."""
+        from .sql.parser import prepare  # here: a node that reads no rule needs no grammar
+
         prepare()
 
     def start(self) -> None:

@@ -8,8 +8,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import os
+import sys
 from collections.abc import Iterable, Iterator
-from importlib.metadata import entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Final
 
@@ -37,7 +40,7 @@ def load_operator_modules(modules: Iterable[str]) -> list[ActionType]:
     for name in modules:
         found += _actions_of(_import(name), f"ruleengine.functions: module {name}")
     for group in (FUNCTIONS_GROUP, ACTIONS_GROUP):
-        for point in entry_points(group=group):
+        for point in _entry_points(_path())[group]:
             where = f"entry point {point.name} of {group}"
             try:
                 loaded = point.load()
@@ -51,6 +54,25 @@ def load_operator_modules(modules: Iterable[str]) -> list[ActionType]:
                 raise OperatorModuleError(f"{where}: {point.value} is neither a module nor an ActionType")
             logger.info("extension_loaded group=%s name=%s value=%s", group, point.name, point.value)
     return list(dict.fromkeys(found))
+
+
+def _path() -> tuple[tuple[str, int], ...]:
+    """Where Python looks for distributions, and when something was last installed or removed there."""
+    return tuple((place, _changed(place)) for place in sys.path)
+
+
+def _changed(place: str) -> int:
+    try:
+        return os.stat(place or os.curdir).st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(1)
+def _entry_points(path: tuple[tuple[str, int], ...]) -> dict[str, tuple[EntryPoint, ...]]:
+    """Of both groups. The files of every distribution are read for it: for many nodes of a process, once."""
+    found = entry_points()
+    return {group: tuple(found.select(group=group)) for group in (FUNCTIONS_GROUP, ACTIONS_GROUP)}
 
 
 def validate_modules(modules: Iterable[str]) -> Iterator[str]:

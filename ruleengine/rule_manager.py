@@ -30,8 +30,7 @@ from .shared_rows import TakenRows, check_row, check_unchanged
 from .sql.ast import Statement
 from .sql.compiler import Program, compile
 from .sql.error import SqlError
-from .sql.off_loop import OffLoop
-from .sql.parser import parse
+from .sql.off_loop import OffLoop, parse_here
 from .sql.scope import FunctionEnvironment
 from .stored import MAX_ID, StoredAction, StoredRule, check_stored, expect, new_id
 from .stored_counters import Counted
@@ -122,7 +121,7 @@ class RuleManager:
         for row in sorted(self._table.values(), key=lambda row: row.order):
             actions = tuple(RuleAction(each, self._runtime) for each in row.actions)
             try:
-                rule = Rule(row, self._compile(parse(row.rawsql), row.id), actions)
+                rule = Rule(row, self._compile(parse_here(row.rawsql), row.id), actions)
             except SqlError as error:
                 rule = Rule(row, None, actions)
                 rule.suspended = f"rawsql: {error}"

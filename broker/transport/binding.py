@@ -17,7 +17,11 @@ async def listening_sockets(host: str, port: int, backlog: int, shared: bool = F
 
     Raises ``socket.gaierror`` where the host has no address, ``OSError`` where none can be bound, or one is taken.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_FLAGS)
+    try:
+        # An address is read at once; for a name somebody may have to be asked, which is for a thread.
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_FLAGS | socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_FLAGS)
     sockets = _bind(_addresses(found), port, shared)
     try:
         for sock in sockets:

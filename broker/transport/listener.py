@@ -9,7 +9,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ..config import ListenerSettings, ZoneSettings, parse_bind
 from ..loop.clock import Clock
@@ -19,6 +19,9 @@ from .descriptors import SETTING, UNLIMITED, Descriptors
 from .pending_connection import PendingConnection
 from .rate_limits import TokenBucket
 from .tls import TlsError, build_context
+
+if TYPE_CHECKING:
+    from .websocket import WebSocketLayer
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +91,7 @@ class Listener:
         self.shutdown_count: dict[str, int] = {}
         self.current_connections = 0
         self.context: ssl.SSLContext | None = None
+        self.layer: type[WebSocketLayer] | None = None  # between its sockets and their Connections
         self.pending: set[PendingConnection] = set()  # accepted sockets that have no Connection yet
         self._lingering: dict[Lingering, None] = {}
         self._placeless: deque[tuple[socket.socket, tuple[str, int]]] = deque()  # for a place
@@ -170,6 +174,11 @@ class Listener:
         if self._sockets:
             raise ListenerError(f"listener {self.name}: is running")
         self.context = _tls_context(self.settings)
+        if self.type in ("ws", "wss"):
+            # Imported here: a node without WebSocket needs none of it. Not later, as clients would wait for it.
+            from .websocket import WebSocketLayer
+
+            self.layer = WebSocketLayer
         try:
             self._sockets = await listening_sockets(
                 self._host, self._port, self.settings.backlog, self.settings.reuse_port

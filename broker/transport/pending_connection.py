@@ -15,10 +15,8 @@ import ssl
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Final, cast
 
-from .origins import accepted_origins
 from .proxy_protocol import ProxiedTransport, ProxyHeader, ProxyProtocolError, read_header
 from .tls import on_handshake_failure
-from .websocket import WebSocketLayer
 
 if TYPE_CHECKING:
     from .listener import Listener
@@ -160,10 +158,12 @@ class PendingConnection(asyncio.Protocol):
             sock = below.get_extra_info("socket")
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
         top = below if self._header is None else ProxiedTransport(below, self._header)
-        if settings.type in ("ws", "wss"):
+        if listener.layer is not None:
+            from .origins import accepted_origins
+
             self._transport = below
             origins = accepted_origins(settings, listener.zone, listener.loopback)
-            layer = WebSocketLayer(settings, listener.zone, listener.connect, self, origins)
+            layer = listener.layer(settings, listener.zone, listener.connect, self, origins)
             below.set_protocol(layer)
             layer.connection_made(top)
         else:

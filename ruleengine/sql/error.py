@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from .ast import Position
+
+MAX_BYTES: Final = 16 * 1024
+"""Of the text of a rule."""
 
 
 class SqlError(ValueError):

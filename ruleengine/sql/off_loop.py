@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import signal
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from typing import Final
+from concurrent.futures import BrokenExecutor
+from typing import TYPE_CHECKING, Final
 
 from .ast import Statement
-from .error import SqlError
-from .parser import MAX_BYTES, parse
+from .error import MAX_BYTES, SqlError
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 ON_LOOP: Final = 1024
 """Characters that take about two milliseconds to parse; what is longer goes to the process."""
@@ -32,16 +32,20 @@ class OffLoop:
     async def parse(self, text: str, now: float) -> Statement:
         """The statement; Raises SqlError, and RuntimeError where the process has ended."""
         if len(text) <= ON_LOOP or len(text) > MAX_BYTES:
-            return parse(text)
+            return parse_here(text)
         if self._pool is None:
+            # Imported here, as few statements are long.
+            from concurrent.futures import ProcessPoolExecutor
+            from multiprocessing import get_context
+
             # spawn: a forked child would hold the listeners' sockets.
-            context = multiprocessing.get_context("spawn")
+            context = get_context("spawn")
             self._pool = ProcessPoolExecutor(1, context, initializer=_ignore_interrupts)
         self._used_at = now
         self._busy += 1
         try:
             found = await asyncio.get_running_loop().run_in_executor(self._pool, _parse, text)
-        except BrokenProcessPool as error:
+        except BrokenExecutor as error:
             self.close()
             raise RuntimeError("the process that parses SQL has ended") from error
         finally:
@@ -63,6 +67,13 @@ class OffLoop:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
+def parse_here(text: str) -> Statement:
+    """The same at once, in this thread. Raises SqlError."""
+    from .parser import parse  # here: a node that reads no rule needs no grammar
+
+    return parse(text)
+
+
 def _ignore_interrupts() -> None:
     """Ctrl-C is for the node, which then ends its children."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -71,6 +82,6 @@ def _ignore_interrupts() -> None:
 def _parse(text: str) -> Statement | _Refusal:
     """What can go from one process to another: a refusal goes as a tuple."""
     try:
-        return parse(text)
+        return parse_here(text)
     except SqlError as error:
         return error.message, error.line, error.column, error.expected

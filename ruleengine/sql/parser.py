@@ -39,9 +39,8 @@ from .ast import (
     When,
     walk,
 )
-from .error import SqlError
+from .error import MAX_BYTES, SqlError
 
-MAX_BYTES: Final = 16 * 1024
 MAX_DEPTH: Final = 64
 MAX_DIGITS: Final = 2400
 

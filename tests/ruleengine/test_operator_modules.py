@@ -2,6 +2,7 @@
 start."""
 
 import re
+import shutil
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -19,8 +20,6 @@ from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.functions.registry import FUNCTIONS
 from taipan.ruleengine.operator_modules import (
-    ACTIONS_GROUP,
-    FUNCTIONS_GROUP,
     OperatorModuleError,
     load_operator_modules,
 )
@@ -68,20 +67,39 @@ async def test_the_example_of_the_docs(folder: Path) -> None:
         assert node.engine.action_type("count_words").record().title.en == "Count words"
 
 
-def test_entry_points(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def install(folder: Path, name: str, **points: str) -> None:
+    """A distribution with these entry points, by group."""
+    made = folder / f"{name}-1.0.dist-info"
+    made.mkdir()
+    (made / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", "utf-8")
+    (made / "entry_points.txt").write_text(
+        "".join(f"[taipan.{group}]\n{name} = {value}\n" for group, value in points.items()), "utf-8"
+    )
+
+
+def test_entry_points(folder: Path) -> None:
     (folder / "my_rules.py").write_text(example(), "utf-8")
-    points = {
-        FUNCTIONS_GROUP: [metadata.EntryPoint("one", "my_rules", FUNCTIONS_GROUP)],
-        ACTIONS_GROUP: [metadata.EntryPoint("two", "my_rules:ACTIONS", ACTIONS_GROUP)],
-    }
-    monkeypatch.setattr(operator_modules, "entry_points", lambda group: points[group])
+    assert load_operator_modules([]) == []
+    install(folder, "one", rule_functions="my_rules")
+    assert [each.name for each in load_operator_modules([])] == ["count_words"]
+    assert "celsius" in FUNCTIONS
+    install(folder, "two", rule_actions="my_rules:ACTIONS")
     with pytest.raises(OperatorModuleError, match="entry point two"):
         load_operator_modules([])
-    assert "celsius" in FUNCTIONS
     module: ModuleType = sys.modules["my_rules"]
     module.WORDS = module.ACTIONS[0]  # type: ignore[attr-defined]
-    points[ACTIONS_GROUP] = [metadata.EntryPoint("two", "my_rules:WORDS", ACTIONS_GROUP)]
+    shutil.rmtree(folder / "two-1.0.dist-info")
+    install(folder, "three", rule_actions="my_rules:WORDS")
     assert [each.name for each in load_operator_modules([])] == ["count_words"]
+
+
+def test_entry_points_are_looked_for_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    monkeypatch.setattr(operator_modules, "entry_points", lambda: looked.append(1) or metadata.EntryPoints())
+    for _ in range(3):
+        load_operator_modules([])
+    assert len(looked) == 1
+    operator_modules._entry_points.cache_clear()
 
 
 @pytest.mark.parametrize(
