@@ -5,7 +5,6 @@ import time
 from taipan.broker.config import parse_bind
 from taipan.broker.session.client_info import authority
 from taipan.broker.transport.tls import TlsError, build_context
-from taipan.ruleengine.operator_modules import validate_modules
 
 from .config import Settings
 from .served_certificates import served_certificates
@@ -24,6 +23,8 @@ def faults(settings: Settings) -> list[str]:
             except TlsError as error:
                 wrong.append(f"{place}.{error}")
     wrong += filter(None, (each.fault(time.time()) for each in served_certificates(settings)))
+    from taipan.ruleengine.operator_modules import validate_modules  # here: few commands want it
+
     wrong += validate_modules([each.module for each in settings.ruleengine.functions])
     return wrong
 

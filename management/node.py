@@ -42,7 +42,7 @@ from .config import Loaded, Settings, load, read
 from .config_document import ConfigError
 from .data_dir import DataDir
 from .log_lines import setup_logging
-from .migrate.command import add_to as add_migrate
+from .migrate.arguments import add_to as add_migrate
 from .systemd_notify import keep_watchdog, notify
 
 if TYPE_CHECKING:

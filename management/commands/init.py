@@ -18,7 +18,7 @@ from taipan.broker.session.client_info import authority
 
 from ..config_document import ConfigError
 from ..defaults import toml_value
-from . import new_files, private_authority
+from . import new_files
 
 CONFIG: Final = "taipan.toml"
 TLS: Final = "tls"
@@ -131,6 +131,8 @@ def written(directory: Path, wanted: Wanted, now: datetime.datetime) -> dict[str
         raise ConfigError("--user: the name is not printable")
     files: dict[str, tuple[bytes, int]] = {}
     if wanted.tls_names:
+        from . import private_authority  # here: cryptography takes long to import
+
         try:
             made = private_authority.make(wanted.tls_names, now)
         except (ValueError, UnicodeError):
