@@ -117,6 +117,8 @@ class Incoming:
         self.staging: Session | None = None
         # All of the queue has come.
         self.came = False
+        # What waits at the other node (``Piece.held``) is not wanted yet.
+        self.apart = True
         # When its delayed will is due.
         self.will_due = 0.0
         # Subscriptions that are over since it came: what the other node's queue has of them is dropped.
@@ -159,6 +161,8 @@ class Handover:
         self.step: Callable[[str], None] = lambda name: None
         self.outgoing = Outgoing(context, members, calls, turns, self._is_coming)
         self.outgoing.keepers = self._keepers
+        self.outgoing.held = self._held
+        self.outgoing.end_held = self._end_held
         self.outgoing.on_leaving = self._pause
         self.outgoing.on_kept = self._go_on
         self.outgoing.on_gone = self._gone
@@ -264,8 +268,26 @@ class Handover:
         if main is not None and (main.row.node == keeper.keeper or (main.staging is not None and not main.came)):
             return True
         late = set(keeper.row.late)
+        if any(self._is_back(keeper.client_id, name) for name in late):
+            return True
         before = [each for each in self._keepers_of(keeper.client_id) if each.row.order < keeper.row.order]
         return any(not late.isdisjoint(each.row.late) for each in before)
+
+    def _is_back(self, client_id: str, node: str) -> bool:
+        """Whether the session was here before, and still gets what that node sent here then."""
+        turn = self._turns.get(client_id)
+        return turn is not None and node in self._members.peers and turn.takes(node) and not turn.marked(node)
+
+    def _are_early(self, incoming: Incoming, nodes: list[str]) -> bool:
+        """Whether messages of these nodes that wait at the other node wait there still: earlier ones of a node that
+        runs are to come from a keeper that runs. For others no session waits with all its new messages."""
+        if self._context.node in nodes and self._own_are_early(incoming):
+            return True
+        running = {each.name for each in self._members.running()}
+        return any(
+            each.row.node in running and running.intersection(nodes, each.row.late) and not self._is_early(each)
+            for each in self._keepers_of(incoming.client_id)
+        )
 
     def _own_are_early(self, incoming: Incoming) -> bool:
         """Whether another node keeps what this one sent there before the session came here."""
@@ -289,10 +311,13 @@ class Handover:
             if incoming.task is not None:
                 incoming.task.cancel()
                 incoming.task = None
-        turn = self._turns.get(client_id)
-        if turn is not None:
-            turn.held = None  # what comes now is for the other node, which waits for the keepers
-        self._end_held(client_id, self._broker.sessions.get(client_id))
+
+    def _held(self, client_id: str) -> tuple[Session, list[str]] | None:
+        """What waits for keepers, and for messages of which nodes."""
+        held = self._broker.sessions.internal.get(HELD + client_id)
+        if held is None:
+            return None
+        return held, sorted({name for each in self._keepers_of(client_id) for name in each.row.late})
 
     def _end_held(self, client_id: str, session: Session | None) -> None:
         """What waited for a keeper waits no longer."""
@@ -587,14 +612,16 @@ class Handover:
         late: list[str] = []
         while incoming.row.state == FETCHING:
             if incoming.keeper and self._is_early(incoming):
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(_PAUSE if client_id in self._coming else _PAUSE_KEPT)
                 if self._coming.get(incoming.key) is not incoming:
                     return
                 continue
             row = incoming.row
             ended = [each.filter for each in incoming.ended]
             turned = self._turned(incoming)
-            ask = Fetch(incoming.at_sender, row.move, row.taken, row.doubt, row.rest, ended, turned, row.epoch)
+            ask = Fetch(
+                incoming.at_sender, row.move, row.taken, row.doubt, row.rest, ended, turned, row.epoch, incoming.apart
+            )
             try:
                 answer = await self._calls.call(row.node, FETCH, _encode(ask))
             except (NodeUnreachable, CallFailed) as error:
@@ -607,6 +634,9 @@ class Handover:
             if piece.state == BUSY or (piece.state == MORE and not piece.deliveries):
                 if incoming.keeper and piece.state == MORE:
                     self._note_late(incoming, piece.late)
+                if piece.held:
+                    incoming.came = True
+                    incoming.apart = self._are_early(incoming, piece.held)
                 turn = self._turns.get(client_id)
                 quick = not incoming.keeper or (turn is not None and any(turn.marked(each) for each in row.late))
                 await asyncio.sleep(_PAUSE if quick else _PAUSE_KEPT)

@@ -142,6 +142,9 @@ class Outgoing:
         # Set by ``handover``: what nodes keep for a session that is here; it may go, it stays, it has gone, and whether
         # as it should.
         self.keepers: Callable[[str], list[Keeper]] = lambda client_id: []
+        # What of its messages waits for those, and for which nodes' messages; it waits no longer.
+        self.held: Callable[[str], tuple[Session, list[str]] | None] = lambda client_id: None
+        self.end_held: Callable[[str, Session | None], None] = lambda client_id, session: None
         self.on_leaving: Callable[[str], None] = lambda client_id: None
         self.on_kept: Callable[[str], None] = lambda client_id: None
         self.on_gone: Callable[[str, bool], None] = lambda client_id, moved: None
@@ -408,6 +411,10 @@ class Outgoing:
         if leaving.kept is not None:
             late = self._late(leaving.kept.late, leaving)
             return Piece(MORE, ask.taken, [], late) if late else Piece(END, ask.taken)
+        held = self.held(leaving.client_id)
+        if held is not None and not (ask.apart and ask.turned != [] and held[1]):
+            self.end_held(leaving.client_id, session)
+            return Piece(MORE, ask.taken)
         turn = self._turns.get(leaving.client_id)
         if ask.turned is None or (ask.turned and turn is None):
             return Piece(MORE, ask.taken)
@@ -415,6 +422,8 @@ class Outgoing:
         wanted = [*ask.turned, self._context.node] if ask.turned else []
         if turn is not None and not all(turn.given(each, ask.epoch) for each in wanted):
             return Piece(MORE, ask.taken)
+        if held is not None:
+            return Piece(MORE, ask.taken, held=held[1])
         if ask.turned:
             return Piece(END, ask.taken, [], self._turns.not_given(leaving.client_id, ask.epoch))
         for subscription in session.subscriptions.values():
@@ -516,13 +525,14 @@ class Outgoing:
         client_id = session.client_id
         turn = self._turns.get(client_id)
         late = self._turns.not_given(client_id, epoch)
-        if turn is None or (not late and not session.queued):
+        held = self.held(client_id)
+        if turn is None or (not late and not session.queued and held is None):
             self._turns.drop(client_id)
             return
         client = ClientInfo(self._broker.node, session.client.zone, client_id=KEPT + client_id)
         kept = self._broker.open_internal(client, session.limits, self._context.clock.now())
         self._turns.hand_over(turn, kept)
-        for each in session.queue or ():
+        for each in [*(session.queue or ()), *(() if held is None else held[0].queue or ())]:
             kept.deliver_shared(Delivery(each.message, each.qos, each.retain, each.identifiers, each.group))
         row = KeptRow(node, epoch, late)
         self._kept.put(client_id, row)
@@ -585,6 +595,7 @@ class Outgoing:
             return
         logger.warning("session_lost client_id=%s node=%s clean_start=%s", client_id, node, clean_start)
         if clean_start or self._context.settings.takeover == FRESH:
+            self.end_held(client_id, session)
             self._turns.drop(client_id)
             for subscription in session.subscriptions.values():
                 self._broker.router.unsubscribe(subscription)
@@ -630,6 +641,7 @@ class Outgoing:
                 logger.warning("session_rest_dropped client_id=%s node=%s reason=session_over", client_id, node)
                 self._forget(leaving)
                 self._turns.drop(client_id)
+                self.end_held(client_id, None)
                 self._broker.forget_session(leaving.session)
                 return
             await asyncio.sleep(_OFFER_AGAIN)

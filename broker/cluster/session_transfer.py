@@ -109,7 +109,8 @@ class Fetch(msgspec.Struct, array_like=True, frozen=True):
     """The next piece of a session's queue. ``taken``: the number of the last piece that is on disk here, ``doubt``
     which messages that had. ``rest``: nothing else was moved, so what is in flight is wanted, too. ``ended``: filters
     that it is not subscribed to any more. ``turned``: nodes that have sent their marks (``turns``), once all that run
-    have; ``epoch``: of the key that they name."""
+    have; ``epoch``: of the key that they name. ``apart``: what waits for messages that other nodes keep
+    (``Piece.held``) is not wanted yet."""
 
     client_id: str
     move: str
@@ -119,15 +120,18 @@ class Fetch(msgspec.Struct, array_like=True, frozen=True):
     ended: list[str]
     turned: list[str] | None
     epoch: int
+    apart: bool = False
 
 
 class Piece(msgspec.Struct, array_like=True, frozen=True):
-    """``late``: nodes that have not sent their marks here."""
+    """``late``: nodes that have not sent their marks here. ``held``: there is nothing more but what waits for messages
+    of these nodes that other nodes keep."""
 
     state: str
     number: int = 0
     deliveries: list[MovedDelivery] = []
     late: list[str] = []
+    held: list[str] = []
 
 
 class Done(msgspec.Struct, array_like=True, frozen=True):

@@ -226,7 +226,7 @@ class Turns:
         turn.session = to
         self._of[to] = turn
         taken = {name for name in self._members.peers if turn.takes(name)}
-        turn.default, turn.others, turn.filters = False, taken, None
+        turn.default, turn.others, turn.filters, turn.held = False, taken, None, None
         self.put(turn)
 
     def drop(self, client_id: str) -> None:
@@ -326,7 +326,7 @@ class Turns:
         if not kept and not any(each.session in of for each in targets):
             broker.route_local(message)
             return
-        chosen = [each for each in kept if of[each.session].takes(node)]
+        chosen = [_place(of[each.session], each, node) for each in kept if of[each.session].takes(node)]
         for each in targets:
             turn = of.get(each.session)
             if turn is None:
@@ -336,11 +336,16 @@ class Turns:
                 left = [] if turn.filters is None else [part for part in parts if part.filter not in turn.filters]
                 if left:
                     chosen.append(left[0] if len(left) == 1 else merge(left))
-            elif turn.held is not None and turn.waiting(node):
-                chosen.append(copy_for(turn.held(), each))
             else:
-                chosen.append(each)
+                chosen.append(_place(turn, each, node))
         broker.deliver_to(message, chosen)
+
+
+def _place(turn: Turn, subscription: Subscription, node: str) -> Subscription:
+    """Where a message of this node goes: earlier ones of it may still have to come."""
+    if turn.held is not None and turn.waiting(node):
+        return copy_for(turn.held(), subscription)
+    return subscription
 
 
 def copy_for(session: Session, subscription: Subscription) -> Subscription:

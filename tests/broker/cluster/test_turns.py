@@ -1,13 +1,15 @@
 """What nodes that are away while a session moves still have for it."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from taipan.broker.cluster.session_transfer import BUSY, Fetch, Piece
-from taipan.broker.cluster.turns import KEPT
+from taipan.broker.cluster.session_transfer import BUSY, Fetch, Piece, Prepare, Prepared
+from taipan.broker.cluster.turns import KEPT, Mark
 from taipan.broker.core.cluster import RUNNING, STOPPED
 from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.message import Message
 
 from ...support.cluster_nodes import ClusterNodes, cluster_nodes
 from ...support.peer import Peer
@@ -134,10 +136,10 @@ async def test_a_session_that_ends_leaves_nothing_behind(tmp_path: Path) -> None
         await until(lambda: not turns(cluster))
 
 
-async def move_again(cluster: ClusterNodes, refused: set[str]) -> tuple[Peer, Peer]:
-    """A session that moves from the first node to the second while the third is away, and from there to the third at
-    once when that is back. Of the third's publisher, message 0 is in the session's queue, and the first node keeps
-    message 1, which it gives to the ``refused`` only when they are that no more."""
+async def move_once(cluster: ClusterNodes, refused: set[str]) -> Peer:
+    """A session that moves from the first node to the second while the third is away. Of the third's publisher, message
+    0 is in the session's queue, and message 1 is on its way to the first node, which keeps it, and gives it to the
+    ``refused`` only when they are that no more."""
     names = [cluster.name(number) for number in range(3)]
     old = await cluster[0].client("s", expiry=3600)
     await old.subscribe("t", qos=2)
@@ -149,7 +151,7 @@ async def move_again(cluster: ClusterNodes, refused: set[str]) -> tuple[Peer, Pe
     await filler.publish("t", b"filler", qos=2)
     await far.publish("t", b"0", qos=2)
     await until(lambda: own(cluster, 2).links.links[names[0]].idle)
-    cluster.partition({0, 1}, {2})
+    cluster.partition(cluster.nodes.keys() - {2}, {2})
     await far.publish("t", b"1", qos=2)
     await until_away(cluster, 2)
     one = {c.SESSION_EXPIRY_INTERVAL: 3600, c.RECEIVE_MAXIMUM: 1}
@@ -164,10 +166,20 @@ async def move_again(cluster: ClusterNodes, refused: set[str]) -> tuple[Peer, Pe
         return Piece(BUSY) if node in refused else await piece(node, ask)
 
     keeper._piece = some_are_refused  # type: ignore[method-assign]
-    cluster.hub.delays[names[2], names[1]] = (0.2, 0.2)
-    cluster.heal()
+    return far
+
+
+async def until_kept(cluster: ClusterNodes) -> None:
     kept = cluster[0].server.broker.sessions.internal
     await until(lambda: KEPT + "s" in kept and kept[KEPT + "s"].queued == 1)
+
+
+async def move_again(cluster: ClusterNodes, refused: set[str]) -> tuple[Peer, Peer]:
+    """The same, and from there to the third at once when that is back."""
+    far = await move_once(cluster, refused)
+    cluster.hub.delays[cluster.name(2), cluster.name(1)] = (0.2, 0.2)
+    cluster.heal()
+    await until_kept(cluster)
     return await cluster[2].client("s", expiry=3600, session_present=True), far
 
 
@@ -196,4 +208,75 @@ async def test_messages_of_the_node_itself_come_behind_what_it_sent_to_a_keeper(
         refused.clear()
         assert await received(client, 2) == [b"1", b"2"]
         await until(lambda: not turns(cluster))
+        await client.nothing()
+
+
+@pytest.mark.parametrize("place", [2, 3])
+async def test_what_follows_a_mark_that_comes_as_the_session_leaves_comes_behind_what_is_kept(
+    tmp_path: Path, place: int
+) -> None:
+    settings = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(place + 1, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        refused = {each.name for each in own(cluster, 0).members()}
+        far = await move_once(cluster, refused)
+        marks = own(cluster, 2).turns
+        send, asked = marks.mark, asyncio.Event()
+        waiting: list[tuple[Mark, list[str]]] = []
+
+        def later(mark: Mark, nodes: list[str]) -> None:
+            waiting.append((mark, nodes))
+            asked.set()
+
+        marks.mark = later  # type: ignore[method-assign]
+        giver = own(cluster, 1).handover.outgoing
+        prepare = giver._prepared
+
+        def then_the_mark_comes(node: str, ask: Prepare) -> Prepared:
+            prepared = prepare(node, ask)
+            if giver.leaves("s") and marks.mark is later:
+                marks.mark = send  # type: ignore[method-assign]
+                send(*waiting[0])
+                cluster[2].server.broker.publish(Message("t", b"2", 2))
+            return prepared
+
+        giver._prepared = then_the_mark_comes  # type: ignore[method-assign]
+        cluster.heal()
+        await until_kept(cluster)
+        await asked.wait()
+        client = await cluster[place].client("s", expiry=3600, session_present=True)
+        assert await received(client, 2) == [b"filler", b"0"]
+        await far.publish("t", b"3", qos=2)
+        coming = own(cluster, place).handover._coming
+        await until(lambda: coming["s"].came)
+        await client.nothing()
+        refused.clear()
+        assert await received(client, 3) == [b"1", b"2", b"3"]
+        await until(lambda: not turns(cluster))
+        await far.publish("t", b"4", qos=2)
+        await client.expect_publish("t", b"4", 2)
+        await client.nothing()
+
+
+async def test_a_session_that_is_back_gets_what_is_kept_behind_what_still_comes_to_its_node(tmp_path: Path) -> None:
+    settings = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        _, near, far = await prepare(cluster)
+        await cluster[1].client("s", expiry=3600, session_present=True)
+        await until(lambda: "s" not in sessions(cluster, 0))
+        key = own(cluster, 1).ownership.owner("s")
+        assert key is not None
+        client = await cluster[0].client("s", expiry=3600, session_present=True)
+        await until(lambda: "s" not in sessions(cluster, 1))
+        names = [cluster.name(number) for number in range(3)]
+        own(cluster, 2).turns.mark(Mark("s", names[1], key.revision), names[:2])
+        await far.publish("t", b"2", qos=2)
+        cluster.hub.delays[names[2], names[0]] = (0.3, 0.3)
+        cluster.heal()
+        for number in range(3):
+            await near.expect_publish("t", b"%d" % number, 2)
+        assert await received(client, 2) == [b"1", b"2"]
+        cluster.hub.delays.clear()
+        await until(lambda: not turns(cluster))
+        await far.publish("t", b"3", qos=2)
+        await client.expect_publish("t", b"3", 2)
         await client.nothing()
