@@ -106,6 +106,7 @@ async def test_a_will_that_outlives_its_node_goes_out_where_that_has_left(tmp_pa
         near = await cluster[1].client("near", expiry=60)
         await near.subscribe("will", qos=1)
         await cluster[1].client("w", will=Will("will", b"gone", 1))
+        await near.subscribe("later", qos=1)  # CONNACK of a clean session does not wait for the disk; this does
         await cluster.kill(1)
         await cluster.start(1)
         near = await cluster[1].client("near", expiry=60, session_present=True)
