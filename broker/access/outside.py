@@ -1,5 +1,6 @@
 """OutsideSource: whoever decides what a client may do and cannot answer at once: a service, or an embedding program."""
 
+from abc import ABC, abstractmethod
 from typing import Final, NamedTuple
 
 from ..session.client_info import ClientInfo
@@ -21,11 +22,11 @@ class Verdict(NamedTuple):
         return None if self.decision == IGNORE else self.decision == ALLOW
 
 
-class OutsideSource:
+class OutsideSource(ABC):
     """One of ``Authorization.sources`` that has to be waited for."""
 
     name: str
 
+    @abstractmethod
     async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
         """Whether it may ``"publish"`` to a Topic Name or ``"subscribe"`` to a Topic Filter."""
-        raise NotImplementedError

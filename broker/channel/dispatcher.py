@@ -111,8 +111,8 @@ def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[No
 
 
 def _like(packets: list[Packet], at: int, first: Message, most: int) -> list[Message] | None:
-    """A PUBLISH of QoS 1, and those from ``at`` on that differ from it in payload and identifier alone; at most so
-    many. None: the next one is another kind."""
+    """A PUBLISH of QoS 1, and those from ``at`` on that differ from it in payload, identifier and properties alone; at
+    most so many. None: the next one is another kind."""
     topic = first.topic
     run = [first]
     for place in range(at, min(at - 1 + most, len(packets))):

@@ -105,7 +105,7 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
 
 
 def publish_run(channel: Channel, run: list[Message], now: float) -> int:
-    """Take PUBLISHes of QoS 1 that differ in payload and identifier alone: judged, routed and acknowledged as one.
+    """Take PUBLISHes of QoS 1 that ``_like`` of the dispatcher found: judged, routed and acknowledged as one.
 
     How many of them were taken; 0: ``on_publish`` has to look at each."""
     context = channel.context

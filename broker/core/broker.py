@@ -233,9 +233,9 @@ class Broker:
         return count
 
     def publish_run(self, run: list[Message]) -> int:
-        """Accept messages of a client that are the same but for payload and identifier (QoS 1, RETAIN 0), and route
-        them together. How many from the first one on, by the budget of the iteration: the rest is taken out of ``run``.
-        0: something is to be decided for each."""
+        """Accept messages of a client that are the same but for payload, identifier and properties (QoS 1, RETAIN 0, no
+        expiry), and route them together. How many from the first one on, by the budget of the iteration: the rest is
+        taken out of ``run``. 0: something is to be decided for each."""
         topic = run[0].topic
         hooks = self.hooks
         rules = self.rule_index
