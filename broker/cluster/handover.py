@@ -24,6 +24,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -31,9 +32,12 @@ import msgspec
 from ..core.cluster import STOPPED, CallFailed, NodeUnreachable
 from ..mqtt.message import Delivery
 from ..mqtt.topics import matches
+from ..persistence.log import records
+from ..persistence.record_mapping import body_of
+from ..persistence.stored_message import StoredMessage, stored_of
 from ..routing.router import Router
 from ..session.client_info import ClientInfo
-from ..session.protocols import NO_LOCAL, REVOKED
+from ..session.protocols import NO_LOCAL, REVOKED, UNREADABLE
 from ..session.session import Session
 from ..session.subscription import Subscription
 from ..store.restored import ZoneOf
@@ -46,6 +50,7 @@ from .session_transfer import (
     BUSY,
     GONE,
     MORE,
+    PIECE_MESSAGES,
     Done,
     Fetch,
     Keeper,
@@ -154,6 +159,8 @@ class Handover:
         self._rows = context.tables.open(TABLE, HandoverRow)
         self._coming: dict[str, Incoming] = {}
         self._tasks = Tasks()
+        # Clients of whose sessions messages that waited are being delivered: later ones wait behind them.
+        self._releasing: set[str] = set()
         # Clients of whose sessions nodes are being asked for their marks.
         self._turning: set[str] = set()
         self._stopped = False
@@ -190,8 +197,9 @@ class Handover:
                 self._open_staging(incoming, session)
         self._turns.load(self._session_of)
         for client_id in list(internal):
-            if client_id.startswith(HELD) and self._turns.get(client_id.removeprefix(HELD)) is None:
-                self._release(client_id.removeprefix(HELD))
+            name = client_id.removeprefix(HELD)
+            if name != client_id and self._turns.get(name) is None:
+                self._end_held(name, self._broker.sessions.get(name))
         for incoming in self._coming.values():
             turn = self._turns.get(incoming.client_id)
             if turn is not None:
@@ -331,6 +339,8 @@ class Handover:
         """The session is this node's."""
         if self.outgoing.leaves(client_id):
             return
+        if HELD + client_id in self._broker.sessions.internal:
+            self._tasks.run(self._release(client_id))
         for incoming in self._keepers_of(client_id):
             if incoming.task is None or incoming.task.done():
                 self._run(incoming)
@@ -512,10 +522,18 @@ class Handover:
         staged = staging.subscriptions[subscription.filter] = copy_for(staging, subscription)
         _subscribe_in_place(self._broker.router, subscription, staged)
 
-    def _merge(self, incoming: Incoming, session: Session) -> None:
+    async def _merge(self, incoming: Incoming, session: Session) -> None:
         """New messages go to the session itself from now on, after those that waited."""
         staging = incoming.staging
         if staging is None:
+            return
+
+        def to() -> Session | None:
+            is_so = self._coming.get(incoming.key) is incoming and incoming.staging is staging
+            return session if is_so else None
+
+        await self._deliver_paged(staging, to)
+        if to() is None:
             return
         router = self._broker.router
         for subscription in session.subscriptions.values():
@@ -527,19 +545,53 @@ class Handover:
         self._end_staging(incoming)
 
     def _deliver_waiting(self, waiting: Session, session: Session) -> None:
-        """A queue is restored in the order in which its messages were stored: what came while others were fetched is
-        stored anew, behind those. What has left memory stays as it is."""
-        session.now = now = self._context.clock.now()
         for delivery in waiting.queue or ():
-            message = delivery.message
-            if message.publisher is not None and message.publisher.client_id == session.client_id:
-                if not delivery.group and _only_others(session, message.topic):
-                    self._broker.delivery_dropped(session, delivery, NO_LOCAL)
-                    continue
-            if message.paged:
-                session.deliver_shared(_copy(delivery))
-            else:
-                session.deliver_shared(self.receiver.delivery(moved_delivery(delivery, now)))
+            self._deliver_one(session, delivery)
+
+    async def _deliver_paged(self, waiting: Session, to: Callable[[], Session | None]) -> None:
+        """Deliver what waits up to the last message that has left memory, in pieces. ``to``: the session; ``None``: not
+        any more. Should more come all the time, what is behind is left to ``_deliver_waiting``."""
+        durability = self._broker.durability
+        if durability is None:
+            return
+        for _ in range(2 + 2 * waiting.queued // PIECE_MESSAGES):
+            if not any(each.message.paged for each in waiting.queue or ()):
+                return
+            piece = list(islice(waiting.queue or (), PIECE_MESSAGES))
+            bodies: dict[int, records.StoredBody] = {}
+
+            def take(stored: StoredMessage, bodies: dict[int, records.StoredBody] = bodies) -> None:
+                bodies[stored.number] = body_of(stored.message, -self._context.clock.now())
+
+            found = [stored_of(each.message) for each in piece]
+            await durability.paging.load([each for each in found if each is not None], take)
+            for delivery in piece:
+                session, queue = to(), waiting.queue
+                if session is None or queue is None or next(iter(queue)) is not delivery:
+                    break
+                queue.pop()
+                stored = stored_of(delivery.message)
+                self._deliver_one(session, delivery, None if stored is None else bodies.get(stored.number))
+                if waiting.journal is not None and delivery.qos:
+                    waiting.journal.done(waiting, (delivery,))
+
+    def _deliver_one(self, session: Session, delivery: Delivery, body: records.StoredBody | None = None) -> None:
+        """A queue is restored in the order in which its messages were stored: what came while others were fetched is
+        stored anew, behind those. ``body``: of a message that may have left memory; without it that stays as it is."""
+        session.now = now = self._context.clock.now()
+        message = delivery.message
+        stored = stored_of(message)
+        if stored is not None and stored.lost:
+            self._broker.delivery_dropped(session, delivery, UNREADABLE)
+            return
+        if message.publisher is not None and message.publisher.client_id == session.client_id:
+            if not delivery.group and _only_others(session, message.topic):
+                self._broker.delivery_dropped(session, delivery, NO_LOCAL)
+                return
+        if message.paged and body is None:
+            session.deliver_shared(_copy(delivery))
+        else:
+            session.deliver_shared(self.receiver.delivery(moved_delivery(delivery, now, body)))
 
     def _attend(self, turn: Turn) -> None:
         """Messages of a node wait while earlier ones of it are with a keeper."""
@@ -554,17 +606,33 @@ class Handover:
         turn.held = held
 
     def _waits(self, turn: Turn, node: str) -> bool:
-        return turn.marked(node) and any(node in each.row.late for each in self._keepers_of(turn.client_id))
+        client_id = turn.client_id
+        return turn.marked(node) and (
+            client_id in self._releasing or any(node in each.row.late for each in self._keepers_of(client_id))
+        )
 
-    def _release(self, client_id: str) -> None:
+    async def _release(self, client_id: str) -> None:
         """What waited for a keeper goes on, if none is waited for any more."""
-        held = self._broker.sessions.internal.get(HELD + client_id)
+        internal = self._broker.sessions.internal
+        held = internal.get(HELD + client_id)
         turn = self._turns.get(client_id)
         if held is None or (turn is not None and any(self._waits(turn, node) for node in turn.marks)):
             return
-        incoming = self._coming.get(client_id)
-        staging = None if incoming is None else incoming.staging
-        self._end_held(client_id, staging or self._broker.sessions.get(client_id))
+
+        def to() -> Session | None:
+            if internal.get(HELD + client_id) is not held or self.outgoing.leaves(client_id):
+                return None
+            incoming = self._coming.get(client_id)
+            staging = None if incoming is None else incoming.staging
+            return staging or self._broker.sessions.get(client_id)
+
+        self._releasing.add(client_id)
+        try:
+            await self._deliver_paged(held, to)
+        finally:
+            self._releasing.discard(client_id)
+        if to() is not None:
+            self._end_held(client_id, to())
 
     def _end_staging(self, incoming: Incoming) -> None:
         staging, incoming.staging = incoming.staging, None
@@ -633,7 +701,7 @@ class Handover:
                 break
             if piece.state == BUSY or (piece.state == MORE and not piece.deliveries):
                 if incoming.keeper and piece.state == MORE:
-                    self._note_late(incoming, piece.late)
+                    await self._note_late(incoming, piece.late)
                 if piece.held:
                     incoming.came = True
                     incoming.apart = self._are_early(incoming, piece.held)
@@ -665,17 +733,19 @@ class Handover:
             await asyncio.sleep(_PAUSE)
             if incoming.row.state != FETCHING or self._coming.get(incoming.key) is not incoming:
                 return
-        self._merge(incoming, session)
+        await self._merge(incoming, session)
+        if incoming.row.state != FETCHING or self._coming.get(incoming.key) is not incoming:
+            return
         self._finish_row(incoming, keep)
         if incoming.keeper:
-            self._release(client_id)
+            await self._release(client_id)
         self.step("merged")
 
-    def _note_late(self, incoming: Incoming, late: list[str]) -> None:
+    async def _note_late(self, incoming: Incoming, late: list[str]) -> None:
         """All that the keeper had is here."""
         if late != incoming.row.late:
             self._put(incoming, msgspec.structs.replace(incoming.row, late=late))
-            self._release(incoming.client_id)
+            await self._release(incoming.client_id)
 
     def _take_in(self, incoming: Incoming, session: Session, piece: Piece) -> None:
         session.now = self._context.clock.now()
@@ -699,7 +769,7 @@ class Handover:
         if fresh and peer.status == STOPPED and incoming.staging is not None and incoming.session is not None:
             # Its client has waited long enough: what that node still has comes when it is back, after newer messages.
             logger.warning("handover_interrupted client_id=%s node=%s error=%s", incoming.client_id, node, error)
-            self._merge(incoming, incoming.session)
+            await self._merge(incoming, incoming.session)
         await asyncio.sleep(_PAUSE_UNREACHABLE)
         return True
 

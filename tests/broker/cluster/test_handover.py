@@ -9,10 +9,11 @@ import pytest_asyncio
 
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Will
+from taipan.broker.session.session import Session
 from tests.support.peer import TIMEOUT, Peer
 from tests.support.wire import Ack, Publish
 
-from ...support.cluster_nodes import ClusterNodes, cluster_nodes
+from ...support.cluster_nodes import ClusterNodes, Node, cluster_nodes
 
 pytestmark = pytest.mark.asyncio
 
@@ -47,6 +48,20 @@ async def until_moved(cluster: ClusterNodes, client_id: str, origin: int = 0, ta
 async def received(peer: Peer, count: int) -> list[bytes]:
     """So many messages, acknowledged."""
     return [(await peer.expect_publish()).payload for _ in range(count)]
+
+
+async def page_out(node: Node, session: Session) -> None:
+    """Until no body of this session's queue is in memory."""
+    durability = node.server.broker.durability
+    assert durability is not None
+    paging = durability.paging
+    paging.bound = 1
+
+    def is_out() -> bool:
+        paging.evict()
+        return all(each.message.paged for each in session.queue or ())
+
+    await until(is_out)
 
 
 @versions
@@ -209,6 +224,30 @@ async def test_what_came_while_the_queue_was_fetched_stays_behind_it_after_a_res
         await cluster.start(1)
         client = await cluster[1].client("s", expiry=60, session_present=True)
         assert await received(client, 2) == [b"1", b"2"]
+
+
+async def test_what_waited_on_disk_only_stays_behind_the_queue_after_a_restart(tmp_path: Path) -> None:
+    numbers = [b"%d" % number for number in range(12)]
+    async with cluster_nodes(2, directory=tmp_path, level="disk") as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        publishers = [await cluster[number].client(f"p{number}") for number in range(2)]
+        for number in numbers[:6]:
+            await publishers[0].publish("t", number, qos=1)
+        cluster.hub.delays[cluster.name(1), cluster.name(0)] = (0.3, 0.3)
+        await (await cluster[1].client("s", expiry=60, session_present=True)).drop()
+        for number in numbers[6:]:
+            await publishers[1].publish("t", number, qos=1)
+        waiting = cluster[1].server.broker.sessions.internal["\0staging:s"]
+        assert len(waiting.queue or ()) == 6
+        await page_out(cluster[1], waiting)
+        assert has(cluster, 0, "s")
+        cluster.hub.delays.clear()
+        await until_moved(cluster, "s")
+        await cluster.kill(1)
+        await cluster.start(1)
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        assert await received(client, 12) == numbers
+        await client.nothing()
 
 
 @pytest.mark.parametrize("qos", [1, 2])
