@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -91,7 +92,14 @@ class NatsServer:
         return b" 200 " in answer.partition(b"\r\n")[0]
 
     def pause(self) -> None:
+        """SIGSTOP, until each of its threads has stopped: one that runs may still answer."""
         self._signal(signal.SIGSTOP)
+        process = self._process
+        while process is not None and process.returncode is None:
+            states = [each.read_text() for each in Path(f"/proc/{process.pid}/task").glob("*/stat")]
+            if all(each.rpartition(")")[2].split()[0] == "T" for each in states):
+                return
+            time.sleep(0.001)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
