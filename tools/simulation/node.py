@@ -201,7 +201,7 @@ class SimulatedNode:
         server._facts["default"] = self.facts
         self.names = server._topic_names[zone.strict_strings]
         if server.store is not None:
-            server.store = SimulatedStore(self.disk, self.life)
+            server.store = SimulatedStore(self.disk, self.life, self.settings.durability.queue_memory)
         self.rows = server.tables.open("simulated", Row, shared=True)
         await server.start()
         server.lag.stop()
@@ -245,13 +245,13 @@ class SimulatedNode:
             self.loop.call_soon(transport._client.lost, transport, context=NOBODY)
 
 
-def settings_of(name: str, level: str, cluster: dict[str, object]) -> BrokerSettings:
+def settings_of(name: str, level: str, cluster: dict[str, object], queue_memory: int = 0) -> BrokerSettings:
     zone = msgspec.convert(
         {"allow_anonymous": True, "session_expiry_interval": 86_400, "max_inflight": 20}, ZoneSettings
     )
     config = {
         "node": {"name": name},
-        "durability": {"level": level},
+        "durability": {"level": level, "queue_memory": queue_memory},
         "sys_topics": {"interval": 0, "heartbeat": 0},
         "cluster": {"servers": ["nats://127.0.0.1:4222"], **cluster},
     }

@@ -29,6 +29,8 @@ MAX_STEPS: Final = 200_000
 """Callbacks of the loop that no run needs."""
 FEATURES: Final = ("members", "rows", "links", "ownership", "shared", "retained")
 """What a run may be about: without ``links`` there are no clients, without ``ownership`` each stays at its node."""
+PAGING: Final = "paging"
+"""One more feature: some nodes keep hardly any body of a queued message in memory."""
 DEFAULT: Final = ("members", "rows", "links")
 
 
@@ -95,10 +97,11 @@ class World:
         self._calm = False
         level = "disk"
         cluster: dict[str, object] = {"strict_subscribe": True, "takeover": "refuse"}
+        memory = Random(seed)  # of its own, so that the rest of a seed is the same without it
         for number in range(nodes):
-            self.nodes.append(
-                SimulatedNode(f"n{number + 1}@127.0.0.1", settings_of(f"n{number + 1}@127.0.0.1", level, cluster), self)
-            )
+            name = f"n{number + 1}@127.0.0.1"
+            bound = memory.choice((1, 300, 3000)) if PAGING in features else 0
+            self.nodes.append(SimulatedNode(name, settings_of(name, level, cluster, bound), self))
 
     # ----------------------------------------------------------- what is told
 
