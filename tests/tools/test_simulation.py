@@ -12,7 +12,7 @@ import pytest
 
 from tools.simulation.client import SimulatedClient
 from tools.simulation.disk import SimulatedLog
-from tools.simulation.world import DEFAULT, FEATURES, World
+from tools.simulation.world import DEFAULT, FEATURES, PAGING, World
 
 ROOT = Path(__file__).parents[2]
 ONE_NODE = FEATURES
@@ -52,6 +52,12 @@ AWAY = [19, 33, 54, 81, 86, 115, 126, 130, 136, 166, 184, 199, 212, 216, 252, 26
 @pytest.mark.parametrize("seed", [*MOVES, *AWAY])
 def test_seeds_that_failed_where_sessions_move(seed: int) -> None:
     done = simulate("--seed", str(seed), "--features", ",".join(FEATURES))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_what_waits_is_on_disk_only() -> None:
+    done = simulate("--seeds", "15", "--first", "301", "--features", ",".join([*FEATURES, PAGING]))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
