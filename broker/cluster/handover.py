@@ -161,8 +161,8 @@ class Handover:
         self._tasks = Tasks()
         # Clients of whose sessions messages that waited are being delivered: later ones wait behind them.
         self._releasing: set[str] = set()
-        # Clients of whose sessions nodes are being asked for their marks.
-        self._turning: set[str] = set()
+        # Those for which nodes are being asked for their marks. A session that went and is here again has another one.
+        self._turning: set[Turn] = set()
         self._stopped = False
         self._watched = False
         self.step: Callable[[str], None] = lambda name: None
@@ -345,9 +345,9 @@ class Handover:
             if incoming.task is None or incoming.task.done():
                 self._run(incoming)
         turn = self._turns.get(client_id)
-        if turn is not None and not self._turns.is_elsewhere(turn) and client_id not in self._turning:
+        if turn is not None and not self._turns.is_elsewhere(turn) and turn not in self._turning:
             self._attend(turn)
-            self._turning.add(client_id)
+            self._turning.add(turn)
             self._tasks.run(self._turn(turn))
 
     def _gone(self, client_id: str, moved: bool) -> None:
@@ -864,7 +864,7 @@ class Handover:
                     async with asyncio.timeout(max(wait, 0.001)):
                         await turn.changed.wait()
         finally:
-            self._turning.discard(client_id)
+            self._turning.discard(turn)
 
     def _unmarked(self, turn: Turn) -> list[str] | None:
         """Which nodes that run have not sent their marks; ``None``: nobody has to any more."""

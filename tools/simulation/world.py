@@ -31,6 +31,8 @@ FEATURES: Final = ("members", "rows", "links", "ownership", "shared", "retained"
 """What a run may be about: without ``links`` there are no clients, without ``ownership`` each stays at its node."""
 PAGING: Final = "paging"
 """One more feature: some nodes keep hardly any body of a queued message in memory."""
+RESTLESS: Final = "restless"
+"""One more: subscribers move all the time, and what one node sends to another is late by seconds."""
 DEFAULT: Final = ("members", "rows", "links")
 
 
@@ -307,6 +309,10 @@ class World:
         weights = [weight if rng.random() < 0.6 else 0.0 for weight, _ in kinds]
         end = self.loop.time() + rng.uniform(3.0, 25.0)
         pace = rng.choice((0.3, 1.0, 3.0))
+        if RESTLESS in self.features:
+            kinds += [(20.0, self._move_subscriber), (4.0, self._slow_way)]
+            weights += [20.0, 4.0]
+            pace = rng.choice((2.0, 6.0))
         while self.loop.time() < end and not self.violations:
             await asyncio.sleep(rng.expovariate(pace))
             if self.loop.steps > MAX_STEPS:
@@ -321,6 +327,15 @@ class World:
     def _move_client(self) -> None:
         if self.clients:
             self.rng.choice(self.clients).move(self._some())
+
+    def _move_subscriber(self) -> None:
+        self.rng.choice(self.subscribers).move(self._some())
+
+    def _slow_way(self) -> None:
+        """What one node sends to another comes late, for some time."""
+        way = tuple(node.name for node in self.rng.sample(self.nodes, 2))
+        self.hub.delays[way[0], way[1]] = (0.0, self.rng.choice((1.0, 4.0, 15.0)))
+        self.loop.call_later(self.rng.choice((1.0, 5.0)), self.hub.delays.pop, way, None, context=NOBODY)
 
     def _drop_client(self) -> None:
         if self.clients:
@@ -409,6 +424,7 @@ class World:
         hub = self.hub
         hub.drop = hub.repeat = hub.disorder = hub.lose_request = hub.lose_answer = 0.0
         hub.delay = (0.0, 0.001)
+        hub.delays.clear()
         hub.resume()
         hub.heal()
         for number in range(len(hub.up)):
