@@ -847,7 +847,7 @@ class Handover:
         asked: dict[str, float] = {}
         failed: dict[str, int] = {}
         try:
-            while self._turns.get(client_id) is turn and not self.outgoing.leaves(client_id):
+            while self._is_ours(turn):
                 turn.changed.clear()
                 wanted = self._unmarked(turn)
                 if wanted is None:
@@ -865,6 +865,12 @@ class Handover:
                         await turn.changed.wait()
         finally:
             self._turning.discard(turn)
+
+    def _is_ours(self, turn: Turn) -> bool:
+        """Whether the session is here, and does not go away."""
+        client_id = turn.client_id
+        is_here = self._turns.get(client_id) is turn and not self._turns.is_elsewhere(turn)
+        return is_here and not self.outgoing.leaves(client_id)
 
     def _unmarked(self, turn: Turn) -> list[str] | None:
         """Which nodes that run have not sent their marks; ``None``: nobody has to any more."""
