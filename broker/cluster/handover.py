@@ -17,7 +17,7 @@ Both nodes agree which messages are new (``turns``). So no message is lost, none
 order. Rows in the table ``handover`` let each step go on after a restart.
 
 A node that is Stopped is not waited for. What it still sends to the other node is kept there (``outgoing``), and
-fetched from there in the same way.
+fetched from there in the same way; also where the other node is this one by then.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ from .session_transfer import (
     with_qos0,
 )
 from .tasks import Tasks
-from .turns import KEPT, TURN, Mark, Turn, TurnAsked, Turns, copy_for
+from .turns import TURN, Mark, Turn, TurnAsked, Turns, copy_for, kept_name
 
 if TYPE_CHECKING:
     from .ownership import Ownership
@@ -96,8 +96,8 @@ class HandoverRow(msgspec.Struct, array_like=True, frozen=True):
     """Row of table ``handover``, by ``Incoming.key``. ``taken``: the number of the last piece, ``doubt`` which messages
     it had. ``rest``: nothing but the queue of a session that was begun anew here, or was here already. ``late``: nodes
     that may still send to the other one what is for this session. ``epoch``: of the key here; with ``keep`` the other
-    node goes on to take what those send. ``order``: of those that keep something, the session was at the lower one
-    first."""
+    node goes on to take what those send. Of what is kept: of the key when the session had gone from there, and by
+    ``order`` what the session was at first is lower."""
 
     node: str
     move: str
@@ -116,14 +116,14 @@ class Incoming:
 
     def __init__(self, key: str, row: HandoverRow) -> None:
         self.key = key
-        self.client_id, _, self.keeper = key.partition("\0")
+        self.client_id, _, kept = key.partition("\0")
+        self.keeper = kept.partition("\0")[0]
         self.row = row
         self.session: Session | None = None
         self.staging: Session | None = None
-        # All of the queue has come.
+        # All of the queue has come, and the other node knows.
         self.came = False
-        # What waits at the other node (``Piece.held``) is not wanted yet.
-        self.apart = True
+        self.told = False
         # When its delayed will is due.
         self.will_due = 0.0
         # Subscriptions that are over since it came: what the other node's queue has of them is dropped.
@@ -133,11 +133,11 @@ class Incoming:
     @property
     def at_sender(self) -> str:
         """What the other node knows it by."""
-        return KEPT + self.client_id if self.keeper else self.client_id
+        return kept_name(self.client_id, self.row.epoch) if self.keeper else self.client_id
 
 
-def _keeper_key(client_id: str, node: str) -> str:
-    return f"{client_id}\0{node}"
+def _keeper_key(client_id: str, node: str, epoch: int) -> str:
+    return f"{client_id}\0{node}\0{epoch}"
 
 
 class Handover:
@@ -158,6 +158,8 @@ class Handover:
         self.receiver = Receiver(context.broker, zone_of)
         self._rows = context.tables.open(TABLE, HandoverRow)
         self._coming: dict[str, Incoming] = {}
+        # Of ``_coming``, what is kept somewhere, by client.
+        self._kept: dict[str, list[Incoming]] = {}
         self._tasks = Tasks()
         # Clients of whose sessions messages that waited are being delivered: later ones wait behind them.
         self._releasing: set[str] = set()
@@ -186,6 +188,8 @@ class Handover:
         self.outgoing.load()
         for key, row in self._rows.items():
             incoming = self._coming[key] = Incoming(key, row)
+            if incoming.keeper:
+                self._kept.setdefault(incoming.client_id, []).append(incoming)
             session = incoming.session = self._broker.sessions.get(incoming.client_id)
             if session is None or incoming.keeper or row.rest:
                 continue
@@ -195,7 +199,7 @@ class Handover:
                     self._broker.router.unsubscribe(subscription)
             elif row.state == FETCHING:
                 self._open_staging(incoming, session)
-        self._turns.load(self._session_of)
+        self._turns.load(self._session_of, self.outgoing.stays)
         for client_id in list(internal):
             name = client_id.removeprefix(HELD)
             if name != client_id and self._turns.get(name) is None:
@@ -211,8 +215,7 @@ class Handover:
         incoming = self._coming.get(client_id)
         if incoming is not None and incoming.staging is not None:
             return incoming.staging
-        kept = self._broker.sessions.internal.get(KEPT + client_id)
-        return kept if kept is not None else self._broker.sessions.get(client_id)
+        return self._broker.sessions.get(client_id)
 
     def start(self) -> None:
         """It is known whose the sessions are: go on where it was."""
@@ -258,44 +261,26 @@ class Handover:
 
     def _of(self, client_id: str) -> list[Incoming]:
         """All that comes for a client's session."""
-        found = [self._coming.get(client_id), *(self._coming.get(key) for key in self._keeper_keys(client_id))]
-        return [each for each in found if each is not None]
-
-    def _keeper_keys(self, client_id: str) -> list[str]:
-        return [_keeper_key(client_id, name) for name in [*self._members.peers, self._context.node]]
+        main = self._coming.get(client_id)
+        return [*([] if main is None else [main]), *self._kept.get(client_id, ())]
 
     def _keepers_of(self, client_id: str) -> list[Incoming]:
         """Those that still keep something, in the order in which the session was there."""
-        found = [each for each in self._of(client_id) if each.keeper and each.row.state == FETCHING]
+        found = [each for each in self._kept.get(client_id, ()) if each.row.state == FETCHING]
         return sorted(found, key=lambda each: each.row.order)
 
     def _is_early(self, keeper: Incoming) -> bool:
         """Whether what it keeps comes after something that is still to come from elsewhere: from the node where the
         session was last, or from one where it was before this one, and that keeps messages of the same nodes."""
         main = self._coming.get(keeper.client_id)
-        if main is not None and (main.row.node == keeper.keeper or (main.staging is not None and not main.came)):
-            return True
+        if main is not None:
+            if main.staging is not None and not main.came:
+                return True
+            if (main.row.node, main.row.epoch) == (keeper.row.node, keeper.row.epoch) and not main.told:
+                return True  # it does not keep it yet
         late = set(keeper.row.late)
-        if any(self._is_back(keeper.client_id, name) for name in late):
-            return True
         before = [each for each in self._keepers_of(keeper.client_id) if each.row.order < keeper.row.order]
         return any(not late.isdisjoint(each.row.late) for each in before)
-
-    def _is_back(self, client_id: str, node: str) -> bool:
-        """Whether the session was here before, and still gets what that node sent here then."""
-        turn = self._turns.get(client_id)
-        return turn is not None and node in self._members.peers and turn.takes(node) and not turn.marked(node)
-
-    def _are_early(self, incoming: Incoming, nodes: list[str]) -> bool:
-        """Whether messages of these nodes that wait at the other node wait there still: earlier ones of a node that
-        runs are to come from a keeper that runs. For others no session waits with all its new messages."""
-        if self._context.node in nodes and self._own_are_early(incoming):
-            return True
-        running = {each.name for each in self._members.running()}
-        return any(
-            each.row.node in running and running.intersection(nodes, each.row.late) and not self._is_early(each)
-            for each in self._keepers_of(incoming.client_id)
-        )
 
     def _own_are_early(self, incoming: Incoming) -> bool:
         """Whether another node keeps what this one sent there before the session came here."""
@@ -311,7 +296,7 @@ class Handover:
     def _keepers(self, client_id: str) -> list[Keeper]:
         """The session goes to another node: who keeps what for it."""
         found = self._keepers_of(client_id)
-        return [Keeper(each.row.node, each.row.taken, each.row.doubt, each.row.late) for each in found]
+        return [Keeper(row.node, row.taken, row.doubt, row.late, row.epoch) for row in (each.row for each in found)]
 
     def _pause(self, client_id: str) -> None:
         """The session may go to another node, and with it what others keep for it."""
@@ -414,21 +399,26 @@ class Handover:
         incoming.will_due = self.receiver.hold(session, moved)
         self._rows.put(client_id, incoming.row)
         for order, each in enumerate(keepers, 1):
-            row = HandoverRow(each.node, "", FETCHING, each.taken, each.doubt, True, each.late, order=order)
+            row = HandoverRow(
+                each.node, "", FETCHING, each.taken, each.doubt, True, each.late, epoch=each.epoch, order=order
+            )
             self._add_keeper(client_id, session, row)
 
     def _add_keeper(self, client_id: str, session: Session, row: HandoverRow) -> None:
-        key = _keeper_key(client_id, row.node)
+        key = _keeper_key(client_id, row.node, row.epoch)
+        before = self._coming.get(key)
+        if before is not None:
+            self._remove(before)
         keeper = self._coming[key] = Incoming(key, row)
         keeper.session = session
+        self._kept.setdefault(client_id, []).append(keeper)
         self._rows.put(key, row)
 
     def drop(self, client_id: str) -> None:
         """The session stays where it was."""
         found = self._of(client_id)
         for incoming in found:
-            del self._coming[incoming.key]
-            self._rows.remove(incoming.key)
+            self._remove(incoming)
         if found and found[0].session is not None:
             self._broker.forget_session(found[0].session)
 
@@ -461,18 +451,10 @@ class Handover:
         staging = incoming.staging or self._open_staging(incoming, session)
         before = self._turns.get(client_id)
         if before is None or before.session is not staging:
-            own = self._coming.get(_keeper_key(client_id, self._context.node))
-            kept = self.outgoing.take_back(client_id, own.row if own is not None else None)
             owner = self.ownership.owner(client_id)
             epoch = 0 if owner is None else owner.revision
             filters = [each.filter for each in session.subscriptions.values() if each.group is None]
             turn = self._turns.begin(client_id, staging, filters, epoch)
-            if own is not None:
-                self._remove(own)
-            if kept is not None:
-                for delivery in kept.queue or ():
-                    staging.deliver_shared(_copy(delivery))
-                self._broker.forget_session(kept)
             self._put(incoming, msgspec.structs.replace(incoming.row, epoch=epoch))
             mark = Mark(client_id, self._context.node, epoch)
             self._turns.mark(mark, self._nodes_of(turn)[1:])
@@ -599,6 +581,7 @@ class Handover:
 
         def held() -> Session:
             session = turn.session
+            assert session is not None
             client = ClientInfo(self._broker.node, session.client.zone, client_id=HELD + client_id)
             return self._broker.open_internal(client, with_qos0(session.limits), self._context.clock.now())
 
@@ -678,6 +661,7 @@ class Handover:
         assert session is not None
         client_id = incoming.client_id
         late: list[str] = []
+        held: list[str] = []
         while incoming.row.state == FETCHING:
             if incoming.keeper and self._is_early(incoming):
                 await asyncio.sleep(_PAUSE if client_id in self._coming else _PAUSE_KEPT)
@@ -687,24 +671,18 @@ class Handover:
             row = incoming.row
             ended = [each.filter for each in incoming.ended]
             turned = self._turned(incoming)
-            ask = Fetch(
-                incoming.at_sender, row.move, row.taken, row.doubt, row.rest, ended, turned, row.epoch, incoming.apart
-            )
+            ask = Fetch(incoming.at_sender, row.move, row.taken, row.doubt, row.rest, ended, turned, row.epoch)
             try:
-                answer = await self._calls.call(row.node, FETCH, _encode(ask))
+                piece = await self._ask(row.node, ask)
             except (NodeUnreachable, CallFailed) as error:
                 if not await self._wait_for_node(incoming, str(error)):
                     break
                 continue
-            piece = self._fetched.decode(answer)
             if incoming.row.state != FETCHING or self._coming.get(incoming.key) is not incoming:
                 break
             if piece.state == BUSY or (piece.state == MORE and not piece.deliveries):
                 if incoming.keeper and piece.state == MORE:
                     await self._note_late(incoming, piece.late)
-                if piece.held:
-                    incoming.came = True
-                    incoming.apart = self._are_early(incoming, piece.held)
                 turn = self._turns.get(client_id)
                 quick = not incoming.keeper or (turn is not None and any(turn.marked(each) for each in row.late))
                 await asyncio.sleep(_PAUSE if quick else _PAUSE_KEPT)
@@ -715,7 +693,7 @@ class Handover:
                     await asyncio.sleep(_ASK_AGAIN)
             else:
                 turn = self._turns.get(client_id)
-                late = piece.late
+                late, held = piece.late, piece.held
                 if turn is None or incoming.staging is None or not any(turn.marked(each) for each in late):
                     break
                 late = []
@@ -723,13 +701,19 @@ class Handover:
         if incoming.row.state != FETCHING or self._coming.get(incoming.key) is not incoming:
             return
         self.step("fetched")
-        keep = incoming.staging is not None and bool(late)
+        keep = incoming.staging is not None and bool(late or held)
         if keep:
+            row = incoming.row
+            late = sorted({*late, *held})
             order = max((each.row.order for each in self._keepers_of(client_id)), default=0) + 1
-            row = HandoverRow(incoming.row.node, "", FETCHING, rest=True, late=late, order=order)
-            self._add_keeper(client_id, session, row)
+            kept = HandoverRow(row.node, "", FETCHING, rest=True, late=late, epoch=row.epoch, order=order)
+            self._add_keeper(client_id, session, kept)
         incoming.came = True
         while incoming.staging is not None and self._own_are_early(incoming):
+            # One of the keepers may be that node, which keeps nothing before it knows that all has come.
+            if not incoming.told:
+                incoming.told = await self._tell(incoming, keep)
+            self._go_on(client_id)
             await asyncio.sleep(_PAUSE)
             if incoming.row.state != FETCHING or self._coming.get(incoming.key) is not incoming:
                 return
@@ -740,6 +724,11 @@ class Handover:
         if incoming.keeper:
             await self._release(client_id)
         self.step("merged")
+
+    async def _ask(self, node: str, ask: Fetch) -> Piece:
+        if node == self._context.node:
+            return await self.outgoing.piece(node, ask)
+        return self._fetched.decode(await self._calls.call(node, FETCH, _encode(ask)))
 
     async def _note_late(self, incoming: Incoming, late: list[str]) -> None:
         """All that the keeper had is here."""
@@ -787,28 +776,41 @@ class Handover:
     async def _tell_done(self, incoming: Incoming) -> None:
         client_id = incoming.client_id
         await self._context.tables.stored()
-        # Where the session is that node's again, there is nothing to forget.
-        while incoming.row.node in self._members.peers and (
-            incoming.keeper or self.ownership.owner_of(client_id) != incoming.row.node
-        ):
+        while not incoming.told and not await self._tell(incoming, incoming.row.keep):
+            await asyncio.sleep(_ASK_AGAIN)
             if self._coming.get(incoming.key) is not incoming:
                 return
-            row = incoming.row
-            done = _encode(Done(incoming.at_sender, row.move, row.keep, row.epoch))
-            try:
-                await self._calls.call(row.node, DONE, done)
-                break
-            except (NodeUnreachable, CallFailed):
-                await asyncio.sleep(_ASK_AGAIN)
         if self._coming.get(incoming.key) is incoming:
             self._remove(incoming)
             self._go_on(client_id)
         self.step("done")
 
+    async def _tell(self, incoming: Incoming, keep: bool) -> bool:
+        """Whether the other node knows that all has come, or need not."""
+        row = incoming.row
+        done = Done(incoming.at_sender, row.move, keep, row.epoch)
+        if row.node == self._context.node:
+            await self.outgoing.done(row.node, done)
+            return True
+        # Where the session is that node's again, there is nothing to forget.
+        again = not incoming.keeper and self.ownership.owner_of(incoming.client_id) == row.node
+        if row.node not in self._members.peers or again:
+            return True
+        try:
+            await self._calls.call(row.node, DONE, _encode(done))
+        except (NodeUnreachable, CallFailed):
+            return False
+        return True
+
     def _remove(self, incoming: Incoming) -> None:
         if self._coming.get(incoming.key) is incoming:
             del self._coming[incoming.key]
             self._rows.remove(incoming.key)
+            kept = self._kept.get(incoming.client_id)
+            if kept is not None and incoming in kept:
+                kept.remove(incoming)
+                if not kept:
+                    del self._kept[incoming.client_id]
             turn = self._turns.get(incoming.client_id)
             if turn is not None:
                 turn.changed.set()
@@ -837,7 +839,7 @@ class Handover:
 
     def _nodes_of(self, turn: Turn) -> list[str]:
         """The nodes that marks for this client go to, this one first."""
-        return [self._context.node, *{each.row.node: None for each in self._of(turn.client_id)}]
+        return list({self._context.node: None, **{each.row.node: None for each in self._of(turn.client_id)}})
 
     async def _turn(self, turn: Turn) -> None:
         """Ask for marks, until all nodes have sent theirs that may still send something elsewhere."""

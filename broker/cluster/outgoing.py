@@ -4,7 +4,8 @@ Until the other node has the key, the session is this node's: its client is gone
 other does not come back it goes on here.
 
 When the session has gone, nodes that were Stopped meanwhile may still send here what is for it. A session of the node's
-own, ``turns.KEPT``, takes that until their marks have come (``turns``), and the session's node fetches it.
+own, ``turns.KEPT``, takes that until their marks have come (``turns``), and the session's node fetches it. There is one
+for each stay of the session: it may come back here before all is fetched, and go again.
 """
 
 import asyncio
@@ -54,7 +55,7 @@ from .session_transfer import (
     with_qos0,
 )
 from .tasks import Tasks
-from .turns import KEPT, Turns
+from .turns import KEPT, Stay, Turns, kept_name
 
 if TYPE_CHECKING:
     from .ownership import Ownership
@@ -75,12 +76,13 @@ _OFFER_AGAIN: Final = 5.0
 
 
 class KeptRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover_kept``, by Client Identifier: the node where the session is, the epoch of its key there,
-    and which nodes may still send here what is for it."""
+    """Row of table ``handover_kept``, by ``turns.kept_name``: the node where the session went, the epoch of its key
+    there, which nodes may still send here what is for it, and the epoch with which it had come here."""
 
     node: str
     epoch: int
     late: list[str]
+    begun: int = 0
 
 
 class Fetched(Protocol):
@@ -99,7 +101,8 @@ class Leaving:
 
     def __init__(self, session: Session, node: str, move: str, kept: KeptRow | None = None) -> None:
         self.session = session
-        self.client_id = session.client_id if kept is None else session.client_id.removeprefix(KEPT)
+        name = session.client_id
+        self.client_id = name if kept is None else name.removeprefix(KEPT).partition(":")[2]
         self.kept = kept
         self.node = node
         self.move = move
@@ -158,14 +161,19 @@ class Outgoing:
 
     def load(self) -> None:
         """The node has its sessions."""
-        for client_id, row in list(self._kept.items()):
-            session = self._broker.sessions.internal.get(KEPT + client_id)
+        for name, row in list(self._kept.items()):
+            session = self._broker.sessions.internal.get(name)
             if session is None:
-                self._kept.remove(client_id)
+                self._kept.remove(name)
             else:
                 for subscription in session.subscriptions.values():
                     self._broker.router.unsubscribe(subscription)
                 self._add_kept(session, row)
+
+    def stays(self, client_id: str) -> list[Stay]:
+        """Those of a client's session that are over, and of which something is kept."""
+        found = [each for each in self._leaving.values() if each.kept is not None and each.client_id == client_id]
+        return [Stay(each.session, each.kept.begun, each.kept.epoch) for each in found if each.kept is not None]
 
     def _add_kept(self, session: Session, row: KeptRow) -> None:
         leaving = self._leaving[session.client_id] = Leaving(session, row.node, "", row)
@@ -309,9 +317,10 @@ class Outgoing:
 
     async def _fetch(self, node: str, argument: bytes) -> bytes:
         ask = msgspec.msgpack.decode(argument, type=Fetch)
-        return msgspec.msgpack.encode(await self._piece(node, ask))
+        return msgspec.msgpack.encode(await self.piece(node, ask))
 
-    async def _piece(self, node: str, ask: Fetch) -> Piece:
+    async def piece(self, node: str, ask: Fetch) -> Piece:
+        """What a node gets next, which may be this one: the session is here again, and something is kept of before."""
         client_id = ask.client_id
         leaving = self._leaving.get(client_id)
         if leaving is None:
@@ -336,7 +345,7 @@ class Outgoing:
             if not leaving.confirmed:
                 self._confirm(leaving, ask)
             for topic_filter in ask.ended:
-                self._turns.ended(leaving.client_id, topic_filter)
+                self._turns.ended(leaving.client_id, leaving.session, topic_filter)
                 self._broker.unsubscribe(leaving.session, topic_filter)
             if ask.taken < leaving.number:
                 # A question that came late, or twice, must not begin another piece: nobody would take that.
@@ -412,7 +421,7 @@ class Outgoing:
             late = self._late(leaving.kept.late, leaving)
             return Piece(MORE, ask.taken, [], late) if late else Piece(END, ask.taken)
         held = self.held(leaving.client_id)
-        if held is not None and not (ask.apart and ask.turned != [] and held[1]):
+        if held is not None and (ask.turned == [] or not held[1]):
             self.end_held(leaving.client_id, session)
             return Piece(MORE, ask.taken)
         turn = self._turns.get(leaving.client_id)
@@ -422,10 +431,9 @@ class Outgoing:
         wanted = [*ask.turned, self._context.node] if ask.turned else []
         if turn is not None and not all(turn.given(each, ask.epoch) for each in wanted):
             return Piece(MORE, ask.taken)
-        if held is not None:
-            return Piece(MORE, ask.taken, held=held[1])
         if ask.turned:
-            return Piece(END, ask.taken, [], self._turns.not_given(leaving.client_id, ask.epoch))
+            late = self._turns.not_given(leaving.client_id, ask.epoch)
+            return Piece(END, ask.taken, [], late, [] if held is None else held[1])
         for subscription in session.subscriptions.values():
             self._broker.router.unsubscribe(subscription)
         return Piece(END, ask.taken)
@@ -490,7 +498,11 @@ class Outgoing:
     # -------------------------------------------------------------------- the end
 
     async def _done(self, node: str, argument: bytes) -> bytes:
-        done = msgspec.msgpack.decode(argument, type=Done)
+        await self.done(node, msgspec.msgpack.decode(argument, type=Done))
+        return b""
+
+    async def done(self, node: str, done: Done) -> None:
+        """A node, which may be this one, has all that it wants of a session."""
         client_id = done.client_id
         leaving = self._leaving.get(client_id)
         session = self._broker.sessions.get(client_id)
@@ -499,7 +511,7 @@ class Outgoing:
             if leaving.node == node or self.ownership.owner_of(leaving.client_id) in (node, None):
                 self._end_kept(leaving)
             await self._context.tables.stored()
-            return b""
+            return
         rest_over = leaving is not None and owned and leaving.anew and not leaving.confirmed
         if leaving is not None and (leaving.move == done.move or done.move in leaving.earlier or rest_over):
             # Or this node has started again after the other had all of it: what it would offer is over.
@@ -512,11 +524,10 @@ class Outgoing:
             if done.keep:
                 self._keep_late(session, node, done.epoch)
             else:
-                self._turns.drop(client_id)
+                self._leave_turn(client_id)
             self._broker.forget_session(session)
             self.on_gone(client_id, True)
             await self._context.tables.stored()
-        return b""
 
     # --------------------------------------------------------------- what is late
 
@@ -527,38 +538,29 @@ class Outgoing:
         late = self._turns.not_given(client_id, epoch)
         held = self.held(client_id)
         if turn is None or (not late and not session.queued and held is None):
-            self._turns.drop(client_id)
+            self._leave_turn(client_id)
             return
-        client = ClientInfo(self._broker.node, session.client.zone, client_id=KEPT + client_id)
+        client = ClientInfo(self._broker.node, session.client.zone, client_id=kept_name(client_id, epoch))
         kept = self._broker.open_internal(client, session.limits, self._context.clock.now())
-        self._turns.hand_over(turn, kept)
+        row = KeptRow(node, epoch, late, turn.epoch)
+        self._turns.hand_over(turn, kept, epoch)
         for each in [*(session.queue or ()), *(() if held is None else held[0].queue or ())]:
             kept.deliver_shared(Delivery(each.message, each.qos, each.retain, each.identifiers, each.group))
-        row = KeptRow(node, epoch, late)
-        self._kept.put(client_id, row)
+        self._kept.put(kept.client_id, row)
         self._add_kept(kept, row)
         logger.info("session_kept_for_late_nodes client_id=%s node=%s late=%s", client_id, node, ",".join(late))
 
-    def take_back(self, client_id: str, fetched: Fetched | None) -> Session | None:
-        """The session is here again: what there is for it. ``fetched``: how far the node had come where it was."""
-        leaving = self._leaving.get(KEPT + client_id)
-        if leaving is None:
-            return None
-        if fetched is not None and leaving.sent and fetched.taken >= leaving.number:
-            self._drop_sent(leaving, fetched)
-        self._take_back(leaving)
-        if fetched is not None:
-            self._drop_doubted(leaving, fetched)
-        self._forget(leaving)
-        self._kept.remove(client_id)
-        return leaving.session
+    def _leave_turn(self, client_id: str) -> None:
+        """The session is elsewhere, and nobody sends here any more what is for this stay."""
+        turn = self._turns.get(client_id)
+        if turn is not None:
+            self._turns.gone(turn)
 
     def _end_kept(self, leaving: Leaving) -> None:
+        assert leaving.kept is not None
         self._forget(leaving)
-        self._kept.remove(leaving.client_id)
-        turn = self._turns.get(leaving.client_id)
-        if turn is not None and turn.session is leaving.session:
-            self._turns.drop(leaving.client_id)
+        self._kept.remove(leaving.session.client_id)
+        self._turns.end_stay(leaving.client_id, leaving.kept.epoch)
         self._broker.forget_session(leaving.session)
 
     def _removed(self, peer: Peer) -> None:
@@ -596,7 +598,7 @@ class Outgoing:
         logger.warning("session_lost client_id=%s node=%s clean_start=%s", client_id, node, clean_start)
         if clean_start or self._context.settings.takeover == FRESH:
             self.end_held(client_id, session)
-            self._turns.drop(client_id)
+            self._leave_turn(client_id)
             for subscription in session.subscriptions.values():
                 self._broker.router.unsubscribe(subscription)
             empty = not (session.inflight or session.queued)
@@ -640,7 +642,7 @@ class Outgoing:
                     return
                 logger.warning("session_rest_dropped client_id=%s node=%s reason=session_over", client_id, node)
                 self._forget(leaving)
-                self._turns.drop(client_id)
+                self._leave_turn(client_id)
                 self.end_held(client_id, None)
                 self._broker.forget_session(leaving.session)
                 return

@@ -88,12 +88,13 @@ class MovedSession(msgspec.Struct, array_like=True, frozen=True):
 
 class Keeper(msgspec.Struct, array_like=True, frozen=True):
     """A node that keeps for a session what nodes that were away still send there. ``taken`` and ``doubt``: as in
-    ``Fetch``; ``late``: those nodes."""
+    ``Fetch``; ``late``: those nodes; ``epoch``: of the key when the session had gone from there."""
 
     node: str
     taken: int
     doubt: list[tuple[int, str]]
     late: list[str]
+    epoch: int = 0
 
 
 class Prepared(msgspec.Struct, array_like=True, frozen=True):
@@ -109,8 +110,7 @@ class Fetch(msgspec.Struct, array_like=True, frozen=True):
     """The next piece of a session's queue. ``taken``: the number of the last piece that is on disk here, ``doubt``
     which messages that had. ``rest``: nothing else was moved, so what is in flight is wanted, too. ``ended``: filters
     that it is not subscribed to any more. ``turned``: nodes that have sent their marks (``turns``), once all that run
-    have; ``epoch``: of the key that they name. ``apart``: what waits for messages that other nodes keep
-    (``Piece.held``) is not wanted yet."""
+    have; ``epoch``: of the key that they name."""
 
     client_id: str
     move: str
@@ -120,12 +120,11 @@ class Fetch(msgspec.Struct, array_like=True, frozen=True):
     ended: list[str]
     turned: list[str] | None
     epoch: int
-    apart: bool = False
 
 
 class Piece(msgspec.Struct, array_like=True, frozen=True):
-    """``late``: nodes that have not sent their marks here. ``held``: there is nothing more but what waits for messages
-    of these nodes that other nodes keep."""
+    """``late``: nodes that have not sent their marks here. ``held``: those of which messages are here that wait for
+    earlier ones, which other nodes keep."""
 
     state: str
     number: int = 0

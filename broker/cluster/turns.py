@@ -38,7 +38,8 @@ logger = logging.getLogger(__name__)
 
 TABLE: Final = "handover_turns"
 KEPT: Final = "\0kept:"
-"""Prefix of the session of what nodes still send here for a session that is elsewhere."""
+"""Prefix of the session of what nodes still send here for a session that is elsewhere: one for each stay that is over,
+``kept_name``."""
 TURN: Final = "handover.turn"
 
 
@@ -68,24 +69,47 @@ class TurnRow(msgspec.Struct, array_like=True, frozen=True):
     filters: list[str] = []
     epoch: int = 0
     kept: bool = False
+    early: dict[str, int] = {}
+
+
+def kept_name(client_id: str, epoch: int) -> str:
+    """Client Identifier of the session of what is kept of a stay that ended when another node had the key with this
+    epoch."""
+    return f"{KEPT}{epoch}:{client_id}"
+
+
+class Stay:
+    """One that is over: the session was here from its key's epoch ``begun`` until that was another node's at ``ended``,
+    and ``session`` takes what nodes still send here for it. ``apart``: its subscriptions, by filter."""
+
+    __slots__ = ("apart", "begun", "ended", "session")
+
+    def __init__(self, session: Session, begun: int, ended: int) -> None:
+        self.session = session
+        self.begun = begun
+        self.ended = ended
+        self.apart: dict[str, Subscription] = {}
 
 
 class Turn:
-    """What a session here takes of other nodes' messages.
+    """What a session takes here of other nodes' messages.
 
-    ``default``: whether it takes those of a node that is not in ``others``; of one that is, the opposite. ``marks``: of
-    each node the epoch of its last mark, and whether that named this node. ``filters``: of the subscriptions that have
-    moved, others are as any; ``None``: all. ``epoch``: of the key when the session came here. ``kept``: the
-    subscriptions are not in the node's router, so that this node's own messages are not taken.
+    ``session``: ``None`` while it is elsewhere. ``default``: whether it takes those of a node that is not in
+    ``others``; of one that is, the opposite. ``marks``: of each node the epoch of its last mark, and whether that named
+    this node. ``filters``: of the subscriptions that have moved, others are as any; ``None``: all. ``epoch``: of the
+    key when the session came here. ``kept``: the subscriptions are not in the node's router, so that this node's own
+    messages are not taken.
+    ``stays``: those that are over, by ``Stay.ended``. ``early``: of each node that is so far behind that its messages
+    are for one of these, which one.
     ``waiting``: nodes of whose messages earlier ones are still to come from elsewhere; these go to ``held`` meanwhile.
     """
 
     __slots__ = (
-        "apart", "changed", "client_id", "default", "epoch", "filters", "held", "kept", "marks", "others", "session",
-        "waiting",
+        "apart", "changed", "client_id", "default", "early", "epoch", "filters", "held", "kept", "marks", "others",
+        "session", "stays", "waiting",
     )  # fmt: skip
 
-    def __init__(self, client_id: str, session: Session, row: TurnRow) -> None:
+    def __init__(self, client_id: str, session: Session | None, row: TurnRow) -> None:
         self.client_id = client_id
         self.session = session
         self.default = row.default
@@ -96,17 +120,37 @@ class Turn:
         self.kept = row.kept
         # Where it is ``kept``: the subscriptions, by filter.
         self.apart: dict[str, Subscription] = {}
+        self.stays: dict[int, Stay] = {}
+        self.early = dict(row.early)
         self.waiting: Callable[[str], bool] = lambda node: False
         self.held: Callable[[], Session] | None = None
         self.changed = asyncio.Event()
 
     @property
     def row(self) -> TurnRow:
-        return TurnRow(self.default, sorted(self.others), self.marks, sorted(self.filters or ()), self.epoch, self.kept)
+        filters = sorted(self.filters or ())
+        return TurnRow(self.default, sorted(self.others), self.marks, filters, self.epoch, self.kept, self.early)
 
     def takes(self, node: str) -> bool:
         """Whether messages of this node are for the session here."""
         return (node in self.others) != self.default
+
+    def place(self, node: str) -> Session | None:
+        """What takes the messages of this node."""
+        ended = self.early.get(node)
+        if ended is not None:
+            return self.stays[ended].session
+        return self.session if self.takes(node) else None
+
+    def mark(self, node: str, mark: Mark, here: bool) -> None:
+        """This node's messages are for the stay of that epoch from now on."""
+        self.marks[node] = (mark.epoch, here)
+        self.early.pop(node, None)
+        stays = self.stays.values()
+        over = next((each for each in stays if here and each.begun <= mark.epoch < each.ended), None)
+        if over is not None:
+            self.early[node] = over.ended
+        self.set(node, here and over is None and self.session is not None)
 
     def set(self, node: str, takes: bool) -> None:
         if takes == self.default:
@@ -120,9 +164,8 @@ class Turn:
         return here and epoch >= self.epoch
 
     def given(self, node: str, epoch: int) -> bool:
-        """Whether this node has sent the mark of that epoch, or a later one, that the session is elsewhere."""
-        of, here = self.marks.get(node, (0, True))
-        return not here and of >= epoch
+        """Whether this node has sent the mark of that epoch or a later one."""
+        return self.marks.get(node, (0, True))[0] >= epoch
 
 
 class Turns:
@@ -145,17 +188,27 @@ class Turns:
         receiver.on_mark = self._came
         calls.serve(TURN, self._asked)
 
-    def load(self, session_of: Callable[[str], Session | None]) -> None:
-        """The node has its sessions. ``session_of``: whose turns a client's are."""
+    def load(self, session_of: Callable[[str], Session | None], stays_of: Callable[[str], Iterable[Stay]]) -> None:
+        """The node has its sessions. ``session_of``: which takes what comes for a client's, if it is here;
+        ``stays_of``: of those that are over."""
         for client_id, row in list(self._table.items()):
             session = session_of(client_id)
-            if session is None:
+            stays = {each.ended: each for each in stays_of(client_id)}
+            if session is None and not stays:
                 self._table.remove(client_id)
                 continue
             turn = Turn(client_id, session, row)
+            turn.early = {node: ended for node, ended in row.early.items() if ended in stays}
+            turn.stays = stays
             self._add(turn)
-            if row.kept:
+            if row.kept and session is not None:
                 self._keep(turn)
+            for stay in stays.values():
+                for filter, subscription in stay.session.subscriptions.items():
+                    if subscription.group is None:
+                        stay.apart[filter] = subscription
+                        self._routes.hold(subscription.filter)
+                        self._kept.subscribe(subscription)
 
     # ----------------------------------------------------------------- questions
 
@@ -167,7 +220,7 @@ class Turns:
 
     def is_elsewhere(self, turn: Turn) -> bool:
         """Whether the session has gone to another node, and this one only keeps what comes late."""
-        return turn.session.client_id.startswith(KEPT)
+        return turn.session is None
 
     def not_given(self, client_id: str, epoch: int) -> list[str]:
         """Other nodes that may still send here what is for this client's session, which went elsewhere."""
@@ -181,8 +234,7 @@ class Turns:
         self._table.put(turn.client_id, turn.row)
 
     def begin(self, client_id: str, session: Session, filters: Iterable[str], epoch: int) -> Turn:
-        """A session has come here: of no other node, until that has sent its mark, but for those whose messages were
-        kept here."""
+        """A session has come here: it takes messages of no other node, until that has sent its mark."""
         before = self._turns.get(client_id)
         others = () if before is None or before.default else before.others
         node = self._context.node
@@ -190,6 +242,8 @@ class Turns:
         turn = Turn(client_id, session, row)
         if before is not None:
             turn.marks = {**before.marks, **turn.marks}
+            turn.stays, before.stays = before.stays, {}
+            turn.early = before.early
             self.drop(client_id)
         self._add(turn)
         self.put(turn)
@@ -198,7 +252,8 @@ class Turns:
     def settle(self, turn: Turn, session: Session) -> None:
         """New messages go to the session itself; those of nodes that have sent no mark are not for it yet."""
         late = {name for name in self._members.peers if not turn.marked(name) and not turn.takes(name)}
-        self._of.pop(turn.session, None)
+        if turn.session is not None:
+            self._of.pop(turn.session, None)
         turn.session = session
         turn.default = True
         turn.others = late
@@ -213,21 +268,55 @@ class Turns:
             self._add(turn)
         return turn
 
-    def hand_over(self, turn: Turn, to: Session) -> None:
-        """The session is elsewhere, and what nodes still send here for it is taken by ``to``."""
-        self._of.pop(turn.session, None)
+    def hand_over(self, turn: Turn, to: Session, epoch: int) -> None:
+        """The session is elsewhere, and what nodes still send here for it is taken by ``to``. ``epoch``: of its key
+        there."""
+        stay = turn.stays[epoch] = Stay(to, turn.epoch, epoch)
         durability = self._broker.durability
         for filter, subscription in turn.apart.items():
-            new = turn.apart[filter] = to.subscriptions[filter] = copy_for(to, subscription)
+            new = stay.apart[filter] = to.subscriptions[filter] = copy_for(to, subscription)
             if durability is not None and to.durable:
                 durability.sessions.subscribed(to, new)
+            self._routes.hold(new.filter)
             self._kept.subscribe(new)
-            self._kept.unsubscribe(subscription)
-        turn.session = to
         self._of[to] = turn
-        taken = {name for name in self._members.peers if turn.takes(name)}
-        turn.default, turn.others, turn.filters, turn.held = False, taken, None, None
-        self.put(turn)
+        for name in self._members.peers:
+            if turn.takes(name):
+                turn.early.setdefault(name, epoch)
+        self.gone(turn)
+
+    def gone(self, turn: Turn) -> None:
+        """The session is elsewhere; what is kept of its stays here remains."""
+        if turn.session is not None:
+            self._of.pop(turn.session, None)
+        turn.session = None
+        turn.default, turn.others, turn.filters, turn.held = False, set(), None, None
+        turn.kept = True
+        for filter in list(turn.apart):
+            self._end(turn.apart, filter)
+        turn.changed.set()
+        if turn.stays:
+            self.put(turn)
+        else:
+            self.drop(turn.client_id)
+
+    def end_stay(self, client_id: str, ended: int) -> None:
+        """Nobody wants any more what comes for it."""
+        turn = self._turns.get(client_id)
+        stay = None if turn is None else turn.stays.pop(ended, None)
+        if turn is None or stay is None:
+            return
+        self._end_apart(stay)
+        turn.early = {node: each for node, each in turn.early.items() if each != ended}
+        if turn.session is None and not turn.stays:
+            self.drop(client_id)
+        else:
+            self.put(turn)
+
+    def _end_apart(self, stay: Stay) -> None:
+        self._of.pop(stay.session, None)
+        for filter in list(stay.apart):
+            self._end(stay.apart, filter)
 
     def drop(self, client_id: str) -> None:
         """All is as it is with any session."""
@@ -235,21 +324,26 @@ class Turns:
         if turn is None:
             return
         self._table.remove(client_id)
-        if self._of.get(turn.session) is turn:
+        if turn.session is not None and self._of.get(turn.session) is turn:
             del self._of[turn.session]
         for filter in list(turn.apart):
-            self._end(turn, filter)
+            self._end(turn.apart, filter)
+        for stay in turn.stays.values():
+            self._end_apart(stay)
         turn.changed.set()
         if not self._turns:
             self._receiver.apart = None
 
     def _add(self, turn: Turn) -> None:
         self._turns[turn.client_id] = turn
-        self._of[turn.session] = turn
+        for session in [turn.session, *(each.session for each in turn.stays.values())]:
+            if session is not None:
+                self._of[session] = turn
         self._receiver.apart = self._route
 
     def _keep(self, turn: Turn) -> None:
         """This node's own messages are not for it any more. The other nodes still send theirs."""
+        assert turn.session is not None
         turn.kept = True
         for filter, subscription in turn.session.subscriptions.items():
             if subscription.group is None:
@@ -258,14 +352,17 @@ class Turns:
                 self._kept.subscribe(subscription)
             self._broker.router.unsubscribe(subscription)
 
-    def ended(self, client_id: str, filter: str) -> None:
-        """Its client has unsubscribed, where its session is now."""
+    def ended(self, client_id: str, session: Session, filter: str) -> None:
+        """Its client has unsubscribed, where its session is now. ``session``: that of the client, or of a stay."""
         turn = self._turns.get(client_id)
-        if turn is not None and filter in turn.apart:
-            self._end(turn, filter)
+        if turn is None:
+            return
+        for of, apart in [(turn.session, turn.apart), *((each.session, each.apart) for each in turn.stays.values())]:
+            if of is session and filter in apart:
+                self._end(apart, filter)
 
-    def _end(self, turn: Turn, filter: str) -> None:
-        self._kept.unsubscribe(turn.apart.pop(filter))
+    def _end(self, apart: dict[str, Subscription], filter: str) -> None:
+        self._kept.unsubscribe(apart.pop(filter))
         self._routes.release(filter)
 
     # --------------------------------------------------------------------- marks
@@ -309,8 +406,7 @@ class Turns:
                 return
             # It went away before this node's last end.
             turn = self.leaves(session)
-        turn.set(node, here)
-        turn.marks[node] = (mark.epoch, here)
+        turn.mark(node, mark, here)
         if node == self._context.node and not here and not turn.kept:
             self._keep(turn)
         self.put(turn)
@@ -326,24 +422,25 @@ class Turns:
         if not kept and not any(each.session in of for each in targets):
             broker.route_local(message)
             return
-        chosen = [_place(of[each.session], each, node) for each in kept if of[each.session].takes(node)]
+        chosen = [each for each in kept if of[each.session].place(node) is each.session]
+        chosen = [_waiting_place(of[each.session], each, node) for each in chosen]
         for each in targets:
             turn = of.get(each.session)
             if turn is None:
                 chosen.append(each)
-            elif not turn.takes(node):
+            elif turn.place(node) is not each.session:
                 parts = each.parts or (each,)
                 left = [] if turn.filters is None else [part for part in parts if part.filter not in turn.filters]
                 if left:
                     chosen.append(left[0] if len(left) == 1 else merge(left))
             else:
-                chosen.append(_place(turn, each, node))
+                chosen.append(_waiting_place(turn, each, node))
         broker.deliver_to(message, chosen)
 
 
-def _place(turn: Turn, subscription: Subscription, node: str) -> Subscription:
+def _waiting_place(turn: Turn, subscription: Subscription, node: str) -> Subscription:
     """Where a message of this node goes: earlier ones of it may still have to come."""
-    if turn.held is not None and turn.waiting(node):
+    if turn.held is not None and subscription.session is turn.session and turn.waiting(node):
         return copy_for(turn.held(), subscription)
     return subscription
 
