@@ -332,7 +332,7 @@ class Outgoing:
             leaving = self._suspend(session, node, ask.move)
         async with leaving.lock:
             if leaving.kept is not None:
-                if self.ownership.owner_of(leaving.client_id) != node:
+                if not self._has(node, leaving.client_id):
                     return Piece(BUSY)
                 leaving.node = node
                 self._drop_doubted(leaving, ask)
@@ -353,6 +353,12 @@ class Outgoing:
             self._drop_sent(leaving, ask)
             await self._context.tables.stored()
             return await self._next(leaving, ask)
+
+    def _has(self, node: str, client_id: str) -> bool:
+        """Whether this client's session is that node's."""
+        if node == self._context.node:
+            return self.ownership.has(client_id)
+        return self.ownership.owner_of(client_id) == node
 
     def _confirm(self, leaving: Leaving, ask: Fetch) -> None:
         """The other node has the session, and what is in flight."""
