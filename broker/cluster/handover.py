@@ -392,7 +392,9 @@ class Handover:
     def adopt(self, client_id: str, node: str, move: str, moved: MovedSession, keepers: list[Keeper]) -> None:
         """Make the session here; its subscriptions are not in force yet."""
         broker = self._broker
-        incoming = self._coming[client_id] = Incoming(client_id, HandoverRow(node, move, ADOPTED))
+        # If the other node dies now, it may not remember that these were sent, and has them in its queue.
+        doubt = keys_of(each for _, each in moved.inflight if each is not None)
+        incoming = self._coming[client_id] = Incoming(client_id, HandoverRow(node, move, ADOPTED, doubt=doubt))
         session = self.receiver.session(moved)
         broker.adopt_session(session)
         incoming.session = session
