@@ -200,7 +200,11 @@ class Outgoing:
 
     async def _prepare(self, node: str, argument: bytes) -> bytes:
         ask = msgspec.msgpack.decode(argument, type=Prepare)
-        return msgspec.msgpack.encode(self._prepared(node, ask))
+        prepared = self._prepared(node, ask)
+        # What is given is on this disk: should this node die now, no link brings it here once more.
+        if prepared.state == READY and not await self._context.tables.stored():
+            prepared = Prepared(BUSY)
+        return msgspec.msgpack.encode(prepared)
 
     def _prepared(self, node: str, ask: Prepare) -> Prepared:
         client_id = ask.client_id
@@ -420,7 +424,8 @@ class Outgoing:
         self._fill(leaving)
         if leaving.sent:
             leaving.number = ask.taken + 1
-            return await self._made(leaving)
+            # As with ``_prepare``.
+            return await self._made(leaving) if await self._context.tables.stored() else Piece(BUSY)
         if session.queued:
             return Piece(MORE, ask.taken)  # what waits was paged out again
         if leaving.kept is not None:
