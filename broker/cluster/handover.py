@@ -211,8 +211,10 @@ class Handover:
         self._watch()
 
     def _session_of(self, client_id: str) -> Session | None:
-        """Which session takes what comes for a client, after a restart."""
+        """Which session takes what comes for a client, after a restart; ``None``: it is elsewhere."""
         incoming = self._coming.get(client_id)
+        if incoming is not None and incoming.row.state == ADOPTED:
+            return None
         if incoming is not None and incoming.staging is not None:
             return incoming.staging
         return self._broker.sessions.get(client_id)
