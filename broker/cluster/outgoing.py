@@ -427,7 +427,7 @@ class Outgoing:
             # As with ``_prepare``.
             return await self._made(leaving) if await self._context.tables.stored() else Piece(BUSY)
         if session.queued:
-            return Piece(MORE, ask.taken)  # what waits was paged out again
+            return Piece(BUSY)  # what waits was paged out again
         if leaving.kept is not None:
             late = self._late(leaving.kept.late, leaving)
             return Piece(MORE, ask.taken, [], late) if late else Piece(END, ask.taken)
