@@ -1,39 +1,33 @@
 /** The shell: navigation, the page that is open, login, what is said over all pages. */
 
 import { useSignal } from "@preact/signals";
-import type { ComponentType } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ApiError, away, forgetMissing, missingNodes, returned } from "./api";
 import { Boundary, ErrorPanel, messageOf } from "./components/error";
 import { ConfirmHost, Dialog } from "./components/dialog";
-import { Icon } from "./components/icons";
+import { Icon, Logo } from "./components/icons";
 import { Name } from "./components/name";
 import { Toasts, toast, toastError } from "./components/toast";
 import { helpOpen, pageKeys } from "./keys";
 import { liveState } from "./live";
 import { link, pageName, place } from "./router";
-import { type PageModule, pages } from "./routes";
+import { loadPage, pageOf, pages } from "./routes";
 import { expired, findOut, forget, logIn, logOut, login } from "./session";
 import { texts } from "./texts/common";
 import { type Theme, theme } from "./theme";
-
-const loaded = new Map<string, ComponentType>();
 
 function Page() {
   const name = pageName.value;
   const route = pages.find((one) => one.name === name);
   const [, setCount] = useState(0);
   const [failed, setFailed] = useState<string | undefined>(undefined);
-  const Found = loaded.get(name);
+  const Found = pageOf(name);
 
-  useEffect(() => {
-    if (!route || loaded.has(name)) return;
+  useLayoutEffect(() => {
+    if (pageOf(name)) return;
     setFailed(undefined);
-    route.load().then(
-      (module: PageModule) => {
-        loaded.set(name, module.default);
-        setCount((count) => count + 1);
-      },
+    loadPage(name).then(
+      () => setCount((count) => count + 1),
       () => setFailed(name),
     );
   }, [name, returned.value]);
@@ -72,7 +66,7 @@ function Sidebar() {
     <aside class={open.value ? "side open" : "side"}>
       <div class="brand">
         <a href={link(["overview"])}>
-          <img src="./icon.svg" alt="" width="26" height="26" />
+          <Logo size={26} />
           {texts.product}
         </a>
         <button type="button" class="menu" aria-expanded={open.value} aria-controls="pages" onClick={() => (open.value = !open.value)}>
@@ -206,7 +200,7 @@ function LoginView() {
   return (
     <main class="login" id="content">
       <div class="login-box">
-        <img src="./icon.svg" alt="" width="44" height="44" />
+        <Logo size={44} />
         <h1>{texts.product}</h1>
         <LoginForm />
         <p class="faint small">{texts.login.hint}</p>
@@ -279,9 +273,6 @@ export function App() {
   const name = pageName.value;
   const first = useRef(true);
   useReturn();
-  useEffect(() => {
-    if (login.value === undefined) findOut().catch((error: unknown) => !away.value && toastError(error));
-  }, []);
   // A new page begins at its head, for the eye and for a screen reader.
   useEffect(() => {
     if (first.current) first.current = false;

@@ -1,19 +1,47 @@
 /** Figures and times as a reader wants them. */
 
+// Figures are written by ourselves, and what is left to `Intl` is made when it is wanted: each object of `Intl` takes
+// the browser milliseconds, and all of them stood before the first view.
 const locale = "en";
-const whole = new Intl.NumberFormat(locale, { maximumFractionDigits: 0 });
-const short = new Intl.NumberFormat(locale, { notation: "compact", maximumFractionDigits: 1 });
-const few = new Intl.NumberFormat(locale, { maximumSignificantDigits: 3 });
+
+/** A text of digits, with a comma before each three. */
+function grouped(digits: string): string {
+  const point = digits.indexOf(".");
+  const before = point < 0 ? digits : digits.slice(0, point);
+  return before.replace(/\B(?=(\d{3})+$)/g, ",") + (point < 0 ? "" : digits.slice(point));
+}
+
+function whole(value: number): string {
+  return grouped(value.toFixed(0));
+}
+
+/** Three significant digits. */
+function few(value: number): string {
+  const rounded = Number(value.toPrecision(3));
+  if (Number.isInteger(rounded)) return whole(rounded);
+  const digits = Math.min(100, Math.max(0, 2 - Math.floor(Math.log10(Math.abs(rounded)))));
+  return grouped(rounded.toFixed(digits).replace(/\.?0+$/, ""));
+}
 
 export function number(value: number | null | undefined): string {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  return Number.isInteger(value) ? whole.format(value) : few.format(value);
+  return Number.isInteger(value) ? whole(value) : few(value);
 }
+
+const SHORT = ["", "K", "M", "B", "T"];
 
 /** 12,345 as 12.3K: for figures that change while one looks. */
 export function compact(value: number | null | undefined): string {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  return Math.abs(value) < 10_000 ? number(value) : short.format(value);
+  if (Math.abs(value) < 10_000) return number(value);
+  let left = value;
+  let unit = 0;
+  // What is rounded to a thousand of a unit is one of the next.
+  while (Math.abs(left) >= 999.95 && unit < SHORT.length - 1) {
+    left /= 1_000;
+    unit += 1;
+  }
+  return `${Number(left.toFixed(1))}${SHORT[unit]}`;
 }
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -26,7 +54,7 @@ export function bytes(value: number | null | undefined): string {
     left /= 1024;
     unit += 1;
   }
-  return `${unit === 0 ? whole.format(left) : few.format(left)} ${UNITS[unit]}`;
+  return `${unit === 0 ? whole(left) : few(left)} ${UNITS[unit]}`;
 }
 
 export function rate(value: number | null | undefined): string {
@@ -39,11 +67,11 @@ export function byteRate(value: number | null | undefined): string {
 
 export function milliseconds(value: number | null | undefined): string {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  return value >= 10_000 ? `${few.format(value / 1000)} s` : `${few.format(value)} ms`;
+  return value >= 10_000 ? `${few(value / 1000)} s` : `${few(value)} ms`;
 }
 
 export function percent(part: number, of: number): string {
-  return of > 0 ? `${few.format((100 * part) / of)} %` : "–";
+  return of > 0 ? `${few((100 * part) / of)} %` : "–";
 }
 
 /** 93784 as `1 d 2 h`: the two largest units. */
@@ -60,32 +88,46 @@ export function duration(seconds: number | null | undefined): string {
   return parts.join(" ") || "0 s";
 }
 
-const relative = new Intl.RelativeTimeFormat(locale, { numeric: "auto" });
+let relative: Intl.RelativeTimeFormat | undefined;
 
 /** Both in unix milliseconds. */
 export function ago(at: number, now: number): string {
   const seconds = Math.round((at - now) / 1000);
   const distance = Math.abs(seconds);
   if (distance < 5) return "now";
+  relative ??= new Intl.RelativeTimeFormat(locale, { numeric: "auto" });
   if (distance < 60) return relative.format(seconds, "second");
   if (distance < 3_600) return relative.format(Math.trunc(seconds / 60), "minute");
   if (distance < 86_400) return relative.format(Math.trunc(seconds / 3_600), "hour");
   return relative.format(Math.trunc(seconds / 86_400), "day");
 }
 
-const exactFormat = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium" });
-const clockFormat = new Intl.DateTimeFormat("sv-SE", { timeStyle: "medium" });
-const zone = new Intl.DateTimeFormat(locale, { timeZoneName: "short" });
+const two = (value: number): string => String(value).padStart(2, "0");
+/** By its difference to UTC: names of this browser's zone, in summer and in winter. */
+const zones = new Map<number, string>();
+
+function zone(when: Date): string {
+  const offset = when.getTimezoneOffset();
+  let name = zones.get(offset);
+  if (name === undefined) {
+    const parts = new Intl.DateTimeFormat(locale, { timeZoneName: "short" }).formatToParts(when);
+    name = parts.find((part) => part.type === "timeZoneName")?.value ?? "";
+    zones.set(offset, name);
+  }
+  return name;
+}
 
 /** `2026-01-31 13:05:09 UTC`, in the browser's time zone. */
 export function exact(at: number): string {
-  const name = zone.formatToParts(at).find((part) => part.type === "timeZoneName")?.value ?? "";
-  return `${exactFormat.format(at)} ${name}`.trim();
+  const when = new Date(at);
+  const day = `${String(when.getFullYear()).padStart(4, "0")}-${two(when.getMonth() + 1)}-${two(when.getDate())}`;
+  return `${day} ${clock(at)} ${zone(when)}`.trim();
 }
 
 /** `13:05:09`. */
 export function clock(at: number): string {
-  return clockFormat.format(at);
+  const when = new Date(at);
+  return `${two(when.getHours())}:${two(when.getMinutes())}:${two(when.getSeconds())}`;
 }
 
 /**

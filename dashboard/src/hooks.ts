@@ -68,6 +68,15 @@ export function useData<T>(load: (signal: AbortSignal) => Promise<T>, deps: unkn
   return { data, error, slow, reload };
 }
 
+/** How many of a page's `count` parts are drawn: from `ready` on one more after each frame, so that keys come between. */
+export function useParts(count: number, ready: boolean): number {
+  const [drawn, setDrawn] = useState(1);
+  useEffect(() => {
+    if (ready && drawn < count) setDrawn(drawn + 1);
+  }, [ready, drawn, count]);
+  return drawn;
+}
+
 /** One value of the address's query, and how to change it. `push`: as a step of the history. */
 export function useQuery(name: string, otherwise = ""): [string, (value: string, push?: boolean) => void] {
   const value = useComputed(() => place.value.query[name] ?? otherwise).value;

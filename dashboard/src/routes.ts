@@ -2,13 +2,26 @@
 
 import type { ComponentType } from "preact";
 
-export type PageModule = { default: ComponentType };
+type PageModule = { default: ComponentType };
 
 export interface PageRoute {
   name: keyof typeof import("./texts/common").texts.pages;
   /** After `g`. */
   key: string;
   load: () => Promise<PageModule>;
+}
+
+const loaded = new Map<string, ComponentType>();
+
+/** The page of this name, where it has been read. */
+export function pageOf(name: string): ComponentType | undefined {
+  return loaded.get(name);
+}
+
+/** Read the page of this name; what is no page's is none's to read. Rejects where its program cannot be read. */
+export async function loadPage(name: string): Promise<void> {
+  const route = pages.find((one) => one.name === name);
+  if (route && !loaded.has(name)) loaded.set(name, (await route.load()).default);
 }
 
 export const pages: PageRoute[] = [

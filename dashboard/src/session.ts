@@ -19,9 +19,15 @@ export const mayChange = computed(() => login.value?.role === "administrator");
 /** Requests that wait for a login. */
 let waiting: { go: () => void; end: (reason: Error) => void }[] = [];
 
-export async function findOut(): Promise<void> {
+/** Ask the node. `beside`: what is to be there too before the page is shown to who is logged in. */
+export async function findOut(beside?: Promise<unknown>): Promise<void> {
   const response = await send("GET", "/auth", { ask: false });
-  login.value = response.status === 401 ? null : ((await open(response, "GET", "/auth")).data as Login);
+  if (response.status === 401) login.value = null;
+  else {
+    const { data } = await open(response, "GET", "/auth");
+    await beside;
+    login.value = data as Login;
+  }
 }
 
 export async function logIn(username: string, password: string): Promise<void> {

@@ -1,11 +1,15 @@
 import { describe, expect, it } from "vitest";
-import { ago, bytes, byteRate, compact, duration, exact, milliseconds, moment, number, rate } from "../src/format";
+import { ago, bytes, byteRate, clock, compact, duration, exact, milliseconds, moment, number, rate } from "../src/format";
 
 describe("figures", () => {
   it.each([
     [0, "0"],
     [12345, "12,345"],
     [0.12345, "0.123"],
+    [-1234.5, "-1,230"],
+    [999.96, "1,000"],
+    [0.000_000_123_456, "0.000000123"],
+    [1_234_567_890, "1,234,567,890"],
     [undefined, "–"],
     [null, "–"],
     [NaN, "–"],
@@ -15,6 +19,10 @@ describe("figures", () => {
     [9_999, "9,999"],
     [12_345, "12.3K"],
     [-12_345_678, "-12.3M"],
+    [10_000, "10K"],
+    [999_949, "999.9K"],
+    [999_950, "1M"],
+    [1e15, "1000T"],
   ])("compact %s is %s", (value, text) => expect(compact(value)).toBe(text));
 
   it.each([
@@ -72,6 +80,8 @@ describe("times", () => {
   });
 
   it("shows the exact time with its zone", () => {
-    expect(exact(new Date(2026, 0, 31, 13, 5, 9).getTime())).toMatch(/^2026-01-31 13:05:09 \S+/);
+    const at = new Date(2026, 0, 31, 13, 5, 9).getTime();
+    expect(exact(at)).toMatch(/^2026-01-31 13:05:09 \S+/);
+    expect(clock(at)).toBe("13:05:09");
   });
 });

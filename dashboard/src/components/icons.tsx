@@ -20,3 +20,13 @@ export function Icon({ name }: { name: string }) {
     </svg>
   );
 }
+
+/** As in `public/icon.svg`. As an image it were a document of its own, which takes the browser longer than the rest here. */
+export function Logo({ size }: { size: number }) {
+  return (
+    <svg viewBox="0 0 32 32" width={size} height={size} aria-hidden="true">
+      <rect width="32" height="32" rx="7" fill="#0f766e" />
+      <path d="M8 10h16M16 10v5c0 3-5 3-5 6s5 3 5 3" fill="none" stroke="#fff" stroke-width="3" stroke-linecap="round" stroke-linejoin="round" />
+    </svg>
+  );
+}

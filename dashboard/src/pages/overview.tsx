@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, api } from "../api";
 import { Badge, PageHead, Section, Tile } from "../components/basic";
 import { Chart, type Series as Line } from "../components/chart";
@@ -6,7 +6,7 @@ import { ErrorPanel } from "../components/error";
 import { Name } from "../components/name";
 import { Table } from "../components/table";
 import { byteRate, bytes, clock, compact, milliseconds, number, percent, rate } from "../format";
-import { useData, useLive, useQuery } from "../hooks";
+import { useData, useLive, useParts, useQuery } from "../hooks";
 import { link } from "../router";
 import { texts as common } from "../texts/common";
 import { texts } from "../texts/overview";
@@ -84,8 +84,9 @@ function useSeries(node: string, span: number, resolution: "second" | "minute"):
     [node, span, resolution, opened],
     resolution === "minute" ? 60_000 : 0,
   );
-  useEffect(() => setSeries(undefined), [node, resolution]);
-  useEffect(() => {
+  // In the frame in which it came, as all that follows.
+  useLayoutEffect(() => setSeries(undefined), [node, resolution]);
+  useLayoutEffect(() => {
     if (past.data) setSeries(Series.of(past.data));
     else if (past.error) setSeries((before) => before ?? Series.empty());
   }, [past.data, past.error]);
@@ -100,7 +101,7 @@ function useSeries(node: string, span: number, resolution: "second" | "minute"):
     [all, resolution, last === 0],
     all ? 2_000 : 0,
   );
-  useEffect(() => {
+  useLayoutEffect(() => {
     const found = more.data;
     if (!found) return;
     const added = found.points.map((point, index): Figures => {
@@ -201,6 +202,38 @@ const CHARTS: { key: keyof typeof texts.charts; columns: string[] }[] = [
   { key: "disk", columns: ["disk_used", "disk_free"] },
 ];
 
+function Tiles({ series, limit }: { series: Series; limit: number | undefined }) {
+  return (
+    <div class="tiles">
+      {TILES.map((name) => (
+        <Figure key={name} series={series} name={name} limit={name === "memory" ? limit : undefined} />
+      ))}
+    </div>
+  );
+}
+
+function Charts({ series, onHover }: { series: Series; onHover: (index: number | null) => void }) {
+  const most = series.dropsOf(series.at.length).slice(0, 8);
+  const reasons: Line[] = most.map(([reason]) => ({ label: reason, values: series.drops[reason] ?? [] }));
+  return (
+    <div class="grid charts">
+      {CHARTS.map(({ key, columns }, position) => (
+        <Chart
+          key={key}
+          title={texts.charts[key]}
+          at={series.at}
+          series={columns.map((name) => ({ label: title(name), values: series.column(name) }))}
+          format={format(columns[0] ?? "")}
+          sync={SYNC}
+          binary={columns.some((name) => BINARY.has(format(name)))}
+          {...(position === 0 ? { onHover } : {})}
+        />
+      ))}
+      {reasons.length > 0 && <Chart title={texts.charts.drops} at={series.at} series={reasons} format={rate} sync={SYNC} />}
+    </div>
+  );
+}
+
 function Drops({ series }: { series: Series }) {
   const rows = useMemo(() => {
     const inSpan = new Map(series.dropsOf(series.at.length));
@@ -293,11 +326,12 @@ export default function Overview() {
   const limits = [...(nodes.data?.stats ?? [])].filter(([name]) => node === "all" || node === "" || node === name);
   const limit = limits.reduce((sum, [, stats]) => sum + (stats["memory.limit.count"] ?? 0), 0) || undefined;
 
-  const reasons: Line[] = useMemo(() => {
-    if (!shown) return [];
-    const most = shown.dropsOf(shown.at.length).slice(0, 8);
-    return most.map(([reason]) => ({ label: reason, values: shown.drops[reason] ?? [] }));
-  }, [shown]);
+  // Each is drawn anew only where what it shows is another: not while one points at the charts.
+  const tiles = useMemo(() => shown && <Tiles series={shown} limit={limit} />, [shown, limit]);
+  const charts = useMemo(() => shown && <Charts series={shown} onHover={setIndex} />, [shown]);
+  const drops = useMemo(() => shown && <Drops series={shown} />, [shown]);
+  const table = useMemo(() => nodes.data && <NodeTable nodes={nodes.data} />, [nodes.data]);
+  const parts = useParts(3, shown !== undefined);
 
   return (
     <>
@@ -327,33 +361,15 @@ export default function Overview() {
       {error && (error instanceof ApiError && error.code === 101 ? <p class="panel warn">{texts.noHistory}</p> : <ErrorPanel error={error} />)}
       {shown && (
         <>
-          <div class="tiles">
-            {TILES.map((name) => (
-              <Figure key={name} series={shown} name={name} limit={name === "memory" ? limit : undefined} />
-            ))}
-          </div>
+          {tiles}
           <Changed series={shown} index={index} />
-          <div class="grid charts">
-            {CHARTS.map(({ key, columns }, position) => (
-              <Chart
-                key={key}
-                title={texts.charts[key]}
-                at={shown.at}
-                series={columns.map((name) => ({ label: title(name), values: shown.column(name) }))}
-                format={format(columns[0] ?? "")}
-                sync={SYNC}
-                binary={columns.some((name) => BINARY.has(format(name)))}
-                {...(position === 0 ? { onHover: setIndex } : {})}
-              />
-            ))}
-            {reasons.length > 0 && (
-              <Chart title={texts.charts.drops} at={shown.at} series={reasons} format={rate} sync={SYNC} />
-            )}
-          </div>
-          <div class="grid">
-            <Drops series={shown} />
-            {nodes.data && <NodeTable nodes={nodes.data} />}
-          </div>
+          {parts > 1 && charts}
+          {parts > 2 && (
+            <div class="grid">
+              {drops}
+              {table}
+            </div>
+          )}
         </>
       )}
       {nodes.error && <ErrorPanel error={nodes.error} retry={nodes.reload} />}
