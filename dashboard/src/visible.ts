@@ -25,6 +25,7 @@ function shown(character: string): string {
 }
 
 export function pieces(text: string): Piece[] {
+  if (text !== "" && !HIDDEN.test(text)) return [{ text, hidden: false }];
   const found: Piece[] = [];
   let plain = "";
   for (const character of text) {

@@ -10,7 +10,9 @@ const SHOWN = 120;
  * visible, its direction ends with it, and what is very long is cut with the whole on demand.
  */
 export function Name({ text, max = SHOWN }: { text: string | null | undefined; max?: number }) {
-  const [whole, setWhole] = useState(false);
+  // Which text is shown whole: this may become the name of something else.
+  const [opened, setOpened] = useState<string | undefined>(undefined);
+  const whole = opened === text;
   if (text === null || text === undefined) return <span class="faint">–</span>;
   if (text === "") return <span class="faint">{texts.name.empty}</span>;
   const long = text.length > max;
@@ -29,7 +31,7 @@ export function Name({ text, max = SHOWN }: { text: string | null | undefined; m
           onClick={(event) => {
             event.preventDefault();
             event.stopPropagation();
-            setWhole(!whole);
+            setOpened(whole ? undefined : text);
           }}
         >
           {whole ? texts.name.less : `… ${number(text.length)}`}

@@ -1,3 +1,4 @@
+import { useComputed } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
 import type { Page } from "../api";
@@ -30,6 +31,11 @@ interface Common<T> {
   label: string;
   columns: Column<T>[];
   rowKey: (row: T) => string;
+  /**
+   * A row that comes takes the elements of one that has gone, which is quicker than to make new ones by far. For cells
+   * that keep nothing of their own about the row they show.
+   */
+  reuse?: boolean;
   /** What it says where there is nothing. */
   empty?: ComponentChildren;
   /** Beside the choice of columns. */
@@ -51,14 +57,35 @@ function compare(left: unknown, right: unknown): number {
   return String(left).localeCompare(String(right), "en", { numeric: true });
 }
 
+/** For each key a number: its own for as long as it is there, then that of one that comes. */
+export class Slots {
+  private taken = new Map<string, number>();
+
+  of(keys: string[]): number[] {
+    const wanted = new Set(keys);
+    const kept = new Map([...this.taken].filter(([key]) => wanted.has(key)));
+    const used = new Set(kept.values());
+    let free = 0;
+    for (const key of keys) {
+      if (kept.has(key)) continue;
+      while (used.has(free)) free += 1;
+      kept.set(key, free);
+      free += 1;
+    }
+    this.taken = kept;
+    return keys.map((key) => kept.get(key) ?? 0);
+  }
+}
+
 /** Rows that are all here: sorted by `?sort=`, with a choice of columns. */
 export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: ComponentChildren }) {
   const { columns, rows, id } = props;
   const [chosen, setChosen] = useState(() => chosenColumns(id));
   const isShown = (column: Column<T>): boolean =>
     column.fixed || (chosen ? chosen.includes(column.key) : column.off !== true);
-  const shown = columns.filter(isShown);
-  const sort = place.value.query["sort"] ?? "";
+  const shown = useMemo(() => columns.filter(isShown), [columns, chosen]);
+  // Computed: what else is in the address is nothing to the rows.
+  const sort = useComputed(() => place.value.query["sort"] ?? "").value;
   const down = sort.startsWith("-");
   const by = columns.find((column) => column.key === sort.replace(/^-/, "") && column.sort);
   const sorted = useMemo(() => {
@@ -79,6 +106,25 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
     setQuery({ sort: next }, true);
   };
   const choosable = columns.filter((column) => !column.fixed);
+  const slots = useRef(new Slots());
+  // While the next rows are awaited, those that are in sight are not drawn again.
+  const body = useMemo(() => {
+    const keys = sorted.map(props.rowKey);
+    const places: (string | number)[] = props.reuse ? slots.current.of(keys) : keys;
+    return (
+      <tbody>
+        {sorted.map((row, index) => (
+          <tr key={places[index]} class={props.rowClass?.(row) ?? ""}>
+            {shown.map((column) => (
+              <td key={column.key} class={column.right ? "right" : column.nowrap ? "nowrap" : ""}>
+                {column.render(row)}
+              </td>
+            ))}
+          </tr>
+        ))}
+      </tbody>
+    );
+  }, [sorted, shown, props.rowClass]);
 
   return (
     <div class="table-block" aria-busy={props.busy ?? false}>
@@ -122,17 +168,7 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
               ))}
             </tr>
           </thead>
-          <tbody>
-            {sorted.map((row) => (
-              <tr key={props.rowKey(row)} class={props.rowClass?.(row) ?? ""}>
-                {shown.map((column) => (
-                  <td key={column.key} class={column.right ? "right" : column.nowrap ? "nowrap" : ""}>
-                    {column.render(row)}
-                  </td>
-                ))}
-              </tr>
-            ))}
-          </tbody>
+          {body}
         </table>
         {rows.length === 0 && !props.busy && (props.empty ?? <p class="empty">{texts.table.none}</p>)}
       </div>

@@ -1,4 +1,4 @@
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { type Page, api } from "../../api";
 import { Badge, Empty, PageHead } from "../../components/basic";
 import { ChosenFilter, TypedFilter } from "../../components/filters";
@@ -99,6 +99,10 @@ const COLUMNS: Column<Client>[] = [
   { key: "node", title: columns.node, off: true, sort: (client) => client.node, render: (client) => <Name text={client.node} /> },
 ];
 
+function kickColumn(onDone: () => void): Column<Client> {
+  return { key: "act", title: "", fixed: true, render: (client) => <KickButton id={client.clientid} onDone={onDone} /> };
+}
+
 export function ClientList() {
   const [kicked, setKicked] = useState(0);
   const filters = filtersOf(place.value.query);
@@ -106,6 +110,7 @@ export function ClientList() {
   const folded = NAMES.filter((name) => !FIRST.includes(name));
   const hidden = folded.filter((name) => name in filters).length;
   const clear = (): void => setQuery(Object.fromEntries([...NAMES, "page"].map((name) => [name, undefined])), true);
+  const shown = useMemo(() => [...COLUMNS, kickColumn(() => setKicked((count) => count + 1))], []);
   const load = (page: number, limit: number, signal: AbortSignal): Promise<Page<Client>> =>
     api.page<Client>("/clients", { ...filters, _page: page, _limit: limit }, signal);
   return (
@@ -132,11 +137,9 @@ export function ClientList() {
       <PagedTable
         id="clients"
         label={texts.list}
-        columns={[
-          ...COLUMNS,
-          { key: "act", title: "", fixed: true, render: (client) => <KickButton id={client.clientid} onDone={() => setKicked(kicked + 1)} /> },
-        ]}
+        columns={shown}
         rowKey={(client) => client.clientid}
+        reuse
         load={load}
         deps={[JSON.stringify(filters), kicked]}
         every={EVERY}
