@@ -28,20 +28,17 @@ export function number(value: number | null | undefined): string {
   return Number.isInteger(value) ? whole(value) : few(value);
 }
 
-const SHORT = ["", "K", "M", "B", "T"];
+const SHORT = ["K", "M", "B", "T"];
 
 /** 12,345 as 12.3K: for figures that change while one looks. */
 export function compact(value: number | null | undefined): string {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (Math.abs(value) < 10_000) return number(value);
-  let left = value;
   let unit = 0;
   // What is rounded to a thousand of a unit is one of the next.
-  while (Math.abs(left) >= 999.95 && unit < SHORT.length - 1) {
-    left /= 1_000;
-    unit += 1;
-  }
-  return `${Number(left.toFixed(1))}${SHORT[unit]}`;
+  const tenths = (): number => Math.round(Math.abs(value) / (100 * 1_000 ** unit));
+  while (tenths() >= 10_000 && unit < SHORT.length - 1) unit += 1;
+  return `${value < 0 ? "-" : ""}${tenths() / 10}${SHORT[unit]}`;
 }
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];

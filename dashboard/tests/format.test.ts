@@ -20,10 +20,26 @@ describe("figures", () => {
     [12_345, "12.3K"],
     [-12_345_678, "-12.3M"],
     [10_000, "10K"],
+    [10_050, "10.1K"],
+    [444_450, "444.5K"],
     [999_949, "999.9K"],
     [999_950, "1M"],
     [1e15, "1000T"],
   ])("compact %s is %s", (value, text) => expect(compact(value)).toBe(text));
+
+  it("are written as Intl writes them", () => {
+    const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+    const few = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+    const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+    for (let power = -8; power < 15; power += 1) {
+      for (const digits of [1, 1.004, 1.006, 1.2345, 4.4446, 9.994, 9.9949, 9.9951, 9.99949, 9.99951, -2.5]) {
+        const value = digits * 10 ** power;
+        const text = Number.isInteger(value) ? whole.format(value) : few.format(value);
+        expect(number(value)).toBe(text);
+        expect(compact(value)).toBe(Math.abs(value) < 10_000 ? text : short.format(value));
+      }
+    }
+  });
 
   it.each([
     [0, "0 B"],
