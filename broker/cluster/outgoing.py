@@ -201,9 +201,10 @@ class Outgoing:
     async def _prepare(self, node: str, argument: bytes) -> bytes:
         ask = msgspec.msgpack.decode(argument, type=Prepare)
         prepared = self._prepared(node, ask)
-        # What is given is on this disk: should this node die now, no link brings it here once more.
-        if prepared.state == READY and not await self._context.tables.stored():
-            prepared = Prepared(BUSY)
+        # What is given is on this disk: should this node die now, no link brings it here once more. With a disk that
+        # is full the client is not kept from going elsewhere.
+        if prepared.state == READY:
+            await self._context.tables.stored()
         return msgspec.msgpack.encode(prepared)
 
     def _prepared(self, node: str, ask: Prepare) -> Prepared:
@@ -424,8 +425,8 @@ class Outgoing:
         self._fill(leaving)
         if leaving.sent:
             leaving.number = ask.taken + 1
-            # As with ``_prepare``.
-            return await self._made(leaving) if await self._context.tables.stored() else Piece(BUSY)
+            await self._context.tables.stored()  # as with ``_prepare``
+            return await self._made(leaving)
         if session.queued:
             return Piece(BUSY)  # what waits was paged out again
         if leaving.kept is not None:
