@@ -54,6 +54,7 @@ MODULES = (
     "observability/metrics",
     "cluster/link_receiver",
     "cluster/link_writer",
+    "cluster/nats_protocol",
     "channel/acknowledgements",
     "channel/authorization",
     "channel/closing",

@@ -47,11 +47,24 @@ class _Receiver:
     def send_publish0(self, message: BrokerMessage) -> None:
         self._take(message, False)
 
+    def send_run0(self, messages: list[BrokerMessage]) -> None:
+        for message in messages:
+            self._take(message, False)
+
+    def takes_packets(self, version: int) -> bool:
+        return False
+
+    def send_packets0(self, packets: bytes, count: int) -> None:
+        raise AssertionError("messages are wanted")
+
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         self._take(delivery.message, delivery.retain)
         return True
 
     def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:
+        raise AssertionError("a subscription of QoS 0 is not sent runs of QoS 1")
+
+    def hold_run(self, run: list[BrokerMessage], packet_id: int) -> int:
         raise AssertionError("a subscription of QoS 0 is not sent runs of QoS 1")
 
     def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:

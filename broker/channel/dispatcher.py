@@ -52,7 +52,7 @@ def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[No
                 if channel.state != CONNECTED:
                     _out_of_place(channel)
                     return True
-                if runs and packet.qos == 1 and at < count:
+                if runs and packet.qos < 2 and at < count:
                     run = _like(packets, at, packet, PUBLISHES_PER_ITERATION - published)
                     if run is not None:
                         taken = publish_run(channel, run, now)
@@ -111,16 +111,20 @@ def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[No
 
 
 def _like(packets: list[Packet], at: int, first: Message, most: int) -> list[Message] | None:
-    """A PUBLISH of QoS 1, and those from ``at`` on that differ from it in payload, identifier and properties alone; at
-    most so many. None: the next one is another kind."""
+    """A PUBLISH of QoS 0 or 1, and those from ``at`` on that differ from it in payload, identifier and properties
+    alone; at most so many. None: the next one is another kind."""
     topic = first.topic
+    qos = first.qos
+    following = packets[at]
+    if not isinstance(following, Message) or following.topic is not topic:
+        return None
     run = [first]
     for place in range(at, min(at - 1 + most, len(packets))):
         packet = packets[place]
         if (
             not isinstance(packet, Message)
             or packet.topic is not topic
-            or packet.qos != 1
+            or packet.qos != qos
             or packet.retain
             or packet.has_alias
             or packet.expires

@@ -286,6 +286,10 @@ class OutboundWriter:
                 self._notify_delivered(delivery.message)
         return []
 
+    def hold_run(self, run: list[Message], packet_id: int) -> int:
+        """See ``session.protocols.ClientWriter``."""
+        raise AssertionError("a client's session holds what is in flight")
+
     def flush_now(self) -> None:
         """Write what is here at once instead of at the end of the iteration."""
         if self.parts and self.writable:
@@ -307,6 +311,32 @@ class OutboundWriter:
         self.sent0 += 1
         if self.on_delivered:
             self._notify_delivered(message)
+
+    def send_run0(self, messages: list[Message]) -> None:
+        """Several of these."""
+        if not self.fast or self.on_delivered:
+            for message in messages:
+                self.send_publish0(message)
+            return
+        parts = self.parts
+        if not parts:
+            self.flusher.add(self)
+        for message in messages:
+            packet = message.wire0_v3
+            parts.append(encoder.publish0(message, V4) if packet is None else packet)
+        self.sent0 += len(messages)
+
+    def takes_packets(self, version: int) -> bool:
+        """Whether PUBLISH packets of QoS 0 of this version may go out as they are."""
+        return self.fast and not self.on_delivered and (version == V5) == (self.version == V5)
+
+    def send_packets0(self, packets: bytes, count: int) -> None:
+        """So many of these."""
+        parts = self.parts
+        if not parts:
+            self.flusher.add(self)
+        parts.append(packets)
+        self.sent0 += count
 
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         """Any other PUBLISH. False: this client cannot take it."""
@@ -409,6 +439,22 @@ class OutboundWriter5(OutboundWriter):
         self.sent0 += 1
         if self.on_delivered:
             self._notify_delivered(message)
+
+    def send_run0(self, messages: list[Message]) -> None:
+        if not self.fast or self.on_delivered:
+            for message in messages:
+                self.send_publish0(message)
+            return
+        parts = self.parts
+        if not parts:
+            self.flusher.add(self)
+        for message in messages:
+            if message.expires:
+                self.send_publish(Delivery(message, 0), 0, False)
+                continue
+            packet = message.wire0_v5
+            parts.append(encoder.publish0(message, V5) if packet is None else packet)
+            self.sent0 += 1
 
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         message = delivery.message

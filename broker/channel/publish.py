@@ -105,33 +105,37 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
 
 
 def publish_run(channel: Channel, run: list[Message], now: float) -> int:
-    """Take PUBLISHes of QoS 1 that ``_like`` of the dispatcher found: judged, routed and acknowledged as one.
+    """Take PUBLISHes of QoS 0 or 1 that ``_like`` of the dispatcher found: judged, routed and acknowledged as one.
 
     How many of them were taken; 0: ``on_publish`` has to look at each."""
     context = channel.context
     session = channel.session
-    if session is None or channel.zone.max_qos == 0:
+    qos = run[0].qos
+    if session is None or qos > channel.zone.max_qos:
         return 0
     until = channel.admitted.get(run[0].topic)
     if until is None or now >= until or channel.admitted_generation != context.authorization.generation:
         return 0
-    if channel.version == V5:
-        room = channel.zone.receive_maximum - (channel.received1 - channel.answered_qos1)
-        if session.awaiting_rel is not None or room <= 0:
-            return 0
-        del run[room:]
-    channel.save_log_position()
+    if qos:
+        if channel.version == V5:
+            room = channel.zone.receive_maximum - (channel.received1 - channel.answered_qos1)
+            if session.awaiting_rel is not None or room <= 0:
+                return 0
+            del run[room:]
+        channel.save_log_position()
+    client = channel.client
     for message in run:
-        message.publisher = channel.client
+        message.publisher = client
         message.timestamp = now
     taken = context.broker.publish_run(run)
     if taken:
-        channel.received1 += taken
         metrics = context.metrics
         metrics.client_acl_cache_hit += taken
         metrics.client_acl_allow += taken
-        metrics.packets_puback_sent += taken
-        channel.send_pubacks_when_durable([message.packet_id for message in run])  # [MQTT-4.3.2-4]
+        if qos:
+            channel.received1 += taken
+            metrics.packets_puback_sent += taken
+            channel.send_pubacks_when_durable([message.packet_id for message in run])  # [MQTT-4.3.2-4]
     return taken
 
 

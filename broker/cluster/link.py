@@ -234,12 +234,13 @@ class Link:
             return
         session, writer = self.session, self._writer
         news = writer.frames_came(ack.frame)
+        acked = writer.acked
         done = writer.acknowledged(ack.sequence)
         if done:
-            session.puback(*done)
+            session.puback_run(done)
         if ack.gap and ack.frame >= self._resent_from:
             self._go_back()
-        elif done or news:
+        elif writer.acked != acked or news:
             session.advance(self._context.clock.now())
 
     def _go_back(self) -> None:
@@ -257,7 +258,7 @@ class Link:
         writer = self._writer
         now = self._loop.time()
         progress = (writer.acked, writer.oldest)
-        if progress != self._progress or (writer.credited and not self.session.inflight):
+        if progress != self._progress or (writer.credited and not self._unacknowledged):
             self._progress = progress
             self._progress_at = now
         elif now - self._progress_at > STALLED:
@@ -265,13 +266,18 @@ class Link:
             if writer.credited:
                 writer.probe()
             else:
-                logger.info("link_stalled node=%s inflight=%s", self.peer.name, len(self.session.inflight))
+                logger.info("link_stalled node=%s inflight=%s", self.peer.name, self._unacknowledged)
                 self.update()
+
+    @property
+    def _unacknowledged(self) -> int:
+        """Messages of QoS 1 and 2 that were sent, or are to be at the end of the iteration."""
+        return len(self.session.inflight) + self._writer.held
 
     @property
     def idle(self) -> bool:
         """Whether nothing is on its way or waits, or nothing can go at present."""
-        return not self.open or (not self.session.inflight and not self.session.queued and self._writer.credited)
+        return not self.open or (not self._unacknowledged and not self.session.queued and self._writer.credited)
 
 
 class Links:
@@ -326,6 +332,7 @@ class Links:
     def _removed(self, peer: Peer) -> None:
         link = self.links.pop(peer.name, None)
         if link is not None:
+            link.close()
             self._ended.append(asyncio.get_running_loop().create_task(link.stop()))
             self._end(PREFIX + peer.name)
 

@@ -43,6 +43,7 @@ _CONGESTED: Final = 0.005
 ROW_EVERY: Final = 8192
 """Numbers after which the row is written whatever came. With the window of a link it is far less than there are Packet
 Identifiers, so that these tell the numbers, even if both nodes have died."""
+_QOS: Final = 0x06  # in the first byte of a PUBLISH
 _MAX_PACKET: Final = 268_435_456
 MARK: Final = "$moved"
 """What a node's mark (``turns``) has in place of a Shared Subscription."""
@@ -53,11 +54,14 @@ def new_decoder() -> Decoder:
     return Decoder(TopicNames(False), _MAX_PACKET, _MAX_PACKET)
 
 
-def _messages_only(packets: list[Packet]) -> bool:
-    for packet in packets:  # noqa: SIM110 - mypyc would make a generator
+def _messages(packets: list[Packet]) -> list[Message] | None:
+    """None: something else is among them."""
+    messages = []
+    for packet in packets:
         if not isinstance(packet, Message):
-            return False
-    return True
+            return None
+        messages.append(packet)
+    return messages
 
 
 class Incoming:
@@ -298,19 +302,40 @@ class LinkReceiver:
         now: float,
     ) -> int:
         """The same for a run of packets; -1: it cannot be read, and nothing of the frame from there on is taken."""
+        broker, apart, node = self._broker, self.apart, incoming.node
+        together = run.count > 0 and len(run.packets) > 0 and apart is None
+        if together and run.packets[0] & _QOS == 0:
+            if not fresh or broker.route_packets(run.topic, run.packets, run.count, run.version):
+                return sequence
         decoder = self._decoder
         decoder.version = run.version
-        packets = decoder.feed(run.packets)
-        if decoder.pending or not _messages_only(packets):
+        messages = _messages(decoder.feed(run.packets))
+        if decoder.pending or messages is None or (run.count and len(messages) != run.count):
             self._context.refusals.add("malformed", incoming.node, "-")
             self._decoder = new_decoder()
             return -1
         publisher = publishers[run.publisher] if 0 <= run.publisher < len(publishers) else None
         timestamp = now - run.age / 1000
         ids = run.ids
-        broker, apart, node = self._broker, self.apart, incoming.node
-        for index, message in enumerate(packets):
-            assert isinstance(message, Message)
+        identified = len(ids)
+        for index, message in enumerate(messages):
+            message.publisher = publisher
+            message.timestamp = timestamp
+            if index < identified:
+                message.id = ids[index]
+            if message.topic != run.topic:
+                together = False
+        if together:
+            if messages[0].qos:
+                last = sequence + len(messages)
+                if last <= incoming.taken:
+                    return last
+                if sequence < incoming.taken:
+                    del messages[: incoming.taken - sequence]
+                incoming.taken = sequence = last
+            broker.route_local_run(messages)
+            return sequence
+        for message in messages:
             if message.qos:
                 sequence += 1
                 if sequence <= incoming.taken:
@@ -318,10 +343,6 @@ class LinkReceiver:
                 incoming.taken = sequence
             elif not fresh:
                 continue
-            message.publisher = publisher
-            message.timestamp = timestamp
-            if index < len(ids):
-                message.id = ids[index]
             if apart is None:
                 broker.route_local(message)
             else:

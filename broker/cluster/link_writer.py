@@ -24,6 +24,93 @@ WINDOW: Final = 16_384
 sequence number."""
 _MESSAGE_BYTES: Final = 80
 _RETAIN: Final = 4
+_NAMED: Final = 4
+"""Packets in a row on one topic that are worth saying so."""
+
+
+class _Waiting:
+    """Messages that are not sent yet: one, or several of one publisher, moment, topic and QoS.
+
+    ``sequence``: of the first, 0: QoS 0. ``batch``: must be on disk before. ``packets``: the PUBLISH packet of each, if
+    they say all there is to say, of ``version``; 0: they do not. ``delivery``: of a single one of which they do not;
+    None: nothing special. ``size``: about how many bytes.
+    """
+
+    __slots__ = ("batch", "delivery", "messages", "packets", "sequence", "size", "version")
+
+    def __init__(self, message: Message, delivery: Delivery | None, sequence: int, batch: int, size: int) -> None:
+        self.messages = [message]
+        self.delivery = delivery
+        self.sequence = sequence
+        self.batch = batch
+        self.size = size
+        self.packets: list[bytes] = []
+        self.version = 0
+
+    def takes(self, message: Message, version: int, sequence: int, batch: int) -> bool:
+        """Whether a message may be added, of which there is such a packet."""
+        first = self.messages[0]
+        return (
+            self.version == version
+            and first.topic == message.topic
+            and first.publisher is message.publisher
+            and first.timestamp == message.timestamp
+            and first.qos == message.qos
+            and (not sequence or sequence == self.sequence + len(self.messages))
+            and batch == self.batch
+        )
+
+    def drop_first(self, count: int) -> None:
+        """The first of them are acknowledged. ``size`` stays what was counted for all."""
+        del self.messages[:count]
+        del self.packets[:count]
+        self.sequence += count
+
+
+class _Run:
+    """Packets of a frame in a row, as ``wire.RunRecord`` has them."""
+
+    __slots__ = ("_age", "_ids", "_place", "_qos", "_topic", "_version", "packets")
+
+    def __init__(self) -> None:
+        self.packets: list[bytes] = []
+        self._ids: list[str] = []
+        self._place = self._version = self._age = self._qos = 0
+        self._topic = ""
+
+    def takes(self, entry: _Waiting, place: int, age: int) -> bool:
+        """Whether what waits next is best sent with these."""
+        if place != self._place or entry.version != self._version or age != self._age:
+            return False
+        first = entry.messages[0]
+        if first.topic == self._topic and first.qos == self._qos:
+            return True
+        return len(entry.packets) < _NAMED and (not self._topic or len(self.packets) < _NAMED)
+
+    def add(self, entry: _Waiting, place: int, age: int) -> None:
+        packets, ids = self.packets, self._ids
+        first = entry.messages[0]
+        if not packets:
+            self._place, self._version, self._age, self._qos = place, entry.version, age, first.qos
+            self._topic = first.topic
+        elif first.topic != self._topic or first.qos != self._qos:
+            self._topic = ""
+        before = len(packets)
+        packets += entry.packets
+        if first.id or ids:
+            while len(ids) < before:
+                ids.append("")
+            for message in entry.messages:
+                ids.append(message.id)
+
+    def record(self, before: int) -> tuple[object, ...]:
+        """``before``: the place of the message that follows them."""
+        packets = self.packets
+        whole = packets[0] if len(packets) == 1 else b"".join(packets)
+        head = (before, self._place, self._version, self._age, self._ids, whole)
+        if len(packets) < _NAMED or not self._topic or self._qos == 2:
+            return head
+        return (*head, self._topic, len(packets))
 
 
 class LinkWriter:
@@ -58,9 +145,12 @@ class LinkWriter:
         self._send = send
         self._later = later
         self._scheduled = False
-        # What is not sent yet: message, delivery (None: QoS 0 and nothing special), sequence number (0: QoS 0), the
-        # batch that must be on disk before.
-        self._waiting: deque[tuple[Message, Delivery | None, int, int]] = deque()
+        self._waiting: deque[_Waiting] = deque()
+        # The last of these, to which one more may be added.
+        self._last: _Waiting | None = None
+        # What nobody durable waits for and ``hold_run`` took, until it is acknowledged; how many messages.
+        self._held: deque[_Waiting] = deque()
+        self.held = 0
         self._waiting_bytes = 0
         self._sent: deque[tuple[int, int]] = deque()
         # The last sequence number that was sent.
@@ -74,6 +164,16 @@ class LinkWriter:
     def send_publish0(self, message: Message) -> None:
         self._add0(message, None)
 
+    def send_run0(self, messages: list[Message]) -> None:
+        for message in messages:
+            self._add0(message, None)
+
+    def takes_packets(self, version: int) -> bool:
+        return False
+
+    def send_packets0(self, packets: bytes, count: int) -> None:
+        raise AssertionError("a link takes messages")
+
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         if packet_id:
             self._add(delivery, packet_id)
@@ -85,6 +185,32 @@ class LinkWriter:
         for index, delivery in enumerate(deliveries):
             self._add(delivery, packet_ids[index])
         return []
+
+    def hold_run(self, run: list[Message], packet_id: int) -> int:
+        sequence = self.sequence_of(packet_id % MAX_PACKET_ID + 1)
+        entry: _Waiting | None = None
+        for message in run:
+            version = message.frame_version if message.packet_id_at and not message.hops else 0
+            size = len(message.frame) + len(message.id)
+            if entry is not None and version and version == entry.version and entry.size + size <= FRAME_BYTES:
+                entry.messages.append(message)
+                entry.packets.append(message.frame)
+                entry.size += size
+            else:
+                size += len(message.topic) + _MESSAGE_BYTES
+                entry = _Waiting(message, None, sequence, 0, size)
+                if version:
+                    entry.version = version
+                    entry.packets.append(message.frame)
+                self._waiting.append(entry)
+                self._held.append(entry)
+            self._waiting_bytes += size
+            sequence += 1
+        self._last = None  # nothing that is in flight in the session may be added to these
+        self.held += len(run)
+        self.last = sequence - 1
+        self._schedule()
+        return self.last % MAX_PACKET_ID or MAX_PACKET_ID
 
     def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
         return self.send_publish(delivery, packet_id, dup)
@@ -111,10 +237,44 @@ class LinkWriter:
         self._append(message, delivery, sequence, batch)
 
     def _append(self, message: Message, delivery: Delivery | None, sequence: int, batch: int) -> None:
-        self._waiting.append((message, delivery, sequence, batch))
-        self._waiting_bytes += len(message.topic) + len(message.frame) + _MESSAGE_BYTES
-        if self.unacked_bytes + self._waiting_bytes >= self._credit:
-            self.writable = False
+        packet: bytes | None = None
+        version = 0
+        if not (message.hops or (delivery is not None and (delivery.group or delivery.identifiers))):
+            if message.qos:
+                if message.packet_id_at:
+                    packet = message.frame
+                    version = message.frame_version
+            elif not (message.retain or message.expires):
+                packet = None if message.has_properties else message.wire0_v3
+                version = V4
+                if packet is None:
+                    packet = message.wire0_v5
+                    version = V5
+        last = self._last
+        size = len(message.frame) + len(message.id)
+        if (
+            packet is not None
+            and last is not None
+            and last.takes(message, version, sequence, batch)
+            and last.size + size <= FRAME_BYTES
+        ):
+            last.messages.append(message)
+            last.packets.append(packet)
+            last.size += size
+        else:
+            size += len(message.topic) + _MESSAGE_BYTES
+            last = _Waiting(message, delivery, sequence, batch, size)
+            if packet is not None:
+                last.delivery = None
+                last.version = version
+                last.packets.append(packet)
+            self._last = last
+            self._waiting.append(last)
+        self._waiting_bytes += size
+        self._schedule()
+
+    def _schedule(self) -> None:
+        self._judge()
         if not self._scheduled:
             self._scheduled = True
             self._later(self._run)
@@ -124,18 +284,38 @@ class LinkWriter:
         return self.acked + 1 + (packet_id - 1 - self.acked) % MAX_PACKET_ID
 
     def begin(self, acked: int, last: int) -> None:
-        """All up to ``acked`` is acknowledged, and what comes anew follows ``last``."""
+        """All up to ``acked`` is acknowledged, and what comes anew follows ``last``. What is not acknowledged is in
+        flight in the session, to be sent again."""
+        self._give_back()
         self.acked = acked
         self.last = last
         self._sent_upto = acked
-        for message, delivery, sequence, _ in self._waiting:
-            if not sequence:
-                self._broker.delivery_dropped(self._session, delivery or Delivery(message, 0), QOS0_MSG)
+        for waiting in self._waiting:
+            if not waiting.sequence:
+                for message in waiting.messages:
+                    self._broker.delivery_dropped(self._session, waiting.delivery or Delivery(message, 0), QOS0_MSG)
         self._waiting.clear()
+        self._last = None
         self._sent.clear()
         self._waiting_bytes = 0
         self.unacked_bytes = 0
         self.writable = True
+
+    def _give_back(self) -> None:
+        """What is held here is in flight in the session from now on, in its order."""
+        if not self._held:
+            return
+        inflight = self._session.inflight
+        found = {self.sequence_of(packet_id): delivery for packet_id, delivery in inflight.items()}
+        for entry in self._held:
+            for place, message in enumerate(entry.messages):
+                found[entry.sequence + place] = message.plain(1)
+                message.release_plain()
+        inflight.clear()
+        for sequence in sorted(found):
+            inflight[(sequence - 1) % MAX_PACKET_ID + 1] = found[sequence]
+        self._held.clear()
+        self.held = 0
 
     # -------------------------------------------------------------------- frames
 
@@ -159,37 +339,35 @@ class LinkWriter:
         publishers: list[Publisher] = []
         places: dict[Publisher, int] = {}
         messages: list[tuple[object, ...]] = []
-        # Runs of packets, and the one that is being collected.
         runs: list[tuple[object, ...]] = []
-        packets: list[bytes] = []
-        ids: list[str] = []
-        run_place = run_version = run_age = 0
+        run = _Run()
         count = 0
         now = self._broker.clock.now()
         size = 0
         first = 0
         upto = self._sent_upto
         while waiting:
-            message, delivery, sequence, batch = waiting[0]
-            if batch > durable:
+            entry = waiting[0]
+            if entry.batch > durable:
                 assert self._commit is not None
                 self._commit.add_waiter(self)
                 break
-            length = len(message.topic) + len(message.frame) + _MESSAGE_BYTES
-            if 0 < sequence <= self.acked:
-                waiting.popleft()
-                self._waiting_bytes -= length
-                continue
-            if count and size + length > FRAME_BYTES:
+            if 0 < entry.sequence <= self.acked:
+                acked = self.acked + 1 - entry.sequence
+                if acked >= len(entry.messages):
+                    self._take_first()
+                    continue
+                entry.drop_first(acked)
+            if count and size + entry.size > FRAME_BYTES:
                 break
-            if sequence:
-                if first and sequence != upto + 1:
+            if entry.sequence:
+                if first and entry.sequence != upto + 1:
                     break
-                first = first or sequence
-                upto = sequence
-            waiting.popleft()
-            self._waiting_bytes -= length
-            size += length
+                first = first or entry.sequence
+                upto = entry.sequence + len(entry.messages) - 1
+            self._take_first()
+            size += entry.size
+            message = entry.messages[0]
             publisher = message.publisher
             place = -1
             if publisher is not None:
@@ -199,29 +377,22 @@ class LinkWriter:
                     publishers.append(publisher)
                 else:
                     place = found
-            count += 1
+            count += len(entry.messages)
             age = int((now - message.timestamp) * 1000)
             if age < 0:
                 age = 0
-            packet, version = self._packet_of(message, delivery)
-            if not version:
-                if packets:
-                    runs.append((len(messages), run_place, run_version, run_age, ids, b"".join(packets)))
-                    packets, ids = [], []
-                messages.append(self._record(message, delivery, place, age))
+            if not entry.version:
+                if run.packets:
+                    runs.append(run.record(len(messages)))
+                    run = _Run()
+                messages.append(self._record(message, entry.delivery, place, age))
                 continue
-            if packets and (place != run_place or version != run_version or age != run_age):
-                runs.append((len(messages), run_place, run_version, run_age, ids, b"".join(packets)))
-                packets, ids = [], []
-            if not packets:
-                run_place, run_version, run_age = place, version, age
-            packets.append(packet)
-            if message.id or ids:
-                while len(ids) < len(packets) - 1:
-                    ids.append("")
-                ids.append(message.id)
-        if packets:
-            runs.append((len(messages), run_place, run_version, run_age, ids, b"".join(packets)))
+            if run.packets and not run.takes(entry, place, age):
+                runs.append(run.record(len(messages)))
+                run = _Run()
+            run.add(entry, place, age)
+        if run.packets:
+            runs.append(run.record(len(messages)))
         if not count:
             return False
         after = self._sent_upto
@@ -232,23 +403,11 @@ class LinkWriter:
         self.unacked_bytes += sent
         return True
 
-    def _packet_of(self, message: Message, delivery: Delivery | None) -> tuple[bytes, int]:
-        """The PUBLISH packet that says all there is to say of it, and of which version; 0: there is none."""
-        if (
-            message.has_properties
-            or message.hops
-            or (delivery is not None and (delivery.group or delivery.identifiers))
-        ):
-            return b"", 0
-        if message.qos:
-            return (message.frame, message.frame_version) if message.packet_id_at else (b"", 0)
-        if message.retain:
-            return b"", 0
-        packet = message.wire0_v3
-        if packet is not None:
-            return packet, V4
-        packet = message.wire0_v5
-        return (b"", 0) if packet is None else (packet, V5)
+    def _take_first(self) -> None:
+        entry = self._waiting.popleft()
+        self._waiting_bytes -= entry.size
+        if not self._waiting:
+            self._last = None
 
     def _record(self, message: Message, delivery: Delivery | None, place: int, age: int) -> tuple[object, ...]:
         """As ``wire.MessageRecord``."""
@@ -272,7 +431,9 @@ class LinkWriter:
         self.unacked_bytes += sent
 
     def _judge(self) -> None:
-        self.writable = self.unacked_bytes + self._waiting_bytes < self._credit
+        self.writable = self.unacked_bytes + self._waiting_bytes < self._credit and (
+            not self.held or self.held + len(self._session.inflight) < WINDOW
+        )
 
     # ---------------------------------------------------------- acknowledgements
 
@@ -301,12 +462,24 @@ class LinkWriter:
         return True
 
     def acknowledged(self, sequence: int) -> list[int]:
-        """All up to this number is on the other node's disk; the Packet Identifiers of what is news of it."""
+        """All up to this number is on the other node's disk; the Packet Identifiers of what may be in flight of it."""
         if not self.acked < sequence <= self.last:
             return []
-        done = [(each - 1) % MAX_PACKET_ID + 1 for each in range(self.acked + 1, sequence + 1)]
+        done: list[int] = []
+        if self._session.inflight:
+            done = [(each - 1) % MAX_PACKET_ID + 1 for each in range(self.acked + 1, sequence + 1)]
+        held = self._held
+        while held and held[0].sequence <= sequence:
+            entry = held[0]
+            count = min(sequence + 1 - entry.sequence, len(entry.messages))
+            self.held -= count
+            if count < len(entry.messages):
+                entry.drop_first(count)
+            else:
+                held.popleft()
         self.acked = sequence
         self._sent_upto = max(self._sent_upto, sequence)
+        self._judge()
         return done
 
     # -------------------------------------------------------------- CommitWaiter

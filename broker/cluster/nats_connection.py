@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -179,17 +179,18 @@ class NatsConnection:
         begun = False
         url = urlsplit(self.server.url)
         secure = url.scheme == "tls"
+        protocol = cast(asyncio.Protocol, self._protocol)  # it is one in all but name
         try:
             async with asyncio.timeout(4 * self._settings.connect_timeout):
                 async with asyncio.timeout(self._settings.connect_timeout):
-                    await self._loop.create_connection(lambda: self._protocol, url.hostname or "", url.port or _PORT)
+                    await self._loop.create_connection(lambda: protocol, url.hostname or "", url.port or _PORT)
                     await self._greeted
                 if self._info.tls_required or (secure and self._info.tls_available):
                     begun = True
                     transport = self._transport
                     assert transport is not None
                     name = self.server.name or url.hostname
-                    self._transport = await self._loop.start_tls(transport, self._protocol, tls, server_hostname=name)
+                    self._transport = await self._loop.start_tls(transport, protocol, tls, server_hostname=name)
                 elif secure:
                     raise NatsRefused(
                         f"{self.server.url} does not speak TLS; nats:// is for a server without", "cluster.servers"

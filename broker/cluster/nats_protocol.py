@@ -61,8 +61,11 @@ class Owner(Protocol):
     def on_pong(self) -> None: ...
 
 
-class NatsProtocol(asyncio.Protocol):
-    """Takes what a server sends in pieces of any size, and calls the handlers of its messages at once."""
+class NatsProtocol:
+    """Takes what a server sends in pieces of any size, and calls the handlers of its messages at once.
+
+    An ``asyncio.Protocol`` but for its base class, which is not compiled.
+    """
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
@@ -96,6 +99,15 @@ class NatsProtocol(asyncio.Protocol):
         self._dead = True
         self._held.clear()
         self._owner.on_lost(exc)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        """What waits is bounded by ``nats_connection.MAX_UNSENT``, and links hold back far below that."""
+
+    def resume_writing(self) -> None:
+        pass
 
     def data_received(self, data: bytes) -> None:
         if self._held:

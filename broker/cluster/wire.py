@@ -288,8 +288,9 @@ class MessageRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 class RunRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Messages of one publisher as the PUBLISH packets that it sent, or that it could have sent, with nothing that
-    Topic Names, payloads and their flags do not say. ``before``: the place in the frame's messages of the one that
-    follows. ``version``: of the packets. ``age``: as of a message. ``ids``: of each, or none at all."""
+    Topic Names, payloads, properties and their flags do not say. ``before``: the place in the frame's messages of the
+    one that follows. ``version``: of the packets. ``age``: as of a message. ``ids``: of each, or none at all.
+    ``topic``: of all ``count`` of them, which have one QoS, 0 or 1; empty: that is not said."""
 
     before: int
     publisher: int
@@ -297,6 +298,8 @@ class RunRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     age: int
     ids: list[str]
     packets: bytes
+    topic: str = ""
+    count: int = 0
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -233,15 +233,15 @@ class Broker:
         return count
 
     def publish_run(self, run: list[Message]) -> int:
-        """Accept messages of a client that are the same but for payload, identifier and properties (QoS 1, RETAIN 0, no
-        expiry), and route them together. How many from the first one on, by the budget of the iteration: the rest is
-        taken out of ``run``. 0: something is to be decided for each."""
-        topic = run[0].topic
+        """Accept messages of a client that are the same but for payload, identifier and properties (QoS 0 or 1, RETAIN
+        0, no expiry), and route them together. How many from the first one on, by the budget of the iteration: the rest
+        is taken out of ``run``. 0: something is to be decided for each."""
+        first = run[0]
+        topic = first.topic
         hooks = self.hooks
         rules = self.rule_index
         if (
             topic.startswith("$")
-            or self.refusing
             or self._store_in_trouble
             or (rules is not None and rules.get(topic, True))
             or hooks.message_publish
@@ -253,24 +253,44 @@ class Broker:
         if route is None:
             route = self.router.match(topic)
         targets = route.targets
-        if not targets or route.groups or route.remote:
+        remote = route.remote
+        ways = len(targets) + len(remote)
+        if not ways or route.groups:
             return 0
         for subscription in targets:
             if subscription.no_local:
                 return 0
         budget = self.budget
-        steps = PUBLISH_STEPS + len(targets)
+        steps = PUBLISH_STEPS + ways
         del run[1 + max(0, DELIVERIES_PER_ITERATION - budget.deliveries) // steps :]
+        if self.refusing and first.qos:
+            # What a queue may have to refuse is looked at one by one.
+            for subscription in targets:
+                if subscription.session.may_refuse(run):
+                    return 0
+            for subscription in remote:
+                if subscription.session.may_refuse(run):
+                    return 0
         size = 0
         for message in run:
             size += len(message.frame) + 64
         self.metrics.messages_publish += len(run)
         budget.deliveries += steps * len(run)
-        budget.bytes += size * len(targets)
+        budget.bytes += size * ways
         for subscription in targets:
             subscription.session.deliver_run(run, subscription)
-        for message in run:
-            message.release_plain()
+        if remote:
+            if first.qos or ways > 1:
+                for message in run:
+                    self._identify(message)
+            for subscription in remote:
+                if first.qos and isinstance(subscription, VolatileSubscription):
+                    subscription.session.deliver_volatile_run(run, subscription)
+                else:
+                    subscription.session.deliver_run(run, subscription)
+        if first.qos:
+            for message in run:
+                message.release_plain()
         return len(run)
 
     def publish_internal(self, message: Message) -> int:
@@ -340,6 +360,65 @@ class Broker:
         """Deliver what another node has accepted: it has run the hooks and rules, and picked of each Shared
         Subscription."""
         return self.route(message, FROM_A_NODE)
+
+    def route_local_run(self, run: list[Message]) -> None:
+        """The same for messages of one topic and QoS, 0 or 1, with RETAIN 0 that never expire."""
+        first = run[0]
+        hooks = self.hooks
+        route = self.router.recent.get(first.topic)
+        if route is None:
+            route = self.router.match(first.topic)
+        targets = route.targets
+        alike = not (hooks.message_delivered or hooks.delivery_dropped)
+        for subscription in targets:
+            if subscription.no_local:
+                alike = False
+        if not alike:
+            for message in run:
+                self.route_local(message)
+            return
+        size = 0
+        for message in run:
+            size += len(message.frame) + 64
+        budget = self.budget
+        budget.deliveries += len(targets) * len(run)
+        budget.bytes += len(targets) * size
+        for subscription in targets:
+            subscription.session.deliver_run(run, subscription)
+        if first.qos:
+            for message in run:
+                message.release_plain()
+
+    def route_packets(self, topic: str, packets: bytes, count: int, version: int) -> bool:
+        """The same for so many PUBLISH packets of QoS 0 on this topic, if all clients take them as they are; False:
+        nothing was done."""
+        hooks = self.hooks
+        if hooks.message_delivered or hooks.delivery_dropped:
+            return False
+        route = self.router.recent.get(topic)
+        if route is None:
+            route = self.router.match(topic)
+        targets = route.targets
+        for subscription in targets:
+            session = subscription.session
+            writer = session.writer
+            if (
+                writer is None
+                or session.queue is not None
+                or subscription.no_local
+                or subscription.identifiers
+                or session.limits.upgrade_qos
+                or not writer.takes_packets(version)
+            ):
+                return False
+        budget = self.budget
+        budget.deliveries += len(targets) * count
+        budget.bytes += len(targets) * (len(packets) + 64 * count)
+        for subscription in targets:
+            writer = subscription.session.writer
+            if writer is not None:
+                writer.send_packets0(packets, count)
+        return True
 
     def deliver_to(self, message: Message, targets: list[Subscription]) -> None:
         """Deliver to these alone what another node has accepted."""

@@ -34,11 +34,25 @@ class ClientWriter(Protocol):
     def send_publish0(self, message: Message) -> None:
         """A QoS 0 PUBLISH with RETAIN 0 and no Subscription Identifiers: the common case."""
 
+    def send_run0(self, messages: list[Message]) -> None:
+        """The same for several."""
+
+    def takes_packets(self, version: int) -> bool:
+        """Whether PUBLISH packets of QoS 0 of this version may go to the client as they are."""
+
+    def send_packets0(self, packets: bytes, count: int) -> None:
+        """So many of these, if it takes them."""
+
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         """Any other PUBLISH. False: this client cannot take it (its Maximum Packet Size), so it counts as done."""
 
     def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:
-        """The same for several of QoS 1, DUP 0; returns the identifiers of those that this client cannot take."""
+        """Several of QoS 1, DUP 0; returns the identifiers of those that this client cannot take."""
+
+    def hold_run(self, run: list[Message], packet_id: int) -> int:
+        """Send messages of QoS 1 that nobody durable waits for, and keep them until they are acknowledged: none of them
+        is in flight in the session. ``packet_id``: the last one that is in use; returns the one that is then. Only of
+        links."""
 
     def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
         """The same, but not before ``batch`` is on disk."""

@@ -16,7 +16,7 @@ from typing import Final
 
 from ..mqtt.constants import MAX_PACKET_ID
 from ..mqtt.errors import ProtocolError
-from ..mqtt.message import Delivery, Message
+from ..mqtt.message import OVERHEAD, Delivery, Message
 from .client_info import ClientInfo
 from .limits import MAX_INFLIGHT, Limits
 from .memory_account import UNACCOUNTED, MemoryAccount
@@ -190,21 +190,25 @@ class Session:
             self._deliver_qos(delivery)
 
     def deliver_run(self, run: list[Message], subscription: Subscription) -> None:
-        """``deliver`` for messages of QoS 1 with RETAIN 0 that never expire, in this order."""
+        """``deliver`` for messages of one QoS, 0 or 1, with RETAIN 0 that never expire, in this order."""
         limits = self.limits
-        if (
-            subscription.qos == 0
-            or subscription.identifiers
-            or self.journal is not None
-            or self.sent_at is not None
-            or limits.upgrade_qos
-            or limits.max_inflight_bytes
-        ):
+        if subscription.identifiers or self.sent_at is not None or limits.upgrade_qos or limits.max_inflight_bytes:
             for message in run:
                 self.deliver(message, subscription)
             return
-        deliveries = [message.plain(1) for message in run]
         writer = self.writer
+        if subscription.qos == 0 or run[0].qos == 0:
+            if writer is not None and self.queue is None:
+                writer.send_run0(run)
+                return
+            for message in run:
+                self._deliver0(Delivery(message, 0))
+            return
+        journal = self.journal
+        if journal is None:
+            deliveries = [message.plain(1) for message in run]
+        else:
+            deliveries = [journal.hold_plain(self, message, 1) for message in run]
         sent = 0
         if writer is not None and self.queue is None and self.resend is None:
             # Again and again: what its client cannot take leaves its place in the window to the next ones.
@@ -233,6 +237,14 @@ class Session:
         self.inflight[packet_id] = delivery
         writer.send_publish(delivery, packet_id, False)
 
+    def deliver_volatile_run(self, run: list[Message], subscription: Subscription) -> None:
+        """``deliver_volatile`` for messages of QoS 1 with RETAIN 0 that never expire, in this order."""
+        writer = self.writer
+        if writer is None or self.may_queue(len(run)):
+            self.deliver_run(run, subscription)
+            return
+        self.last_packet_id = writer.hold_run(run, self.last_packet_id)
+
     def deliver_shared(self, delivery: Delivery) -> None:
         """Take a delivery that a shared subscription chose this session for."""
         if delivery.message.payload_at < 0:
@@ -255,6 +267,31 @@ class Session:
         if queue is None or not self.limits.refuse_when_full or message.qos == 0 or subscription.qos == 0:
             return False
         return not self.ready and queue.full_for(Delivery(message, 1).size)
+
+    def may_refuse(self, run: list[Message]) -> bool:
+        """Whether it might have to refuse one of these messages of QoS 1 and of one topic."""
+        limits = self.limits
+        if not limits.refuse_when_full or not self.may_queue(len(run)):
+            return False
+        if limits.max_queued_messages and self.queued + len(run) > limits.max_queued_messages:
+            return True
+        if not limits.max_queued_bytes:
+            return False
+        size = 0 if self.queue is None else self.queue.size
+        for message in run:
+            size += len(message.frame) + len(message.topic) + OVERHEAD
+        return size > limits.max_queued_bytes
+
+    def may_queue(self, count: int) -> bool:
+        """Whether not all of so many messages of QoS 1 go out at once for certain."""
+        writer = self.writer
+        return (
+            writer is None
+            or not writer.writable
+            or self.queue is not None
+            or self.resend is not None
+            or len(self.inflight) + count > self.window
+        )
 
     def _deliver0(self, delivery: Delivery) -> None:
         writer = self.writer
@@ -400,7 +437,20 @@ class Session:
                 self._send(writer, delivery)
 
     def _send_run(self, writer: ClientWriter, run: list[Delivery]) -> None:
-        """Send deliveries of QoS 1 from the queue, all of which the window has room for."""
+        """Send deliveries of QoS 1, all of which the window has room for."""
+        inflight = self.inflight
+        packet_ids = self._number(run)
+        if self.sent_at is not None:
+            self.sent_at.update(dict.fromkeys(packet_ids, self.now))
+        if self.journal is not None:
+            self.journal.sent_run(self, run, packet_ids)
+        for packet_id in writer.send_run(run, packet_ids):
+            refused = inflight[packet_id]
+            assert refused is not None
+            self.cannot_send(packet_id, refused)
+
+    def _number(self, run: list[Delivery]) -> list[int]:
+        """Packet Identifiers for these, which are in flight from here on."""
         inflight = self.inflight
         packet_ids = []
         packet_id = self.last_packet_id
@@ -411,14 +461,7 @@ class Session:
             inflight[packet_id] = delivery
             packet_ids.append(packet_id)
         self.last_packet_id = packet_id
-        if self.sent_at is not None:
-            self.sent_at.update(dict.fromkeys(packet_ids, self.now))
-        if self.journal is not None:
-            self.journal.sent_run(self, run, packet_ids)
-        for packet_id in writer.send_run(run, packet_ids):
-            refused = inflight[packet_id]
-            assert refused is not None
-            self.cannot_send(packet_id, refused)
+        return packet_ids
 
     def send_retained(self, writer: ClientWriter, delivery: Delivery) -> bool:
         """Send a retained message because of a SUBSCRIBE; whether another may follow at once."""

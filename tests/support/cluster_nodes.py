@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.config import BrokerSettings
 from taipan.broker.core.cluster import RUNNING
 from taipan.broker.persistence.log.check_file import CheckFile, Digests
@@ -200,6 +201,9 @@ class ClusterNodes:
     def _busy(node: Node) -> bool:
         broker = node.server.broker
         if broker.durability is not None and broker.durability.commit.pending:
+            return True
+        cluster = node.server.cluster
+        if isinstance(cluster, NatsCluster) and not all(link.idle for link in cluster.links.links.values()):
             return True
         return any(
             session.writer is not None and (session.inflight or session.queue)

@@ -1,6 +1,6 @@
 """OneByOne: how writers of tests take a run of deliveries."""
 
-from taipan.broker.mqtt.message import Delivery
+from taipan.broker.mqtt.message import Delivery, Message
 
 
 class OneByOne:
@@ -8,6 +8,22 @@ class OneByOne:
 
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         raise NotImplementedError
+
+    def send_publish0(self, message: Message) -> None:
+        raise NotImplementedError
+
+    def send_run0(self, messages: list[Message]) -> None:
+        for message in messages:
+            self.send_publish0(message)
+
+    def takes_packets(self, version: int) -> bool:
+        return False
+
+    def send_packets0(self, packets: bytes, count: int) -> None:
+        raise AssertionError("it does not take them")
+
+    def hold_run(self, run: list[Message], packet_id: int) -> int:
+        raise AssertionError("a client's session holds what is in flight")
 
     def flush_now(self) -> None:
         """What is sent is there at once."""

@@ -12,7 +12,7 @@ import pytest
 
 from tools.simulation.client import SimulatedClient
 from tools.simulation.disk import SimulatedLog
-from tools.simulation.world import DEFAULT, FEATURES, PAGING, RESTLESS, World
+from tools.simulation.world import BURSTS, DEFAULT, FEATURES, PAGING, RESTLESS, World
 
 ROOT = Path(__file__).parents[2]
 ONE_NODE = FEATURES
@@ -76,6 +76,12 @@ def test_seeds_that_failed_where_queues_are_on_disk_only(seed: int) -> None:
 @pytest.mark.slow
 def test_what_waits_is_on_disk_only() -> None:
     done = simulate("--seeds", "15", "--first", "301", "--features", ",".join([*FEATURES, PAGING]))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_several_messages_in_one_piece() -> None:
+    done = simulate("--seeds", "15", "--features", ",".join([*FEATURES, BURSTS]))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

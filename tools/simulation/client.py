@@ -162,8 +162,11 @@ class SimulatedClient:
             self._gone()
 
     def _send(self, packet: Packet) -> None:
+        self._feed(encode(packet, V5))
+
+    def _feed(self, packets: bytes) -> None:
         assert self.node is not None and self.transport is not None
-        self.node.enter(self.transport.feed, encode(packet, V5))
+        self.node.enter(self.transport.feed, packets)
 
     def receive(self, transport: SimulatedTransport, data: bytes) -> None:
         if transport is not self.transport:
@@ -245,15 +248,19 @@ class SimulatedClient:
 
     # ------------------------------------------------------------ as publisher
 
-    def publish(self, topic: str, qos: int, retain: bool = False) -> Sent:
-        number = self._numbers[topic] = self._numbers.get(topic, 0) + 1
-        sent = Sent(self.name, topic, number, qos, retain)
-        self.world.sent(sent)
-        self.waiting.append(sent)
+    def publish(self, topic: str, qos: int, retain: bool = False, count: int = 1) -> Sent:
+        """So many messages at once; the last one."""
+        for _ in range(count):
+            number = self._numbers[topic] = self._numbers.get(topic, 0) + 1
+            sent = Sent(self.name, topic, number, qos, retain)
+            self.world.sent(sent)
+            self.waiting.append(sent)
         self._pump()
         return sent
 
     def _pump(self) -> None:
+        """What the window allows; in one piece, where a publisher sends several at once."""
+        pieces: list[bytes] = []
         while self.online and self.waiting and len(self.unacknowledged) < self.window:
             sent = self.waiting.pop(0)
             packet_id = self._next_id() if sent.qos else 0
@@ -263,7 +270,13 @@ class SimulatedClient:
             self._note_routes(sent)
             if sent.qos:
                 self.unacknowledged[packet_id] = sent
-            self._send(Publish(sent.topic, sent.payload, sent.qos, sent.retain, False, packet_id))
+            packet = encode(Publish(sent.topic, sent.payload, sent.qos, sent.retain, False, packet_id), V5)
+            if self.world.bursts:
+                pieces.append(packet)
+            else:
+                self._feed(packet)
+        if pieces:
+            self._feed(b"".join(pieces))
 
     def _note_routes(self, sent: Sent) -> None:
         if self.node is not None and not self.node.knows_routes:

@@ -33,6 +33,8 @@ PAGING: Final = "paging"
 """One more feature: some nodes keep hardly any body of a queued message in memory."""
 RESTLESS: Final = "restless"
 """One more: subscribers move all the time, and what one node sends to another is late by seconds."""
+BURSTS: Final = "bursts"
+"""One more: publishers send several messages in one piece."""
 DEFAULT: Final = ("members", "rows", "links")
 
 
@@ -96,6 +98,7 @@ class World:
         self.unrouted = 0
         self.starting: list[asyncio.Task[None]] = []
         self.stays = "ownership" not in features
+        self.bursts = BURSTS in features
         self._calm = False
         level = "disk"
         cluster: dict[str, object] = {"strict_subscribe": True, "takeover": "refuse"}
@@ -242,7 +245,8 @@ class World:
             topics += SHARED_TOPICS
         for _ in range(self.rng.randint(1, 8)):
             topic = self.rng.choice(topics)
-            publisher.publish(topic, self.rng.choice((0, 1, 1, 2, 2)))
+            count = self.rng.choice((1, 1, 2, 6)) if self.bursts else 1
+            publisher.publish(topic, self.rng.choice((0, 1, 1, 2, 2)), count=count)
         if "retained" in self.features and self.rng.random() < 0.5:
             publisher.publish(self.rng.choice(RETAINED_TOPICS), self.rng.randint(1, 2), retain=True)
         self.loop.call_later(self.rng.expovariate(2.0), self._publish_on, publisher, context=NOBODY)
@@ -463,6 +467,9 @@ class World:
                 return f"the session of {client_id} is still coming"
         cluster = node.server.cluster
         assert isinstance(cluster, NatsCluster)
+        for name, link in cluster.links.links.items():
+            if not link.idle:
+                return f"the link to {name} has something under way"
         for client in self.clients:
             if cluster.handover.leaves(client.name):
                 return f"the session of {client.name} is still leaving"

@@ -10,7 +10,14 @@ from taipan.broker.cluster.link import PREFIX, Link
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.wire import Frame, LinkAck, RunRecord
 from taipan.broker.core.cluster import STOPPED
-from taipan.broker.mqtt.constants import CONTENT_TYPE, PUBACK, PUBCOMP, PUBREC
+from taipan.broker.mqtt.constants import (
+    CONTENT_TYPE,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    SUBSCRIPTION_IDENTIFIER,
+    TOPIC_ALIAS_MAXIMUM,
+)
 from taipan.broker.mqtt.reason_codes import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, SUCCESS
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.node import Node
@@ -362,6 +369,115 @@ async def test_packets_and_messages_with_more_to_say_come_in_their_order() -> No
         assert found == expected
 
 
+async def send_burst(publisher: Peer, topic: str, numbers: range, qos: int) -> None:
+    """These payloads in one write, and the answers that QoS 1 has to them."""
+    ids = {number: publisher.next_packet_id() if qos else 0 for number in numbers}
+    await publisher.send(*[Publish(topic, b"%d" % each, qos, False, False, ids[each]) for each in numbers])
+    if not qos:
+        await publisher.ping()
+    for packet_id in ids.values() if qos else ():
+        assert (await publisher.answer(Ack, type=PUBACK, packet_id=packet_id)).reason_code == SUCCESS
+
+
+@pytest.mark.parametrize("expiry", [0, 1000])
+@pytest.mark.parametrize("version", [4, 5])
+async def test_bursts_of_qos_1_arrive_once_and_in_order(version: int, expiry: int) -> None:
+    """What one read brought goes on as one, whatever gets lost, comes twice or too late on the way."""
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        subscriber = await cluster[1].client("s", expiry=expiry)
+        publisher, other = await cluster[0].client("p", version=version), await cluster[0].client("o")
+        await subscriber.subscribe("t", qos=2)
+        await opened(cluster)
+        hub = cluster.hub
+        hub.drop = hub.repeat = hub.disorder = 0.2
+        hub.late = 0.05
+        for first in range(0, 400, 40):
+            await send_burst(publisher, "t", range(first, first + 39), 1)
+            await other.publish("t", b"%d" % (first + 39), qos=1 + first // 40 % 2)
+        hub.drop = hub.repeat = hub.disorder = 0.0
+        found = [int((await subscriber.expect_publish("t")).payload) for _ in range(400)]
+        assert found == list(range(400))
+        await cluster.wait_until_quiet()
+        await subscriber.nothing()
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_bursts_of_qos_0_come_once_to_whoever_wants_them_in_whatever_form(version: int) -> None:
+    """As the packets that came, where the client takes them so; some subscribers get another form."""
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        publisher = await cluster[0].client("p", version=version)
+        alike = [await cluster[1].client(f"a{each}", version=version) for each in range(2)]
+        await opened(cluster)
+        for each in alike:
+            await each.subscribe("t", qos=1)
+        cluster.hub.repeat = 1.0
+        await send_burst(publisher, "t", range(20), 0)
+        for each in alike:
+            for number in range(20):
+                await each.expect_publish("t", b"%d" % number, qos=0, retain=False)
+            await each.nothing()
+        other = await cluster[1].client("b", version=9 - version)
+        identified = await cluster[1].client("i", version=5)
+        local = await cluster[1].client("l", version=5)
+        aliased = await cluster[1].client("x", properties={TOPIC_ALIAS_MAXIMUM: 5})
+        await other.subscribe("t")
+        await identified.subscribe("t", identifier=7)
+        await local.subscribe("t", no_local=True)
+        await aliased.subscribe("t")
+        await send_burst(publisher, "t", range(20, 40), 0)
+        for each in (*alike, other, local):
+            for number in range(20, 40):
+                await each.expect_publish("t", b"%d" % number)
+            await each.nothing()
+        for number in range(20, 40):
+            found = await identified.expect_publish("t", b"%d" % number)
+            assert found.properties[SUBSCRIPTION_IDENTIFIER] == [7]
+            await aliased.expect_publish("t" if number == 20 else "", b"%d" % number)
+        metrics = cluster[1].server.metrics
+        assert metrics.messages_qos0_sent >= 40 + 20 * 6
+
+
+async def test_a_burst_that_a_link_holds_is_sent_again_when_the_link_opens_again() -> None:
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        subscriber, publisher = await cluster[1].client("s"), await cluster[0].client("p")
+        await subscriber.subscribe("t", qos=1)
+        await opened(cluster)
+        to_peer = link(cluster, 0, 1)
+        for again in range(3):
+            cluster.hub.delays[cluster.name(0), cluster.name(1)] = (0.2, 0.2)
+            first = 100 * again
+            await send_burst(publisher, "t", range(first, first + 50), 1)
+            await publisher.publish("t", b"%d" % (first + 50), qos=2)
+            await send_burst(publisher, "t", range(first + 51, first + 100), 1)
+            assert to_peer._writer.held and not to_peer.idle
+            before = to_peer._writer.held + len(to_peer.session.inflight)
+            to_peer.close()
+            assert not to_peer._writer.held and len(to_peer.session.inflight) == before
+            sequences = [to_peer._writer.sequence_of(each) for each in to_peer.session.inflight]
+            assert sequences == sorted(sequences)
+            cluster.hub.delays.clear()
+            to_peer.update()
+            for number in range(first, first + 100):
+                await subscriber.expect_publish("t", b"%d" % number)
+        await cluster.wait_until_quiet()
+        assert not to_peer.session.inflight and not to_peer._writer.held
+        await subscriber.nothing()
+
+
+async def test_a_full_link_refuses_each_of_a_burst_that_has_no_room() -> None:
+    async with cluster_nodes(2, level="disk", cluster={**QUICK, "link_queue_messages": 10}) as cluster:
+        subscriber = await cluster[1].client("s", expiry=1000)
+        await subscriber.subscribe("t", qos=1)
+        await cluster.kill(1)
+        publisher = await cluster[0].client("p")
+        await until(lambda: parts(cluster[0]).membership.peers[cluster.name(1)].status == STOPPED)
+        await publisher.publish("t", b"0", qos=1)
+        ids = [publisher.next_packet_id() for _ in range(30)]
+        await publisher.send(*[Publish("t", b"x", 1, False, False, each) for each in ids])
+        codes = [(await publisher.answer(Ack, type=PUBACK, packet_id=each)).reason_code for each in ids]
+        assert codes == [SUCCESS] * 9 + [QUOTA_EXCEEDED] * 21
+
+
 async def test_a_run_that_cannot_be_read_is_refused_and_counted() -> None:
     async with cluster_nodes(2, cluster=QUICK) as cluster:
         subscriber = await cluster[1].client("s")
@@ -374,7 +490,16 @@ async def test_a_run_that_cannot_be_read_is_refused_and_counted() -> None:
             number = incoming.frame + 1
             run = RunRecord(0, -1, 4, 0, [], packets)
             receiver._take(incoming, Frame(number, incoming.taken, incoming.taken + 1, [], [], [run]))
-        assert cluster[1].server.metrics.refusals.snapshot()["cluster_malformed"] == 4
+        sent = b"\x32\x06\x00\x01t\x00\x01x"
+        for packets, topic, count in ((sent, "t", 2), (sent[:-1], "t", 1), (b"", "t", 1), (b"\xc0\x00", "t", 1)):
+            run = RunRecord(0, -1, 4, 0, [], packets, topic, count)
+            frame = Frame(incoming.frame + 1, incoming.taken, incoming.taken + 1, [], [], [run])
+            receiver._take(incoming, frame)
+        assert cluster[1].server.metrics.refusals.snapshot()["cluster_malformed"] == 8
+        run = RunRecord(0, -1, 4, 0, [], sent, "elsewhere", 1)  # it goes where its packet says
+        receiver._take(incoming, Frame(incoming.frame + 1, incoming.taken, incoming.taken + 1, [], [], [run]))
+        await subscriber.expect_publish("t", b"x")
+        incoming.taken = incoming.stored = incoming.taken - 1  # the other node does not know of it
         publisher = await cluster[0].client("p")
         await publisher.publish("t", b"still there", qos=1)
         await subscriber.expect_publish("t", b"still there")

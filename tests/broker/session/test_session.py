@@ -325,6 +325,37 @@ def test_a_queue_that_refuses(limits: dict[str, Any], qos: int, granted: int, re
     assert harness.session.would_refuse(message, subscription) is refuses
 
 
+def test_a_run_that_may_not_fit_is_not_taken_as_one() -> None:
+    run = [Message("t", b"x" * 10, 1) for _ in range(3)]
+    size = Delivery(run[0], 1).size
+    for limits, window, refuses in (
+        ({"refuse_when_full": True, "max_queued_messages": 3}, 1, False),
+        ({"refuse_when_full": True, "max_queued_messages": 2}, 1, True),
+        ({"refuse_when_full": True, "max_queued_messages": 2}, 3, False),  # all go out
+        ({"refuse_when_full": True, "max_queued_bytes": 3 * size}, 1, False),
+        ({"refuse_when_full": True, "max_queued_bytes": 3 * size - 1}, 1, True),
+        ({"refuse_when_full": False, "max_queued_messages": 2}, 1, False),
+    ):
+        harness = SessionHarness(window, **limits)
+        assert harness.session.may_refuse(run) is refuses
+    away = SessionHarness(connected=False, refuse_when_full=True, max_queued_messages=4)
+    away.session.deliver_run(run, Subscription(away.session, "t", 1))
+    assert away.session.queued == 3 and away.session.may_refuse(run)
+    assert not away.session.may_refuse(run[:1])
+
+
+@pytest.mark.parametrize(("qos", "granted"), [(0, 1), (1, 0), (1, 1)])
+def test_a_run_is_sent_as_its_messages_are(qos: int, granted: int) -> None:
+    run = [Message("t", b"%d" % number, qos) for number in range(3)]
+    one, other = SessionHarness(2), SessionHarness(2)
+    one.session.deliver_run(run, Subscription(one.session, "t", granted))
+    for message in run:
+        other.session.deliver(message, Subscription(other.session, "t", granted))
+    assert one.wire.sent == other.wire.sent != []
+    assert one.session.queued == other.session.queued == (1 if qos and granted else 0)
+    assert list(one.session.inflight) == list(other.session.inflight)
+
+
 # --- acknowledgements -----------------------------------------------------------------------------------------------
 
 
