@@ -51,11 +51,17 @@ bind = "127.0.0.1:{dashboard}"
 class DashboardNode:
     """A node process with its dashboard, an administrator and the clients of a test."""
 
-    def __init__(self, directory: Path, more: str = "", env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        more: str = "",
+        env: Mapping[str, str] | None = None,
+        name: str = "taipan@127.0.0.1",
+    ) -> None:
         """``more``: further tables of the configuration. ``env``: settings by the environment."""
         self.directory = directory
         self.ports = {name: free_port() for name in ("tcp", "ws", "management", "dashboard")}
-        self.name = "taipan@127.0.0.1"
+        self.name = name
         self.config = directory / "taipan.toml"
         settings = CONFIG.format(name=self.name, data_dir=directory / "data", **self.ports)
         self.config.write_text(settings + more, encoding="utf-8")

@@ -1,0 +1,102 @@
+"""Three real nodes of a cluster in one browser: their figures and clients on one page, and one of them that is killed."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, expect
+
+from tests.support.browser import Dashboard, DashboardNode
+from tests.support.nats_server import NatsServers, nats_server_program
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+
+# A node that is not heard is Suspect, asked, and missed, for as long as the test needs it; and nobody waits long for it.
+CLUSTER = """
+[cluster]
+servers = {servers}
+call_timeout = 1.0
+suspect_after = 3.0
+stopped_after = 600.0
+"""
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def nodes(browser: Browser, tmp_path: Path) -> AsyncIterator[list[DashboardNode]]:
+    """They see each other."""
+    nats_server_program()
+    made: list[DashboardNode] = []
+    async with NatsServers() as servers:
+        try:
+            for number in (1, 2, 3):
+                directory = tmp_path / f"n{number}"
+                directory.mkdir()
+                more = CLUSTER.format(servers=json.dumps(servers.urls))
+                made.append(DashboardNode(directory, more, name=f"n{number}@127.0.0.1"))
+                # One after the other: the first makes the user, whose password it says.
+                await made[-1].start()
+            while [each["node_status"] for each in (await made[0].api.get("/nodes")).data] != ["Running"] * 3:
+                await asyncio.sleep(0.05)
+            yield made
+        finally:
+            for node in made:
+                await node.stop()
+
+
+async def test_a_node_that_is_killed_is_named_until_it_is_back(
+    nodes: list[DashboardNode], open_dashboard: Callable[[DashboardNode], Dashboard]
+) -> None:
+    first, _, last = nodes
+    for number, node in enumerate(nodes, 1):
+        client = await node.client(f"on-n{number}", version=4, clean_start=False)
+        await client.subscribe(f"to/n{number}")
+    dashboard = open_dashboard(first)
+    page = await dashboard.open("/overview")
+    banner = page.get_by_role("status").filter(has_text="Without these nodes")
+    statuses = page.get_by_role("table", name="Nodes").locator("tbody tr")
+
+    # All three, with a figure for each and the sum of all.
+    choice = page.locator(".page-head select")
+    names = [node.name for node in nodes]
+    await expect(choice.locator("option")).to_have_text(["All nodes", *names])
+    for number, name in enumerate(names):
+        await expect(statuses.nth(number)).to_contain_text(name)
+        await expect(statuses.nth(number)).to_contain_text("Running")
+    await expect(page.locator(".tile:has(.tile-label:text-is('Connections')) .tile-value")).to_have_text("3")
+    await choice.select_option(last.name)
+    await expect(page.locator(".tile:has(.tile-label:text-is('Connections')) .tile-value")).to_have_text("1")
+    await dashboard.go(page, "/clients")
+    clients = page.get_by_role("table", name="Clients").locator("tbody tr")
+    await expect(clients).to_have_count(3)
+    await page.get_by_text("Columns").click()
+    await page.get_by_role("checkbox", name="Node").check()
+    for number, name in enumerate(names, 1):
+        await expect(clients.filter(has_text=f"on-n{number}")).to_contain_text(name)
+
+    # One is killed: each page says that it lacks what is that node's, and shows what the others have.
+    assert last.process is not None
+    last.process.process.kill()
+    await last.process.process.wait()
+    await expect(banner).to_contain_text(last.name)
+    await expect(clients).to_have_count(2)
+    await dashboard.go(page, "/subscriptions")
+    await expect(page.get_by_role("table", name="Subscriptions").locator("tbody tr")).to_have_count(2)
+    await expect(banner).to_contain_text(last.name)
+    await dashboard.go(page, "/overview")
+    await expect(statuses.nth(2)).to_contain_text("Suspect")
+    await expect(page.locator(".health")).to_contain_text(f"The node {last.name} does not run.")
+    await dashboard.go(page, "/node")
+    await expect(page.get_by_role("row").filter(has_text=last.name)).to_contain_text("Suspect")
+
+    # It is back, and nothing is missed any more.
+    await last.start()
+    await expect(page.get_by_role("row").filter(has_text=last.name)).to_contain_text("Running")
+    await dashboard.go(page, "/clients")
+    await expect(clients).to_have_count(3)
+    await expect(banner).to_have_count(0)
+    await dashboard.go(page, "/overview")
+    await expect(statuses.nth(2)).to_contain_text("Running")
+    await expect(page.locator(".health")).not_to_contain_text("does not run")
