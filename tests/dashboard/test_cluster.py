@@ -1,4 +1,4 @@
-"""Three real nodes of a cluster in one browser: their figures and clients on one page, and one of them that is killed."""
+"""Three real nodes of a cluster in one browser: figures and clients of all on one page, and one that is killed."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from tests.support.nats_server import NatsServers, nats_server_program
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
-# A node that is not heard is Suspect, asked, and missed, for as long as the test needs it; and nobody waits long for it.
+# A node that is not heard is Suspect, asked and missed for as long as the test needs it, and nobody waits long for it.
 CLUSTER = """
 [cluster]
 servers = {servers}
