@@ -178,7 +178,7 @@ class Server:
         self.alarms = Alarms(settings.node.name, self.broker.publish_internal, self.clock)
         durability = settings.durability
         on_disk = durability.level == "disk"
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
         self.memory = Memory(parse_limit(settings.limits.memory), self.broker.account)
         self.guard = MemoryGuard(self.memory, self.broker, self.connections, self._memory_alarm)
         # Bodies of queued messages may take a part of the budget and no more.

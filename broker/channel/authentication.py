@@ -186,7 +186,7 @@ def _step_again(channel: Channel, data: bytes | None) -> None:
     if step.status == SUCCESS and step.username == channel.client.username:
         if channel.client.is_superuser != step.is_superuser:
             channel.client.is_superuser = step.is_superuser
-            channel.admitted.clear()
+            channel.admitted = None
             if channel.session is not None:
                 channel.context.reviews.add(channel.session)
         channel.send_auth(Auth(reason_codes.SUCCESS, _auth_properties(channel, step)))

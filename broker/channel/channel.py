@@ -43,6 +43,9 @@ class Link(Protocol):
     def accepted(self, keep_alive: float) -> None:
         """CONNACK 0 was sent: lift the limits before CONNECT. ``keep_alive``: seconds without a packet, 0: none."""
 
+    def stored(self) -> None:
+        """Nothing of it waits for the disk any more."""
+
 
 class _Gone:
     """The link of a channel whose connection is gone, and its writer: nothing is left to do."""
@@ -166,7 +169,7 @@ class Channel:
         # When the token that let the client in expires.
         self.token_timer: Timer | None = None
         # Topic Name -> until when a PUBLISH to it may pass without being asked about again (see ``publish``).
-        self.admitted: dict[str, float] = {}
+        self.admitted: dict[str, float] | None = None
         self.admitted_generation = 0
         # Topic Alias -> Topic Name, inbound; of this connection only [MQTT-3.3.2-7].
         self.aliases: dict[int, str] | None = None

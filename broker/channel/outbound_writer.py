@@ -68,7 +68,6 @@ class OutboundWriter:
         "held_pubacks",
         "held_qos0_bytes",
         "held_topics",
-        "hooks",
         "max_outbox",
         "mountpoint",
         "on_delivered",
@@ -89,7 +88,6 @@ class OutboundWriter:
         self.flusher = flusher
         self.target = target
         self.clock = clock
-        self.hooks = hooks
         self.on_delivered = hooks.message_delivered
         self.session: Session | None = None
         # Packets that wait for a batch of the journal, in order, and what must not overtake them: (batch, 0 for none of
@@ -104,7 +102,8 @@ class OutboundWriter:
         self.pubacks_written = 0
         self.max_outbox = max_outbox
         self.mountpoint = ""
-        self.parts: list[bytes] = []
+        # Packets, or parts of them, that the next flush writes; None: there is nothing to write.
+        self.parts: list[bytes] | None = None
         # Bytes in ``parts`` while the socket takes nothing.
         self.backlog = 0
         self.writable = True
@@ -129,11 +128,18 @@ class OutboundWriter:
         self.writable = writable
         self._set_fast()
 
+    def _begin(self) -> list[bytes]:
+        """Something is to be written, and nothing was."""
+        self.flusher.add(self)
+        parts: list[bytes] = []
+        self.parts = parts
+        return parts
+
     def send(self, data: bytes) -> None:
         """Any packet but PUBLISH, encoded."""
         parts = self.parts
-        if not parts:
-            self.flusher.add(self)
+        if parts is None:
+            parts = self._begin()
         parts.append(data)
         self.sent_other += 1
         if not self.writable:
@@ -142,8 +148,8 @@ class OutboundWriter:
     def send_pubacks(self, packet_ids: list[int]) -> None:
         """PUBACKs that say success, for these."""
         parts = self.parts
-        if not parts:
-            self.flusher.add(self)
+        if parts is None:
+            parts = self._begin()
         bytes_of = encoder.PACKET_ID
         for packet_id in packet_ids:
             parts.append(_PUBACK_HEAD)
@@ -270,8 +276,8 @@ class OutboundWriter:
                 if not self.send_publish(delivery, packet_id, False)
             ]
         parts = self.parts
-        if not parts:
-            self.flusher.add(self)
+        if parts is None:
+            parts = self._begin()
         version = self.version
         wire = encoder.wire
         bytes_of = encoder.PACKET_ID
@@ -292,7 +298,7 @@ class OutboundWriter:
 
     def flush_now(self) -> None:
         """Write what is here at once instead of at the end of the iteration."""
-        if self.parts and self.writable:
+        if self.parts is not None and self.writable:
             self.flusher.withdraw(self)
             self.target.write()
 
@@ -305,8 +311,8 @@ class OutboundWriter:
         if packet is None:
             packet = encoder.publish0(message, V4)
         parts = self.parts
-        if not parts:
-            self.flusher.add(self)
+        if parts is None:
+            parts = self._begin()
         parts.append(packet)
         self.sent0 += 1
         if self.on_delivered:
@@ -345,8 +351,8 @@ class OutboundWriter:
         if not self.writable and not self._count_unread(delivery):
             return False
         parts = self.parts
-        if not parts:
-            self.flusher.add(self)
+        if parts is None:
+            parts = self._begin()
         if self.mountpoint:
             topic = self._local_topic(delivery.message.topic)
             parts.append(encoder.publish(topic, delivery.message, V4, delivery.qos, delivery.retain, dup, packet_id))
@@ -433,8 +439,8 @@ class OutboundWriter5(OutboundWriter):
         if packet is None:
             packet = encoder.publish0(message, V5)
         parts = self.parts
-        if not parts:
-            self.flusher.add(self)
+        if parts is None:
+            parts = self._begin()
         parts.append(packet)
         self.sent0 += 1
         if self.on_delivered:
@@ -468,8 +474,8 @@ class OutboundWriter5(OutboundWriter):
             if packet is None:
                 return False
             parts = self.parts
-            if not parts:
-                self.flusher.add(self)
+            if parts is None:
+                parts = self._begin()
             parts.append(packet)
         else:
             head, tail = delivery.wire_v5 or encoder.wire(delivery, V5)
@@ -477,8 +483,8 @@ class OutboundWriter5(OutboundWriter):
                 self._drop(delivery, TOO_LARGE)  # [MQTT-3.1.2-24] [MQTT-3.1.2-25]
                 return False
             parts = self.parts
-            if not parts:
-                self.flusher.add(self)
+            if parts is None:
+                parts = self._begin()
             if delivery.qos == 0:
                 parts.append(head)
             else:

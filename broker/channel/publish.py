@@ -90,7 +90,8 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
                 _check_receive_maximum(channel, channel.received1 - 1 + (0 if awaiting is None else len(awaiting)))
         elif not _note_qos2(channel, session, message, now):
             return None
-    until = channel.admitted.get(message.topic)
+    admitted = channel.admitted
+    until = None if admitted is None else admitted.get(message.topic)
     if until is not None and now < until and channel.admitted_generation == context.authorization.generation:
         metrics.client_acl_cache_hit += 1
         metrics.client_acl_allow += 1
@@ -113,7 +114,8 @@ def publish_run(channel: Channel, run: list[Message], now: float) -> int:
     qos = run[0].qos
     if session is None or qos > channel.zone.max_qos:
         return 0
-    until = channel.admitted.get(run[0].topic)
+    admitted = channel.admitted
+    until = None if admitted is None else admitted.get(run[0].topic)
     if until is None or now >= until or channel.admitted_generation != context.authorization.generation:
         return 0
     if qos:
@@ -294,9 +296,10 @@ def _admit(channel: Channel, message: Message, now: float, asked: Decision | Non
         and decision.lasting
     ):
         admitted = channel.admitted
-        if channel.admitted_generation != context.authorization.generation or len(admitted) >= _MAX_ADMITTED:
-            admitted.clear()
-            channel.admitted_generation = context.authorization.generation
+        generation = context.authorization.generation
+        if admitted is None or channel.admitted_generation != generation or len(admitted) >= _MAX_ADMITTED:
+            admitted = channel.admitted = {}
+            channel.admitted_generation = generation
         admitted[topic] = now + context.authorization.settings.cache_ttl
     return None
 

@@ -52,7 +52,7 @@ async def tell_rights(context: "ChannelContext", names: Set[str] | None) -> None
         if client.user is not None and (names is None or client.user in names):
             client.is_superuser = authentication.is_superuser(client)
             # Topics that were not checked while it was a superuser.
-            channel.admitted.clear()
+            channel.admitted = None
         await work.checkpoint()
     # What was subscribed to by such a right may not be read without it, by who is away either.
     context.reviews.rules_changed()

@@ -470,7 +470,7 @@ class Handover:
         staged = ClientInfo(broker.node, client.zone, client_id=STAGING + session.client_id)
         limits = with_qos0(session.limits)
         incoming.staging = staging = broker.open_internal(staged, limits, self._context.clock.now())
-        staging.subscriptions.clear()
+        staging.clear_subscriptions()
         for subscription in session.subscriptions.values():
             self._stage_one(staging, subscription)
         return staging
@@ -496,7 +496,7 @@ class Handover:
                 continue
             incoming.ended.append(subscription)
             if incoming.staging is not None:
-                staged = incoming.staging.subscriptions.pop(subscription.filter, None)
+                staged = incoming.staging.pop_subscription(subscription.filter)
                 if staged is not None:
                     self._broker.router.unsubscribe(staged)
         turn = self._turns.get(session.client_id)
@@ -505,7 +505,8 @@ class Handover:
             self._turns.put(turn)
 
     def _stage_one(self, staging: Session, subscription: Subscription) -> None:
-        staged = staging.subscriptions[subscription.filter] = copy_for(staging, subscription)
+        staged = copy_for(staging, subscription)
+        staging.put_subscription(staged)
         _subscribe_in_place(self._broker.router, subscription, staged)
 
     async def _merge(self, incoming: Incoming, session: Session) -> None:

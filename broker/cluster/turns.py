@@ -274,7 +274,8 @@ class Turns:
         stay = turn.stays[epoch] = Stay(to, turn.epoch, epoch)
         durability = self._broker.durability
         for filter, subscription in turn.apart.items():
-            new = stay.apart[filter] = to.subscriptions[filter] = copy_for(to, subscription)
+            new = stay.apart[filter] = copy_for(to, subscription)
+            to.put_subscription(new)
             if durability is not None and to.durable:
                 durability.sessions.subscribed(to, new)
             self._routes.hold(new.filter)

@@ -621,7 +621,7 @@ class Broker:
     def subscribe(self, session: Session, subscription: Subscription) -> None:
         """Add or replace a subscription. Retained messages it is entitled to follow at the next ``advance``."""
         existed = session.subscriptions.get(subscription.filter)
-        session.subscriptions[subscription.filter] = subscription
+        session.put_subscription(subscription)
         if existed is None:
             session.filter_bytes += len(subscription.filter)
         self.router.subscribe(subscription)
@@ -638,7 +638,7 @@ class Broker:
 
     def unsubscribe(self, session: Session, filter: str) -> bool:
         """Remove a subscription, compared character by character [MQTT-3.10.4-1]. False: there was none."""
-        subscription = session.subscriptions.pop(filter, None)
+        subscription = session.pop_subscription(filter)
         if subscription is None:
             return False
         session.filter_bytes -= len(filter)
@@ -727,7 +727,7 @@ class Broker:
         self._stop_timers(session)
         for subscription in session.subscriptions.values():
             self.router.unsubscribe(subscription)
-        session.subscriptions.clear()
+        session.clear_subscriptions()
         owed = session.undelivered()
         session.end()
         self.drop_will(session)
@@ -801,7 +801,7 @@ class Broker:
         self._stop_timers(session)
         for subscription in session.subscriptions.values():
             self.router.unsubscribe(subscription)
-        session.subscriptions.clear()
+        session.clear_subscriptions()
         owed = session.undelivered()
         reassignable = session.end()
         self._publish_will(session)

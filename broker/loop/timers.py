@@ -1,4 +1,4 @@
-"""Things to do at a moment: one heap for the whole node, run from the node's one ticker."""
+"""Things to do at a moment, for the whole node, run from its one ticker."""
 
 import heapq
 import logging
@@ -52,33 +52,63 @@ class Timer:
 
 
 class Timers:
-    """The node's timers. Cancelling marks only; the heap is rebuilt when more than half of it is cancelled.
+    """The node's timers. Cancelling marks only; when more than half are cancelled, these are taken out.
 
     Nothing fires by itself: ``ticker.Ticker`` calls ``run``. Callbacks due at one moment fire in the order
-    in which they were added.
+    in which they were added. Each connection has a timer, most of which never fire: they are in lists of a tenth of a
+    second each, and only those of the tenths that have begun are put in order, in a heap.
     """
 
-    __slots__ = ("_cancelled", "_clock", "_heap", "_sequence", "enough", "errors")
+    __slots__ = (
+        "_begun",
+        "_cancelled",
+        "_clock",
+        "_count",
+        "_heap",
+        "_later",
+        "_sequence",
+        "_tenths",
+        "enough",
+        "errors",
+    )
 
     def __init__(self, clock: TimeSource) -> None:
         self._clock = clock
         # Whether what the callbacks of this run have caused is enough for one loop iteration; None: it is not asked.
         self.enough: Callable[[], bool] | None = None
+        # Of the tenths of a second up to ``_begun``.
         self._heap: list[tuple[float, int, Timer]] = []
+        self._begun = -1
+        # Of those to come, in the order in which they were added; and which these are, as a heap.
+        self._later: dict[int, list[Timer]] = {}
+        self._tenths: list[int] = []
+        self._count = 0
         self._sequence = 0
         self._cancelled = 0
         self.errors = 0
 
     def __len__(self) -> int:
         """How many are to fire."""
-        return len(self._heap) - self._cancelled
+        return self._count - self._cancelled
 
     def at(self, when: float, callback: Callable[[], None]) -> Timer:
         """Call ``callback`` at ``when`` (unix seconds), or at the next run if that has passed."""
         timer = Timer(self, when, callback)
-        self._sequence += 1
-        heapq.heappush(self._heap, (when, self._sequence, timer))
+        self._count += 1
+        tenth = int(when * 10)
+        if tenth <= self._begun:
+            self._push(timer)
+            return timer
+        later = self._later.get(tenth)
+        if later is None:
+            later = self._later[tenth] = []
+            heapq.heappush(self._tenths, tenth)
+        later.append(timer)
         return timer
+
+    def _push(self, timer: Timer) -> None:
+        self._sequence += 1
+        heapq.heappush(self._heap, (timer.when, self._sequence, timer))
 
     def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Call ``callback`` in ``seconds`` from now."""
@@ -90,10 +120,17 @@ class Timers:
 
     def due(self, now: float) -> bool:
         """Whether a run at ``now`` would find something to fire."""
+        tenths = self._tenths
+        if tenths and tenths[0] <= now * 10:
+            self._begun = int(now * 10)
+            while tenths and tenths[0] <= self._begun:
+                for timer in self._later.pop(heapq.heappop(tenths)):
+                    self._push(timer)
         heap = self._heap
         while heap and heap[0][2].callback is None:
             heapq.heappop(heap)
             self._cancelled -= 1
+            self._count -= 1
         return bool(heap) and heap[0][0] <= now
 
     def run(self, now: float, budget: int = BUDGET) -> int:
@@ -104,6 +141,7 @@ class Timers:
         fired = 0
         while fired < budget and self.due(now):
             timer = heapq.heappop(self._heap)[2]
+            self._count -= 1
             callback, timer.callback = timer.callback, None
             fired += 1
             if callback is None:  # due() has just removed the cancelled ones
@@ -119,7 +157,15 @@ class Timers:
 
     def _one_cancelled(self) -> None:
         self._cancelled += 1
-        if self._cancelled > _FEW and self._cancelled * 2 > len(self._heap):
+        if self._cancelled > _FEW and self._cancelled * 2 > self._count:
             self._heap = [entry for entry in self._heap if entry[2].callback is not None]
             heapq.heapify(self._heap)
+            for tenth, timers in list(self._later.items()):
+                left = [timer for timer in timers if timer.callback is not None]
+                if left:
+                    self._later[tenth] = left
+                else:
+                    del self._later[tenth]
+            self._tenths = sorted(self._later)
+            self._count -= self._cancelled
             self._cancelled = 0

@@ -125,7 +125,7 @@ class Decoder:
         self._topic_names = topic_names
         self._server_side = server_side
         # The beginning of a packet that is not complete, in pieces, and how many bytes these have.
-        self._held: list[bytes | bytearray] = []
+        self._held: list[bytes | bytearray] | None = None
         # The same of one that is read where it stays; behind what has arrived is room for more.
         self._large: BytesIO | None = None
         self.pending = 0
@@ -155,7 +155,7 @@ class Decoder:
                 self._large = None
                 self.pending = 0
                 self._parse(large.getvalue(), 0, packets)
-            while self._held:
+            while self._held is not None:
                 missing = self._needed - self.pending
                 if len(data) - at < missing:
                     self._hold(data[at:])
@@ -163,7 +163,7 @@ class Decoder:
                 # Just this packet: its frame is then no copy, and what follows it is not moved.
                 whole = b"".join((*self._held, data[at : at + missing]))
                 at += missing
-                self._held.clear()
+                self._held = None
                 self.pending = 0
                 self._parse(whole, 0, packets)
             if at < len(data):
@@ -176,7 +176,7 @@ class Decoder:
     @property
     def missing(self) -> int:
         """Bytes that are still to come of the packet that is not complete, as far as that is known."""
-        return self._needed - self.pending if self._held else 0
+        return 0 if self._held is None else self._needed - self.pending
 
     @property
     def unfinished(self) -> int:
@@ -189,8 +189,8 @@ class Decoder:
         large = self._large
         if large is None:
             large = self._large = BytesIO()
-            large.writelines(self._held)
-            self._held.clear()
+            large.writelines(self._held or ())
+            self._held = None
         at = self.pending
         end = large.seek(0, SEEK_END)
         if at == end:
@@ -281,6 +281,8 @@ class Decoder:
 
     def _hold(self, piece: bytes) -> None:
         held = self._held
+        if held is None:
+            held = self._held = []
         if len(piece) >= _LARGE_PIECE:
             held.append(piece)
         elif held and isinstance(held[-1], bytearray):

@@ -15,11 +15,21 @@ _MAX_TEXT: Final = 128
 
 
 class ClientEvent:
-    """``at`` and ``last_at``: unix seconds of the first and the latest of ``count`` in a row."""
+    """``at`` and ``last_at``: unix seconds of the first and the latest of ``count`` in a row. ``before``: the last
+    other one of its client."""
 
-    __slots__ = ("at", "count", "detail", "event", "last_at", "reason", "setting", "topic")
+    __slots__ = ("at", "before", "count", "detail", "event", "last_at", "reason", "setting", "topic")
 
-    def __init__(self, at: float, event: str, reason: str, setting: str, topic: str, detail: str) -> None:
+    def __init__(
+        self,
+        at: float,
+        event: str,
+        reason: str,
+        setting: str,
+        topic: str,
+        detail: str,
+        before: "ClientEvent | None" = None,
+    ) -> None:
         self.at = self.last_at = at
         self.event = event
         self.reason = reason
@@ -27,47 +37,59 @@ class ClientEvent:
         self.topic = topic
         self.detail = detail
         self.count = 1
+        self.before = before
 
 
 class ClientEvents:
-    """By Client Identifier, the one without an event for longest first."""
+    """The latest by Client Identifier, the one without an event for longest first."""
 
     __slots__ = ("_clients", "_names")
 
     def __init__(self) -> None:
-        self._clients: OrderedDict[str, list[ClientEvent]] = OrderedDict()
+        self._clients: OrderedDict[str, ClientEvent] = OrderedDict()
         self._names = 0
 
     def add(
         self, client_id: str, at: float, event: str, reason: str, setting: str, topic: str = "", detail: str = ""
     ) -> None:
         """Remember it; the same as the latest only counts it once more."""
-        events = self._clients.get(client_id)
-        if events is None:
+        last = self._clients.get(client_id)
+        if last is None:
             if not client_id:
                 return
             self._names += len(client_id)
             while self._clients and (len(self._clients) >= MAX_CLIENTS or self._names > MAX_NAMES):
                 self._names -= len(self._clients.popitem(last=False)[0])
-            events = self._clients[client_id] = []
         else:
             self._clients.move_to_end(client_id)
-            last = events[-1]
             if last.event == event and last.reason == reason and last.setting == setting:
                 last.count += 1
                 last.last_at = at
                 last.topic = topic[:_MAX_TEXT]
                 return
-            if len(events) >= MAX_EVENTS:
-                del events[0]
-        events.append(ClientEvent(at, event, reason, setting, topic[:_MAX_TEXT], detail[:_MAX_TEXT]))
+            _keep(last, MAX_EVENTS - 1)
+        self._clients[client_id] = ClientEvent(at, event, reason, setting, topic[:_MAX_TEXT], detail[:_MAX_TEXT], last)
 
     def of(self, client_id: str) -> list[ClientEvent]:
         """The latest first."""
-        return list(reversed(self._clients.get(client_id, ())))
+        found: list[ClientEvent] = []
+        event = self._clients.get(client_id)
+        while event is not None:
+            found.append(event)
+            event = event.before
+        return found
 
     def __len__(self) -> int:
         return len(self._clients)
 
     def __repr__(self) -> str:
         return f"ClientEvents({len(self._clients)} clients)"
+
+
+def _keep(last: ClientEvent, count: int) -> None:
+    """Forget those before the last ``count``."""
+    for _ in range(count - 1):
+        if last.before is None:
+            return
+        last = last.before
+    last.before = None

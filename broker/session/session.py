@@ -11,7 +11,8 @@ The way of a QoS 1 or 2 delivery, outbound::
 On reconnect all of ``inflight`` goes out again in its order, before the queue [MQTT-4.4.0-1] [MQTT-4.6.0-1].
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from ..mqtt.constants import MAX_PACKET_ID
@@ -38,11 +39,14 @@ from .subscription import Subscription
 WORTH_HALVING: Final = 16
 """A send window that is smaller goes out in one piece."""
 
+_NO_SUBSCRIPTIONS: Final[Mapping[str, Subscription]] = MappingProxyType({})
+
 
 class Session:
     """Session State (section 4.1), field by field, and what happens to it. Times are unix seconds."""
 
     __slots__ = (
+        "_subscriptions",
         "account",
         "awaiting_rel",
         "client",
@@ -67,7 +71,6 @@ class Session:
         "replays",
         "resend",
         "sent_at",
-        "subscriptions",
         "will",
         "will_number",
         "will_timer",
@@ -86,8 +89,7 @@ class Session:
         self.now = now  # the time of what is happening to it, told by whoever drives it
         # Session Expiry Interval in seconds; 0 ends with the connection, 0xFFFFFFFF never.
         self.expiry_interval = expiry_interval
-        # Topic Filter with its ``$share/...`` and the mount point (``FilterPlan.filter``) -> Subscription.
-        self.subscriptions: dict[str, Subscription] = {}
+        self._subscriptions: dict[str, Subscription] | None = None  # None: it has had none
         self.filter_bytes = 0  # characters of these filters
         # QoS 1 and 2 sent and not completely acknowledged, in order of sending; None once PUBREL is out.
         self.inflight: dict[int, Delivery | None] = {}
@@ -122,6 +124,29 @@ class Session:
         self.will_number = 0
         self.will_timer: Cancellable | None = None
         self.expiry_timer: Cancellable | None = None
+
+    # ---------------------------------------------------------- subscriptions
+
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]:
+        """Topic Filter with its ``$share/...`` and the mount point (``FilterPlan.filter``) -> Subscription."""
+        subscriptions = self._subscriptions
+        return _NO_SUBSCRIPTIONS if subscriptions is None else subscriptions
+
+    def put_subscription(self, subscription: Subscription) -> None:
+        """Add it, or replace the one to the same filter."""
+        subscriptions = self._subscriptions
+        if subscriptions is None:
+            subscriptions = self._subscriptions = {}
+        subscriptions[subscription.filter] = subscription
+
+    def pop_subscription(self, filter: str) -> Subscription | None:
+        """Remove it; None: there was none."""
+        subscriptions = self._subscriptions
+        return None if subscriptions is None else subscriptions.pop(filter, None)
+
+    def clear_subscriptions(self) -> None:
+        self._subscriptions = None
 
     # ------------------------------------------------------------------ facts
 

@@ -47,10 +47,10 @@ def restored_session(
     session.disconnected_at = record.disconnected_at or now
     session.last_packet_id = record.last_packet_id
     for each in subscriptions:
-        session.subscriptions[each.filter] = Subscription(
+        session.put_subscription(Subscription(
             session, each.filter, each.qos, each.no_local, each.retain_as_published, each.retain_handling,
             tuple(each.identifiers), each.group, each.topic_filter, (), each.by_operator,
-        )  # fmt: skip
+        ))  # fmt: skip
         session.filter_bytes += len(each.filter)
     return session
 

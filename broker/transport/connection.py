@@ -28,7 +28,6 @@ from .layer import Layer, raise_packet_limit
 from .listener import Listener
 from .rate_limits import Rate, rate_limits
 from .tls import peer_identity
-from .traffic_counters import TrafficCounters
 
 logger = logging.getLogger(__name__)
 
@@ -95,8 +94,10 @@ class Connection:
         "_transport",
         "_unauthenticated_bytes",
         "channel",
-        "counters",
         "facts",
+        "received_bytes",
+        "received_packets",
+        "received_reads",
         "writer",
     )
 
@@ -107,17 +108,19 @@ class Connection:
         context: ChannelContext,
         flusher: Flusher,
         topic_names: TopicNames,
-        connections: "set[Connection]",
+        connections: "dict[Connection, None]",
     ) -> None:
-        """``connections`` is the server's set of connections, which this one joins and leaves."""
+        """``connections`` are the server's, which this one joins and leaves."""
         self.facts = facts
         self._context = context
         self._flusher = flusher
         self._connections = connections
         self._listener = listener
         zone = facts.zone
-        self.counters = TrafficCounters()
-        self.writer = ConnectionWriter(context, flusher, self.counters, zone.slow_reader_timeout, self._store_caught_up)
+        self.writer = ConnectionWriter()
+        self.received_bytes = 0
+        self.received_reads = 0
+        self.received_packets = 0
         self.channel: Channel
         self._transport: asyncio.Transport | None = None
         self._decoder = Decoder(topic_names, zone.max_packet_size, zone.max_connect_size)
@@ -169,16 +172,16 @@ class Connection:
         self.channel = self.writer.channel = Channel(context, facts, client, self, self._flusher)
         now = context.clock.now()
         self._alive_at = now
-        self._timer = context.timers.at(now + facts.zone.idle_timeout, self._idle)
-        self._connections.add(self)
+        self._timer = context.timers.at(now + facts.zone.idle_timeout, self)
+        self._connections[self] = None
         self._listener.opened()
 
     def data_received(self, data: bytes) -> None:
         context = self._context
         size = len(data)
         context.metrics.bytes_received += size
-        self.counters.received_bytes += size
-        self.counters.received_reads += 1
+        self.received_bytes += size
+        self.received_reads += 1
         if self._closing:
             return
         channel = self.channel
@@ -191,13 +194,13 @@ class Connection:
         if packets:
             # [MQTT-3.1.2-22] whole packets count, pieces do not
             self._alive_at = now
-            self.counters.received_packets += len(packets)
+            self.received_packets += len(packets)
         if self._rates is not None:
             self._limit(self._rates.pause_after(size, packets, now), now)
         if self._unauthenticated_bytes:
             if not self._count_unauthenticated(size):
                 return
-            if self._pause_reasons == _WAITING and self.counters.received_bytes > _AHEAD:
+            if self._pause_reasons == _WAITING and self.received_bytes > _AHEAD:
                 self._stop_reading()
         if self._pause_reasons & _ITERATION:
             self._stop_reading()
@@ -227,8 +230,8 @@ class Connection:
         """See ``large_packets.Receiver``."""
         context = self._context
         context.metrics.bytes_received += size
-        self.counters.received_bytes += size
-        self.counters.received_reads += 1
+        self.received_bytes += size
+        self.received_reads += 1
         if self._closing:
             return False
         if self._rates is not None:
@@ -295,12 +298,11 @@ class Connection:
                 timer.cancel()
         self._timer = self._rate_timer = self._memory_timer = None
         self._queued_packets = None
-        self._connections.discard(self)
+        self._connections.pop(self, None)
         self._listener.closed(channel.end_reason)
         self._leave_traffic()
         # Connection, channel and writers know each other: taken apart here, they need no garbage collector.
         channel.link = channel.writer.target = GONE
-        self.writer.on_stored = None
         channel.writer.session = None
 
     def pause_writing(self) -> None:
@@ -344,13 +346,13 @@ class Connection:
                 self._resume_after_flush(last=True)
             return
         self._queued_packets = channel.rest or []
-        if channel.state == AUTHENTICATING and not self._pause_reasons and self.counters.received_bytes <= _AHEAD:
+        if channel.state == AUTHENTICATING and not self._pause_reasons and self.received_bytes <= _AHEAD:
             self._pause_reasons = _WAITING
         else:
             self._pause(_WAITING)
         self._task = asyncio.ensure_future(self._wait(taken))
         if channel.state == AUTHENTICATING:
-            self._count_unauthenticated(self.counters.received_bytes)
+            self._count_unauthenticated(self.received_bytes)
 
     def _count_unauthenticated(self, size: int) -> bool:
         """False: it was too much."""
@@ -453,7 +455,7 @@ class Connection:
     def publish_load(self) -> int:
         """How much it has sent, a message of QoS 1 or 2 counting as more than its bytes."""
         channel = self.channel
-        return self.counters.received_bytes + 100 * (channel.received1 + channel.received2)
+        return self.received_bytes + 100 * (channel.received1 + channel.received2)
 
     @property
     def blocked(self) -> bool:
@@ -473,13 +475,14 @@ class Connection:
 
     # ------------------------------------------------- what the channel asks for
 
-    def _store_caught_up(self) -> None:
+    def stored(self) -> None:
+        """See ``channel.channel.Link``."""
         if self._pause_reasons & _STORE:
             # Later: the caller is in the middle of releasing what waits.
             asyncio.get_running_loop().call_soon(self._resume, _STORE)
 
     def accepted(self, keep_alive: float) -> None:
-        """See ``channel.state.Link``."""
+        """See ``channel.channel.Link``."""
         transport = self._transport
         if transport is None:
             return
@@ -488,13 +491,13 @@ class Connection:
         timer = self._timer
         due = self._alive_at + keep_alive
         if keep_alive and timer is not None and timer.active and timer.when <= due:
-            timer.callback = self._check_alive  # it comes too early, and then finds out when to come again
+            timer.callback = self  # it comes too early, and then finds out when to come again
             return
         if timer is not None:
             timer.cancel()
             self._timer = None
         if keep_alive:
-            self._timer = self._context.timers.at(due, self._check_alive)
+            self._timer = self._context.timers.at(due, self)
 
     def expect_within(self, seconds: float) -> None:
         """From now on a packet has to come within so many seconds; 0: none has to."""
@@ -506,7 +509,7 @@ class Connection:
         self._keep_alive = seconds
         if seconds:
             self._alive_at = now = self._context.clock.now()
-            self._timer = self._context.timers.at(now + seconds, self._check_alive)
+            self._timer = self._context.timers.at(now + seconds, self)
 
     def limit(self, message_rate: Rate | None, byte_rate: Rate | None) -> None:
         """Take nothing from the socket beyond these (amount, seconds) of PUBLISH packets and of bytes; None: no bound.
@@ -529,7 +532,7 @@ class Connection:
         return self._rate_timer is not None
 
     def close(self) -> None:
-        """See ``channel.state.Link``."""
+        """See ``channel.channel.Link``."""
         if self._closing:
             return
         self._closing = True
@@ -585,6 +588,13 @@ class Connection:
 
     # ---------------------------------------------------------------- timers
 
+    def __call__(self) -> None:
+        """Its timer is due. A bound method of each connection would take as much memory as the timer."""
+        if self.channel.state <= AUTHENTICATING:
+            self._idle()
+        else:
+            self._check_alive()
+
     def _idle(self, looked: bool = False) -> None:
         self._timer = None
         channel = self.channel
@@ -601,7 +611,7 @@ class Connection:
 
     def _check_alive(self) -> None:
         self._timer = None
-        if self._closing:
+        if self._closing or not self._keep_alive:
             return
         now = self._context.clock.now()
         due = self._alive_at + self._keep_alive
@@ -610,17 +620,30 @@ class Connection:
         elif now >= due:
             closing.keep_alive_timeout(self.channel)
             return
-        self._timer = self._context.timers.at(due, self._check_alive)
+        self._timer = self._context.timers.at(due, self)
 
     # ------------------------------------------------------------------ facts
 
     def traffic(self) -> Traffic:
         """What went over it so far."""
-        waiting = 0 if self._queued_packets is None else len(self._queued_packets)
-        channel, writer = self.channel, self.channel.writer
-        objects = (self, self.writer, self.counters, channel, writer)
-        return self.counters.traffic(
-            channel, waiting, sum(map(getsizeof, objects)) + writer.backlog + self.writer.unwritten
+        channel, written = self.channel, self.writer
+        held = sum(map(getsizeof, (self, written, channel, channel.writer)))
+        return Traffic(
+            self.received_bytes,
+            self.received_reads,
+            self.received_packets,
+            channel.received_messages - channel.received1 - channel.received2,
+            channel.received1,
+            channel.received2,
+            channel.refused_messages,
+            written.sent_bytes,
+            written.sent_writes,
+            written.sent_packets,
+            written.sent_messages - written.sent1 - written.sent2,
+            written.sent1,
+            written.sent2,
+            0 if self._queued_packets is None else len(self._queued_packets),
+            held + channel.writer.backlog + written.unwritten,
         )
 
     def _leave_traffic(self) -> None:

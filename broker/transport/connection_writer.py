@@ -16,12 +16,10 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from ..channel.channel import Channel
-from ..channel.context import ChannelContext
 from ..channel.outbound_writer import OutboundWriter
 from ..loop.budget import DELIVERIES_PER_ITERATION, LoopBudget
 from ..session.session import Session
 from .slow_reader import SlowReader
-from .traffic_counters import TrafficCounters
 
 logger = logging.getLogger(__name__)
 
@@ -192,42 +190,39 @@ def _pieces(parts: list[bytes]) -> list[bytes]:
 class ConnectionWriter:
     """The ``Flusher`` calls ``flush`` once an iteration; the transport says when it takes no more, and when again.
 
-    ``transport`` is None before there is one and once it is lost. ``on_stored``: nothing waits for the disk any more.
+    ``transport`` is None before there is one and once it is lost.
     """
 
     __slots__ = (
-        "_context",
-        "_counters",
-        "_flusher",
         "_slow_reader",
-        "_slow_reader_timeout",
         "channel",
-        "on_stored",
+        "sent1",
+        "sent2",
+        "sent_bytes",
+        "sent_messages",
+        "sent_packets",
+        "sent_writes",
         "transport",
     )
 
-    def __init__(
-        self,
-        context: ChannelContext,
-        flusher: Flusher,
-        counters: TrafficCounters,
-        slow_reader_timeout: float,
-        on_stored: Callable[[], None],
-    ) -> None:
-        self._context = context
-        self._flusher = flusher
-        self._counters = counters
-        self._slow_reader_timeout = slow_reader_timeout
+    def __init__(self) -> None:
         self._slow_reader: SlowReader | None = None
         self.transport: asyncio.Transport | None = None
         self.channel: Channel
-        self.on_stored: Callable[[], None] | None = on_stored
+        self.sent_bytes = 0
+        self.sent_writes = 0
+        self.sent_packets = 0
+        # PUBLISH packets, and those of QoS 1 and of QoS 2 among them.
+        self.sent_messages = 0
+        self.sent1 = 0
+        self.sent2 = 0
 
     def pause_writing(self) -> None:
         self.channel.writer.set_writable(False)
         watched = self._slow_reader is not None and self._slow_reader.active
-        if self._slow_reader_timeout and not watched and self.transport is not None:
-            self._slow_reader = SlowReader(self.channel, self.transport, self._slow_reader_timeout)
+        timeout = self.channel.zone.slow_reader_timeout
+        if timeout and not watched and self.transport is not None:
+            self._slow_reader = SlowReader(self.channel, self.transport, timeout)
 
     def resume_writing(self) -> None:
         self._stop_watching()
@@ -237,7 +232,7 @@ class ConnectionWriter:
         writer.backlog = 0
         self.flush()
         if channel.session is not None and writer.writable:
-            channel.session.advance(self._context.clock.now())
+            channel.session.advance(channel.context.clock.now())
 
     def connection_lost(self) -> None:
         """What is sent from now on goes nowhere."""
@@ -256,8 +251,7 @@ class ConnectionWriter:
 
     def stored(self) -> None:
         """See ``channel.outbound_writer.WriteTarget``."""
-        if self.on_stored is not None:
-            self.on_stored()
+        self.channel.link.stored()
 
     def abort(self) -> None:
         """Close at once, whatever is still to be sent."""
@@ -268,7 +262,7 @@ class ConnectionWriter:
         """Write what the channel's writer holds, unless the socket is full, then what waits for room in it."""
         channel = self.channel
         writer = channel.writer
-        if writer.writable and writer.parts:
+        if writer.writable and writer.parts is not None:
             self.write()
         session = channel.session
         if session is not None and session.replays is not None and writer.writable and self.transport is not None:
@@ -276,16 +270,18 @@ class ConnectionWriter:
 
     def write(self) -> None:
         """Write what the channel's writer holds."""
-        writer = self.channel.writer
-        counters = self._counters
+        channel = self.channel
+        writer = channel.writer
         parts = writer.parts
+        if parts is None:
+            return
         transport = self.transport
         if len(parts) > 1 and len(parts[-1]) > LARGE:
             pieces = _pieces(parts)
         else:
             pieces = [parts[0] if len(parts) == 1 else b"".join(parts)]
-        parts.clear()
-        metrics = self._context.metrics
+        writer.parts = None
+        metrics = channel.context.metrics
         sent0 = writer.sent0
         sent1 = writer.sent1
         sent2 = writer.sent2
@@ -296,28 +292,29 @@ class ConnectionWriter:
                 writer.sent0 = 0
             if sent1:
                 metrics.messages_qos1_sent += sent1
-                counters.sent1 += sent1
+                self.sent1 += sent1
                 writer.sent1 = 0
             if sent2:
                 metrics.messages_qos2_sent += sent2
-                counters.sent2 += sent2
+                self.sent2 += sent2
                 writer.sent2 = 0
             metrics.messages_delivered += messages
-            counters.sent_messages += messages
-        writer.pubacks_written = self.channel.received1 - writer.held_pubacks
-        counters.sent_packets += messages + writer.sent_other
+            self.sent_messages += messages
+        writer.pubacks_written = channel.received1 - writer.held_pubacks
+        self.sent_packets += messages + writer.sent_other
         writer.sent_other = 0
         if transport is None:
             return
-        counters.sent_writes += 1
+        self.sent_writes += 1
         for data in pieces:
             size = len(data)
             metrics.bytes_sent += size
-            counters.sent_bytes += size
+            self.sent_bytes += size
             transport.write(data)
 
     def _continue_replay(self, session: Session) -> None:
         """Fetch the next slice of retained messages; where that found nothing yet, look on in the next iteration."""
-        session.advance(self._context.clock.now())
-        if session.replaying and not self.channel.writer.parts:
-            self._flusher.add(self.channel.writer)
+        channel = self.channel
+        session.advance(channel.context.clock.now())
+        if session.replaying and channel.writer.parts is None:
+            channel.flusher.add(channel.writer)

@@ -46,7 +46,7 @@ class MemoryGuard:
         self,
         memory: Memory,
         broker: Broker,
-        connections: set[Connection],
+        connections: dict[Connection, None],
         alarm: Callable[[bool], None],
     ) -> None:
         """``alarm`` is told whether memory is short."""
@@ -224,7 +224,7 @@ def _size_of_queue(session: Session) -> int:
     return 0 if session.queue is None else session.queue.size
 
 
-def sources(broker: Broker, connections: set[Connection], guard: MemoryGuard) -> dict[str, Callable[[], int]]:
+def sources(broker: Broker, connections: dict[Connection, None], guard: MemoryGuard) -> dict[str, Callable[[], int]]:
     """What the node holds, and about how many bytes it takes; the figures for one of each are measured."""
     account = broker.account
     router = broker.router

@@ -215,7 +215,7 @@ class Access:
 
     def _admitted(self, channel: Channel, topic: str) -> AccessStep:
         """What the way of a PUBLISH remembers by itself."""
-        until = channel.admitted.get(topic)
+        until = (channel.admitted or {}).get(topic)
         generation = self._server.access.authorization.generation
         if until is None or channel.admitted_generation != generation or self._server.clock.now() >= until:
             return AccessStep("admitted", "", False, None, "this connection has not published there lately")

@@ -288,7 +288,7 @@ class Clients:
         checked = client.zone.enable_acl and not client.is_superuser
         if checked and channel.admitted_generation == authorization.generation:
             # What the way of a PUBLISH remembers by itself.
-            for topic, until in channel.admitted.items():
+            for topic, until in (channel.admitted or {}).items():
                 if now < until and ("publish", topic) not in entries:
                     decided = int((until - authorization.settings.cache_ttl) * 1000)
                     entries["publish", topic] = AclCacheEntry("publish", topic, "allow", decided)
@@ -299,7 +299,7 @@ class Clients:
         channel = self._server.context.channels.get(client_id)
         if channel is None:
             return
-        channel.admitted.clear()
+        channel.admitted = None
         cache = channel.client.acl_cache
         if isinstance(cache, AclCache):
             cache.clean()

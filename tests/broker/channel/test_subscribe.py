@@ -184,7 +184,7 @@ def test_an_answer_that_does_not_fit(what: Subscribe | Unsubscribe) -> None:
     (unsuback,) = client.received()
     assert isinstance(unsuback, Unsuback)
     session = client.session
-    session.subscriptions.pop("t")
+    session.pop_subscription("t")
     client.send(what)
     (bye,) = client.received()
     assert isinstance(bye, Disconnect) and bye.reason_code == rc.PACKET_TOO_LARGE

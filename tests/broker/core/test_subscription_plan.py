@@ -89,6 +89,6 @@ def test_no_room(zone: dict[str, Any], short: bool, setting: str) -> None:
     plan, client = plan_of("aa", **zone)
     session = make_session("c")
     session.client = client
-    session.subscriptions[plan.filter] = plan.subscription(session, client)
+    session.put_subscription(plan.subscription(session, client))
     session.filter_bytes = 2
     assert no_room(session, ("bb", "cc"), short) == setting

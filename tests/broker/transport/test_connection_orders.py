@@ -28,7 +28,7 @@ def test_its_traffic_stays_with_a_session_that_stays() -> None:
     keeper = node.connect("keeper", properties={17: 100})
     keeper.publish("t", b"x", 1, 1)
     assert left(keeper) is None
-    octets = keeper.connection.counters.received_bytes
+    octets = keeper.connection.received_bytes
     keeper.vanish()
     node.run()
     traffic = left(keeper)
