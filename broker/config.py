@@ -139,7 +139,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     zone: str = "external"
     max_connections: Natural = 1_024_000
     accept_rate: Count = 0  # new connections a second; 0: no limit
-    backlog: Natural = 1024
+    backlog: Natural = 4096
     reuse_port: bool = False  # other nodes on this machine may listen at the same address (SO_REUSEPORT)
     proxy_protocol: bool = False
     proxy_protocol_timeout: PositiveSeconds = 3.0

@@ -128,18 +128,12 @@ class OutboundWriter:
         self.writable = writable
         self._set_fast()
 
-    def _begin(self) -> list[bytes]:
-        """Something is to be written, and nothing was."""
-        self.flusher.add(self)
-        parts: list[bytes] = []
-        self.parts = parts
-        return parts
-
     def send(self, data: bytes) -> None:
         """Any packet but PUBLISH, encoded."""
         parts = self.parts
         if parts is None:
-            parts = self._begin()
+            parts = self.parts = []
+            self.flusher.add(self)
         parts.append(data)
         self.sent_other += 1
         if not self.writable:
@@ -149,7 +143,8 @@ class OutboundWriter:
         """PUBACKs that say success, for these."""
         parts = self.parts
         if parts is None:
-            parts = self._begin()
+            parts = self.parts = []
+            self.flusher.add(self)
         bytes_of = encoder.PACKET_ID
         for packet_id in packet_ids:
             parts.append(_PUBACK_HEAD)
@@ -277,7 +272,8 @@ class OutboundWriter:
             ]
         parts = self.parts
         if parts is None:
-            parts = self._begin()
+            parts = self.parts = []
+            self.flusher.add(self)
         version = self.version
         wire = encoder.wire
         bytes_of = encoder.PACKET_ID
@@ -312,7 +308,8 @@ class OutboundWriter:
             packet = encoder.publish0(message, V4)
         parts = self.parts
         if parts is None:
-            parts = self._begin()
+            parts = self.parts = []
+            self.flusher.add(self)
         parts.append(packet)
         self.sent0 += 1
         if self.on_delivered:
@@ -325,7 +322,8 @@ class OutboundWriter:
                 self.send_publish0(message)
             return
         parts = self.parts
-        if not parts:
+        if parts is None:
+            parts = self.parts = []
             self.flusher.add(self)
         for message in messages:
             packet = message.wire0_v3
@@ -339,7 +337,8 @@ class OutboundWriter:
     def send_packets0(self, packets: bytes, count: int) -> None:
         """So many of these."""
         parts = self.parts
-        if not parts:
+        if parts is None:
+            parts = self.parts = []
             self.flusher.add(self)
         parts.append(packets)
         self.sent0 += count
@@ -352,7 +351,8 @@ class OutboundWriter:
             return False
         parts = self.parts
         if parts is None:
-            parts = self._begin()
+            parts = self.parts = []
+            self.flusher.add(self)
         if self.mountpoint:
             topic = self._local_topic(delivery.message.topic)
             parts.append(encoder.publish(topic, delivery.message, V4, delivery.qos, delivery.retain, dup, packet_id))
@@ -440,7 +440,8 @@ class OutboundWriter5(OutboundWriter):
             packet = encoder.publish0(message, V5)
         parts = self.parts
         if parts is None:
-            parts = self._begin()
+            parts = self.parts = []
+            self.flusher.add(self)
         parts.append(packet)
         self.sent0 += 1
         if self.on_delivered:
@@ -452,7 +453,8 @@ class OutboundWriter5(OutboundWriter):
                 self.send_publish0(message)
             return
         parts = self.parts
-        if not parts:
+        if parts is None:
+            parts = self.parts = []
             self.flusher.add(self)
         for message in messages:
             if message.expires:
@@ -475,7 +477,8 @@ class OutboundWriter5(OutboundWriter):
                 return False
             parts = self.parts
             if parts is None:
-                parts = self._begin()
+                parts = self.parts = []
+                self.flusher.add(self)
             parts.append(packet)
         else:
             head, tail = delivery.wire_v5 or encoder.wire(delivery, V5)
@@ -484,7 +487,8 @@ class OutboundWriter5(OutboundWriter):
                 return False
             parts = self.parts
             if parts is None:
-                parts = self._begin()
+                parts = self.parts = []
+                self.flusher.add(self)
             if delivery.qos == 0:
                 parts.append(head)
             else:

@@ -273,14 +273,14 @@ class ConnectionWriter:
         channel = self.channel
         writer = channel.writer
         parts = writer.parts
-        if parts is None:
+        writer.parts = None
+        if not parts:  # what was to be sent was dropped
             return
         transport = self.transport
         if len(parts) > 1 and len(parts[-1]) > LARGE:
             pieces = _pieces(parts)
         else:
             pieces = [parts[0] if len(parts) == 1 else b"".join(parts)]
-        writer.parts = None
         metrics = channel.context.metrics
         sent0 = writer.sent0
         sent1 = writer.sent1

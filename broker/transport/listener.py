@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from ..config import ListenerSettings, ZoneSettings, parse_bind
 from ..loop.clock import Clock
 from ..session.client_info import authority, is_loopback
-from .binding import listening_sockets
+from .binding import PlainSocket, listening_sockets
 from .descriptors import SETTING, UNLIMITED, Descriptors
 from .pending_connection import PendingConnection
 from .rate_limits import TokenBucket
@@ -274,6 +274,7 @@ class Listener:
                 kept = self._descriptors.limit - self._descriptors.for_clients
                 self._exhausted(address[:2], f"{kept} of {self._descriptors.limit} are kept for the node itself")
                 return
+            sock.__class__ = PlainSocket
             self._admit(sock, address[:2], loop)
             if self._rate is not None:
                 wait = self._rate.consume(1, self._clock.now())
@@ -310,7 +311,6 @@ class Listener:
             self._refuse_full(sock, peer)
 
     def _start(self, sock: socket.socket, peer: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
-        sock.setblocking(False)
         pending = PendingConnection(self, sock, peer)
         self.pending.add(pending)
         pending.start(loop)

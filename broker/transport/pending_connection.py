@@ -43,6 +43,8 @@ class PendingConnection(asyncio.Protocol):
         if self._listener.context is None and not self._listener.settings.proxy_protocol:
             self._start_plain(loop)
         else:
+            if self._sock is not None:
+                self._sock.setblocking(False)
             self._task = loop.create_task(self._run(loop))
 
     def _start_plain(self, loop: asyncio.AbstractEventLoop) -> None:

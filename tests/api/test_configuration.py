@@ -74,7 +74,7 @@ async def test_each_value_says_where_it_was_written(tmp_path: Path) -> None:
             ("node.name", "n1@host", "file", f"{file}:2", "taipan@127.0.0.1", False),
             ("listeners.0.bind", told["listeners.0.bind"]["value"], "file", f"{file}:8", None, False),
             ("listeners.0.max_qos", 1, "file", f"{file}:9", 2, True),
-            ("listeners.0.backlog", 1024, "default", "", 1024, True),
+            ("listeners.0.backlog", 4096, "default", "", 4096, True),
             ("access.rules.0.topics", ["a/#"], "file", f"{file}:12", [], True),
             ("access.guesses", 20, "environment", "TAIPAN__ACCESS__GUESSES", 10, True),
             ("zones.external.max_inflight", 7, "environment", "TAIPAN__ZONES__EXTERNAL__MAX_INFLIGHT", 32, True),

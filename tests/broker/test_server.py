@@ -157,7 +157,7 @@ async def test_stopping_says_goodbye_and_publishes_wills(caplog: pytest.LogCaptu
             each.transport.feed_eof()
         node.run()
         await stopping
-    assert node.server.connections == set()
+    assert node.server.connections == {}
     assert "server_stopped sessions=2 retained=0" in caplog.text
 
 
@@ -179,7 +179,7 @@ async def test_wills_of_a_crowd_reach_who_is_there_to_see_them() -> None:
         each.transport.feed_eof()
     node.run()
     await stopping
-    assert node.server.connections == set()
+    assert node.server.connections == {}
 
 
 @pytest.mark.asyncio
@@ -191,7 +191,7 @@ async def test_stopping_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) 
     await node.server.stop()
     assert client.transport.aborted
     node.run()
-    assert node.server.connections == set()
+    assert node.server.connections == {}
 
 
 # --- reload ---------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 from taipan.broker.access.auth_result import AuthOutcome
 from taipan.broker.channel import closing
 from taipan.broker.channel import dispatcher as channel_module
+from taipan.broker.channel.channel import CONNECTED
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import (
@@ -38,7 +39,7 @@ def test_it_is_known_from_its_first_moment() -> None:
     node = FakeNode()
     unconnected = node.open()
     assert node.listener.open == 1
-    assert node.server.connections == {unconnected.connection}
+    assert node.server.connections.keys() == {unconnected.connection}
     client = unconnected.channel.client
     assert (client.peer_host, client.peer_port, client.sock_port, client.loopback) == ("192.0.2.1", 50_000, 1883, True)
     assert (client.node, client.listener, client.zone_name) == ("taipan@127.0.0.1", "default", "external")
@@ -441,7 +442,7 @@ def test_packets_that_wait_are_taken_though_the_connection_is_lost(
     writer.vanish()
     assert reader.payloads() == [b"0", b"1", b"2", b"3"] + ([] if goodbye else [b"will"])
     assert node.listener.reasons == ["normal" if goodbye else "tcp_closed"]
-    assert node.server.connections == {reader.connection}
+    assert node.server.connections.keys() == {reader.connection}
 
 
 @pytest.mark.asyncio
@@ -552,6 +553,26 @@ def test_keep_alive_takes_the_place_of_the_idle_timeout(keep_alive: int) -> None
     assert not client.closed
     node.pass_time(0.1)
     assert client.closed
+
+
+def test_keep_alive_of_who_came_at_the_last_moment() -> None:
+    node = FakeNode({"idle_timeout": 10})
+    client = node.open()
+    node.pass_time(10)  # its CONNECT may lie in the socket
+    client.connect(keep_alive=10)
+    node.pass_time(14.9)
+    assert not client.closed
+    node.pass_time(0.1)
+    assert client.closed
+    assert node.metrics.disconnects.snapshot() == {"keepalive_timeout": 1}
+
+
+def test_the_idle_timeout_is_over_while_the_connack_waits_for_the_disk() -> None:
+    node = FakeNode({"idle_timeout": 10})
+    client = node.open()
+    client.connection.channel.state = CONNECTED
+    node.pass_time(20)
+    assert not client.closed
 
 
 def test_without_keep_alive_nothing_is_timed() -> None:
@@ -687,7 +708,7 @@ def test_lost_for_a_reason() -> None:
     client.transport.reset(TimeoutError())
     node.run()
     assert node.listener.reasons == ["tcp_closed"]
-    assert (node.server.connections, node.context.channels) == (set(), {})
+    assert (node.server.connections, node.context.channels) == ({}, {})
 
 
 def test_the_end_in_the_middle_of_a_wait() -> None:
@@ -717,6 +738,6 @@ def test_a_crowd_that_goes_at_once_goes_in_several_turns() -> None:
         ended.append(len(node.listener.reasons))
         assert ended[-1] - ended[-2] <= a_turn
     assert len(ended) > 3
-    assert node.server.connections == {watcher.connection}
+    assert node.server.connections.keys() == {watcher.connection}
     node.run()
     assert len(watcher.messages()) == len(crowd)
