@@ -57,13 +57,17 @@ function compare(left: unknown, right: unknown): number {
   return String(left).localeCompare(String(right), "en", { numeric: true });
 }
 
-/** For each key a number: its own for as long as it is there, then that of one that comes. */
+/**
+ * For each key a number: its own for as long as it is there, then that of one that comes. Where less than half of the
+ * keys are known, the list is another one and each has its place: rows that change places cost more than new text.
+ */
 export class Slots {
   private taken = new Map<string, number>();
 
   of(keys: string[]): number[] {
     const wanted = new Set(keys);
     const kept = new Map([...this.taken].filter(([key]) => wanted.has(key)));
+    if (kept.size * 2 < keys.length) kept.clear();
     const used = new Set(kept.values());
     let free = 0;
     for (const key of keys) {
