@@ -128,12 +128,18 @@ class OutboundWriter:
         self.writable = writable
         self._set_fast()
 
+    def _begin(self) -> list[bytes]:
+        """``parts``, from here on to be written by the next flush."""
+        parts: list[bytes] = []
+        self.parts = parts
+        self.flusher.add(self)
+        return parts
+
     def send(self, data: bytes) -> None:
         """Any packet but PUBLISH, encoded."""
         parts = self.parts
         if parts is None:
-            parts = self.parts = []
-            self.flusher.add(self)
+            parts = self._begin()
         parts.append(data)
         self.sent_other += 1
         if not self.writable:
@@ -143,8 +149,7 @@ class OutboundWriter:
         """PUBACKs that say success, for these."""
         parts = self.parts
         if parts is None:
-            parts = self.parts = []
-            self.flusher.add(self)
+            parts = self._begin()
         bytes_of = encoder.PACKET_ID
         for packet_id in packet_ids:
             parts.append(_PUBACK_HEAD)
@@ -272,8 +277,7 @@ class OutboundWriter:
             ]
         parts = self.parts
         if parts is None:
-            parts = self.parts = []
-            self.flusher.add(self)
+            parts = self._begin()
         version = self.version
         wire = encoder.wire
         bytes_of = encoder.PACKET_ID
@@ -308,8 +312,7 @@ class OutboundWriter:
             packet = encoder.publish0(message, V4)
         parts = self.parts
         if parts is None:
-            parts = self.parts = []
-            self.flusher.add(self)
+            parts = self._begin()
         parts.append(packet)
         self.sent0 += 1
         if self.on_delivered:
@@ -323,8 +326,7 @@ class OutboundWriter:
             return
         parts = self.parts
         if parts is None:
-            parts = self.parts = []
-            self.flusher.add(self)
+            parts = self._begin()
         for message in messages:
             packet = message.wire0_v3
             parts.append(encoder.publish0(message, V4) if packet is None else packet)
@@ -338,8 +340,7 @@ class OutboundWriter:
         """So many of these."""
         parts = self.parts
         if parts is None:
-            parts = self.parts = []
-            self.flusher.add(self)
+            parts = self._begin()
         parts.append(packets)
         self.sent0 += count
 
@@ -351,8 +352,7 @@ class OutboundWriter:
             return False
         parts = self.parts
         if parts is None:
-            parts = self.parts = []
-            self.flusher.add(self)
+            parts = self._begin()
         if self.mountpoint:
             topic = self._local_topic(delivery.message.topic)
             parts.append(encoder.publish(topic, delivery.message, V4, delivery.qos, delivery.retain, dup, packet_id))
@@ -440,8 +440,7 @@ class OutboundWriter5(OutboundWriter):
             packet = encoder.publish0(message, V5)
         parts = self.parts
         if parts is None:
-            parts = self.parts = []
-            self.flusher.add(self)
+            parts = self._begin()
         parts.append(packet)
         self.sent0 += 1
         if self.on_delivered:
@@ -454,8 +453,7 @@ class OutboundWriter5(OutboundWriter):
             return
         parts = self.parts
         if parts is None:
-            parts = self.parts = []
-            self.flusher.add(self)
+            parts = self._begin()
         for message in messages:
             if message.expires:
                 self.send_publish(Delivery(message, 0), 0, False)
@@ -477,8 +475,7 @@ class OutboundWriter5(OutboundWriter):
                 return False
             parts = self.parts
             if parts is None:
-                parts = self.parts = []
-                self.flusher.add(self)
+                parts = self._begin()
             parts.append(packet)
         else:
             head, tail = delivery.wire_v5 or encoder.wire(delivery, V5)
@@ -487,8 +484,7 @@ class OutboundWriter5(OutboundWriter):
                 return False
             parts = self.parts
             if parts is None:
-                parts = self.parts = []
-                self.flusher.add(self)
+                parts = self._begin()
             if delivery.qos == 0:
                 parts.append(head)
             else:

@@ -718,7 +718,7 @@ class Handover:
             # One of the keepers may be that node, which keeps nothing before it knows that all has come.
             if not incoming.told:
                 incoming.told = await self._tell(incoming, keep)
-            self._go_on(client_id)
+                self._go_on(client_id)
             await asyncio.sleep(_PAUSE)
             if incoming.row.state != FETCHING or self._coming.get(incoming.key) is not incoming:
                 return
