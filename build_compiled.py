@@ -37,6 +37,7 @@ MODULES = (
     "core/broker",
     "core/delayed_topic",
     "core/outcome",
+    "core/retained_matches",
     "core/subscription_plan",
     "loop/budget",
     "loop/timers",

@@ -51,6 +51,13 @@ class _Receiver:
         for message in messages:
             self._take(message, False)
 
+    def send_retained0(self, messages: list[BrokerMessage], identifiers: tuple[int, ...]) -> int:
+        for count, message in enumerate(messages, 1):
+            self._take(message, True)
+            if not self.writable:
+                return count
+        return len(messages)
+
     def takes_packets(self, version: int) -> bool:
         return False
 

@@ -332,6 +332,26 @@ class OutboundWriter:
             parts.append(encoder.publish0(message, V4) if packet is None else packet)
         self.sent0 += len(messages)
 
+    def send_retained0(self, messages: list[Message], identifiers: tuple[int, ...]) -> int:
+        """See ``session.protocols.ClientWriter``."""
+        if not self.fast or self.on_delivered:
+            for count, message in enumerate(messages, 1):
+                self.send_publish(Delivery(message, 0, True, identifiers), 0, False)
+                if not self.writable:
+                    return count
+            return len(messages)
+        parts = self.parts
+        if parts is None:
+            parts = self._begin()
+        version = self.version
+        for message in messages:
+            if version == V5 and message.expires:
+                self.send_publish(Delivery(message, 0, True, identifiers), 0, False)
+                continue
+            encoder.retained0(parts, message, version, identifiers)
+            self.sent0 += 1
+        return len(messages)
+
     def takes_packets(self, version: int) -> bool:
         """Whether PUBLISH packets of QoS 0 of this version may go out as they are."""
         return self.fast and not self.on_delivered and (version == V5) == (self.version == V5)

@@ -168,6 +168,9 @@ class LinkWriter:
         for message in messages:
             self._add0(message, None)
 
+    def send_retained0(self, messages: list[Message], identifiers: tuple[int, ...]) -> int:
+        raise AssertionError("a link subscribes to nothing that is retained")
+
     def takes_packets(self, version: int) -> bool:
         return False
 

@@ -6,7 +6,7 @@ itself through ``publish_internal``.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Final, Protocol
 
@@ -56,6 +56,7 @@ from .outcome import (
     Outcome,
     PublisherKind,
 )
+from .retained_matches import RetainedMatches
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +72,6 @@ EVERYWHERE: Final = 0
 THIS_NODE: Final = 1
 FROM_A_NODE: Final = 2
 
-_WALK_STEPS = 2000
 _SESSIONS_PER_SWEEP = 1000
 _QUEUED_PER_SWEEP = 20_000  # messages, where sessions have some queued
 _SHORT_OF_MEMORY: Final = -1  # beside the answers of ``RetainedStore.refusal``
@@ -587,29 +587,12 @@ class Broker:
             self.account.level > NORMAL and self.retained.grows_by(message) > 0 and not message.topic.startswith("$SYS")
         )
 
-    def _retained_messages(self, subscription: Subscription) -> Iterator[Message | None]:
-        """What a new subscription gets, fetched topic by topic as it is sent, so that it is never stale.
-
-        ``None`` where much was searched and nothing found: a place to stop for this loop iteration.
-        """
-        client_id = subscription.session.client_id
-        for topic in self.retained.walk(subscription.topic_filter, _WALK_STEPS):
-            if not topic:
-                yield None
-                continue
-            message = self.retained.get(topic)
-            if message is None or self.retained.expired(message, self.clock.now()):
-                continue
-            publisher = message.publisher
-            if subscription.no_local and publisher is not None and publisher.client_id == client_id:
-                continue
-            if self.check_retained_source and not self._may_be_retained(message):
-                self.metrics.refusals.add("retained_source_denied")
-                continue
-            yield message
-
-    def _may_be_retained(self, message: Message) -> bool:
-        return self._retained_allowed is None or self._retained_allowed(message)
+    def may_be_replayed(self, message: Message) -> bool:
+        """Whether its publisher may still publish to its topic, where that is asked."""
+        if not self.check_retained_source or self._retained_allowed is None or self._retained_allowed(message):
+            return True
+        self.metrics.refusals.add("retained_source_denied")
+        return False
 
     def sweep_retained(self, now: float, budget: int) -> None:
         """Drop retained messages that have expired, at most ``budget`` of them."""
@@ -634,7 +617,7 @@ class Broker:
         handling = subscription.retain_handling
         # [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
         if len(self.retained) and (handling == 0 or (handling == 1 and existed is None)):
-            session.replay(self._retained_messages(subscription), subscription)
+            session.replay(RetainedMatches(self, subscription), subscription)
 
     def unsubscribe(self, session: Session, filter: str) -> bool:
         """Remove a subscription, compared character by character [MQTT-3.10.4-1]. False: there was none."""

@@ -11,6 +11,7 @@ from .constants import (
     CONNACK,
     CONNECT,
     DISCONNECT,
+    MAX_STRING,
     MESSAGE_EXPIRY_INTERVAL,
     REASON_STRING,
     SUBACK,
@@ -68,6 +69,7 @@ _ALIAS: Final = BYTE[TOPIC_ALIAS]
 _IDENTIFIER: Final = SUBSCRIPTION_IDENTIFIER << 8
 _LONG_IDENTIFIER: Final = BYTE[SUBSCRIPTION_IDENTIFIER]
 _NO_TOPIC: Final = b"\0\0"
+_RETAINED: Final = 0x31  # first byte of a PUBLISH
 
 _PINGREQ: Final = b"\xc0\x00"
 _PINGRESP: Final = b"\xd0\x00"
@@ -156,6 +158,26 @@ def publish0(message: Message, version: int) -> bytes:
         else:
             message.wire0_v3 = whole
     return whole
+
+
+def retained0(parts: list[bytes], message: Message, version: int, identifiers: tuple[int, ...]) -> None:
+    """Add the message at QoS 0 with RETAIN 1, in pieces. Not for one with a Message Expiry Interval in 5.0."""
+    topic = message.topic.encode()
+    before = _before_payload(message, version, identifiers, 0, None)
+    payload = message.payload
+    length = len(topic)
+    if length > MAX_STRING:
+        raise ValueError("longer than 65535 bytes")
+    size = length + 2 + len(before) + len(payload)
+    if size < 0x80:
+        parts.append(TWO_BYTES[_RETAINED << 8 | size])
+    else:
+        parts.append(BYTE[_RETAINED] + variable(size))
+    parts.append(TWO_BYTES[length])
+    parts.append(topic)
+    if before:
+        parts.append(before)
+    parts.append(payload)
 
 
 def wire(delivery: Delivery, version: int) -> tuple[bytes, bytes]:

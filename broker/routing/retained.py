@@ -18,40 +18,160 @@ FULL_BYTES: Final = 6
 
 WIDE: Final = 1024  # children from which on a node keeps them in a list too, to be walked bit by bit
 
-# As in ``Trie`` a node is a plain dict: ``level`` leads to the node below, ``level + "/"`` says that a topic ends
-# there. The value of the latter is its slot in the node's ``_Order``, if the node is wide.
+# As in ``Trie`` a node is a plain dict: ``level`` leads to the node below, ``level + "/"`` to the entry of a topic that
+# ends there. What stands in a node can be walked without its keys.
 _Node = dict[str, Any]
 _ORDER: Final = "//"  # no level and no level + "/": a wide node's _Order
 _SLOT: Final = "//slot"  # the slot that a node has in the _Order of its parent
-_OVERHEAD: Final = 600  # bytes that a message takes beside topic and payload, about
+_OVERHEAD: Final = 650  # bytes that a message takes beside topic and payload, about
+
+
+class _Entry:
+    """A topic that has a message. ``message`` is None once it has none any more: this entry is not used again."""
+
+    __slots__ = ("message", "slot")
+
+    def __init__(self, message: Message) -> None:
+        self.message: Message | None = message
+        self.slot = 0  # in the _Order of a wide node
 
 
 class _Order:
-    """The keys of a wide node in slots that do not move, so that a walk can go on after changes."""
+    """What stands in a wide node, in slots that do not move, so that a walk can go on after changes."""
 
-    __slots__ = ("free", "keys")
+    __slots__ = ("free", "values")
 
     def __init__(self) -> None:
-        self.keys: list[str | None] = []
+        self.values: list[Any] = []  # an _Entry, a _Node, or None for a slot that is free
         self.free: list[int] = []
 
-    def add(self, key: str) -> int:
+    def add(self, value: Any) -> None:
+        slot = self._free_slot()
+        if slot == len(self.values):
+            self.values.append(value)
+        else:
+            self.values[slot] = value
+        if isinstance(value, _Entry):
+            value.slot = slot
+        else:
+            value[_SLOT] = slot
+
+    def _free_slot(self) -> int:
         while self.free:
             slot = self.free.pop()
-            if slot < len(self.keys) and self.keys[slot] is None:
-                self.keys[slot] = key
+            if slot < len(self.values) and self.values[slot] is None:
                 return slot
-        self.keys.append(key)
-        return len(self.keys) - 1
+        return len(self.values)
 
-    def remove(self, slot: int) -> None:
-        if slot < len(self.keys) - 1:
-            self.keys[slot] = None
+    def remove(self, value: Any) -> None:
+        slot: int = value.slot if isinstance(value, _Entry) else value[_SLOT]
+        if slot < len(self.values) - 1:
+            self.values[slot] = None
             self.free.append(slot)
             return
-        self.keys.pop()
-        while self.keys and self.keys[-1] is None:
-            self.keys.pop()
+        self.values.pop()
+        while self.values and self.values[-1] is None:
+            self.values.pop()
+
+
+class Walk:
+    """The messages that match a (valid) Topic Filter, some at a time and in no order.
+
+    The store may change meanwhile: the message of each topic that has one from beginning to end comes exactly once, as
+    it is at that moment, and none comes of a topic that has none. ``done``: there are no more. ``steps``: how much the
+    last ``take`` looked at and did not find anything.
+    """
+
+    __slots__ = ("_branches", "_exact", "_last", "_levels", "_open_ended", "_positions", "_store", "done", "steps")
+
+    def __init__(self, store: "RetainedStore", filter: str) -> None:
+        self._store = store
+        self._exact = "" if has_wildcard(filter) else filter
+        self._levels = filter.split("/") if not self._exact else []
+        self._open_ended = filter.endswith("#")
+        if self._open_ended:
+            self._levels.pop()
+        # A topic may end at this depth or, if open-ended, deeper: a/# matches a.
+        self._last = len(self._levels) - 1
+        # What is left of each node on the way.
+        self._branches: list[list[Any]] = []
+        self._positions: list[int] = []
+        self.done = False
+        self.steps = 0
+        if not self._exact:
+            self._enter(store.root_of(filter))
+
+    def _enter(self, node: _Node) -> None:
+        """What of a node is to be looked at: of a wide one the living list, else a copy."""
+        depth = len(self._branches)
+        levels = self._levels
+        branch: list[Any]
+        if depth < len(levels) and levels[depth] != "+":
+            branch = [node.get(levels[depth] + "/"), node.get(levels[depth])]
+        else:
+            order: _Order | None = node.get(_ORDER)
+            branch = list(node.values()) if order is None else order.values
+        self._branches.append(branch)
+        self._positions.append(0)
+
+    def take(self, most: int, most_bytes: int = 0, most_steps: int = 0) -> list[Message]:
+        """The next ones: about ``most``, or as many as have ``most_bytes`` of payload, or fewer where so many steps
+        found nothing. 0: no bound."""
+        found: list[Message] = []
+        self.steps = 0
+        if self._exact:
+            message = self._store.get(self._exact)
+            if message is not None:
+                found.append(message)
+            self.done = True
+            return found
+        branches = self._branches
+        positions = self._positions
+        last = self._last
+        open_ended = self._open_ended
+        steps = 0
+        size = 0
+        while branches:
+            branch = branches[-1]
+            position = positions[-1]
+            depth = len(branches) - 1
+            ends = depth >= last
+            below = depth < last or open_ended
+            entered: _Node | None = None
+            while position < len(branch):
+                value = branch[position]
+                position += 1
+                if isinstance(value, _Entry):
+                    message = value.message
+                    if ends and message is not None:
+                        found.append(message)
+                        size += message.payload_size
+                        if len(found) == most or 0 < most_bytes <= size:
+                            positions[-1] = position
+                            self.steps = steps
+                            return found
+                        continue
+                elif below and isinstance(value, dict):
+                    entered = value
+                    break
+                steps += 1
+                if steps == most_steps:
+                    positions[-1] = position
+                    self.steps = steps
+                    return found
+            if entered is None:
+                branches.pop()
+                positions.pop()
+            else:
+                positions[-1] = position
+                steps += 1
+                self._enter(entered)
+                if steps == most_steps:
+                    self.steps = steps
+                    return found
+        self.steps = steps
+        self.done = True
+        return found
 
 
 class RetainedStore:
@@ -64,13 +184,12 @@ class RetainedStore:
 
     __slots__ = (
         "_deadlines",
+        "_entries",
         "_expiry_interval",
         "_max_bytes",
         "_max_messages",
         "_max_payload_size",
-        "_messages",
-        "_root",
-        "_steps",
+        "_roots",
         "bytes",
     )
 
@@ -81,14 +200,14 @@ class RetainedStore:
         self._max_bytes = max_bytes
         self._max_payload_size = max_payload_size
         self._expiry_interval = expiry_interval
-        self._messages: dict[str, Message] = {}
-        self._root: _Node = {}
+        self._entries: dict[str, _Entry] = {}
+        # Topics that begin with $ are in the second: a wildcard in the first level does not match them [MQTT-4.7.2-1].
+        self._roots: tuple[_Node, _Node] = ({}, {})
         self._deadlines = Deadlines()
-        self._steps = 0  # of all walks that pause, since one of them did
         self.bytes = 0
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self._entries)
 
     def resize(
         self, max_messages: int, max_payload_size: int, expiry_interval: float = 0.0, max_bytes: int = 0
@@ -114,20 +233,22 @@ class RetainedStore:
         refused = self.refusal(message, agreed)
         if refused:
             return refused
-        old = self._messages.get(topic)
+        entry = self._entries.get(topic)
+        old = None if entry is None else entry.message
         stored = _kept(message, topic if old is None else old.topic)
-        # Of any QoS, in place of the one before [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7].
-        self._messages[stored.topic] = stored
         self.bytes += _size(stored)
         deadline = self.deadline(stored)
         if deadline is not None:
             self._deadlines.set(stored.topic, deadline, stored.timestamp)
         elif old is not None:
             self._deadlines.remove(topic)
-        if old is not None:
+        if entry is not None and old is not None:
             self.bytes -= _size(old)
+            # Of any QoS, in place of the one before [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7].
+            entry.message = stored
             return REPLACED
-        self._insert(topic)
+        entry = self._entries[stored.topic] = _Entry(stored)
+        self._insert(topic, entry)
         return STORED
 
     def refusal(self, message: Message, agreed: bool = False) -> int:
@@ -139,7 +260,7 @@ class RetainedStore:
             return TOO_LARGE
         # What nodes take at the same moment goes a little beyond what each may have, and they all take it.
         most = self._max_messages + (self._max_messages // 10 + 16 if agreed else 0)
-        if self._max_messages > 0 and most <= len(self._messages) and message.topic not in self._messages:
+        if self._max_messages > 0 and most <= len(self._entries) and message.topic not in self._entries:
             return FULL
         most = self._max_bytes + (self._max_bytes // 10 if agreed else 0)
         if self._max_bytes and self.bytes + self.grows_by(message) > most:
@@ -148,17 +269,18 @@ class RetainedStore:
 
     def grows_by(self, message: Message) -> int:
         """By how much ``bytes`` grows, or shrinks, when this is put."""
-        old = self._messages.get(message.topic)
+        old = self.get(message.topic)
         before = 0 if old is None else _size(old)
         return (_size(message) if message.payload_size else 0) - before
 
     def get(self, topic: str) -> Message | None:
         """The message of a topic. It may have expired (``expired``) and wait for ``sweep``."""
-        return self._messages.get(topic)
+        entry = self._entries.get(topic)
+        return None if entry is None else entry.message
 
     def topics(self) -> Iterator[str]:
         """Every topic that has one. Take a copy before anything changes."""
-        return iter(self._messages)
+        return iter(self._entries)
 
     def deadline(self, message: Message) -> float | None:
         """When a stored message goes (unix seconds), ``None`` for never."""
@@ -175,10 +297,11 @@ class RetainedStore:
 
     def delete(self, topic: str) -> bool:
         """Remove the message of a topic; ``False`` if it has none."""
-        message = self._messages.pop(topic, None)
-        if message is None:
+        entry = self._entries.pop(topic, None)
+        if entry is None or entry.message is None:
             return False
-        self.bytes -= _size(message)
+        self.bytes -= _size(entry.message)
+        entry.message = None
         self._deadlines.remove(topic)
         self._prune(topic)
         return True
@@ -191,79 +314,36 @@ class RetainedStore:
         return len(topics)
 
     def walk(self, filter: str, pause: int = 0) -> Iterator[str]:
-        """The topics that match a (valid) Topic Filter, one at a time and in no order.
+        """The topics that a ``Walk`` finds, one at a time. Whoever wants to stop now and then gives ``pause``: after so
+        many steps without a topic an empty string comes instead."""
+        walk = Walk(self, filter)
+        while not walk.done:
+            found = walk.take(1, 0, pause)
+            if found:
+                yield found[0].topic
+            elif not walk.done:
+                yield ""
 
-        The store may change meanwhile: each topic that is there from beginning to end comes exactly once, and none
-        comes that has no message at that moment. Whoever wants to stop now and then gives ``pause``: after so many
-        steps without a topic, in this walk and those before it, an empty string comes instead.
-        """
-        if not has_wildcard(filter):
-            if filter in self._messages:
-                yield filter
-            return
-        levels = filter.split("/")
-        open_ended = levels[-1] == "#"
-        if open_ended:
-            levels.pop()
-        # A topic may end at this depth or, if open-ended, deeper: a/# matches a.
-        last = len(levels) - 1
-        # A wildcard in the first level does not match a Topic Name beginning with $ [MQTT-4.7.2-1].
-        hides = last < 0 or levels[0] == "+"
-        path: list[str] = []
-        nodes: list[_Node] = [self._root]
-        branches: list[list[str | None]] = [_branches(self._root, levels, 0)]
-        positions: list[int] = [0]
-        while nodes:
-            depth = len(path)
-            position = positions[-1]
-            if position >= len(branches[-1]):
-                nodes.pop()
-                branches.pop()
-                positions.pop()
-                if path:
-                    path.pop()
-                continue
-            positions[-1] = position + 1
-            key = branches[-1][position]
-            if pause:
-                self._steps += 1
-                if self._steps >= pause:
-                    self._steps = 0
-                    yield ""
-            if key is None or key.startswith("//") or (hides and depth == 0 and key.startswith("$")):
-                continue
-            if key.endswith("/"):
-                if depth >= last and key in nodes[-1]:
-                    self._steps = 0
-                    path.append(key[:-1])
-                    topic = "/".join(path)
-                    path.pop()
-                    yield topic
-            elif depth < last or open_ended:
-                below: _Node | None = nodes[-1].get(key)
-                if below is not None:
-                    path.append(key)
-                    nodes.append(below)
-                    branches.append(_branches(below, levels, depth + 1))
-                    positions.append(0)
+    def root_of(self, topic: str) -> _Node:
+        """Where this topic stands, or what matches this Topic Filter."""
+        return self._roots[1 if topic.startswith("$") else 0]
 
-    def _insert(self, topic: str) -> None:
+    def _insert(self, topic: str, entry: _Entry) -> None:
         levels = topic.split("/")
         key = levels.pop() + "/"
-        node = self._root
+        node = self.root_of(topic)
         for level in levels:
             below: _Node | None = node.get(level)
             if below is None:
-                below = node[level] = {}
-                _list(node, level)
+                below = {}
+                _put(node, level, below)
             node = below
-        node[key] = 0
-        _list(node, key)
+        _put(node, key, entry)
 
     def _prune(self, topic: str) -> None:
         levels = topic.split("/")
         key = levels.pop() + "/"
-        node = self._root
+        node = self.root_of(topic)
         path: list[_Node] = []
         for level in levels:
             path.append(node)
@@ -274,39 +354,25 @@ class RetainedStore:
             _remove(node, levels[len(path)])
 
 
-def _branches(node: _Node, levels: list[str], depth: int) -> list[str | None]:
-    """The keys of a node to look at for this level of a filter: of a wide node the living list, else a copy."""
-    if depth < len(levels) and levels[depth] != "+":
-        return [levels[depth] + "/", levels[depth]]
-    order: _Order | None = node.get(_ORDER)
-    return list(node) if order is None else order.keys
-
-
-def _list(node: _Node, key: str) -> None:
-    """Give a new child its slot, if its node is a wide one or has just become one."""
+def _put(node: _Node, key: str, value: Any) -> None:
+    """Give a node a new child, and the child its slot, if the node is a wide one or has just become one."""
+    node[key] = value
     order: _Order | None = node.get(_ORDER)
     if order is not None:
-        _set_slot(node, key, order.add(key))
+        order.add(value)
     elif len(node) > WIDE:
         order = _Order()
         for each in node:
             if not each.startswith("//"):
-                _set_slot(node, each, order.add(each))
+                order.add(node[each])
         node[_ORDER] = order
-
-
-def _set_slot(node: _Node, key: str, slot: int) -> None:
-    if key.endswith("/"):
-        node[key] = slot
-    else:
-        node[key][_SLOT] = slot
 
 
 def _remove(node: _Node, key: str) -> None:
     child = node.pop(key)
     order: _Order | None = node.get(_ORDER)
     if order is not None:
-        order.remove(child if key.endswith("/") else child[_SLOT])
+        order.remove(child)
 
 
 def _kept(message: Message, topic: str) -> Message:

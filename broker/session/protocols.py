@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from ..mqtt.message import Delivery, Message
 
 if TYPE_CHECKING:
+    from .replay import ReplayBudget
     from .session import Session
 
 # Why a delivery did not reach its client; the names of EMQX's ``delivery.dropped.*`` metrics.
@@ -37,6 +38,9 @@ class ClientWriter(Protocol):
     def send_run0(self, messages: list[Message]) -> None:
         """The same for several."""
 
+    def send_retained0(self, messages: list[Message], identifiers: tuple[int, ...]) -> int:
+        """Several of QoS 0 with RETAIN 1 and these Subscription Identifiers; how many, before it was not writable."""
+
     def takes_packets(self, version: int) -> bool:
         """Whether PUBLISH packets of QoS 0 of this version may go to the client as they are."""
 
@@ -59,6 +63,21 @@ class ClientWriter(Protocol):
 
     def send_pubrel(self, packet_id: int) -> None:
         """The second half of a QoS 2 delivery."""
+
+
+class RetainedSource(Protocol):
+    """The retained messages that a subscription is still to be sent (``core.retained_matches``)."""
+
+    @property
+    def done(self) -> bool:
+        """Whether there are no more."""
+
+    def take(self, most: int, budget: "ReplayBudget") -> list[Message]:
+        """The next ones, as they are now, at most so many; what was looked at is taken off the budget. None at all,
+        though not ``done``: those that were found are not for this subscription, or the search goes on later."""
+
+    def put_back(self, messages: list[Message]) -> None:
+        """These were not sent: what their topics have then comes next."""
 
 
 class SessionJournal(Protocol):

@@ -1,28 +1,43 @@
 """Replay: retained messages that a session is still to be sent because of its SUBSCRIBEs."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ..mqtt.message import Delivery, Message
-from .protocols import ClientWriter
+from .protocols import ClientWriter, RetainedSource
 from .subscription import Subscription
 
 if TYPE_CHECKING:
     from .session import Session
 
-# So many retained messages, or so many bytes of them, go to a client before its output is written.
+# So many retained messages, or so many bytes of them, go to a client before its output is written, and the search for
+# them takes so many steps that find nothing.
 REPLAY_SLICE: Final = 512
 REPLAY_BYTES: Final = 262_144
+REPLAY_STEPS = 2000
+
+
+class ReplayBudget:
+    """What is left of a slice: messages, bytes of payload, steps that find nothing."""
+
+    __slots__ = ("bytes", "messages", "steps")
+
+    def __init__(self) -> None:
+        self.messages = REPLAY_SLICE
+        self.bytes = REPLAY_BYTES
+        self.steps = REPLAY_STEPS
+
+    @property
+    def spent(self) -> bool:
+        return self.messages <= 0 or self.bytes <= 0 or self.steps <= 0
 
 
 class Replay:
-    """What is left to send, filter by filter, fetched as the client keeps up. ``None`` from an iterator: not now."""
+    """What is left to send, filter by filter, fetched as the client keeps up."""
 
     __slots__ = ("_left",)
 
     def __init__(self) -> None:
-        self._left: OrderedDict[str, tuple[Iterator[Message | None], Subscription]] = OrderedDict()
+        self._left: OrderedDict[str, tuple[RetainedSource, Subscription]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._left)
@@ -30,10 +45,10 @@ class Replay:
     def __bool__(self) -> bool:
         return len(self._left) > 0
 
-    def add(self, messages: Iterator[Message | None], subscription: Subscription) -> None:
+    def add(self, source: RetainedSource, subscription: Subscription) -> None:
         """All of a filter comes again, so there is one for each at most."""
         self._left.pop(subscription.filter, None)
-        self._left[subscription.filter] = (messages, subscription)
+        self._left[subscription.filter] = (source, subscription)
 
     def filters(self) -> list[str]:
         """Of which something is still to be sent."""
@@ -45,21 +60,17 @@ class Replay:
 
     def advance(self, session: "Session", writer: ClientWriter) -> None:
         """Let ``session`` send the next ones until a slice is full, or no other may follow at once."""
-        messages_left = REPLAY_SLICE
-        bytes_left = REPLAY_BYTES
+        budget = ReplayBudget()
         left = self._left
-        while left:
+        while left and not budget.spent:
             filter = next(iter(left))
-            messages, subscription = left[filter]
-            for message in messages:
-                if message is None:
-                    return
-                messages_left -= 1
-                bytes_left -= message.payload_size
-                qos = subscription.qos if session.limits.upgrade_qos else min(message.qos, subscription.qos)
-                if session.durable and qos:
-                    message = message.twin()  # it may be on its way to this session already
-                delivery = Delivery(message, qos, True, subscription.identifiers)
-                if not session.send_retained(writer, delivery) or messages_left == 0 or bytes_left <= 0:
-                    return
-            left.pop(filter, None)
+            source, subscription = left[filter]
+            messages = source.take(session.room_for_retained(budget.messages, subscription), budget)
+            sent = session.send_retained(writer, messages, subscription)
+            if sent < len(messages):
+                source.put_back(messages[sent:])
+            now = left.get(filter)
+            if now is not None and now[0] is source and source.done:
+                del left[filter]
+            if not session.takes_retained(writer):
+                return

@@ -11,7 +11,7 @@ The way of a QoS 1 or 2 delivery, outbound::
 On reconnect all of ``inflight`` goes out again in its order, before the queue [MQTT-4.4.0-1] [MQTT-4.6.0-1].
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -29,6 +29,7 @@ from .protocols import (
     Cancellable,
     ClientWriter,
     DropObserver,
+    RetainedSource,
     SessionJournal,
 )
 from .queue import MessageQueue
@@ -488,26 +489,67 @@ class Session:
         self.last_packet_id = packet_id
         return packet_ids
 
-    def send_retained(self, writer: ClientWriter, delivery: Delivery) -> bool:
-        """Send a retained message because of a SUBSCRIBE; whether another may follow at once."""
-        if delivery.qos == 0:
-            writer.send_publish(delivery, 0, False)
-            return writer.writable
-        if self.journal is not None:
-            self.journal.hold(self, delivery)
+    def takes_retained(self, writer: ClientWriter) -> bool:
+        """Whether another retained message may follow at once."""
+        return writer.writable and self.queue is None
+
+    def room_for_retained(self, most: int, subscription: Subscription) -> int:
+        """How many of so many retained messages to fetch: one at least, which may have to wait in the queue."""
+        if subscription.qos == 0:
+            return most
+        if self.resend is not None or self.limits.max_inflight_bytes:
+            return 1
+        return max(1, min(most, self.window - len(self.inflight)))
+
+    def send_retained(self, writer: ClientWriter, messages: list[Message], subscription: Subscription) -> int:
+        """Send retained messages because of a SUBSCRIBE, or queue one; returns how many: the rest is to come later."""
+        identifiers = subscription.identifiers
+        if subscription.qos == 0:
+            return writer.send_retained0(messages, identifiers)
+        upgrade = self.limits.upgrade_qos
+        at = 0
+        while at < len(messages):
+            first = messages[at]
+            qos = subscription.qos if upgrade else min(first.qos, subscription.qos)
+            end = at + 1
+            while end < len(messages) and (upgrade or min(messages[end].qos, subscription.qos) == qos):
+                if qos and messages[end].expires:
+                    break
+                end += 1
+            if qos == 0:
+                end = at + writer.send_retained0(messages[at:end], identifiers)
+            elif qos == 1 and not first.expires and not self.may_queue(end - at) and not self.limits.max_inflight_bytes:
+                self._send_run(writer, [self._retained(each, 1, identifiers) for each in messages[at:end]])
+            else:
+                end = at + 1
+                self._send_retained_qos(writer, self._retained(first, qos, identifiers))
+            at = end
+            if not self.takes_retained(writer):
+                break
+        return at
+
+    def _retained(self, message: Message, qos: int, identifiers: tuple[int, ...]) -> Delivery:
+        """It is owed from here on."""
+        journal = self.journal
+        if journal is None:
+            return Delivery(message, qos, True, identifiers)
+        delivery = Delivery(message.twin(), qos, True, identifiers)  # it may be on its way to this session already
+        journal.hold(self, delivery)
+        return delivery
+
+    def _send_retained_qos(self, writer: ClientWriter, delivery: Delivery) -> None:
         shut = self.resend is not None or len(self.inflight) >= self.window or not writer.writable
         if shut or self._exceeds_inflight_bytes(delivery):
             # One waits in the queue, whatever its bounds, so that they never cut a replay short.
             self.new_queue().push_front(delivery)
-            return False
-        self._send(writer, delivery)
-        return writer.writable and self.queue is None
+        else:
+            self._send(writer, delivery)
 
-    def replay(self, messages: Iterator[Message | None], subscription: Subscription) -> None:
+    def replay(self, source: RetainedSource, subscription: Subscription) -> None:
         """Retained messages to send because of a SUBSCRIBE; ``advance`` pulls them as the client keeps up."""
         if self.replays is None:
             self.replays = Replay()
-        self.replays.add(messages, subscription)
+        self.replays.add(source, subscription)
 
     def stop_replay(self, filter: str) -> None:
         """What a SUBSCRIBE to ``filter`` still has to send is not sent any more [MQTT-3.10.4-2]."""

@@ -9,7 +9,7 @@ from taipan.broker.loop.timers import BUDGET
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Subscribe, TopicFilter
 from taipan.broker.session.queue import EXPIRY_SLICE
-from taipan.broker.session.replay import REPLAY_SLICE
+from taipan.broker.session.replay import REPLAY_BYTES, REPLAY_SLICE
 from taipan.broker.session.subscription import Subscription
 from taipan.broker.transport.connection_writer import SENDS_PER_ITERATION
 from tests.growth import populations
@@ -172,9 +172,24 @@ def test_retained_messages_go_out_in_slices() -> None:
     most = 0
     while node.loop.soon:
         node.loop.turn()
-        most = max(most, len(writer.parts or ()))
-    assert 1 < most <= REPLAY_SLICE + 1
+        most = max(most, writer.sent0)
+    assert 1 < most <= REPLAY_SLICE
     assert len(client.received()) == 3 * REPLAY_SLICE + 1
+
+
+def test_large_retained_messages_go_out_a_few_at_a_time() -> None:
+    node = FakeNode()
+    size = REPLAY_BYTES // 4
+    for number in range(20):
+        node.publish(f"kept/{number}", b"x" * size, retain=True)
+    client = node.connect("c")
+    client.feed(Subscribe(1, [TopicFilter("kept/#", 0)]))
+    most = 0
+    while node.loop.soon:
+        node.loop.turn()
+        most = max(most, client.channel.writer.sent0)
+    assert most == 4
+    assert len(client.received()) == 21
 
 
 def test_sessions_are_swept_in_slices() -> None:

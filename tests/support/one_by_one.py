@@ -16,6 +16,11 @@ class OneByOne:
         for message in messages:
             self.send_publish0(message)
 
+    def send_retained0(self, messages: list[Message], identifiers: tuple[int, ...]) -> int:
+        for message in messages:
+            self.send_publish(Delivery(message, 0, True, identifiers), 0, False)
+        return len(messages)
+
     def takes_packets(self, version: int) -> bool:
         return False
 

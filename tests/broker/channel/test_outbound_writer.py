@@ -8,11 +8,13 @@ from taipan.broker.channel.outbound_writer import OutboundWriter, OutboundWriter
 from taipan.broker.config import ZoneSettings
 from taipan.broker.core.hooks import Hooks
 from taipan.broker.mqtt.constants import (
+    CONTENT_TYPE,
     MAXIMUM_PACKET_SIZE,
     MESSAGE_EXPIRY_INTERVAL,
     SUBSCRIPTION_IDENTIFIER,
     TOPIC_ALIAS,
     TOPIC_ALIAS_MAXIMUM,
+    USER_PROPERTY,
 )
 from taipan.broker.mqtt.message import Delivery, Message
 from taipan.broker.mqtt.packets import TopicFilter
@@ -129,6 +131,44 @@ def test_what_expires_of_several_of_qos0_is_sent_by_itself() -> None:
     harness.writer.send_run0(messages)
     assert [each.properties for each in harness.read()] == [{}, {MESSAGE_EXPIRY_INTERVAL: 7}]
     assert harness.writer.sent0 == 2
+
+
+@versions
+@pytest.mark.parametrize("size", [1, 125, 126, 20_000, 3_000_000])
+def test_several_retained_ones_at_once(version: int, size: int) -> None:
+    """The same bytes as one by one, whatever the client asks of each: [MQTT-3.3.1-8] [MQTT-3.3.4-3] [MQTT-3.3.2-6]."""
+    properties = [{}, {CONTENT_TYPE: "c", USER_PROPERTY: [("a", "b")]}, {MESSAGE_EXPIRY_INTERVAL: 10}]
+    for identifiers in ((), (1,), (300,)):
+        for mountpoint in ("", "m/"):
+            harness = WriterHarness(version, 10_000_000).open(mountpoint)
+            messages = [harness.message(f"{mountpoint}t\u00e9", b"x" * size, properties=each) for each in properties]
+            harness.clock.time += 3
+            for message in messages:
+                harness.writer.send_publish(Delivery(message, 0, True, identifiers), 0, False)
+            singly = b"".join(harness.writer.parts)
+            harness.writer.parts = None
+            assert harness.writer.send_retained0(messages, identifiers) == 3
+            assert b"".join(harness.writer.parts) == singly
+            assert harness.writer.sent0 == 6
+            seen = harness.read()
+            assert [(each.topic, each.retain, len(each.payload)) for each in seen] == [("t\u00e9", True, size)] * 3
+            if version == 5:
+                assert seen[2].properties[MESSAGE_EXPIRY_INTERVAL] == 7
+                assert seen[0].properties.get(SUBSCRIPTION_IDENTIFIER, []) == list(identifiers)
+
+
+def test_retained_ones_that_a_client_cannot_take_are_dropped_and_hooks_hear_of_the_others() -> None:
+    """[MQTT-3.1.2-24] [MQTT-3.1.2-25]"""
+    harness = WriterHarness().open()
+    harness.writer.max_packet_size = 30
+    harness.writer.open(harness.session, "")
+    told: list[bytes] = []
+    messages = [harness.message("t", b"x" * length) for length in (1, 40, 2)]
+    assert harness.writer.send_retained0(messages, ()) == 3
+    harness.hooks.message_delivered.add(lambda client, message: told.append(message.payload))
+    harness.writer.send_retained0(messages, ())
+    assert [len(each.payload) for each in harness.read()] == [1, 2, 1, 2]
+    assert (harness.dropped, told) == (["too_large"] * 2, [b"x", b"xx"])
 
 
 @versions

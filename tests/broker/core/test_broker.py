@@ -31,6 +31,7 @@ from taipan.broker.core.outcome import (
     WILL,
     Outcome,
 )
+from taipan.broker.core.retained_matches import RetainedMatches
 from taipan.broker.loop.timers import Timers
 from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, NEVER_EXPIRES
 from taipan.broker.mqtt.message import Delivery, Message
@@ -38,6 +39,7 @@ from taipan.broker.observability.metrics import Metrics
 from taipan.broker.session import inbound_qos2
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.limits import Limits
+from taipan.broker.session.replay import REPLAY_BYTES, REPLAY_SLICE, ReplayBudget
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 from tests.support.clock import Clock
@@ -481,8 +483,28 @@ def test_a_retained_message_is_judged_as_it_is_sent() -> None:
     assert harness.metrics.messages_retained == 3
 
 
+def test_a_retained_message_that_was_not_sent_comes_as_it_is_then() -> None:
+    harness = BrokerHarness()
+    for number in range(5):
+        harness.publish(f"t/{number}", "old", retain=True)
+    session, _ = harness.open()
+    matches = RetainedMatches(harness.broker, Subscription(session, "t/+", 1))
+    budget = ReplayBudget()
+    taken = matches.take(3, budget)
+    assert budget.messages == REPLAY_SLICE - 3 and budget.bytes == REPLAY_BYTES - 9
+    harness.publish(taken[1].topic, "new", retain=True)
+    harness.publish(taken[2].topic, "", retain=True)
+    matches.put_back(taken[1:])
+    left = matches.take(1, budget) + matches.take(1, budget)
+    assert [(each.topic, each.payload) for each in left] == [(taken[1].topic, b"new")]
+    last = matches.take(10, budget)
+    assert len(last) == 2 and matches.done
+    matches.put_back(last)
+    assert not matches.done and matches.take(10, budget) == last and matches.done
+
+
 def test_a_long_search_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_WALK_STEPS", 5)
+    monkeypatch.setattr("taipan.broker.session.replay.REPLAY_STEPS", 5)
     harness = BrokerHarness()
     for number in range(20):
         harness.publish(f"{number}/a", retain=True)

@@ -259,6 +259,29 @@ async def test_suback_and_unsuback_wait_and_retained_messages_follow() -> None:
     assert node.crash().broker.router.subscription_count == 0
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_retained_messages_on_their_way_are_owed_after_a_crash(qos: int) -> None:
+    """Some of them are in flight and one waits for the window: a kill in the middle loses none of these."""
+    node = DurableFakeNode({"max_inflight": 3})
+    for number in range(8):
+        node.publish(f"t/{number}", b"%d" % number, qos, retain=True)
+    node.store()
+    reader = await node.connect_durable("r")
+    reader.send(Subscribe(1, [TopicFilter("t/#", qos)]))
+    node.store()
+    sent = [each for each in reader.received() if isinstance(each, Publish)]
+    node.store()
+    sent += [each for each in reader.received() if isinstance(each, Publish)]
+    assert len(sent) == 3 and reader.session.queued == 1
+    after = node.crash()
+    again = await after.connect_durable("r")
+    seen = [each for each in again.received() if isinstance(each, Publish)]
+    assert [(each.payload, each.packet_id, each.dup, each.retain) for each in seen] == [
+        (each.payload, each.packet_id, True, True) for each in sent
+    ]
+    assert again.session.queued == 1
+
+
 async def test_of_the_changes_of_a_topic_in_a_batch_the_last_is_written_and_all_wait_for_it() -> None:
     node = DurableFakeNode()
     writer = node.connect("w")

@@ -10,7 +10,7 @@ import pytest
 from taipan.broker.mqtt.constants import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY
 from taipan.broker.mqtt.message import Message, Publisher
 from taipan.broker.routing import retained
-from taipan.broker.routing.retained import ABSENT, CLEARED, FULL, REPLACED, STORED, TOO_LARGE, RetainedStore
+from taipan.broker.routing.retained import ABSENT, CLEARED, FULL, REPLACED, STORED, TOO_LARGE, RetainedStore, Walk
 from tests.support.calls import calls
 
 
@@ -62,7 +62,7 @@ def test_an_empty_payload_clears_and_is_not_kept() -> None:
     assert list(store.walk("#")) == ["a/b"]
     assert store.delete("a/b")
     assert not store.delete("a/b")
-    assert (len(store), store.bytes, store._root) == (0, 0, {})
+    assert (len(store), store.bytes, store._roots) == (0, 0, ({}, {}))
 
 
 def test_bounds() -> None:
@@ -136,7 +136,7 @@ def test_walk(filter: str, topics: str, wide: bool, monkeypatch: pytest.MonkeyPa
     for each in TOPICS:
         store.delete(each)
     assert len(store) == 0
-    assert not set(store._root) - {"//"}
+    assert not set(store._roots[0]) - {"//"} and not set(store._roots[1]) - {"//"}
 
 
 @pytest.mark.parametrize("wide", [0, 4, 1024])
@@ -162,6 +162,42 @@ def test_walking_a_store_that_changes(filter: str, wide: int, monkeypatch: pytes
     assert len([each for each in seen if each in staying]) == len(expected)
 
 
+@pytest.mark.parametrize("wide", [0, 1024])
+@pytest.mark.parametrize("filter", ["#", "a/+", "a/#"])
+def test_what_is_taken_is_as_it_is_then(filter: str, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retained, "WIDE", wide)
+    store = store_of(*(f"a/{number}" for number in range(10)))
+    walk = Walk(store, filter)
+    seen = walk.take(4)
+    assert len(seen) == 4 and not walk.done
+    left = [f"a/{number}" for number in range(10) if f"a/{number}" not in {each.topic for each in seen}]
+    store.put(message(left[0], b"new"))
+    store.put(message(left[1], b""))
+    store.put(message(seen[0].topic, b"too late"))
+    seen = walk.take(100)
+    assert walk.done and walk.take(100) == []
+    assert sorted(each.topic for each in seen) == sorted(left[:1] + left[2:])
+    assert [each.payload for each in seen if each.topic == left[0]] == [b"new"]
+
+
+def test_as_much_is_taken_as_is_asked_for() -> None:
+    store = RetainedStore()
+    for number in range(100):
+        store.put(message(f"{number}/a", b"x" * 100))
+    assert len(Walk(store, "#").take(7)) == 7
+    assert len(Walk(store, "#").take(50, 950)) == 10  # the tenth passes the bound
+    nothing = Walk(store, "+/b")
+    takes = 0
+    while not nothing.done:
+        assert nothing.take(50, 0, 10) == []
+        assert nothing.steps <= 10
+        takes += 1
+    assert takes >= 20
+    exact = Walk(store, "5/a")
+    assert [each.topic for each in exact.take(50, 0, 10)] == ["5/a"] and exact.done
+    assert Walk(store, "5/b").take(50) == []
+
+
 def test_slots_are_used_again() -> None:
     store = RetainedStore()
     for number in range(5000):
@@ -169,11 +205,11 @@ def test_slots_are_used_again() -> None:
     for number in range(50_000):
         store.put(message(f"t{number}", b""))
         store.put(message(f"t{number + 5000}"))
-    order = store._root["//"]
-    assert len(order.keys) <= 5002
+    order = store._roots[0]["//"]
+    assert len(order.values) <= 5002
     assert sorted(store.walk("+")) == sorted(f"t{number}" for number in range(50_000, 55_000))
     assert delete_matching(store, "#") == 5000
-    assert order.keys == []
+    assert order.values == []
 
 
 @pytest.mark.interpreted
@@ -216,7 +252,7 @@ def test_an_exact_filter_is_one_lookup() -> None:
     store = RetainedStore()
     for number in range(5000):
         store.put(message(f"{number}"))
-    assert calls(lambda: list(store.walk("77"))) < 10
+    assert calls(lambda: list(store.walk("77"))) < 20
 
 
 def test_thousands_of_levels_do_not_recurse() -> None:
@@ -224,7 +260,7 @@ def test_thousands_of_levels_do_not_recurse() -> None:
     assert len(list(store.walk("#"))) == 1
     assert len(list(store.walk("+/" * 30_000 + "+"))) == 1
     assert delete_matching(store, "+/#") == 1
-    assert store._root == {}
+    assert store._roots == ({}, {})
 
 
 def test_expired_messages_are_swept_a_few_at_a_time() -> None:

@@ -1,6 +1,6 @@
 """Session: the send window, the queue, acknowledgements, reconnects, retained messages, the end."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from taipan.broker.mqtt.message import Delivery, Message
 from taipan.broker.session import inbound_qos2
 from taipan.broker.session.inbound_qos2 import DUPLICATE, FULL, NEW
 from taipan.broker.session.limits import Limits
-from taipan.broker.session.replay import REPLAY_SLICE
+from taipan.broker.session.replay import REPLAY_SLICE, ReplayBudget
 from taipan.broker.session.resend import retransmit_older
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
@@ -628,22 +628,48 @@ def retained(count: int, qos: int = 0) -> list[Message]:
     return [Message(f"r/{number}", b"%d" % number, qos, True) for number in range(count)]
 
 
+class Source:
+    """Retained messages of a test's own; None: the search goes on later."""
+
+    def __init__(self, messages: Iterable[Message | None]) -> None:
+        self.left = list(messages)
+
+    @property
+    def done(self) -> bool:
+        return not self.left
+
+    def take(self, most: int, budget: ReplayBudget) -> list[Message]:
+        found: list[Message] = []
+        while self.left and len(found) < most and not budget.spent:
+            message = self.left.pop(0)
+            if message is None:
+                budget.steps = 0
+            else:
+                found.append(message)
+                budget.messages -= 1
+                budget.bytes -= message.payload_size
+        return found
+
+    def put_back(self, messages: list[Message]) -> None:
+        self.left[:0] = messages
+
+
 def replay(
-    harness: SessionHarness, messages: Iterator[Message | None], qos: int = 2, filter: str = "r/#", **options: Any
+    harness: SessionHarness, messages: Iterable[Message | None], qos: int = 2, filter: str = "r/#", **options: Any
 ) -> None:
-    harness.session.replay(messages, Subscription(harness.session, filter, qos, **options))
+    harness.session.replay(Source(messages), Subscription(harness.session, filter, qos, **options))
 
 
 def test_retained_messages_go_out_with_retain_and_the_lower_qos() -> None:
     """[MQTT-3.3.1-8] [MQTT-3.8.4-8]"""
     harness = SessionHarness()
-    replay(harness, iter([*retained(1, 2), *retained(1, 0)]), 1, identifiers=(1,))
+    replay(harness, ([*retained(1, 2), *retained(1, 0)]), 1, identifiers=(1,))
     harness.session.advance(0)
     assert harness.wire.sent == [("0", 1, 1, False), ("0", 0, 0, False)]
     assert harness.wire.retains == [True, True]
     assert (harness.session.replays, harness.session.replaying) == (None, False)
     harness = SessionHarness(upgrade_qos=True)
-    replay(harness, iter(retained(1, 0)), 2)
+    replay(harness, (retained(1, 0)), 2)
     harness.session.advance(0)
     assert harness.wire.sent == [("0", 2, 1, False)]
 
@@ -651,7 +677,7 @@ def test_retained_messages_go_out_with_retain_and_the_lower_qos() -> None:
 def test_retained_messages_come_in_slices_and_a_none_is_a_pause() -> None:
     harness = SessionHarness()
     count = REPLAY_SLICE + 3
-    replay(harness, iter([None, *retained(2), None, *retained(count)]))
+    replay(harness, ([None, *retained(2), None, *retained(count)]))
     for expected in (0, 2, REPLAY_SLICE, 3):
         assert harness.session.replaying
         harness.session.advance(0)
@@ -662,7 +688,7 @@ def test_retained_messages_come_in_slices_and_a_none_is_a_pause() -> None:
 def test_retained_messages_keep_to_the_window_whatever_the_queue_s_bound() -> None:
     """[MQTT-3.3.4-9]: none is lost, though the queue holds hardly one."""
     harness = SessionHarness(window=2, max_queued_messages=1, max_queued_bytes=1)
-    replay(harness, iter(retained(5, 1)))
+    replay(harness, (retained(5, 1)))
     harness.session.advance(0)
     assert [each[0] for each in harness.wire.take()] == ["0", "1"]
     assert not harness.session.replaying  # nothing but an acknowledgement helps now
@@ -677,10 +703,62 @@ def test_retained_messages_keep_to_the_window_whatever_the_queue_s_bound() -> No
     assert (seen, harness.dropped, harness.session.busy) == (["2", "3", "4"], [], False)
 
 
+def test_retained_messages_of_each_qos_keep_their_order() -> None:
+    """What goes out together is of one kind: [MQTT-3.8.4-8] for each."""
+    kinds = [0, 0, 1, 1, 1, 2, 2, 1, 0, 1, 1]
+    messages = [Message(f"r/{number}", b"%d" % number, qos, True) for number, qos in enumerate(kinds)]
+    messages[3].properties = {MESSAGE_EXPIRY_INTERVAL: 5}  # its interval is this client's own
+    for granted in (0, 1, 2):
+        harness = SessionHarness()
+        replay(harness, messages, granted, identifiers=(7,))
+        harness.session.advance(0)
+        sent = harness.wire.take()
+        assert [each[0] for each in sent] == [str(number) for number in range(len(kinds))]
+        assert [each[1] for each in sent] == [min(qos, granted) for qos in kinds]
+        with_id = [each[2] for each in sent if each[1]]
+        assert with_id == list(range(1, len(with_id) + 1)) == list(harness.session.inflight)
+        assert all(harness.wire.retains) and not harness.session.busy
+
+
+def test_retained_messages_that_a_writer_did_not_take_come_later() -> None:
+    """It was full after the first; who is told of a sending filled the window."""
+
+    class Bounded(Wire):
+        def send_retained0(self, messages: list[Message], identifiers: tuple[int, ...]) -> int:
+            super().send_retained0(messages[:1], identifiers)
+            self.writable = False
+            return 1
+
+    for qos in (0, 1):  # of the subscription
+        harness = SessionHarness()
+        bounded = Bounded()
+        harness.session.attach(bounded, 10, harness.limits, 0)
+        replay(harness, retained(3, 0), qos)
+        for expected in ("0", "1", "2"):
+            assert harness.session.replaying
+            bounded.writable = True
+            harness.session.advance(0)
+            assert [each[0] for each in bounded.take()] == [expected]
+        assert not harness.session.busy
+
+    harness = SessionHarness(window=3)
+    harness.wire.on_send = lambda delivery: (
+        [harness.deliver(f"new{number}") for number in range(2)] if delivery.message.payload == b"0" else None
+    )
+    replay(harness, [*retained(1, 2), *retained(3, 1)[1:]])
+    for packet_id in range(6):
+        if packet_id:
+            harness.session.pubrec(packet_id, failed=True) if packet_id == 1 else harness.session.puback(packet_id)
+        harness.session.advance(0)
+        assert len(harness.session.inflight) <= 3
+    assert sorted(each[0] for each in harness.wire.take()) == ["0", "1", "2", "new0", "new1"]
+    assert (harness.dropped, harness.session.busy) == ([], False)
+
+
 def test_retained_messages_wait_for_the_socket_the_bytes_in_flight_and_retransmissions() -> None:
     harness = SessionHarness()
     harness.wire.writable = False
-    replay(harness, iter(retained(3, 0)))
+    replay(harness, (retained(3, 0)))
     harness.session.advance(0)
     harness.session.advance(0)
     assert harness.wire.take() == []  # not even one for each call: the outbox is bounded and would drop it
@@ -689,7 +767,7 @@ def test_retained_messages_wait_for_the_socket_the_bytes_in_flight_and_retransmi
     assert len(harness.wire.take()) == 3
 
     harness = SessionHarness(max_inflight_bytes=1)
-    replay(harness, iter(retained(3, 1)))
+    replay(harness, (retained(3, 1)))
     harness.session.advance(0)
     assert [each[0] for each in harness.wire.take()] == ["0"]
     harness.session.puback(1)
@@ -701,7 +779,7 @@ def test_retained_messages_wait_for_the_socket_the_bytes_in_flight_and_retransmi
     harness.deliver("b")
     harness.session.detach()
     harness.attach(window=1)
-    replay(harness, iter(retained(1, 1)))
+    replay(harness, (retained(1, 1)))
     harness.session.advance(0)
     assert harness.wire.take() == [("a", 1, 1, True)]
     for packet_id in (1, 2):
@@ -715,7 +793,7 @@ def test_retained_messages_follow_what_is_queued() -> None:
     harness.deliver("a")
     harness.deliver("b")
     harness.wire.take()
-    replay(harness, iter(retained(1, 1)))
+    replay(harness, (retained(1, 1)))
     harness.session.advance(0)
     assert harness.wire.take() == []
     for packet_id in (1, 2):
@@ -728,8 +806,8 @@ def test_one_replay_for_each_filter() -> None:
     """Subscribing again and again costs no more memory than subscribing once; the last one is complete."""
     harness = SessionHarness(window=1)
     for _ in range(100):
-        replay(harness, iter(retained(2, 1)), filter="a")
-        replay(harness, iter(retained(1, 1)), filter="b")
+        replay(harness, (retained(2, 1)), filter="a")
+        replay(harness, (retained(1, 1)), filter="b")
         harness.session.advance(0)
     assert harness.session.replays is not None and len(harness.session.replays) == 2
 
@@ -738,8 +816,8 @@ def test_unsubscribing_stops_it() -> None:
     """[MQTT-3.10.4-2]"""
     harness = SessionHarness(window=1)
     harness.session.stop_replay("a")
-    replay(harness, iter(retained(9, 1)), filter="a")
-    replay(harness, iter(retained(1, 1)), filter="b")
+    replay(harness, (retained(9, 1)), filter="a")
+    replay(harness, (retained(1, 1)), filter="b")
     harness.session.advance(0)
     harness.session.stop_replay("c")
     harness.session.stop_replay("a")

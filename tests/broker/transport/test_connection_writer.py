@@ -2,7 +2,6 @@
 
 import pytest
 
-from taipan.broker.core import broker as broker_module
 from taipan.broker.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Subscribe, TopicFilter
 from taipan.broker.transport.connection import WRITE_LOW
 from tests.support.fake_node import FakeClient, FakeNode
@@ -109,7 +108,7 @@ def test_retained_messages_come_turn_by_turn(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_retained_messages_that_take_long_to_find(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn that found nothing does not end the search, and other clients are heard meanwhile."""
-    monkeypatch.setattr(broker_module, "_WALK_STEPS", 10)
+    monkeypatch.setattr("taipan.broker.session.replay.REPLAY_STEPS", 10)
     node = FakeNode()
     for number in range(200):
         node.publish(f"{number}/a", b"", retain=True)
@@ -125,7 +124,7 @@ def test_retained_messages_that_take_long_to_find(monkeypatch: pytest.MonkeyPatc
 
 
 def test_retained_messages_stop_with_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "_WALK_STEPS", 10)
+    monkeypatch.setattr("taipan.broker.session.replay.REPLAY_STEPS", 10)
     node = FakeNode()
     for number in range(200):
         node.publish(f"{number}/a", b"x", retain=True)

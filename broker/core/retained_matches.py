@@ -1,0 +1,54 @@
+"""RetainedMatches: the retained messages that a new subscription gets."""
+
+from typing import TYPE_CHECKING
+
+from ..mqtt.message import Message
+from ..routing.retained import Walk
+from ..session.replay import ReplayBudget
+from ..session.subscription import Subscription
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+
+class RetainedMatches:
+    """Implements ``session.protocols.RetainedSource``: fetched as they are sent, so that none is ever stale."""
+
+    __slots__ = ("_again", "_broker", "_subscription", "_walk")
+
+    def __init__(self, broker: "Broker", subscription: Subscription) -> None:
+        self._broker = broker
+        self._subscription = subscription
+        self._walk = Walk(broker.retained, subscription.topic_filter)
+        # Topics of those that were taken and could not be sent.
+        self._again: list[str] = []
+
+    @property
+    def done(self) -> bool:
+        return self._walk.done and not self._again
+
+    def take(self, most: int, budget: ReplayBudget) -> list[Message]:
+        retained = self._broker.retained
+        if self._again:
+            topics, self._again = self._again[:most], self._again[most:]
+            found = [message for message in map(retained.get, topics) if message is not None]
+        else:
+            walk = self._walk
+            found = walk.take(most, budget.bytes, budget.steps)
+            budget.steps -= walk.steps
+        budget.messages -= len(found)
+        now = self._broker.clock.now()
+        some: list[Message] = []
+        for message in found:
+            budget.bytes -= message.payload_size
+            if not retained.expired(message, now):
+                some.append(message)
+        if self._subscription.no_local:
+            client_id = self._subscription.session.client_id
+            some = [each for each in some if each.publisher is None or each.publisher.client_id != client_id]
+        if self._broker.check_retained_source:
+            some = [each for each in some if self._broker.may_be_replayed(each)]
+        return some
+
+    def put_back(self, messages: list[Message]) -> None:
+        self._again[:0] = [message.topic for message in messages]
