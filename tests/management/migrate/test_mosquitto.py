@@ -323,7 +323,10 @@ def test_the_page_has_every_key() -> None:
     assert [key for key in sorted(keys) if f"`{key}`" not in page] == []
 
 
-def test_the_commands_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_of_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "coming-from-mosquitto.md").read_text("utf-8")
     path = conf(tmp_path, "listener 1883\nallow_anonymous true\n")
     commands = re.findall(r"(?m)^ *taipan (migrate .+|check .+)$", page)
