@@ -6,6 +6,7 @@ modules must be usable. What is marked ``interpreted`` is left out on compiled m
 """
 
 import importlib
+import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -77,3 +78,25 @@ def _no_node_in_the_checkout() -> Iterator[None]:
     assert _node_of_the_checkout() == before, (
         f"a node was started on {ROOT / 'data'} during this test; each has its own"
     )
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+def _not_logged() -> dict[str, object]:
+    """What keeps lines from handlers: a level or flag of a logger, ``logging.disable``, a handler of ours."""
+    ours = [each for each in logging.root.handlers if type(each).__module__.startswith("taipan")]
+    found: dict[str, object] = {"": (logging.root.manager.disable, logging.root.level, ours)}
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("taipan") and not name.endswith(".library") and isinstance(logger, logging.Logger):
+            if logger.disabled or not logger.propagate or logger.level:
+                found[name] = logger.disabled, logger.propagate, logger.level
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _the_log_goes_on() -> Iterator[None]:
+    """A test that reads the log of the process depends on those before it."""
+    before = _not_logged()
+    yield
+    assert _not_logged() == before
