@@ -10,7 +10,7 @@ from tests.support.api import ApiClient
 from tests.support.browser import PASSWORD, Dashboard, DashboardNode, accessible, picture
 from tests.support.forms import HOSTILE, SHOWN, confirmed, control, fault, fill_in, row, send, submit
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 OpenPage = Callable[..., Awaitable[Page]]
 LONG = "u" * 65_000

@@ -12,7 +12,7 @@ from taipan.broker.session.limits import Limits
 from tests.support.api import managed_node
 from tests.support.browser import PASSWORD, DashboardNode, accessible, picture
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 OpenPage = Callable[..., Awaitable[Page]]
 

@@ -14,7 +14,7 @@ from tests.support.certificates import Certificates
 from tests.support.forms import HOSTILE, SHOWN, confirmed, fault, row, submit
 from tests.support.node import free_port
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 OpenPage = Callable[..., Awaitable[Page]]
 SETTINGS = """

@@ -7,7 +7,7 @@ from playwright.async_api import Page, expect
 
 from tests.support.browser import Dashboard, DashboardNode, accessible, picture, until
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 # One more where something was refused.
 CHARTS = "document.querySelectorAll('canvas').length >= 7"

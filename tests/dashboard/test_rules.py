@@ -13,7 +13,7 @@ from playwright.async_api import Locator, Page, expect
 
 from tests.support.browser import Dashboard, DashboardNode, accessible, picture
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 OpenPage = Callable[..., Awaitable[Page]]
 HOSTILE = '<img src=x onerror=alert(1)>\u202e\u0007 & "rule"'

@@ -140,6 +140,7 @@ async def test_two_windows_of_one_login(dashboard: Dashboard) -> None:
     await expect(second.get_by_label("User name")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_the_first_view_is_interactive_soon_on_a_slow_processor(dashboard: Dashboard) -> None:
     context = await dashboard.context()
     page = await context.new_page()

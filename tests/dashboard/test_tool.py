@@ -11,7 +11,7 @@ from taipan.broker.mqtt import constants as c
 from tests.support.browser import DashboardNode, accessible, picture
 from tests.support.forms import HOSTILE, SHOWN, control, fault, row, send
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 OpenPage = Callable[..., Awaitable[Page]]
 

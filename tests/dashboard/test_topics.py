@@ -8,7 +8,7 @@ from playwright.async_api import Page, expect
 from tests.support.browser import DashboardNode, accessible, picture
 from tests.support.forms import HOSTILE, SHOWN, control, fault, row, send, submit
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 OpenPage = Callable[..., Awaitable[Page]]
 LONG = "x" * 65_000

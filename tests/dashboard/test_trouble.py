@@ -14,7 +14,7 @@ from tests.support.browser import DashboardNode, accessible, picture, until
 from tests.support.forms import HOSTILE, SHOWN, confirmed, control, fault, row, send, submit
 from tests.support.node import free_port
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 OpenPage = Callable[..., Awaitable[Page]]
 SETTINGS = """

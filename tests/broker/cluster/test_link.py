@@ -505,6 +505,7 @@ async def test_a_run_that_cannot_be_read_is_refused_and_counted() -> None:
         await subscriber.expect_publish("t", b"still there")
 
 
+@pytest.mark.slow
 async def test_a_start_without_nats_still_knows_who_waits_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_routes, "SAVE_EVERY", 0.05)
     async with cluster_nodes(2, level="disk", cluster={**QUICK, "stopped_after": 1.0, "suspect_after": 0.5}) as cluster:
