@@ -148,6 +148,8 @@ class Authentication:
         username = client.username
         if certified and username:
             client.proved_by = CERTIFICATE
+            if trial is not None:
+                trial.decided_by = CERTIFICATE
             user = self._find_named(client, username)
             http = self._http_for_superusers()
             if user is None and http is not None:

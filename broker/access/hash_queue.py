@@ -33,8 +33,8 @@ SPACING: Final = 0.1
 """Seconds between two passwords of an address that is slowed for its guesses."""
 
 
-Result = bool | ScryptHash
-"""Whether a password is right, or a new hash."""
+Result = bool | ScryptHash | bytes
+"""Whether a password is right, a new hash, or the proof of a password."""
 
 
 class Busy(Exception):

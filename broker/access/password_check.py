@@ -97,7 +97,7 @@ class Passwords:
             verifier = self._dummy_hash
         entry = self.verified.user(username, verifier.fingerprint)
         digest = self.verified.digest(entry, password)
-        guesses = self.guesses if trial is None else trial.guesses
+        guesses = self._guesses_of(trial)
         attempt = self._attempt(client, username, None if user is None else verifier.fingerprint, trial)
         delay = guesses.delay(attempt.address, attempt.name, attempt.known)
         right = self.verified.check(entry, digest) if user is not None else None
@@ -152,7 +152,7 @@ class Passwords:
         trial: Trial | None,
     ) -> AuthOutcome:
         """``guess``: what to count if this is one."""
-        guesses = self.guesses if trial is None else trial.guesses
+        guesses = self._guesses_of(trial)
         username = attempt.username
         fingerprint = user.password.fingerprint if user is not None and user.password is not None else b""
         try:
@@ -188,11 +188,11 @@ class Passwords:
 
     # A method that is not ours, such as SCRAM, is slowed by the same guesses.
 
-    def wait(self, client: ClientInfo, username: str) -> Awaitable[bool] | None:
+    def wait(self, client: ClientInfo, username: str, trial: Trial | None = None) -> Awaitable[bool] | None:
         """Before a proof for this user name is looked at: what to await, which says whether there was room; ``None``:
         nothing."""
-        attempt = self._attempt(client, username)
-        delay = self.guesses.delay(attempt.address, attempt.name, attempt.known)
+        attempt = self._attempt(client, username, trial=trial)
+        delay = self._guesses_of(trial).delay(attempt.address, attempt.name, attempt.known)
         if not delay or self.queue.closed:
             return None
         return self._wait(attempt.job(os.urandom(16), nothing), delay)
@@ -205,13 +205,34 @@ class Passwords:
             return False
         return True
 
-    def proved(self, client: ClientInfo, username: str, right: bool) -> None:
+    def proved(self, client: ClientInfo, username: str, right: bool, trial: Trial | None = None) -> None:
         """What came of such a proof."""
-        attempt = self._attempt(client, username)
+        attempt = self._attempt(client, username, trial=trial)
+        guesses = self._guesses_of(trial)
         if right:
-            self.guesses.right(attempt.address, attempt.name)
+            guesses.right(attempt.address, attempt.name)
         else:
-            self.guesses.wrong(*attempt)
+            guesses.wrong(*attempt)
+
+    async def prove(self, client: ClientInfo, username: str, make: Callable[[], bytes], trial: Trial) -> bytes | None:
+        """What ``make`` makes of a password, in a hash thread; ``None``: there is no room, or the node is stopping."""
+        if self.queue.closed:
+            return None
+        job = self._attempt(client, username, trial=trial).job(os.urandom(16), make)
+        try:
+            self.queue.add(job)
+            made = await self.queue.result(job)
+        except Busy:
+            return None
+        except asyncio.CancelledError:
+            if not job.future.cancelled():
+                raise
+            return None
+        assert isinstance(made, bytes)
+        return made
+
+    def _guesses_of(self, trial: Trial | None) -> Guesses:
+        return self.guesses if trial is None else trial.guesses
 
     def _attempt(
         self, client: ClientInfo, username: str, fingerprint: bytes | None = None, trial: Trial | None = None
@@ -259,7 +280,7 @@ class _Attempt(NamedTuple):
     known: bool
     username: str
 
-    def job(self, key: bytes, run: Callable[[], bool]) -> Job:
+    def job(self, key: bytes, run: Callable[[], Result]) -> Job:
         return Job(key, KNOWN if self.known else OTHER, self.address, self.name, run)
 
 

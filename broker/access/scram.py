@@ -72,9 +72,7 @@ class ScramVerifier:
     def create(cls, password: str, iterations: int = MIN_ITERATIONS) -> "ScramVerifier":
         """Derive a new password's keys with a random salt; ``ValueError`` for one that SASLprep prohibits."""
         salt = os.urandom(16)
-        salted = hashlib.pbkdf2_hmac("sha256", saslprep(password, stored=True).encode("utf-8"), salt, iterations)
-        client_key = hmac.digest(salted, b"Client Key", "sha256")
-        server_key = hmac.digest(salted, b"Server Key", "sha256")
+        client_key, server_key = _keys(saslprep(password, stored=True), salt, iterations)
         return cls(iterations, salt, hashlib.sha256(client_key).digest(), server_key)
 
     def __str__(self) -> str:
@@ -82,6 +80,30 @@ class ScramVerifier:
             base64.b64encode(part).decode("ascii") for part in (self.salt, self.stored_key, self.server_key)
         )
         return f"{NAME}${self.iterations}:{salt}${stored}:{server}"
+
+
+class ScramLogin:
+    """The client's side, for a login that is only tried; ``ValueError`` for what SASLprep prohibits."""
+
+    __slots__ = ("_bare", "_password", "first")
+
+    def __init__(self, username: str, password: str) -> None:
+        """``first``: the message that the exchange begins with."""
+        name = saslprep(username).replace("=", "=3D").replace(",", "=2C")
+        self._password = saslprep(password)
+        self._bare = f"n={name},r={_random_nonce()}"
+        self.first = f"n,,{self._bare}".encode()
+
+    def final(self, server_first: bytes) -> bytes:
+        """The answer to the server's message. Takes as long as a hash of a password."""
+        text = server_first.decode("ascii")
+        nonce, salt, iterations = (each[2:] for each in text.split(","))
+        client_key, _ = _keys(self._password, base64.b64decode(salt), int(iterations))
+        without_proof = f"c=biws,r={nonce}"
+        message = f"{self._bare},{text},{without_proof}".encode()
+        signature = hmac.digest(hashlib.sha256(client_key).digest(), message, "sha256")
+        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        return f"{without_proof},p={base64.b64encode(proof).decode('ascii')}".encode("ascii")
 
 
 class FakeVerifiers:
@@ -256,6 +278,12 @@ class ScramExchange:
         # 0x87 for all: CONNACK and DISCONNECT both know it [MQTT-4.12.0-4] [MQTT-4.12.1-2].
         code = reason_codes.NOT_AUTHORIZED
         return AuthStep(FAILURE, data, reason_code=code, detail=detail, setting=setting, wrong=wrong)
+
+
+def _keys(password: str, salt: bytes, iterations: int) -> tuple[bytes, bytes]:
+    """ClientKey and ServerKey of a prepared password."""
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode("utf-8"), salt, iterations)
+    return hmac.digest(salted, b"Client Key", "sha256"), hmac.digest(salted, b"Server Key", "sha256")
 
 
 def _saslname(escaped: str) -> str | None:

@@ -13,7 +13,7 @@ from ..mqtt.packets import Auth, Connect, Properties
 from .channel import AUTHENTICATING, CONNECTING, Channel, Waiting
 from .closing import disconnect, refuse
 from .external_check import until_answered
-from .identity import check_banned, check_client_id
+from .identity import check_banned, check_client_id, take_id_of_name, take_proof
 from .session_setup import accept
 
 _HOOK: Final = "hook"
@@ -117,15 +117,10 @@ def _take_step(channel: Channel, data: bytes | None, now: float) -> Waiting:
         client = channel.client
         if step.username:
             channel.context.access.authentication.passwords.proved(client, step.username, True)
-        client.anonymous = False
-        client.is_superuser = step.is_superuser
-        client.proved_by = step.proved_by
+        take_proof(client, step)
         if step.username:
-            client.username = step.username
-            if channel.zone.use_username_as_client_id:
-                client.client_id = step.username
-                if not check_client_id(channel, connect):
-                    return None
+            if take_id_of_name(client) and not check_client_id(channel, connect):
+                return None
             if not check_banned(channel):
                 return None
         return accept(channel, connect, now, _auth_properties(channel, step))

@@ -19,7 +19,7 @@ from ..session.client_info import PacketInHand
 from .authentication import authenticate, start_exchange
 from .channel import Channel, Waiting
 from .closing import NONE, NORMAL, end, refuse
-from .identity import check_banned, check_client_id
+from .identity import check_banned, check_client_id, name_by_certificate, take_id_of_name
 from .outbound_writer import OutboundWriter5
 
 
@@ -56,13 +56,8 @@ def _read_facts(channel: Channel, connect: Connect) -> None:
     client.keep_alive = connect.keep_alive  # the zone may have its own from CONNACK on
     client.username = connect.username
     client.client_id = connect.client_id
-    identity = channel.listener.cert_username
-    name = client.cn if identity == "cn" else client.dn if identity == "dn" else None
-    if name:
-        client.username = name
-        channel.certified = True
-    if channel.zone.use_username_as_client_id and client.username:
-        client.client_id = client.username
+    channel.certified = name_by_certificate(client, channel.listener.cert_username)
+    take_id_of_name(client)
     properties = connect.properties
     if connect.version == V5:
         writer = channel.writer

@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 from ..access.control import AccessControl
+from ..access.enhanced import AuthStep
 from ..core.outcome import Outcome
 from ..mqtt import reason_codes
 from ..mqtt.constants import V4
@@ -18,6 +19,33 @@ SESSION_OWNER: Final = "access.session_owner"
 SESSION_BELONGS_TO: Final = "the session belongs to "
 
 _SPECIAL: Final = re.compile(r"[+#/]|^\$")
+
+
+def name_by_certificate(client: ClientInfo, cert_username: str) -> bool:
+    """Call a client that has shown a certificate by the name in it, where its listener wants that; whether it has one.
+
+    ``cert_username``: ``"cn"``, ``"dn"`` or empty.
+    """
+    name = client.cn if cert_username == "cn" else client.dn if cert_username == "dn" else None
+    if name:
+        client.username = name
+    return bool(name)
+
+
+def take_id_of_name(client: ClientInfo) -> bool:
+    """Its user name becomes its Client Identifier, where its zone wants that."""
+    if not client.zone.use_username_as_client_id or not client.username:
+        return False
+    client.client_id = client.username
+    return True
+
+
+def take_proof(client: ClientInfo, step: AuthStep) -> None:
+    """It has proved who it is, by the last step of an exchange."""
+    client.anonymous = False
+    client.is_superuser = step.is_superuser
+    client.proved_by = step.proved_by
+    client.username = step.username or client.username
 
 
 def check_client_id(channel: Channel, connect: Connect) -> bool:

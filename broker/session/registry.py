@@ -1,6 +1,6 @@
 """Client Identifier -> Session: at most one of each at a time [MQTT-3.1.4-3]."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, KeysView
 from itertools import chain
 
 from .session import Session
@@ -53,3 +53,7 @@ class SessionRegistry:
     def __iter__(self) -> Iterator[Session]:
         """In order of creation. Take a copy before anything is created or ended meanwhile."""
         return iter(self._sessions.values())
+
+    def client_ids(self) -> KeysView[str]:
+        """Of these sessions, in the same order; live."""
+        return self._sessions.keys()

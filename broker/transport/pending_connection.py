@@ -16,7 +16,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Final, cast
 
 from .proxy_protocol import ProxiedTransport, ProxyHeader, ProxyProtocolError, read_header
-from .tls import on_handshake_failure
+from .tls import handshake_refusal, on_handshake_failure
 
 if TYPE_CHECKING:
     from .listener import Listener
@@ -136,12 +136,7 @@ class PendingConnection(asyncio.Protocol):
 
     def _handshake_failed(self, exc: ssl.SSLError) -> None:
         """Count it, and let the peer read the alert: it closes then, as it must, or we do."""
-        if isinstance(exc, ssl.SSLCertVerificationError):
-            self._count("tls_certificate", "tls.verify", exc.verify_message)
-        elif exc.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
-            self._count("tls_certificate", "tls.verify", "no client certificate")
-        else:
-            self._count("tls_handshake", "tls", exc.reason or str(exc))
+        self._count(*handshake_refusal(exc))
         asyncio.get_running_loop().call_later(ALERT_TIMEOUT, self._give_up)
 
     def _give_up(self) -> None:

@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from functools import cached_property
 from typing import Final, cast
 
+import msgspec
+
 from ..config import TlsSettings
 from . import tls_resumption
 
@@ -21,6 +23,13 @@ _RDN_NAMES: Final = {
     "streetAddress": "STREET",
     "userId": "UID",
 }
+# X509_V_ERR_... of OpenSSL: what is wrong with a certificate is so by one of these files.
+_DECIDED_BY: Final = {
+    **dict.fromkeys((2, 18, 19, 20, 21, 24), "tls.cafile"),  # its issuer is unknown, or is no authority
+    **dict.fromkeys((3, 11, 12, 23), "tls.crlfile"),  # no CRL, one that is not yet or no more valid; it is revoked
+}
+CERTIFICATE_REFUSED: Final = "tls_certificate"
+"""Counted so: the certificate of a client is none that the listener takes, or is missing."""
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -87,6 +96,9 @@ class ServerContext(ssl.SSLContext):
 
     sslobject_class = Handshake
 
+    for_trials: "ServerContext | None" = None
+    """With the same files and TLS 1.2, where this one has only later versions: ``certificate_trial``."""
+
     @cached_property
     def authorities(self) -> tls_resumption.Authorities:
         """Read once: a context does not change when it is in use."""
@@ -142,7 +154,7 @@ def _chooser(others: dict[str, ssl.SSLContext]) -> Callable[[ssl.SSLObject, str 
     return choose
 
 
-def _context(settings: TlsSettings, place: str, certfile: str, keyfile: str, key_password: str) -> ssl.SSLContext:
+def _context(settings: TlsSettings, place: str, certfile: str, keyfile: str, key_password: str) -> ServerContext:
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.min_version]
     context.options |= ssl.OP_NO_RENEGOTIATION  # a renegotiation costs the server far more than the client
@@ -159,6 +171,10 @@ def _context(settings: TlsSettings, place: str, certfile: str, keyfile: str, key
     except (ssl.SSLError, OSError, ValueError) as exc:
         raise _chain_error(place, certfile, keyfile, exc) from None
     _load_verification(context, settings)
+    if context.verify_mode != ssl.CERT_NONE and settings.min_version != "1.2":
+        context.for_trials = _context(
+            msgspec.structs.replace(settings, min_version="1.2"), place, certfile, keyfile, key_password
+        )
     return context
 
 
@@ -219,16 +235,29 @@ def _reason(exc: Exception) -> str:
     return str(exc)
 
 
-def peer_identity(ssl_object: ssl.SSLObject | None) -> tuple[str | None, str | None]:
-    """The common name and the subject of the client certificate that was verified; (None, None) without one.
+def handshake_refusal(error: ssl.SSLError) -> tuple[str, str, str]:
+    """Why a handshake failed: the reason under which it is counted, the setting, and what was wrong."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return CERTIFICATE_REFUSED, _DECIDED_BY.get(error.verify_code, "tls.verify"), error.verify_message
+    if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return CERTIFICATE_REFUSED, "tls.verify", tls_resumption.MISSING
+    return "tls_handshake", "tls", error.reason or str(error)
 
-    The subject is written as RFC 4514 has it, most specific part first: ``CN=pump-7,OU=Plant,O=Example``. A
-    certificate with several common names has none, since which of them is meant is unknown.
-    """
+
+def peer_identity(ssl_object: ssl.SSLObject | None) -> tuple[str | None, str | None]:
+    """The common name and the subject of the client certificate that was verified; (None, None) without one."""
     certificate = ssl_object.getpeercert() if ssl_object is not None else None
     if not certificate:
         return None, None
-    subject = cast(tls_resumption.Certificate, certificate).get("subject", ())
+    return names_in(cast(tls_resumption.Certificate, certificate).get("subject", ()))
+
+
+def names_in(subject: tls_resumption.DistinguishedName) -> tuple[str | None, str]:
+    """Common name and text of a subject.
+
+    The text is as RFC 4514 has it, most specific part first: ``CN=pump-7,OU=Plant,O=Example``. A certificate with
+    several common names has none, since which of them is meant is unknown.
+    """
     names = [value for rdn in subject for kind, value in rdn if kind == "commonName"]
     dn = ",".join(
         "+".join(f"{_RDN_NAMES.get(kind, kind)}={_escape(value)}" for kind, value in rdn) for rdn in reversed(subject)

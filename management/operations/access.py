@@ -18,7 +18,9 @@ from taipan.broker.channel.identity import (
     client_id_refusal,
     mountpoint_of,
     mountpoint_refusal,
+    name_by_certificate,
     owner_before,
+    take_id_of_name,
 )
 from taipan.broker.config import RuleSettings
 from taipan.broker.core.outcome import Outcome
@@ -32,6 +34,7 @@ from taipan.broker.session.client_info import ClientInfo, unmapped
 from taipan.broker.transport.listener import Listener
 
 from .listeners import identifier
+from .login_trial import asks_for_certificates, check_scram, naming, read_chain, show_certificate, try_scram
 from .node_calls import NodeCalls
 from .owners import Owners
 from .refusal import BAD_TOPIC, NOT_ONLINE, Refusal, missing, not_found, wrong
@@ -96,7 +99,11 @@ class AccessExplained(msgspec.Struct):
 
 class LoginBody(msgspec.Struct, kw_only=True):
     """A login as a client would send it. ``listener``: the first one unless it is named, as ``/listeners`` does.
-    ``address``: where the client would come from; empty: nowhere that a rule or a ban names."""
+    ``address``: where the client would come from; empty: nowhere that a rule or a ban names.
+
+    ``certificate``: that of the client, PEM, with those that it shows with it behind it. ``cert_common_name`` and
+    ``cert_subject``: the names in one that is not at hand and is taken for good. ``authentication_method``: user name
+    and password are given by this one, not in CONNECT."""
 
     clientid: str = ""
     username: str | None = None
@@ -105,6 +112,10 @@ class LoginBody(msgspec.Struct, kw_only=True):
     listener: str | None = None
     protocol: Protocol = "5.0"
     clean_start: bool = True
+    certificate: str | None = None
+    cert_common_name: str | None = None
+    cert_subject: str | None = None
+    authentication_method: Literal["SCRAM-SHA-256"] | None = None
 
 
 class LoginStepRecord(msgspec.Struct):
@@ -117,9 +128,13 @@ class LoginStepRecord(msgspec.Struct):
 
 
 class LoginExplained(msgspec.Struct):
-    """``reason_code``: of CONNACK 5.0. ``setting``: what decided."""
+    """``reason_code``: of CONNACK 5.0; 0x87 where the TLS handshake would fail before. ``setting``: what decided.
+    ``clientid``, ``username`` and ``proved_by``: as whom; the last is empty where nothing has proved the name."""
 
     allowed: bool
+    clientid: str
+    username: str | None
+    proved_by: str
     reason: str
     reason_code: int
     setting: str
@@ -277,12 +292,20 @@ class Access:
     async def try_login(self, body: LoginBody) -> LoginExplained:
         """What would become of a CONNECT with this, as far as nothing has to be changed to find out. Raises Refusal."""
         server = self._server
-        client = self._hypothetical(body.clientid, body.username, body.address, body.listener)
+        scram = body.authentication_method is not None
+        if scram:
+            check_scram(body.username, body.password, body.protocol)
+        _check_text("username", body.username or "")
+        listener = self._listener(body.listener if body.listener is not None else self._listener_for(body))
+        # By SCRAM the CONNECT itself has no user name.
+        client = self._hypothetical(body.clientid, None if scram else body.username, body.address, listener.label)
         client.proto_ver = _VERSIONS[body.protocol]
         client.clean_start = body.clean_start
-        if client.zone.use_username_as_client_id and client.username:
-            client.client_id = client.username
         steps: list[LoginStepRecord] = []
+        refusal, certified = self._shown_certificate(body, listener, client, steps)
+        if refusal is not None:
+            return _login(False, refusal.code, refusal.detail, refusal.setting, client, steps)
+        take_id_of_name(client)
         lost = server.access.lost
         refusals = (
             ("node", Outcome(reason_codes.SERVER_UNAVAILABLE, "data.access_lost", lost) if lost else None),
@@ -295,31 +318,80 @@ class Access:
                 return _login(False, refusal.code, refusal.detail, refusal.setting, client, steps)
         authentication = server.access.authentication
         trial = Trial(authentication.passwords.trial_guesses)
-        password = None if body.password is None else body.password.encode("utf-8", "surrogatepass")
-        asked = authentication.authenticate(client, password, trial=trial)
-        outcome = asked if isinstance(asked, AuthOutcome) else await asked
+        if scram:
+            username, password = check_scram(body.username, body.password, body.protocol)
+            outcome = await try_scram(authentication, client, username, password, trial)
+            client.username = client.username or username
+        else:
+            secret = None if body.password is None else body.password.encode("utf-8", "surrogatepass")
+            asked = authentication.authenticate(client, secret, certified, trial)
+            outcome = asked if isinstance(asked, AuthOutcome) else await asked
         for each in trial.steps:
             if each.outcome is None:
                 steps.append(LoginStepRecord(each.source, "pass", each.detail, ""))
         passed = outcome.reason_code == 0
         said = "anonymous, no source knows it" if outcome.anonymous else outcome.detail
         steps.append(LoginStepRecord(trial.decided_by, "allow" if passed else "deny", said, _shown(outcome.setting)))
-        if server.context.hooks.client_authenticate:
+        if server.context.hooks.client_authenticate and not scram:
             steps.append(LoginStepRecord("hooks", "pass", "an extension of this node may decide otherwise", ""))
         if not passed:
             return _login(False, outcome.reason_code, outcome.detail, outcome.setting, client, steps)
         client.anonymous, client.is_superuser = outcome.anonymous, outcome.is_superuser
         client.proved_by, client.proved_client_id = outcome.proved_by, outcome.proves_client_id
+        renamed = scram and take_id_of_name(client)
         for source, refusal in (
-            # Once more: a token may have told the user name.
+            ("clientid", client_id_refusal(client, client.proto_ver, body.clean_start) if renamed else None),
+            # Once more: a token or SCRAM may have told the user name.
             ("banned", ban_refusal(server.access, client)),
             ("mountpoint", mountpoint_refusal(client)),
             ("session", await self._session_refusal(client)),
         ):
-            steps.append(_login_step(source, refusal))
+            if source != "clientid" or renamed:
+                steps.append(_login_step(source, refusal))
             if refusal is not None:
                 return _login(False, refusal.code, refusal.detail, refusal.setting, client, steps)
         return _login(True, 0, "let in as anonymous" if client.anonymous else "let in", "", client, steps)
+
+    def _listener_for(self, body: LoginBody) -> str | None:
+        """Whom a certificate is shown to where no listener is named: the first that asks for one."""
+        if body.certificate is None and body.cert_common_name is None and body.cert_subject is None:
+            return None
+        for listener in self._server.listeners:
+            if asks_for_certificates(listener):
+                return listener.label
+        raise wrong("certificate", "no listener asks for certificates (setting tls.verify)")
+
+    def _shown_certificate(
+        self, body: LoginBody, listener: Listener, client: ClientInfo, steps: list[LoginStepRecord]
+    ) -> tuple[Outcome | None, bool]:
+        """Why the TLS handshake would fail; and whether the user name is that of the certificate. Raises Refusal."""
+        named = body.cert_common_name is not None or body.cert_subject is not None
+        if named and body.certificate is not None:
+            raise wrong("certificate", "give either it or names of one")
+        if named:
+            if not asks_for_certificates(listener):
+                raise wrong(
+                    "cert_common_name", f"listener {listener.label} asks for no certificate (setting tls.verify)"
+                )
+            for key, text in (("cert_common_name", body.cert_common_name), ("cert_subject", body.cert_subject)):
+                if text is not None:
+                    _check_text(key, text)
+                    if not text:
+                        raise wrong(key, "is empty")
+            client.cn, client.dn = body.cert_common_name, body.cert_subject
+            steps.append(LoginStepRecord("tls", "pass", "a certificate of this name is taken for good, not judged", ""))
+        elif body.certificate is not None or asks_for_certificates(listener):
+            chain = [] if body.certificate is None else read_chain(body.certificate)
+            refusal, text = show_certificate(listener, client, chain)
+            steps.append(_login_step("tls", refusal, text))
+            if refusal is not None:
+                return refusal, False
+        if client.cn is None and client.dn is None:
+            return None, False
+        tls = listener.settings.tls
+        certified = tls is not None and name_by_certificate(client, tls.peer_cert_as_username)
+        steps.append(LoginStepRecord("tls", "pass", *naming(listener, client, certified)))
+        return None, certified
 
     async def _session_refusal(self, client: ClientInfo) -> Outcome | None:
         if self._server.access.settings.session_owner == "any" or not client.client_id:
@@ -341,8 +413,7 @@ class Access:
 
     def _hypothetical(self, client_id: str, username: str | None, address: str, listener: str | None) -> ClientInfo:
         for key, text in (("clientid", client_id), ("username", username or "")):
-            if len(text.encode("utf-8", "surrogatepass")) > _MAX_TEXT or "\0" in text or not _is_utf8(text):
-                raise wrong(key, "no client can send this")
+            _check_text(key, text)
         if address:
             try:
                 address = str(unmapped(ip_address(address)))
@@ -376,6 +447,12 @@ def rule_text(rule: RuleSettings) -> str:
     return f"{'allow' if rule.allow else 'deny'} {rule.action} {topics}" + (f" for {conditions}" if conditions else "")
 
 
+def _check_text(key: str, text: str) -> None:
+    """Raises Refusal for what no string of MQTT can be."""
+    if len(text.encode("utf-8", "surrogatepass")) > _MAX_TEXT or "\0" in text or not _is_utf8(text):
+        raise wrong(key, "no client can send this")
+
+
 def _is_utf8(text: str) -> bool:
     try:
         text.encode()
@@ -395,9 +472,9 @@ def _outcome_step(source: str, refusal: Outcome | None) -> AccessStep:
     return AccessStep(source, refusal.setting, True, "deny", _words(refusal))
 
 
-def _login_step(source: str, refusal: Outcome | None) -> LoginStepRecord:
+def _login_step(source: str, refusal: Outcome | None, words: str = "nothing against it") -> LoginStepRecord:
     if refusal is None:
-        return LoginStepRecord(source, "pass", "nothing against it", "")
+        return LoginStepRecord(source, "pass", words, "")
     return LoginStepRecord(source, "deny", refusal.detail, _shown(refusal.setting))
 
 
@@ -409,7 +486,19 @@ def _login(
     allowed: bool, code: int, reason: str, setting: str, client: ClientInfo, steps: list[LoginStepRecord]
 ) -> LoginExplained:
     superuser, anonymous = allowed and client.is_superuser, allowed and client.anonymous
-    return LoginExplained(allowed, reason, code, _shown(setting), superuser, anonymous, steps)
+    proved_by = client.proved_by if allowed and client.user else ""
+    return LoginExplained(
+        allowed,
+        client.client_id,
+        client.username,
+        proved_by,
+        reason,
+        code,
+        _shown(setting),
+        superuser,
+        anonymous,
+        steps,
+    )
 
 
 _SILENT: Final[dict[str, Any]] = {

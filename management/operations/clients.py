@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -19,7 +19,7 @@ from taipan.broker.transport.rate_limits import TokenBucket
 
 from .client_record import CONNECTED, DISCONNECTED, IDLE, ClientRecord, address_of, client_record
 from .durable_answer import wait_until_stored
-from .listing import EVERYTHING, FILTERED, Listing, PageQuery, narrowed
+from .listing import EVERYTHING, FILTERED, Listing, PageQuery, found_in, window
 from .node_calls import NodeCalls
 from .node_listing import Page, Piece, listing_of, piece_of
 from .owners import Owners
@@ -113,25 +113,33 @@ class Clients:
 
     def count(self, query: ClientsQuery) -> int:
         """How many this node has. Raises Refusal for a condition that is none."""
-        return FILTERED if list(self._conditions(query)) else len(self._server.broker.sessions)
+        return FILTERED if self._leaves(query) is not None else len(self._server.broker.sessions)
 
     async def piece(self, query: ClientsQuery, skip: int, limit: int) -> Piece[ClientRecord]:
         return await piece_of(self.cut(query, skip, limit))
 
     def cut(self, query: ClientsQuery, skip: int, limit: int) -> Listing[ClientRecord]:
         """Those of this node that the query leaves, without the first."""
-        conditions = list(self._conditions(query))
         sessions = self._server.broker.sessions
-        if not conditions:
-            found = list(sessions)
-            return Listing(found, 1, limit, self.record, len(found), skip)
+        leave = self._leaves(query)
+        if leave is None:
+            return window(sessions, 1, limit, self.record, skip)
+        matching: Iterable[Session | None]
         if query.clientid is not None:
             only = sessions.get(query.clientid)
-            candidates = [] if only is None else [only]
+            matching = [] if only is None else leave([only])
+        elif query.like_clientid is not None:
+            # A session is looked at only where its identifier matches.
+            part = query.like_clientid
+            matching = found_in(sessions.client_ids(), lambda ids: leave(self._named(ids, part)), skip + limit + 1)
         else:
-            candidates = list(sessions)
-        matching = narrowed(candidates, conditions)
+            matching = found_in(sessions, leave, skip + limit + 1)
         return Listing(matching, 1, limit, self.record, FILTERED, skip)
+
+    def _named(self, client_ids: list[str], part: str) -> list[Session]:
+        """Those of these whose identifiers have this part, as far as they are still there."""
+        get = self._server.broker.sessions.get
+        return [session for one in client_ids if part in one and (session := get(one)) is not None]
 
     def lookup(self, client_id: str) -> list[ClientRecord]:
         """The record of a client of this node, if there is one."""
@@ -156,6 +164,19 @@ class Clients:
         client = session.client
         return client.traffic or NO_TRAFFIC
 
+    def _leaves(self, query: ClientsQuery) -> Condition | None:
+        """All conditions but for a part of the Client Identifier; ``None``: there is none at all."""
+        conditions = list(self._conditions(query))
+        if not conditions and query.like_clientid is None:
+            return None
+
+        def leave(sessions: list[Session]) -> list[Session]:
+            for condition in conditions:
+                sessions = condition(sessions)
+            return sessions
+
+        return leave
+
     def _conditions(self, query: ClientsQuery) -> Iterator[Condition]:
         """Raises Refusal for an address that is none."""
         exact: tuple[tuple[object, Callable[[Session], object]], ...] = (
@@ -171,8 +192,6 @@ class Clients:
         for wanted, fact in exact:
             if wanted is not None:
                 yield _equal(fact, wanted)
-        if query.like_clientid is not None and query.clientid is None:
-            yield _id_contains(query.like_clientid)
         if query.like_username is not None and query.username is None:
             yield _username_contains(query.like_username)
         bounds: tuple[tuple[float | None, float | None, Callable[[Session], float]], ...] = (
@@ -325,10 +344,6 @@ class Clients:
 
 def _equal(fact: Callable[[Session], object], wanted: object) -> Condition:
     return lambda sessions: [session for session in sessions if fact(session) == wanted]
-
-
-def _id_contains(part: str) -> Condition:
-    return lambda sessions: [session for session in sessions if part in session.client_id]
 
 
 def _username_contains(part: str) -> Condition:

@@ -1,6 +1,6 @@
 """Listing: one page of many records, computed while it is read, so that no listing holds the loop."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from sys import maxsize
 from typing import ClassVar, Final, Generic, TypeVar
@@ -10,6 +10,7 @@ import msgspec
 from .refusal import WRONG, Refusal
 
 Item = TypeVar("Item")
+Found = TypeVar("Found")
 Record = TypeVar("Record")
 
 EVERYTHING: Final = maxsize // 2
@@ -20,6 +21,9 @@ FILTERED: Final = -1
 
 PAUSE_EVERY: Final = 500
 """Items looked at between two places to pause."""
+
+LOOKED_AT_ONCE: Final = 2_000
+"""Items of a live collection that are looked at without a copy of it, hence without a pause."""
 
 
 class PageQuery(msgspec.Struct, kw_only=True):
@@ -73,7 +77,7 @@ class Listing(Generic[Record]):
         skip = self._skip
         items = iter(self._items)
         if isinstance(self._items, list):
-            self.skipped = min(skip, len(self._items))
+            self.skipped += min(skip, len(self._items))
             items = islice(items, skip, skip + self.limit + 1)
             skip = 0
         taken = 0
@@ -102,6 +106,17 @@ def offset_of(page: int, limit: int) -> int:
     return (max(page, 1) - 1) * limit
 
 
+def window(
+    items: Collection[Item], page: int, limit: int, record: Callable[[Item], Record], skip: int
+) -> Listing[Record]:
+    """A listing without conditions of a live collection, of which only what the page shows is copied."""
+    start = min(skip, len(items))
+    found = list(islice(items, start, min(start + limit + 1, len(items))))
+    listing = Listing(found, page, limit, record, len(items), 0)
+    listing.skipped = start
+    return listing
+
+
 def everything(items: Iterable[Item | None], record: Callable[[Item], Record]) -> Listing[Record]:
     """All records there are, without pages."""
     return Listing(items, 1, EVERYTHING, record, meta=False)
@@ -116,12 +131,20 @@ def searched(items: Iterable[Item], matches: Callable[[Item], bool]) -> Iterator
             yield item
 
 
-def narrowed(items: list[Item], conditions: Sequence[Callable[[list[Item]], list[Item]]]) -> Iterator[Item | None]:
-    """As ``searched``, for very many items: each condition leaves those of a list that match. No function is called
-    for each item."""
+def narrowed(items: list[Item], leave: Callable[[list[Item]], Sequence[Found]]) -> Iterator[Found | None]:
+    """As ``searched``, for very many items: ``leave`` gives those of a list that match. No function is called for each
+    item."""
     for start in range(0, len(items), PAUSE_EVERY):
-        some = items[start : start + PAUSE_EVERY]
-        for leave in conditions:
-            some = leave(some)
-        yield from some
+        yield from leave(items[start : start + PAUSE_EVERY])
         yield None
+
+
+def found_in(
+    items: Collection[Item], leave: Callable[[list[Item]], Sequence[Found]], wanted: int
+) -> Iterable[Found | None]:
+    """As ``narrowed``, of a live collection. All of it is copied only where its first items have fewer than ``wanted``
+    that match: to copy 200,000 takes as long as to search a third of them."""
+    found = list(leave(list(islice(items, LOOKED_AT_ONCE))))
+    if len(found) >= wanted or len(items) <= LOOKED_AT_ONCE:
+        return found
+    return narrowed(list(items), leave)

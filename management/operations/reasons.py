@@ -328,7 +328,12 @@ REASONS: Final = (
         "WRONG_VERSION_NUMBER: the client does not speak TLS; TLSV1_ALERT_UNKNOWN_CA: it does not know the "
         "authority of certfile",
     ),
-    Reason("socket", "tls_certificate", ("tls.verify",), "no client certificate, or not one of cafile, or revoked"),
+    Reason(
+        "socket",
+        "tls_certificate",
+        ("tls.verify", "tls.cafile", "tls.crlfile"),
+        "no client certificate, or not one of cafile, or revoked",
+    ),
     Reason("socket", "websocket_path", ("path",), "answered with 404; detail has the path asked for"),
     Reason(
         "socket",

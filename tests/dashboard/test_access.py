@@ -1,14 +1,18 @@
 """Access: users, rules, bans, applications, dashboard users, and a login that is only tried."""
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from playwright.async_api import Page, expect
 
+from taipan.broker.access.scram import ScramVerifier
 from tests.support.api import ApiClient
 from tests.support.browser import PASSWORD, Dashboard, DashboardNode, accessible, picture
+from tests.support.certificates import Certificates
 from tests.support.forms import HOSTILE, SHOWN, confirmed, control, fault, fill_in, row, send, submit
+from tests.support.node import free_port
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -297,6 +301,65 @@ async def test_try_a_login(open_page: OpenPage, shared_node: DashboardNode) -> N
     await expect(answer).to_contain_text("The client is refused")
     assert [one["clientid"] for one in (await shared_node.api.get("/clients")).data if one["clientid"] == "d"] == []
     assert (await shared_node.api.delete("/auth_user/door")).code == 0
+
+
+async def test_try_a_login_by_certificate_and_by_scram(
+    open_dashboard: Callable[[DashboardNode], Dashboard], tmp_path: Path
+) -> None:
+    """Each choice of the form: left empty, nonsense, everything; the answer names who comes in and what decides."""
+    certificates = Certificates(tmp_path)
+    certificates.issue("localhost")
+    good, revoked = (Path(certificates.issue(name)[0]).read_text("ascii") for name in ("pump-7", "pump-8"))
+    crl = certificates.revoke("pump-8")
+    more = f"""
+[[listeners]]
+name = "secure"
+type = "ssl"
+bind = "127.0.0.1:{free_port()}"
+[listeners.tls]
+certfile = "{tmp_path}/localhost.pem"
+keyfile = "{tmp_path}/localhost.key"
+cafile = "{certificates.ca}"
+crlfile = "{crl}"
+verify = "required"
+peer_cert_as_username = "cn"
+[[access.users]]
+username = "ann"
+scram = "{ScramVerifier.create(SECRET)}"
+"""
+    node = await DashboardNode(tmp_path, more).start()
+    try:
+        dashboard = open_dashboard(node)
+        page = await dashboard.open("/access/login")
+        answer = page.get_by_role("status").filter(has_text="The client")
+        await send(page, kind="certificate")
+        await expect(fault(page, "certificate")).to_be_visible()
+        await send(page, certificate="nonsense")
+        await expect(fault(page, "certificate")).to_contain_text("no certificate in PEM")
+        await send(page, certificate=good, clientid="p")
+        await expect(answer).to_contain_text("The client comes in")
+        await expect(row(page, "revocation by tls.crlfile")).to_be_visible()
+        await expect(page.get_by_text("pump-7", exact=True)).to_be_visible()
+        await accessible(page)
+        await send(page, certificate=revoked)
+        await expect(answer).to_contain_text("certificate revoked")
+        await expect(page.get_by_text("tls.crlfile", exact=True).first).to_be_visible()
+        await send(page, certificate=good, listener="mqtt:tcp:tcp")
+        await expect(fault(page, "certificate")).to_contain_text("has no TLS")
+        await send(page, kind="names", listener="")
+        await expect(fault(page, "cert_common_name")).to_be_visible()
+        await send(page, cert_common_name=HOSTILE, cert_subject="CN=x")
+        await expect(answer).to_contain_text("The client comes in")
+        await send(page, kind="scram", username="", password="")
+        await expect(fault(page, "username")).to_be_visible()
+        await send(page, username="ann", password="wrong")
+        await expect(answer).to_contain_text("wrong password")
+        await send(page, password=SECRET)
+        await expect(answer).to_contain_text("The client comes in")
+        viewer = await dashboard.open("/access/login", role="viewer")
+        await expect(viewer.get_by_role("button", name="Try it")).to_be_disabled()
+    finally:
+        await node.stop()
 
 
 async def test_viewers_look_and_change_nothing(open_page: OpenPage) -> None:

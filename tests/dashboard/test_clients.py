@@ -27,6 +27,10 @@ async def test_found_among_others(open_page: OpenPage, shared_node: DashboardNod
     page = await open_page("/clients")
     names = page.get_by_role("table", name="Clients").locator("tbody td:first-child")
     await expect(names.filter(has_text="porch-1")).to_have_count(1)
+    # The exact time is there when somebody points at it.
+    since = page.locator("tbody time").first
+    await since.hover()
+    await expect(since).to_have_attribute("title", re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$"))
     await accessible(page)
     await picture(page, "clients")
     # The key goes to the search, and each keystroke is answered.

@@ -52,7 +52,7 @@ WATCH: Final = """(() => {
 
 # From the key's or button's event to the frame after the rows have changed.
 CHANGE: Final = """async (act) => {
-  const rows = () => [...document.querySelectorAll("tbody tr td:first-child")].map((one) => one.innerText).join();
+  const rows = () => [...document.querySelectorAll("tbody tr td:first-child")].map((one) => one.textContent).join();
   const before = rows(), begun = performance.now();
   if (act === "next") [...document.querySelectorAll(".pager button")].at(-1).click();
   else {

@@ -9,12 +9,21 @@ setInterval(() => {
 }, 5_000);
 document.addEventListener("visibilitychange", () => (now.value = Date.now()));
 
+/** The exact time, when somebody points there: its zone's name alone takes the browser 30 ms, once. */
+function pointed(when: number): { onPointerEnter: (event: PointerEvent) => void } {
+  return {
+    onPointerEnter: (event) => {
+      (event.currentTarget as HTMLElement).title = exact(when);
+    },
+  };
+}
+
 /** *2 minutes ago*, with the exact time on hover. Takes whatever the API has as a time. */
 export function TimeAgo({ at, otherwise = "–" }: { at: number | string | null | undefined; otherwise?: string }) {
   const when = moment(at);
   if (when === undefined) return <span class="faint">{otherwise}</span>;
   return (
-    <time dateTime={new Date(when).toISOString()} title={exact(when)}>
+    <time dateTime={new Date(when).toISOString()} {...pointed(when)}>
       {ago(when, now.value)}
     </time>
   );
@@ -24,5 +33,5 @@ export function TimeAgo({ at, otherwise = "–" }: { at: number | string | null 
 export function Since({ at }: { at: number | string | null | undefined }) {
   const when = moment(at);
   if (when === undefined) return <span class="faint">{texts.time.unknown}</span>;
-  return <span title={exact(when)}>{duration((now.value - when) / 1000)}</span>;
+  return <span {...pointed(when)}>{duration((now.value - when) / 1000)}</span>;
 }
