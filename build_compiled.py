@@ -5,7 +5,6 @@ here, as long as the sources are still these. With ``--try``, as ``make run`` an
 cannot is told in one line that Taipan will run interpreted, and that is no failure. ``setup.py`` builds wheels by it.
 """
 
-import contextlib
 import fcntl
 import itertools
 import json
@@ -14,9 +13,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from taipan.broker.compiled import BUILT, MANIFEST, ROOT, SUFFIX, Compiled
@@ -72,6 +71,41 @@ MODULES = (
     "transport/connection_writer",
     "transport/connection",
 )
+# Of these, what no message passes, or only one whose way is not known yet: the C compiler spends a third less on them.
+# What the profiles in docs/profiles name for a message is not among them.
+SELDOM = (
+    "access/acl",
+    "access/authentication",
+    "access/authorization",
+    "access/control",
+    "access/decision",
+    "channel/closing",
+    "channel/connect",
+    "channel/session_setup",
+    "channel/subscribe",
+    "core/delayed_topic",
+    "core/subscription_plan",
+    "mqtt/connect_decoder",
+    "mqtt/constants",
+    "mqtt/errors",
+    "mqtt/reason_codes",
+    "mqtt/subscribe_decoder",
+    "observability/client_events",
+    "observability/log_lines",
+    "observability/log_text",
+    "observability/metrics",
+    "persistence/paging",
+    "persistence/record_mapping",
+    "routing/deadlines",
+    "session/client_info",
+    "session/limits",
+    "session/protocols",
+    "session/registry",
+)
+# What mypy does not read, and takes for Any: ``taipan`` itself, which imports the whole node, and packages of others
+# from which nothing compiled takes a type. They are half of its work, and the C files are the same without them.
+# make types checks against all of them.
+NOT_READ = ("taipan", "aiohttp.*", "bcrypt.*", "cryptography.*", "jwt.*", "nkeys.*", "websockets.*", "yarl.*")
 
 
 def sources() -> list[str]:
@@ -99,41 +133,87 @@ def extensions(work: Path) -> list[Any]:
     # Imported here: where everything is fresh, this has to be quick.
     from mypyc.build import mypycify
 
-    made: list[Any] = mypycify(sources(), opt_level="3", debug_level="0", target_dir=str(work), multi_file=True)
+    made: list[Any] = mypycify(
+        ["--config-file", str(configure_mypy(work)), *sources()],
+        opt_level="3",
+        debug_level="0",
+        target_dir=str(work),
+        multi_file=True,
+    )
     return made
 
 
-@contextlib.contextmanager
-def read_once(compiler: Any, sources: list[str], options: dict[str, Any]) -> Iterator[Callable[[str], list[str]]]:
-    """Has the C compiler read the headers that all modules share once: that is a fifth of its work otherwise.
+def configure_mypy(work: Path) -> Path:
+    """A file of settings that has mypy not read NOT_READ."""
+    file = work / "mypy.ini"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # no-redef: what is Any is defined again where an import is tried and another one stands in for it.
+    settings = f"[mypy]\ndisable_error_code = no-redef\n[mypy-{','.join(NOT_READ)}]\nfollow_imports = skip\n"
+    file.write_text(settings, encoding="utf-8")
+    return file
 
-    Gives the arguments by which a C file takes what was read. It is removed afterwards: a compiler would take it for a
-    header that has changed since. A compiler that cannot do this compiles as ever.
+
+def is_seldom(source: str) -> bool:
+    """Whether a C file is that of a module of SELDOM, by the name that mypyc gives it."""
+    return Path(source).stem.removeprefix("__native_taipan___broker___").replace("___", "/") in SELDOM
+
+
+class HeadersReadOnce:
+    """Has the C compiler read the headers that C files share once: that is up to half of its work otherwise.
+
+    What was read is removed afterwards: a compiler would take it for a header that has changed since. A compiler that
+    cannot do this compiles as ever.
     """
-    including = {source: shared_header(Path(source)) for source in sources}
-    header = next((found for found in including.values() if found is not None), None)
-    if compiler.compiler_type != "unix" or header is None or len(sources) < 3:
-        yield lambda source: []
-        return
-    made = header.with_name(f"{header.name}.gch")
-    made.unlink(missing_ok=True)
-    try:
+
+    def __init__(self, compiler: Any) -> None:
+        self._compiler = compiler
+        self._directory = WORK / "read-once"
+        self.remove()  # of a build that was killed
+        self._lock = Lock()
+        self._read: dict[tuple[Path, tuple[str, ...]], Path | None] = {}
+
+    def include(self, source: str, options: dict[str, Any], more: list[str]) -> list[str]:
+        """The arguments by which a C file takes what was read with the same arguments."""
+        header = shared_header(Path(source))
+        if header is None or self._compiler.compiler_type != "unix":
+            return []
+        with self._lock:
+            key = (header, tuple(more))
+            if key not in self._read:
+                self._read[key] = self._read_header(header, options, more)
+            copy = self._read[key]
+        return [] if copy is None else ["-include", str(copy)]
+
+    def _read_header(self, header: Path, options: dict[str, Any], more: list[str]) -> Path | None:
+        # Each has a header of its own, which includes the one meant: what was read holds for these arguments alone.
+        # It has no suffix: it makes no object stale.
+        self._directory.mkdir(parents=True, exist_ok=True)
+        copy = self._directory / str(len(self._read))
+        name = f"<{header}>" if header == PYTHON_H else f'"{header.resolve()}"'
+        copy.write_text(f"#include {name}\n", encoding="utf-8")
         macros = [f"-D{name}" if value is None else f"-D{name}={value}" for name, value in options.get("macros") or ()]
-        places = [f"-I{place}" for place in (*(options.get("include_dirs") or ()), *compiler.include_dirs)]
-        more = options.get("extra_postargs") or ()
-        command = [*compiler.compiler_so, *macros, *places, *more, "-x", "c-header", str(header), "-o", str(made)]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
-        yield lambda source: ["-include", str(header)] if done and including[source] == header else []
-    finally:
-        made.unlink(missing_ok=True)
+        places = [f"-I{place}" for place in (*(options.get("include_dirs") or ()), *self._compiler.include_dirs)]
+        command = [*self._compiler.compiler_so, *macros, *places, *more, "-x", "c-header", str(copy)]
+        done = subprocess.run(
+            [*command, "-o", f"{copy}.gch"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ).returncode
+        return copy if done == 0 else None
+
+    def remove(self) -> None:
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+PYTHON_H = Path("Python.h")
 
 
 def shared_header(source: Path) -> Path | None:
-    """That of mypyc, which includes all others; None: a C file that does without."""
+    """That of mypyc, which includes all others, or Python's; None: a C file that begins otherwise."""
     with source.open(encoding="utf-8") as lines:
         for line in itertools.islice(lines, 4):
             if line.startswith('#include "__native_internal_'):
                 return source.parent / line.split('"')[1]
+            if line.startswith("#include <Python.h>"):
+                return PYTHON_H
     return None
 
 
@@ -148,9 +228,12 @@ def build_command() -> type[Any]:
             super().finalize_options()
             # One place, whoever builds; objects of another Python or mypyc are not taken for fresh.
             self.build_temp = str(WORK / f"objects-{version('mypy')}{SUFFIX}")
+            # The extension that holds all code and the others, which only load it, side by side.
+            self.parallel = os.cpu_count()
 
         def build_extensions(self) -> None:
             compile_in_turn = self.compiler.compile
+            read_once = HeadersReadOnce(self.compiler)
 
             def compile(sources: list[str], **options: Any) -> list[str]:
                 objects = self.compiler.object_filenames(sources, output_dir=options["output_dir"])
@@ -166,17 +249,23 @@ def build_command() -> type[Any]:
                 ]
                 # The largest first: the last one to end is a small one then.
                 old.sort(key=lambda source: -Path(source).stat().st_size)
-                with read_once(self.compiler, old, options) as include, ThreadPoolExecutor(os.cpu_count()) as pool:
 
-                    def compile_one(source: str) -> None:
-                        more = [*(options.get("extra_postargs") or ()), *include(source)]
-                        compile_in_turn([source], **{**options, "extra_postargs": more})
+                def compile_one(source: str) -> None:
+                    more = [*(options.get("extra_postargs") or ())]
+                    if is_seldom(source) and self.compiler.compiler_type == "unix":
+                        more.append("-O1")
+                    more += read_once.include(source, options, more)
+                    compile_in_turn([source], **{**options, "extra_postargs": more})
 
+                with ThreadPoolExecutor(os.cpu_count()) as pool:
                     list(pool.map(compile_one, old))
                 return list(objects)
 
             self.compiler.compile = compile
-            super().build_extensions()
+            try:
+                super().build_extensions()
+            finally:
+                read_once.remove()
 
     return BuildChanged
 

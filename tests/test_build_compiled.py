@@ -1,6 +1,7 @@
 """Who has compiled modules built, and what becomes of it where they cannot be; nothing is compiled here."""
 
 import ast
+import configparser
 import json
 import sysconfig
 from collections.abc import Callable
@@ -101,6 +102,35 @@ def test_what_is_fresh_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) ->
     assert built == [1]
     monkeypatch.setattr(build_compiled, "MODULES", build_compiled.MODULES[1:])  # another list is another build
     assert called_with(monkeypatch)() == 0 and built == [1, 1]
+
+
+def test_what_the_c_compiler_is_to_spend_less_on_is_compiled_and_found_by_its_c_file() -> None:
+    namegen = pytest.importorskip("mypyc.namegen")
+    files = {
+        name: f"build/mypyc/__native_{namegen.exported_name(name.removesuffix('.py').replace('/', '.'))}.c"
+        for name in build_compiled.sources()
+    }
+    found = [name for name, file in files.items() if build_compiled.is_seldom(file)]
+    assert sorted(found) == sorted(f"taipan/broker/{name}.py" for name in build_compiled.SELDOM)
+    assert not build_compiled.is_seldom("build/mypyc/taipan/broker/access/acl.c")  # what only loads a module
+
+
+def test_what_mypy_is_not_to_read_is_only_what_nothing_compiled_takes_types_from(tmp_path: Path) -> None:
+    settings = configparser.ConfigParser()
+    settings.read(build_compiled.configure_mypy(tmp_path / "mypyc"))
+    (section,) = [name for name in settings.sections() if name != "mypy"]
+    assert settings[section]["follow_imports"] == "skip"
+    skipped = {name.removesuffix(".*") for name in section.removeprefix("mypy-").split(",")}
+    imported = {
+        (node.module, alias.name)
+        for file in build_compiled.sources()
+        for node in ast.walk(ast.parse((build_compiled.ROOT / file).read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0
+        for alias in node.names
+        if node.module.partition(".")[0] in skipped and not node.module.startswith("taipan.broker")
+    }
+    # A function that is called as one of Python, compiled or not.
+    assert imported == {("websockets.speedups", "apply_mask"), ("websockets.utils", "apply_mask")}
 
 
 def test_all_that_is_to_be_compiled_is_there() -> None:
