@@ -81,45 +81,8 @@ export class Slots {
   }
 }
 
-/** Rows that are drawn in one task: about as many as are in sight. */
+/** Rows that the first drawing adds in one task: about as many as are in sight. */
 const PART = 20;
-
-/**
- * Rows that come are drawn in parts, so that the first are there soon and no task is long. Below them those that were
- * drawn before stay until it is their turn.
- */
-export class Parts<T> {
-  private rows: T[] | undefined;
-  private before: T[] = [];
-  private shown: T[] = [];
-  private count = 0;
-
-  constructor(private readonly key: (row: T) => string) {}
-
-  get complete(): boolean {
-    return this.rows === undefined || this.count >= this.rows.length;
-  }
-
-  /** What is drawn now: one part more each time, from the first on where these are other rows. */
-  next(rows: T[]): T[] {
-    if (rows !== this.rows) {
-      this.before = this.shown;
-      this.rows = rows;
-      this.count = 0;
-    }
-    this.count = Math.min(this.count + PART, rows.length);
-    this.shown = this.mixed(rows);
-    return this.shown;
-  }
-
-  private mixed(rows: T[]): T[] {
-    if (this.complete) return rows;
-    const head = rows.slice(0, this.count);
-    const taken = new Set(head.map(this.key));
-    const others = this.before.filter((row) => !taken.has(this.key(row)));
-    return [...head, ...others.slice(Math.max(0, others.length - (rows.length - this.count)))];
-  }
-}
 
 /** Rows that are all here: sorted by `?sort=`, with a choice of columns. */
 export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: ComponentChildren }) {
@@ -160,12 +123,15 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
     </tr>
   );
   const slots = useRef(new Slots());
-  const parts = useRef(new Parts(props.rowKey));
-  const [part, drawNext] = useState(0);
+  // Made in parts, so that no task is long. Rows that change do so at once: each layout of the table costs more than they.
+  const [count, setCount] = useState(PART);
+  useEffect(() => {
+    if (count < sorted.length) setCount(count + PART);
+  }, [sorted, count]);
+  const next = useMemo(() => (count < sorted.length ? sorted.slice(0, count) : sorted), [sorted, count]);
   // While the next rows are awaited, those that are in sight are not drawn again; nor is a row when its neighbours are.
   const drawn = useMemo(() => new Map<T, { place: string | number; row: VNode }>(), [shown, props.rowClass]);
   const body = useMemo(() => {
-    const next = parts.current.next(sorted);
     const keys = next.map(props.rowKey);
     const places: (string | number)[] = props.reuse ? slots.current.of(keys) : keys;
     const before = new Map(drawn);
@@ -176,10 +142,7 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
       drawn.set(row, known?.place === place ? known : { place, row: line(row, place) });
     });
     return <tbody>{next.map((row) => drawn.get(row)?.row)}</tbody>;
-  }, [sorted, drawn, part]);
-  useEffect(() => {
-    if (!parts.current.complete) drawNext(part + 1);
-  }, [body]);
+  }, [next, drawn]);
 
   return (
     <div class="table-block" aria-busy={props.busy ?? false}>
