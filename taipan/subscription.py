@@ -71,6 +71,9 @@ class _Receiver:
     def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:
         raise AssertionError("a subscription of QoS 0 is not sent runs of QoS 1")
 
+    def may_hold(self, count: int) -> bool:
+        return False
+
     def hold_run(self, run: list[BrokerMessage], packet_id: int) -> int:
         raise AssertionError("a subscription of QoS 0 is not sent runs of QoS 1")
 

@@ -292,6 +292,10 @@ class OutboundWriter:
                 self._notify_delivered(delivery.message)
         return []
 
+    def may_hold(self, count: int) -> bool:
+        """See ``session.protocols.ClientWriter``."""
+        return False
+
     def hold_run(self, run: list[Message], packet_id: int) -> int:
         """See ``session.protocols.ClientWriter``."""
         raise AssertionError("a client's session holds what is in flight")

@@ -19,6 +19,7 @@ from ..loop.budget import DELIVERIES_PER_ITERATION
 from ..mqtt.decoder import Decoder, Packet, TopicNames
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES
+from ..mqtt.run_decoder import read_run
 from ..persistence.paging import decoded_properties
 from ..session.client_info import ClientInfo
 from .calls import Calls
@@ -36,8 +37,10 @@ ASK_AGAIN: Final = 0.1
 ACK_WITHIN: Final = 0.01
 """Seconds until what came is acknowledged, however little it is."""
 ACK_BYTES: Final = 65_536
-"""Bytes of frames that are acknowledged at once: no link has less credit."""
-_ACK_NUMBERS: Final = WINDOW // 8
+MOST_ACK_BYTES: Final = 262_144
+"""Bytes of frames that are acknowledged at once: an eighth of the credit of a link, and no link has less credit than
+the first."""
+_ACK_NUMBERS: Final = WINDOW // 4
 _MAX_PUBLISHERS: Final = 8192
 _CONGESTED: Final = 0.005
 ROW_EVERY: Final = 8192
@@ -119,6 +122,7 @@ class LinkReceiver:
         self._tell_within: asyncio.TimerHandle | None = None
         self._again: asyncio.TimerHandle | None = None
         self._stopped = False
+        self._ack_bytes = max(ACK_BYTES, min(MOST_ACK_BYTES, context.settings.link_credit // 8))
         self._loop: asyncio.AbstractEventLoop
         self.on_addressed: Callable[[Message, MessageRecord, str], None] = self._nobody
         self.on_mark: Callable[[Message, MessageRecord, str], None] = self._nobody
@@ -307,6 +311,19 @@ class LinkReceiver:
         if together and run.packets[0] & _QOS == 0:
             if not fresh or broker.route_packets(run.topic, run.packets, run.count, run.version):
                 return sequence
+        publisher = publishers[run.publisher] if 0 <= run.publisher < len(publishers) else None
+        timestamp = now - run.age / 1000
+        if together and run.packets[0] & _QOS and not run.ids:
+            last = sequence + run.count
+            if last <= incoming.taken:
+                return last
+            found = read_run(run.packets, run.version, run.topic, publisher, timestamp, run.id_prefix, run.id_number)
+            if found is not None and len(found) == run.count:
+                if sequence < incoming.taken:
+                    del found[: incoming.taken - sequence]
+                incoming.taken = last
+                broker.route_local_run(found)
+                return last
         decoder = self._decoder
         decoder.version = run.version
         messages = _messages(decoder.feed(run.packets))
@@ -314,8 +331,6 @@ class LinkReceiver:
             self._context.refusals.add("malformed", incoming.node, "-")
             self._decoder = new_decoder()
             return -1
-        publisher = publishers[run.publisher] if 0 <= run.publisher < len(publishers) else None
-        timestamp = now - run.age / 1000
         ids = run.ids
         identified = len(ids)
         for index, message in enumerate(messages):
@@ -323,6 +338,9 @@ class LinkReceiver:
             message.timestamp = timestamp
             if index < identified:
                 message.id = ids[index]
+            elif run.id_number:
+                message.id_prefix = run.id_prefix
+                message.id_number = run.id_number + index
             if message.topic != run.topic:
                 together = False
         if together:
@@ -420,7 +438,7 @@ class LinkReceiver:
 
     def _tell_later(self, incoming: Incoming) -> None:
         self._to_tell[incoming] = None
-        if incoming.untold >= ACK_BYTES or incoming.stored - incoming.told >= _ACK_NUMBERS:
+        if incoming.untold >= self._ack_bytes or incoming.stored - incoming.told >= _ACK_NUMBERS:
             self._tell_soon()
         elif self._tell_within is None:
             self._tell_within = self._loop.call_later(ACK_WITHIN, self._tell)

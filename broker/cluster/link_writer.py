@@ -22,8 +22,11 @@ FRAME_BYTES: Final = 65_536
 WINDOW: Final = 16_384
 """Messages of QoS 1 and 2 that are not acknowledged. Far less than there are Packet Identifiers, so that one tells its
 sequence number."""
+MOST_HELD: Final = 49_152
+"""The same where none of them is on disk under its identifier: as far as identifiers reach, with room to spare."""
 _MESSAGE_BYTES: Final = 80
 _RETAIN: Final = 4
+_NO_IDS: Final[list[str]] = []
 _NAMED: Final = 4
 """Packets in a row on one topic that are worth saying so."""
 
@@ -70,11 +73,11 @@ class _Waiting:
 class _Run:
     """Packets of a frame in a row, as ``wire.RunRecord`` has them."""
 
-    __slots__ = ("_age", "_ids", "_place", "_qos", "_topic", "_version", "packets")
+    __slots__ = ("_age", "_messages", "_place", "_qos", "_topic", "_version", "packets")
 
     def __init__(self) -> None:
         self.packets: list[bytes] = []
-        self._ids: list[str] = []
+        self._messages: list[Message] = []
         self._place = self._version = self._age = self._qos = 0
         self._topic = ""
 
@@ -88,29 +91,35 @@ class _Run:
         return len(entry.packets) < _NAMED and (not self._topic or len(self.packets) < _NAMED)
 
     def add(self, entry: _Waiting, place: int, age: int) -> None:
-        packets, ids = self.packets, self._ids
+        packets = self.packets
         first = entry.messages[0]
         if not packets:
             self._place, self._version, self._age, self._qos = place, entry.version, age, first.qos
             self._topic = first.topic
         elif first.topic != self._topic or first.qos != self._qos:
             self._topic = ""
-        before = len(packets)
         packets += entry.packets
-        if first.id or ids:
-            while len(ids) < before:
-                ids.append("")
-            for message in entry.messages:
-                ids.append(message.id)
+        self._messages += entry.messages
 
     def record(self, before: int) -> tuple[object, ...]:
         """``before``: the place of the message that follows them."""
         packets = self.packets
         whole = packets[0] if len(packets) == 1 else b"".join(packets)
-        head = (before, self._place, self._version, self._age, self._ids, whole)
-        if len(packets) < _NAMED or not self._topic or self._qos == 2:
-            return head
-        return (*head, self._topic, len(packets))
+        topic, count = self._topic, len(packets)
+        if not topic or count < _NAMED or self._qos == 2:
+            topic, count = "", 0
+        messages = self._messages
+        ids = _NO_IDS
+        prefix, number = messages[0].id_prefix, messages[0].id_number
+        following = number
+        for message in messages:
+            if message.id_number != following or message.id_prefix != prefix or (not number and message.identified):
+                ids = [each.id for each in messages]
+                prefix, number = "", 0
+                break
+            if number:
+                following += 1
+        return (before, self._place, self._version, self._age, ids, whole, topic, count, prefix, number)
 
 
 class LinkWriter:
@@ -148,9 +157,12 @@ class LinkWriter:
         self._waiting: deque[_Waiting] = deque()
         # The last of these, to which one more may be added.
         self._last: _Waiting | None = None
-        # What nobody durable waits for and ``hold_run`` took, until it is acknowledged; how many messages.
+        # What nobody durable waits for and ``hold_run`` took, until it is acknowledged; how many messages and bytes.
         self._held: deque[_Waiting] = deque()
         self.held = 0
+        self._held_bytes = 0
+        # Something was in flight in the session, and which batch says that it is not any more; -1: that is not known.
+        self._settled_by = 0
         self._waiting_bytes = 0
         self._sent: deque[tuple[int, int]] = deque()
         # The last sequence number that was sent.
@@ -189,12 +201,32 @@ class LinkWriter:
             self._add(delivery, packet_ids[index])
         return []
 
+    def may_hold(self, count: int) -> bool:
+        if self.unacked_bytes + self._waiting_bytes >= self._credit:
+            return False
+        span = self.last - self.acked + count
+        if span <= WINDOW:
+            return True
+        return span <= MOST_HELD and self._held_bytes < self._credit and not self._session.inflight and self._settled()
+
+    def _settled(self) -> bool:
+        """Whether the disk knows that nothing is in flight in the session: after a crash it would be taken for what
+        has its Packet Identifier by then."""
+        commit = self._commit
+        if self._settled_by and commit is not None:
+            if self._settled_by < 0:
+                self._settled_by = commit.barrier
+            if self._settled_by > commit.log.durable_batch:
+                return False
+        self._settled_by = 0
+        return True
+
     def hold_run(self, run: list[Message], packet_id: int) -> int:
         sequence = self.sequence_of(packet_id % MAX_PACKET_ID + 1)
         entry: _Waiting | None = None
         for message in run:
             version = message.frame_version if message.packet_id_at and not message.hops else 0
-            size = len(message.frame) + len(message.id)
+            size = len(message.frame)
             if entry is not None and version and version == entry.version and entry.size + size <= FRAME_BYTES:
                 entry.messages.append(message)
                 entry.packets.append(message.frame)
@@ -208,6 +240,7 @@ class LinkWriter:
                 self._waiting.append(entry)
                 self._held.append(entry)
             self._waiting_bytes += size
+            self._held_bytes += size
             sequence += 1
         self._last = None  # nothing that is in flight in the session may be added to these
         self.held += len(run)
@@ -224,7 +257,7 @@ class LinkWriter:
     # ------------------------------------------------------------------ waiting
 
     def _add0(self, message: Message, delivery: Delivery | None) -> None:
-        if not self.writable:
+        if self.unacked_bytes + self._waiting_bytes >= self._credit:
             self._broker.delivery_dropped(self._session, delivery or Delivery(message, 0), LINK_FULL)
             return
         self._append(message, delivery, 0, 0)
@@ -254,7 +287,7 @@ class LinkWriter:
                     packet = message.wire0_v5
                     version = V5
         last = self._last
-        size = len(message.frame) + len(message.id)
+        size = len(message.frame)
         if (
             packet is not None
             and last is not None
@@ -300,6 +333,7 @@ class LinkWriter:
         self._waiting.clear()
         self._last = None
         self._sent.clear()
+        self._settled_by = -1
         self._waiting_bytes = 0
         self.unacked_bytes = 0
         self.writable = True
@@ -318,7 +352,7 @@ class LinkWriter:
         for sequence in sorted(found):
             inflight[(sequence - 1) % MAX_PACKET_ID + 1] = found[sequence]
         self._held.clear()
-        self.held = 0
+        self.held = self._held_bytes = 0
 
     # -------------------------------------------------------------------- frames
 
@@ -414,8 +448,8 @@ class LinkWriter:
 
     def _record(self, message: Message, delivery: Delivery | None, place: int, age: int) -> tuple[object, ...]:
         """As ``wire.MessageRecord``."""
-        if message.qos and not message.id:
-            message.id = self._ids.next()
+        if message.qos and not message.identified:
+            self._ids.give(message)
         flags = message.qos | (_RETAIN if message.retain else 0)
         payload = message.frame[message.payload_at :] if message.payload_at else message.frame
         head = (message.topic, payload, flags, place, age, message.id)
@@ -435,7 +469,7 @@ class LinkWriter:
 
     def _judge(self) -> None:
         self.writable = self.unacked_bytes + self._waiting_bytes < self._credit and (
-            not self.held or self.held + len(self._session.inflight) < WINDOW
+            not self.held or self.last - self.acked < WINDOW
         )
 
     # ---------------------------------------------------------- acknowledgements
@@ -470,6 +504,7 @@ class LinkWriter:
             return []
         done: list[int] = []
         if self._session.inflight:
+            self._settled_by = -1
             done = [(each - 1) % MAX_PACKET_ID + 1 for each in range(self.acked + 1, sequence + 1)]
         held = self._held
         while held and held[0].sequence <= sequence:
@@ -480,6 +515,7 @@ class LinkWriter:
                 entry.drop_first(count)
             else:
                 held.popleft()
+                self._held_bytes -= entry.size
         self.acked = sequence
         self._sent_upto = max(self._sent_upto, sequence)
         self._judge()

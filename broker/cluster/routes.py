@@ -363,8 +363,8 @@ class Routes:
 
     def _set_targets(self, node: RemoteNode) -> None:
         target = self._targets.get(node.key)
-        volatile = target
-        if target is not None and target.session.durable:
+        volatile = None
+        if target is not None:
             volatile = VolatileSubscription(target.session, target.filter, target.qos, retain_as_published=True)
         self._router.set_remote_target(node.bit, volatile)
         self._router.set_remote_target(node.bit + 1, target)

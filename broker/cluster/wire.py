@@ -290,7 +290,9 @@ class RunRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Messages of one publisher as the PUBLISH packets that it sent, or that it could have sent, with nothing that
     Topic Names, payloads, properties and their flags do not say. ``before``: the place in the frame's messages of the
     one that follows. ``version``: of the packets. ``age``: as of a message. ``ids``: of each, or none at all.
-    ``topic``: of all ``count`` of them, which have one QoS, 0 or 1; empty: that is not said."""
+    ``topic``: of all ``count`` of them, which have one QoS, 0 or 1; empty: that is not said. ``id_number``: of the
+    first; then the ids are those of this ``id_prefix`` with this number and the following ones, and ``ids`` says
+    none."""
 
     before: int
     publisher: int
@@ -300,6 +302,8 @@ class RunRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     packets: bytes
     topic: str = ""
     count: int = 0
+    id_prefix: str = ""
+    id_number: int = 0
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -353,8 +353,8 @@ class Broker:
 
     def _identify(self, message: Message) -> None:
         """Before anything of it is written down: by its id a node knows what comes to it by two ways."""
-        if not message.id:
-            message.id = self._ids.next()
+        if not message.identified:
+            self._ids.give(message)
 
     def route_local(self, message: Message) -> int:
         """Deliver what another node has accepted: it has run the hooks and rules, and picked of each Shared

@@ -7,6 +7,7 @@ and handed to hooks. It is shared by every subscriber, so it is not changed afte
 from typing import Final
 
 from .constants import MESSAGE_EXPIRY_INTERVAL, PUBLISH, TOPIC_ALIAS
+from .message_ids import id_of
 from .packets import NO_PROPERTIES, Properties
 from .properties import body_of, read_block
 
@@ -48,7 +49,8 @@ class Message:
 
     ``timestamp`` is when it was published, in unix seconds of the node's clock. ``publisher`` is the ``ClientInfo``
     of who sent it, ``None`` for the node itself. ``properties`` holds what travels on to subscribers (topic alias taken
-    out). ``dup`` and ``packet_id`` are those of the inbound packet; nothing outbound reads them.
+    out). ``dup`` and ``packet_id`` are those of the inbound packet; nothing outbound reads them. ``id_prefix`` and
+    ``id_number``, where that is not 0, say what its ``id`` is.
 
     ``frame`` holds the payload from ``payload_at`` to its end: the whole packet where the decoder made it, the payload
     alone otherwise. ``packet_id_at`` is where its Packet Identifier stands, if but for that the frame may go out
@@ -64,6 +66,7 @@ class Message:
 
     __slots__ = (
         "_block",
+        "_id",
         "_payload",
         "_properties",
         "alias_at",
@@ -76,7 +79,8 @@ class Message:
         "has_alias",
         "has_properties",
         "hops",
-        "id",
+        "id_number",
+        "id_prefix",
         "packet_id",
         "packet_id_at",
         "payload_at",
@@ -134,7 +138,9 @@ class Message:
         self.dup = dup
         self.frame_version = 0
         self.packet_id_at = 0
-        self.id = ""
+        self._id = ""
+        self.id_prefix = ""
+        self.id_number = 0
         # ``persistence.stored_message.StoredMessage``, of ``persistence`` alone.
         self.stored: object | None = None
         self.hops = 0
@@ -145,6 +151,24 @@ class Message:
         self.wire0_v5: bytes | None = None
         self.plain1: Delivery | None = None
         self.plain2: Delivery | None = None
+
+    @property
+    def id(self) -> str:
+        """Its id; empty: it has none."""
+        found = self._id
+        if not found and self.id_number:
+            found = self._id = id_of(self.id_prefix, self.id_number)
+        return found
+
+    @id.setter
+    def id(self, value: str) -> None:
+        self._id = value
+        self.id_number = 0
+
+    @property
+    def identified(self) -> bool:
+        """Whether it has an id, without making it."""
+        return self.id_number != 0 or self._id != ""
 
     def twin(self) -> "Message":
         """The same message as an object of its own, for another owner to keep."""

@@ -53,6 +53,9 @@ class ClientWriter(Protocol):
     def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:
         """Several of QoS 1, DUP 0; returns the identifiers of those that this client cannot take."""
 
+    def may_hold(self, count: int) -> bool:
+        """Whether it has room for so many messages with ``hold_run``."""
+
     def hold_run(self, run: list[Message], packet_id: int) -> int:
         """Send messages of QoS 1 that nobody durable waits for, and keep them until they are acknowledged: none of them
         is in flight in the session. ``packet_id``: the last one that is in use; returns the one that is then. Only of

@@ -248,13 +248,13 @@ class Session:
     def deliver_volatile(self, message: Message, subscription: Subscription) -> None:
         """The same for QoS 1 that nobody durable waits for: it is not written down, if it can go out at once."""
         writer = self.writer
-        if (
-            writer is None
-            or not writer.writable
-            or self.queue is not None
-            or self.resend is not None
-            or len(self.inflight) >= self.window
-        ):
+        if writer is None or self.queue is not None or self.resend is not None:
+            self.deliver(message, subscription)
+            return
+        if message.qos == 1 and writer.may_hold(1):
+            self.last_packet_id = writer.hold_run([message], self.last_packet_id)
+            return
+        if not writer.writable or len(self.inflight) >= self.window:
             self.deliver(message, subscription)
             return
         packet_id = self._free_id(self.last_packet_id)
@@ -266,7 +266,7 @@ class Session:
     def deliver_volatile_run(self, run: list[Message], subscription: Subscription) -> None:
         """``deliver_volatile`` for messages of QoS 1 with RETAIN 0 that never expire, in this order."""
         writer = self.writer
-        if writer is None or self.may_queue(len(run)):
+        if writer is None or self.queue is not None or self.resend is not None or not writer.may_hold(len(run)):
             self.deliver_run(run, subscription)
             return
         self.last_packet_id = writer.hold_run(run, self.last_packet_id)

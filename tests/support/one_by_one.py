@@ -27,6 +27,9 @@ class OneByOne:
     def send_packets0(self, packets: bytes, count: int) -> None:
         raise AssertionError("it does not take them")
 
+    def may_hold(self, count: int) -> bool:
+        return False
+
     def hold_run(self, run: list[Message], packet_id: int) -> int:
         raise AssertionError("a client's session holds what is in flight")
 

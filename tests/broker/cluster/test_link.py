@@ -7,6 +7,7 @@ import pytest
 
 from taipan.broker.cluster import known_routes, link_receiver
 from taipan.broker.cluster.link import PREFIX, Link
+from taipan.broker.cluster.link_writer import WINDOW
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.wire import Frame, LinkAck, RunRecord
 from taipan.broker.core.cluster import STOPPED
@@ -292,7 +293,7 @@ async def test_the_numbers_go_on_beyond_the_last_packet_identifier() -> None:
 @pytest.mark.interpreted  # sets ACK_WITHIN, which compiled code has built in
 async def test_frames_are_acknowledged_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_receiver, "ACK_WITHIN", 600.0)
-    async with cluster_nodes(2, cluster=QUICK) as cluster:
+    async with cluster_nodes(2, cluster={**QUICK, "link_credit": 8 * 65_536}) as cluster:
         subscriber, publisher = await cluster[1].client("s"), await cluster[0].client("p")
         await subscriber.subscribe("t", qos=1)
         await opened(cluster)
@@ -311,7 +312,7 @@ async def test_frames_are_acknowledged_together(monkeypatch: pytest.MonkeyPatch)
         # Each was a frame of its own; each 64 KiB of them are acknowledged, and the rest in time.
         await until(lambda: len(acknowledged) == 2)
         assert 40 < acknowledged[0] < 65 and 40 < acknowledged[1] - acknowledged[0] < 65
-        assert len(to_peer.session.inflight) == 150 - acknowledged[1] > 20
+        assert to_peer._writer.held == 150 - acknowledged[1] > 20
 
 
 @pytest.mark.interpreted  # sets ROW_EVERY, which compiled code has built in
@@ -462,6 +463,91 @@ async def test_a_burst_that_a_link_holds_is_sent_again_when_the_link_opens_again
         await cluster.wait_until_quiet()
         assert not to_peer.session.inflight and not to_peer._writer.held
         await subscriber.nothing()
+
+
+PATIENT = {"suspect_after": 100.0, "stopped_after": 200.0, "strict_subscribe": True}
+
+
+def cut_off(cluster: ClusterNodes) -> Link:
+    """Nothing that node 0 sends reaches node 1, and its link waits."""
+    cluster.hub.drop = 1.0
+    to_peer = link(cluster, 0, 1)
+    assert to_peer._watchdog is not None
+    to_peer._watchdog.cancel()
+    return to_peer
+
+
+async def send_numbers(publisher: Peer, count: int) -> None:
+    for number in range(0, count, 500):
+        await send_burst(publisher, "t", range(number, number + 500), 1)
+
+
+async def test_what_no_durable_session_waits_for_is_held_beyond_the_window_and_not_written_down() -> None:
+    async with cluster_nodes(2, level="disk", cluster=PATIENT) as cluster:
+        subscriber, publisher = await cluster[1].client("s", version=4), await cluster[0].client("p", version=4)
+        await subscriber.subscribe("t", qos=1)
+        await opened(cluster)
+        to_peer = cut_off(cluster)
+        commit = cluster[0].server.tables.commit
+        assert commit is not None
+        written = commit.written
+        count = 18_500
+        await send_numbers(publisher, count)
+        assert to_peer._writer.held == count > WINDOW
+        assert not to_peer.session.queued and not to_peer.session.inflight and commit.written == written
+        to_peer.close()
+        assert len(to_peer.session.inflight) == count
+        cluster.hub.drop = 0.0
+        to_peer.update()
+        for number in range(count):
+            await subscriber.expect_publish("t", b"%d" % number)
+        await cluster.wait_until_quiet()
+        await subscriber.nothing()
+        assert not to_peer._writer.held and not to_peer.session.inflight
+
+
+async def test_the_window_is_not_exceeded_after_what_is_on_disk_under_its_identifier() -> None:
+    async with cluster_nodes(2, level="disk", cluster=PATIENT) as cluster:
+        subscriber, publisher = await cluster[1].client("s", version=4), await cluster[0].client("p", version=4)
+        durable = await cluster[1].client("d", expiry=1000)
+        await subscriber.subscribe("t", qos=1)
+        await durable.subscribe("durable", qos=1)
+        await opened(cluster)
+        to_peer = cut_off(cluster)
+        await publisher.publish("durable", b"1", qos=1)
+        assert len(to_peer.session.inflight) == 1
+        count = 17_500
+        await send_numbers(publisher, count)
+        assert to_peer.session.queued and to_peer._writer.held < WINDOW
+        to_peer.close()
+        cluster.hub.drop = 0.0
+        to_peer.update()
+        await durable.expect_publish("durable", b"1")
+        for number in range(count):
+            await subscriber.expect_publish("t", b"%d" % number)
+        await cluster.wait_until_quiet()
+        assert to_peer._writer.may_hold(WINDOW + 1)  # what was in flight is known to be done, on disk too
+        await subscriber.nothing()
+
+
+async def test_the_messages_of_a_burst_have_the_same_ids_on_all_nodes() -> None:
+    async with cluster_nodes(3, cluster=QUICK) as cluster:
+        publisher = await cluster[0].client("p")
+        found: list[dict[bytes, str]] = []
+        for number in (1, 2):
+            ids: dict[bytes, str] = {}
+            found.append(ids)
+            subscriber = await cluster[number].client(f"s{number}")
+            await subscriber.subscribe("t", qos=1)
+            hook = cluster[number].server.broker.hooks.message_delivered
+            hook.add(lambda client, message, ids=ids: ids.update({message.payload: message.id}))
+        await opened(cluster)
+        await send_burst(publisher, "t", range(20), 1)
+        await send_burst(publisher, "t", range(20, 40), 0)
+        await until(lambda: len(found[0]) == len(found[1]) == 40)
+        assert found[0] == found[1]
+        numbers = [int(found[0][b"%d" % each], 16) for each in range(40)]
+        assert numbers == list(range(numbers[0], numbers[0] + 40))
 
 
 async def test_a_full_link_refuses_each_of_a_burst_that_has_no_room() -> None:

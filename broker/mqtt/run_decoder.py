@@ -1,0 +1,60 @@
+"""The packets of a run that another node has read before: PUBLISHes of QoS 1 on one topic."""
+
+from .constants import V4, V5
+from .message import Message, Publisher
+from .packets import NO_PROPERTIES
+
+_FIRST = 0x32  # first byte: QoS 1, DUP 0, RETAIN 0
+
+
+def read_run(
+    packets: bytes, version: int, topic: str, publisher: Publisher | None, timestamp: float, prefix: str, number: int
+) -> list[Message] | None:
+    """The messages, with ids of this prefix from this number on (0: with none). None: one is not on this topic, has
+    properties or cannot be read, so that ``Decoder`` has to look at them."""
+    name = topic.encode()
+    head = len(name).to_bytes(2, "big") + name
+    length = len(head)
+    size = len(packets)
+    v5 = version == V5
+    messages: list[Message] = []
+    at = 0
+    while at < size:
+        if size - at < 2 or packets[at] != _FIRST:
+            return None
+        remaining = packets[at + 1]
+        body = at + 2
+        if remaining > 0x7F:
+            remaining &= 0x7F
+            shift = 7
+            byte = 0x80
+            while byte > 0x7F:
+                if body == size or shift == 28:
+                    return None
+                byte = packets[body]
+                body += 1
+                remaining |= (byte & 0x7F) << shift
+                shift += 7
+            if not byte:
+                return None  # it is not in its shortest form
+        end = body + remaining
+        behind = body + length
+        payload = behind + 3 if v5 else behind + 2
+        if end > size or payload > end or (v5 and packets[payload - 1]) or packets[body:behind] != head:
+            return None
+        packet_id = packets[behind] << 8 | packets[behind + 1]
+        if not packet_id:
+            return None
+        frame = packets[at:end]
+        message = Message(
+            topic, None, 1, False, NO_PROPERTIES, publisher, timestamp, frame, payload - at, packet_id, False
+        )
+        message.frame_version = V5 if v5 else V4
+        message.packet_id_at = behind - at
+        if number:
+            message.id_prefix = prefix
+            message.id_number = number
+            number += 1
+        messages.append(message)
+        at = end
+    return messages
