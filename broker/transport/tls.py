@@ -28,6 +28,8 @@ _DECIDED_BY: Final = {
     **dict.fromkeys((2, 18, 19, 20, 21, 24), "tls.cafile"),  # its issuer is unknown, or is no authority
     **dict.fromkeys((3, 11, 12, 23), "tls.crlfile"),  # no CRL, one that is not yet or no more valid; it is revoked
 }
+_UNSPECIFIED: Final = 1
+"""X509_V_ERR_UNSPECIFIED: the message says it."""
 CERTIFICATE_REFUSED: Final = "tls_certificate"
 """Counted so: the certificate of a client is none that the listener takes, or is missing."""
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -79,7 +81,7 @@ class Handshake(ssl.SSLObject):
         what = tls_resumption.fault(self, context.authorities, required)
         if what is not None:
             exc = ssl.SSLCertVerificationError(1, what)
-            exc.verify_message = what
+            exc.verify_message, exc.verify_code = what, _UNSPECIFIED
             if refused is not None:
                 refused(exc)
             raise exc

@@ -3,6 +3,7 @@ start."""
 
 import re
 import shutil
+import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -14,7 +15,6 @@ import pytest
 
 from taipan.broker.loop.clock import Clock
 from taipan.broker.server import Server
-from taipan.management.node import main
 from taipan.ruleengine import operator_modules
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
@@ -120,9 +120,11 @@ def test_a_module_that_cannot_be_used(folder: Path, text: str, words: str) -> No
     assert words in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_the_node_says_it_in_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_node_says_it_in_one_line(folder: Path) -> None:
     data = folder / "data"
     settings = [f"--set=node.data_dir={data}", "--set=ruleengine.functions.0.module=no_such_module"]
-    assert main(settings) == 1
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("taipan:")]
+    command = [sys.executable, "-m", "taipan.management.node", *settings]
+    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 1
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("taipan:")]
     assert "no_such_module" in line
