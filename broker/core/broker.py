@@ -588,8 +588,8 @@ class Broker:
         )
 
     def may_be_replayed(self, message: Message) -> bool:
-        """Whether its publisher may still publish to its topic, where that is asked."""
-        if not self.check_retained_source or self._retained_allowed is None or self._retained_allowed(message):
+        """Whether its publisher may still publish to its topic. To be asked while ``check_retained_source`` is set."""
+        if self._retained_allowed is None or self._retained_allowed(message):
             return True
         self.metrics.refusals.add("retained_source_denied")
         return False

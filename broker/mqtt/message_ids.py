@@ -11,35 +11,32 @@ if TYPE_CHECKING:
 
 _DIGITS: Final = 3
 _BLOCK: Final = 16**_DIGITS
+_ENDS: Final = tuple(f"{end:0{_DIGITS}X}" for end in range(_BLOCK))
 
 
-class _Texts:
-    """Makes ids. Most of one is made once for many in a row: formatting a number costs more than routing a message."""
+class _Start:
+    """What the ids of a block of numbers have in common. Never changed: nodes on several threads share the last one."""
 
-    __slots__ = ("_block", "_ends", "_prefix", "_start")
+    __slots__ = ("block", "prefix", "text")
 
-    def __init__(self) -> None:
-        self._prefix = ""
-        self._block = -1
-        self._start = ""
-        self._ends: list[str] = []
-
-    def of(self, prefix: str, number: int) -> str:
-        block = number // _BLOCK
-        if block != self._block or prefix != self._prefix:
-            self._prefix, self._block = prefix, block
-            self._start = f"{prefix}{block:0{16 - _DIGITS}X}"
-            if not self._ends:
-                self._ends = [f"{end:0{_DIGITS}X}" for end in range(_BLOCK)]
-        return self._start + self._ends[number % _BLOCK]
+    def __init__(self, prefix: str, block: int) -> None:
+        self.prefix: Final = prefix
+        self.block: Final = block
+        self.text: Final = f"{prefix}{block:0{16 - _DIGITS}X}"
 
 
-_texts: Final = _Texts()
+_last = _Start("", 0)
 
 
 def id_of(prefix: str, number: int) -> str:
-    """The id with these halves."""
-    return _texts.of(prefix, number)
+    """The id with these halves. Most of one is made once for many in a row: formatting a number costs more than routing
+    a message."""
+    global _last
+    start = _last
+    block = number // _BLOCK
+    if block != start.block or prefix != start.prefix:
+        start = _last = _Start(prefix, block)
+    return start.text + _ENDS[number % _BLOCK]
 
 
 class MessageIds:

@@ -3,6 +3,7 @@
 from .constants import V4, V5
 from .message import Message, Publisher
 from .packets import NO_PROPERTIES
+from .topics import valid_name
 
 _FIRST = 0x32  # first byte: QoS 1, DUP 0, RETAIN 0
 
@@ -10,8 +11,10 @@ _FIRST = 0x32  # first byte: QoS 1, DUP 0, RETAIN 0
 def read_run(
     packets: bytes, version: int, topic: str, publisher: Publisher | None, timestamp: float, prefix: str, number: int
 ) -> list[Message] | None:
-    """The messages, with ids of this prefix from this number on (0: with none). None: one is not on this topic, has
-    properties or cannot be read, so that ``Decoder`` has to look at them."""
+    """The messages, with ids of this prefix from this number on (0: with none). None: the topic is none, or a packet is
+    not on it, has properties or cannot be read, so that ``Decoder`` has to look at them."""
+    if not valid_name(topic):
+        return None
     name = topic.encode()
     head = len(name).to_bytes(2, "big") + name
     length = len(head)

@@ -86,3 +86,19 @@ def test_what_is_of_another_kind_is_left_to_the_decoder(version: int) -> None:
     for other in others:
         assert read_run(good + other, version, "t", None, 0.0, "", 0) is None, other
         assert read_run(other + good, version, "t", None, 0.0, "", 0) is None, other
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("topic", ["", "a/+", "#", "a\0b", "x" * 65_536])
+def test_a_topic_that_is_none_is_left_to_the_decoder(version: int, topic: str) -> None:
+    name = topic.encode()[:65_535]
+    body = len(name).to_bytes(2, "big") + name + b"\x00\x01" + (b"\x00" if version == 5 else b"")
+    assert read_run(b"\x32" + _length(len(body)) + body, version, topic, None, 0.0, "", 0) is None
+
+
+def _length(number: int) -> bytes:
+    digits = bytearray()
+    while number > 0x7F:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*digits, number))
