@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
-import { type Monitor, totals, withGaps } from "../src/pages/trouble/drops";
+import { totals } from "../src/pages/trouble/drops";
 import { joinLines } from "../src/pages/trouble/trace_lines";
+import { type Monitor, Series } from "../src/series";
 
 const monitor: Monitor = {
   resolution: "minute",
@@ -11,17 +12,16 @@ const monitor: Monitor = {
 };
 
 test("the most frequent reason comes first, with the time of its latest point", () => {
-  expect(totals(monitor)).toEqual([
+  expect(totals(Series.of(monitor))).toEqual([
     { reason: "acl", count: 180, last: 300_000 },
     { reason: "queue_full", count: 150, last: 120_000 },
   ]);
 });
 
-test("a line is broken where nothing is known", () => {
-  expect(withGaps(monitor, ["queue_full"])).toEqual({
-    at: [60_000, 120_000, 120_000, 300_000],
-    series: [{ label: "queue_full", values: [0.5, 2, null, 0] }],
-  });
+test("a line is broken where nothing is known, which counts for nothing", () => {
+  const series = Series.of(monitor);
+  expect(series.at).toEqual([60_000, 120_000, 180_000, 300_000]);
+  expect(series.drops.queue_full).toEqual([0.5, 2, null, 0]);
 });
 
 test("a line that was read in two pieces is one", () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { type State, troubles } from "../src/pages/overview/health";
-import { type Figures, type Monitor, Series, changes } from "../src/pages/overview/series";
+import { type Figures, type Monitor, Series, changes } from "../src/series";
 
 const monitor = (points: number[][], drops: Record<string, number[]> = {}): Monitor => ({
   resolution: "second",

@@ -17,18 +17,22 @@ MAX_REASONS: Final = 24
 """Different reasons of an answer's drops; the rarest beyond count as ``OTHER``."""
 
 Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_999, extra={"unit": "unix milliseconds"})]
+Span = Annotated[int, Meta(ge=1000, le=86_400_000, extra={"unit": "milliseconds"})]
 
 
 class MonitorQuery(msgspec.Struct, kw_only=True):
     """``from`` and ``to`` in unix milliseconds: the last hour, or with ``resolution=minute`` the last day, unless they
-    are given. ``resolution``: ``second`` for what of that is within the last hour, unless it is given. ``node``: the
-    one that is asked; ``all``: all of them in sum.
+    are given. ``span``: milliseconds up to ``to``, in place of ``from``, for whoever has another time than the node.
+    ``resolution``: ``second`` for what of that is within the last hour, unless it is given. ``node``: the one that is
+    asked; ``all``: all of them in sum. ``columns``: those that points are to have, with commas between them; else all.
     """
 
     start: Moment | None = msgspec.field(default=None, name="from")
     end: Moment | None = msgspec.field(default=None, name="to")
+    span: Span | None = None
     resolution: Resolution | None = None
     node: str | None = None
+    columns: str | None = None
 
 
 class MonitorRecord(msgspec.Struct):
@@ -55,8 +59,16 @@ class PastFigures:
         now = self._history.now
         end = now if query.end is None else query.end // 1000
         resolution = query.resolution
+        start = None
         if query.start is not None:
+            if query.span is not None:
+                raise wrong("span", "expected without from")
             start = -(-query.start // 1000)
+        elif query.span is not None:
+            start = end - query.span // 1000
+        if start is not None:
+            if query.end is None:
+                end = max(start, end)  # nothing is later than now, and asking for it is no mistake
             if resolution is None:
                 resolution = "second" if now - start <= _reach("second") else "minute"
         else:
@@ -67,6 +79,11 @@ class PastFigures:
         # Older points than these are kept nowhere.
         start = max(start, now - _reach(resolution))
         end = min(end, now)
+        columns = COLUMNS if query.columns is None else tuple(query.columns.split(","))
+        unknown = [name for name in columns if name not in COLUMNS]
+        if unknown:
+            raise wrong("columns", f"expected some of {', '.join(COLUMNS)}")
+        places = None if query.columns is None else [COLUMNS.index(name) for name in columns]
         missing: list[str] = []
         if query.node == ALL_NODES:
             gathered: Gathered[list[Point]] = await self._calls.everywhere(self.points_here, resolution, start, end)
@@ -77,11 +94,12 @@ class PastFigures:
         rows = []
         work = CooperativeSlice()
         for point in points:
-            rows.append(point.row())
+            row = point.row()
+            rows.append(row if places is None else [row[place] for place in places])
             await work.checkpoint()
         between = gaps(points, start, end, STEPS[resolution])
         await work.next()
-        record = MonitorRecord(resolution, COLUMNS, rows, between, await drops_by_reason(points))
+        record = MonitorRecord(resolution, columns, rows, between, await drops_by_reason(points))
         await work.next()  # its text is made in one stretch
         return record, self._calls.may_lack(missing)
 

@@ -56,6 +56,26 @@ async def test_a_range() -> None:
         assert [point["at"] for point in ranged] == [point["at"] for point in everything[3:7]]
         ahead = everything[-1]["at"] + 3_600_000
         assert await points_of(node, **{"from": ahead, "to": ahead + 1000}) == []
+        # Whoever follows the figures asks for those after the last, which may be later than now.
+        assert await points_of(node, **{"from": ahead}) == []
+        latest = everything[-1]["at"]
+        assert [point["at"] for point in await points_of(node, span=3_000)] == [
+            latest - 3000 + n * 1000 for n in range(4)
+        ]
+        ranged = await points_of(node, span=2_000, to=last)
+        assert [point["at"] for point in ranged] == [last - 2000, last - 1000, last]
+
+
+async def test_some_columns() -> None:
+    async with managed_node() as node:
+        await node.client("one")
+        await pass_seconds(node, 5)
+        data = (await node.api.get("/monitor", columns="connections,at")).data
+        whole = await points_of(node)
+        assert data["columns"] == ["connections", "at"]
+        assert data["points"] == [[point["connections"], point["at"]] for point in whole]
+        assert data["drops"] == (await node.api.get("/monitor")).data["drops"]
+        assert (await node.api.get("/monitor", columns="at", node="all")).data["points"][0] == [whole[0]["at"]]
 
 
 async def test_a_point_a_minute() -> None:
@@ -76,7 +96,19 @@ async def test_before_the_start_is_a_gap() -> None:
 
 @pytest.mark.parametrize(
     "query",
-    [{"from": -1}, {"from": "now"}, {"to": 1 << 60}, {"resolution": "hour"}, {"from": 2_000, "to": 1_000}],
+    [
+        {"from": -1},
+        {"from": "now"},
+        {"to": 1 << 60},
+        {"resolution": "hour"},
+        {"columns": ""},
+        {"columns": "at,"},
+        {"columns": "at,nothing"},
+        {"span": 0},
+        {"span": 86_400_001},
+        {"span": 2_000, "from": 1_000},
+        {"from": 2_000, "to": 1_000},
+    ],
     ids=str,
 )
 async def test_ranges_that_are_none(query: dict[str, Any]) -> None:

@@ -55,6 +55,24 @@ async def test_the_keyboard_walks_through_a_chart_and_all_show_the_same_moment(o
     await expect(page.locator(".changed strong")).to_contain_text("against a minute before")
 
 
+@pytest.mark.parametrize("ahead", [-7200, 7200])
+async def test_the_clock_of_the_browser_may_be_wrong(
+    shared_node: DashboardNode, open_dashboard: Callable[[DashboardNode], Dashboard], ahead: int
+) -> None:
+    dashboard = open_dashboard(shared_node)
+    context = await dashboard.context()
+    shifted = f"{{ const now = Date.now; Date.now = () => now() + {ahead}000; }}"
+    await context.add_init_script(shifted)
+    page = await context.new_page()
+    for path in ("/overview", "/overview?node=all", "/overview?range=hour", "/trouble/reasons"):
+        await dashboard.go(page, path)
+        async with page.expect_response(lambda answer: "/monitor?" in answer.url) as asked:
+            await page.reload()
+        answer = await asked.value
+        assert answer.status == 200 and (await answer.json())["data"]["points"] != [], path
+    assert await page.get_by_role("alert").count() == 0
+
+
 async def test_the_span_is_in_the_address(open_page: OpenPage) -> None:
     page = await open_page("/overview?range=day")
     await expect(page.get_by_role("button", name="Last day")).to_have_attribute("aria-pressed", "true")

@@ -1,4 +1,4 @@
-import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { ApiError, api } from "../api";
 import { Badge, PageHead, Section, Tile } from "../components/basic";
 import { Chart, type Series as Line } from "../components/chart";
@@ -6,12 +6,12 @@ import { ErrorPanel } from "../components/error";
 import { Name } from "../components/name";
 import { Table } from "../components/table";
 import { byteRate, bytes, clock, compact, milliseconds, number, percent, rate } from "../format";
-import { useData, useLive, useParts, useQuery } from "../hooks";
+import { useData, useParts, useQuery } from "../hooks";
 import { link } from "../router";
+import { type Series, changes, useSeries } from "../series";
 import { texts as common } from "../texts/common";
 import { texts } from "../texts/overview";
 import { type Alarm, troubles } from "./overview/health";
-import { type Figures, type Monitor, Series, changes } from "./overview/series";
 
 const SPANS: Record<string, number> = { "10m": 600_000, hour: 3_600_000, day: 86_400_000 };
 const SYNC = "overview";
@@ -69,59 +69,6 @@ async function readNodes(signal: AbortSignal): Promise<Nodes> {
     stats: new Map(stats.map((one) => [one.node, one.stats])),
     alarms: alarms.flatMap((one) => one.alarms.map((alarm) => (many ? { ...alarm, node: one.node } : alarm))),
   };
-}
-
-/** The points of the span: read once, then followed by the stream, or asked for where all nodes are summed up. */
-function useSeries(node: string, span: number, resolution: "second" | "minute"): { series: Series | undefined; error: Error | undefined } {
-  const [series, setSeries] = useState<Series | undefined>(undefined);
-  const [opened, setOpened] = useState(0);
-  const known = useRef(false);
-  const past = useData(
-    async (signal) => {
-      const from = Date.now() - span;
-      return api.get<Monitor>("/monitor", { resolution, node, from }, signal);
-    },
-    [node, span, resolution, opened],
-    resolution === "minute" ? 60_000 : 0,
-  );
-  // In the frame in which it came, as all that follows.
-  useLayoutEffect(() => setSeries(undefined), [node, resolution]);
-  useLayoutEffect(() => {
-    if (past.data) setSeries(Series.of(past.data));
-    else if (past.error) setSeries((before) => before ?? Series.empty());
-  }, [past.data, past.error]);
-
-  const all = node === "all";
-  const last = series?.at.at(-1) ?? 0;
-  const more = useData(
-    async (signal) => {
-      if (!all || resolution !== "second" || last === 0) return undefined;
-      return api.get<Monitor>("/monitor", { resolution, node, from: last + 1 }, signal);
-    },
-    [all, resolution, last === 0],
-    all ? 2_000 : 0,
-  );
-  useLayoutEffect(() => {
-    const found = more.data;
-    if (!found) return;
-    const added = found.points.map((point, index): Figures => {
-      const drops = Object.fromEntries(Object.entries(found.drops).map(([reason, values]) => [reason, values[index] ?? 0]));
-      return { ...Object.fromEntries(found.columns.map((name, at) => [name, point[at] ?? 0])), at: point[0] ?? 0, drops };
-    });
-    setSeries((before) => before?.with(added, span));
-  }, [more.data]);
-
-  useLive(all ? null : { figures: 1, node: node || undefined }, {
-    // A stream that was opened again has missed something, which the node remembers.
-    hello: () => {
-      if (known.current) setOpened((count) => count + 1);
-      known.current = true;
-    },
-    figures: (figures: Figures) => {
-      if (resolution === "second") setSeries((before) => (before ?? Series.empty()).with([figures], span));
-    },
-  });
-  return { series, error: past.error };
 }
 
 function Health({ series, nodes, limit }: { series: Series | undefined; nodes: Nodes | undefined; limit: number | undefined }) {
@@ -321,7 +268,7 @@ export default function Overview() {
   const nodes = useData(readNodes, [], 5_000);
   const names = nodes.data?.nodes.map((one) => one.node) ?? [];
   const node = asked || (names.length > 1 ? "all" : "");
-  const { series, error } = useSeries(node, span, span > 3_600_000 ? "minute" : "second");
+  const { series, error } = useSeries({ node, span, resolution: span > 3_600_000 ? "minute" : "second", live: true });
   const shown = useMemo(() => series?.last(span), [series, span]);
   const limits = [...(nodes.data?.stats ?? [])].filter(([name]) => node === "all" || node === "" || node === name);
   const limit = limits.reduce((sum, [, stats]) => sum + (stats["memory.limit.count"] ?? 0), 0) || undefined;

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import logging
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ SQL = 'SELECT * FROM "t"'
 NOTHING = '[{"name": "do_nothing", "params": {}}]'
 DISK = {"durability": {"level": "disk"}}
 MOST_KEYS = 8
+LOGGER = "taipan.broker.channel"
 
 EXAMPLES: dict[str, list[str]] = {
     "status": [],
@@ -30,7 +33,7 @@ EXAMPLES: dict[str, list[str]] = {
     "modules load <Module>": ["emqx_mod_slow_subs"],
     "modules reload <Module>": ["emqx_mod_delayed"],
     "plugins list": [],
-    "log set-level <Level> [<Logger>]": ["warning", "taipan.broker.channel"],
+    "log set-level <Level> [<Logger>]": ["warning", LOGGER],
     "log primary-level [<Level>]": [],
     "log list": [],
     "log handlers list": [],
@@ -225,7 +228,15 @@ async def said(node: ManagedNode, usage: str, directory: Path, export: str) -> t
     return done.status, done.out
 
 
+@pytest.fixture
+def level_of_the_logger() -> Iterator[None]:
+    """What a command has set is for the process, and other tests read its log."""
+    yield
+    logging.getLogger(LOGGER).setLevel(logging.NOTSET)
+
+
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("level_of_the_logger")
 async def test_every_command_with_json(tmp_path: Path) -> None:
     assert sorted(EXAMPLES) == sorted(command.usage for command in COMMANDS)
     (tmp_path / "taipan").mkdir()

@@ -3,7 +3,7 @@
 import { bytes, milliseconds, percent, rate } from "../../format";
 import { link } from "../../router";
 import { texts } from "../../texts/overview";
-import type { Series } from "./series";
+import type { Series } from "../../series";
 
 export interface Alarm {
   node?: string;

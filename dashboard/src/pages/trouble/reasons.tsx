@@ -8,8 +8,9 @@ import { Table } from "../../components/table";
 import { TimeAgo } from "../../components/time";
 import { number, rate } from "../../format";
 import { useData, useQuery, useTyped } from "../../hooks";
+import { useSeries } from "../../series";
 import { texts } from "../../texts/trouble";
-import { type Monitor, type ReasonTotal, totals, withGaps } from "./drops";
+import { type ReasonTotal, totals } from "./drops";
 
 interface Explained {
   reason: string;
@@ -45,18 +46,22 @@ export function Reasons() {
   const day = span === "day";
   const nodes = useData((signal) => api.get<{ node: string; node_status: string }[]>("/nodes", {}, signal), []);
   const known = useData((signal) => api.get<Explained[]>("/reasons", {}, signal), []);
-  const { data, error, reload } = useData(
-    (signal) => api.get<Monitor>("/monitor", { resolution: day ? "minute" : "second", node: node || "all" }, signal),
-    [day, node],
-    day ? 60_000 : 5_000,
+  const { series, error, reload } = useSeries({
+    node: node || "all",
+    span: day ? 86_400_000 : 3_600_000,
+    resolution: day ? "minute" : "second",
+    columns: "at",
+  });
+  const found = useMemo(() => (series ? totals(series) : []), [series]);
+  const lines = useMemo(
+    () => found.slice(0, DRAWN).map(({ reason }) => ({ label: reason, values: series?.drops[reason] ?? [] })),
+    [series, found],
   );
-  const found = useMemo(() => (data ? totals(data) : []), [data]);
-  const drawn = useMemo(() => (data ? withGaps(data, found.slice(0, DRAWN).map(({ reason }) => reason)) : undefined), [data, found]);
   const about = useMemo(() => byName(known.data ?? []), [known.data]);
   const search = useTyped("reason");
   const rows = found.filter(({ reason }) => reason.includes(search.value));
   if (error) return <ErrorPanel error={error} retry={reload} />;
-  if (!data || !drawn) return null;
+  if (!series) return null;
   return (
     <>
       <div class="table-tools">
@@ -87,7 +92,7 @@ export function Reasons() {
         </Empty>
       ) : (
         <>
-          <Chart title={texts.reasons.chart} at={drawn.at} series={drawn.series} format={rate} height={220} />
+          <Chart title={texts.reasons.chart} at={series.at} series={lines} format={rate} height={220} />
           <Table
             id="reasons"
             label={texts.tabs.reasons}

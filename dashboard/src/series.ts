@@ -1,5 +1,9 @@
 /** Figures over time: what `/monitor` has, and what `/live` adds to it. */
 
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { api } from "./api";
+import { useData, useLive } from "./hooks";
+
 export interface Monitor {
   resolution: "second" | "minute";
   columns: string[];
@@ -148,4 +152,72 @@ export function changes(series: Series, index: number, back = 60): { figures: Ch
     .filter(([, values]) => (values[index] ?? 0) > 0 && values.slice(before, index).every((value) => !value))
     .map(([reason]) => reason);
   return { figures: found.slice(0, 5).map(({ name, by, to }) => ({ name, by, to })), reasons };
+}
+
+export interface Asked {
+  /** A node, `all` of them in sum, or "" for the one that answers. */
+  node: string;
+  /** Milliseconds. */
+  span: number;
+  resolution: "second" | "minute";
+  /** Names with commas between them; else all columns. */
+  columns?: string;
+  /** Whether the figures of one node are followed by the stream. */
+  live?: boolean;
+}
+
+export interface Followed {
+  series: Series | undefined;
+  error: Error | undefined;
+  reload: () => void;
+}
+
+/** The points of the span: read once, then followed by the stream, or asked for every few seconds. */
+export function useSeries({ node, span, resolution, columns, live = false }: Asked): Followed {
+  const [series, setSeries] = useState<Series | undefined>(undefined);
+  const [opened, setOpened] = useState(0);
+  const known = useRef(false);
+  const past = useData(
+    (signal) => api.get<Monitor>("/monitor", { resolution, node, span, columns }, signal),
+    [node, span, resolution, columns, opened],
+    resolution === "minute" ? 60_000 : 0,
+  );
+  // In the frame in which it came, as all that follows.
+  useLayoutEffect(() => setSeries(undefined), [node, resolution]);
+  useLayoutEffect(() => {
+    if (past.data) setSeries(Series.of(past.data));
+    else if (past.error) setSeries((before) => before ?? Series.empty());
+  }, [past.data, past.error]);
+
+  const streamed = live && node !== "all";
+  const last = series?.at.at(-1) ?? 0;
+  const more = useData(
+    async (signal) => {
+      if (streamed || resolution !== "second" || last === 0) return undefined;
+      return api.get<Monitor>("/monitor", { resolution, node, from: last + 1, columns }, signal);
+    },
+    [streamed, resolution, last === 0],
+    streamed ? 0 : 2_000,
+  );
+  useLayoutEffect(() => {
+    const found = more.data;
+    if (!found) return;
+    const added = found.points.map((point, index): Figures => {
+      const drops = Object.fromEntries(Object.entries(found.drops).map(([reason, values]) => [reason, values[index] ?? 0]));
+      return { ...Object.fromEntries(found.columns.map((name, at) => [name, point[at] ?? 0])), at: point[0] ?? 0, drops };
+    });
+    setSeries((before) => before?.with(added, span));
+  }, [more.data]);
+
+  useLive(streamed ? { figures: 1, node: node || undefined } : null, {
+    // A stream that was opened again has missed something, which the node remembers.
+    hello: () => {
+      if (known.current) setOpened((count) => count + 1);
+      known.current = true;
+    },
+    figures: (figures: Figures) => {
+      if (resolution === "second") setSeries((before) => (before ?? Series.empty()).with([figures], span));
+    },
+  });
+  return { series, error: past.error, reload: past.reload };
 }
