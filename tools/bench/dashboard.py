@@ -33,8 +33,9 @@ from .live import processor_time
 SLOWED: Final = 4
 SECONDS, MINUTES = 3600, 1440
 PAGES: Final = (
-    "/overview", "/clients", "/topics", "/subscriptions", "/retained", "/rules", "/trouble", "/trouble/reasons",
-    "/node",
+    "/overview", "/overview?range=hour", "/clients", "/clients/client-7", "/topics", "/subscriptions", "/retained",
+    "/rules", "/tool", "/access", "/access/login", "/trouble", "/trouble/reasons", "/trouble/slow", "/trouble/traces",
+    "/node", "/node/configuration", "/node/listeners",
 )  # fmt: skip
 FIRST_VIEWS: Final = (("login form", None, "input[type=password]"), ("Overview", "administrator", ".tile-value"))
 
