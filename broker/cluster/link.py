@@ -79,7 +79,7 @@ class Link:
             context.settings.link_credit,
             MessageIds(context.rng),
             self._send,
-            self._loop.call_soon,
+            self._loop,
         )
         self._subject = context.subject("link", peer.name)
         self.open = False

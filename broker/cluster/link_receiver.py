@@ -199,7 +199,10 @@ class LinkReceiver:
             frame = whole
         self._queue.append((incoming, frame))
         if self._later is None:
-            self._process()
+            if self._broker.budget.deliveries > DELIVERIES_PER_ITERATION:  # many frames come with one read
+                self._later = self._loop.call_soon(self._process)
+            else:
+                self._process()
 
     def _joined(self, incoming: Incoming, frame: Frame) -> Frame | None:
         """The whole frame when this was the last piece of it that was missing."""
