@@ -299,7 +299,9 @@ class Outgoing:
     def returned(self, client_id: str) -> None:
         """Another node has written that the session is this node's: it could not take it."""
         leaving = self._leaving.get(client_id)
-        if leaving is not None and not leaving.confirmed and not leaving.anew:
+        if leaving is None or leaving.confirmed:
+            return
+        if not leaving.anew or self._context.settings.takeover != FRESH:
             self._keep(leaving)
 
     async def _cancel(self, node: str, argument: bytes) -> bytes:

@@ -11,6 +11,7 @@ from taipan.broker.cluster.link_writer import WINDOW
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.wire import Frame, LinkAck, RunRecord
 from taipan.broker.core.cluster import STOPPED
+from taipan.broker.loop.budget import DELIVERIES_PER_ITERATION
 from taipan.broker.mqtt.constants import (
     CONTENT_TYPE,
     PUBACK,
@@ -592,6 +593,27 @@ async def test_a_run_that_cannot_be_read_is_refused_and_counted() -> None:
 
 
 @pytest.mark.slow
+async def test_many_frames_of_one_read_are_taken_in_slices() -> None:
+    async with cluster_nodes(2, cluster=QUICK, zone={"max_queued_messages": 0}) as cluster:
+        subscriber = await cluster[1].client("s", version=4)
+        await subscriber.subscribe("t", qos=1)
+        await opened(cluster)
+        receiver = parts(cluster[1]).receiver
+        incoming = receiver._incoming[cluster.name(0)]
+        wire = parts(cluster[0]).context.wire
+        before, number = incoming.taken, incoming.frame
+        for frame in range(10):
+            after = before + frame * 1000
+            packets = b"".join(b"\x32\x09\x00\x01t\x00\x01%04d" % (frame * 1000 + each) for each in range(1000))
+            run = RunRecord(0, -1, 4, 0, [], packets, "t", 1000)
+            receiver._came(wire.write(Frame(number + 1 + frame, after, after + 1, [], [], [run])), "")
+        # What other clients have sent comes between, and acknowledgements go out.
+        assert DELIVERIES_PER_ITERATION < incoming.taken - before <= DELIVERIES_PER_ITERATION + 1000
+        for each in range(10_000):
+            await subscriber.expect_publish("t", b"%04d" % each)
+        assert incoming.taken == before + 10_000
+
+
 async def test_a_start_without_nats_still_knows_who_waits_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_routes, "SAVE_EVERY", 0.05)
     async with cluster_nodes(2, level="disk", cluster={**QUICK, "stopped_after": 1.0, "suspect_after": 0.5}) as cluster:
