@@ -305,6 +305,29 @@ async def test_an_unanswered_write_gives_the_session_back_after_a_restart(tmp_pa
         await again.expect_publish("t", b"kept", 1)
 
 
+async def test_a_session_that_is_given_back_goes_on_where_its_node_started_again_meanwhile(tmp_path: Path) -> None:
+    refuse = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=refuse) as cluster:
+        await cluster[0].leave_session("s", "t")
+        ownership = own(cluster, 1).ownership
+        ownership.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
+        peer = cluster[1].peer()
+        await peer.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
+        await until(lambda: ownership.has("s"))
+        await cluster[1].server.tables.stored()
+        await cluster.kill(1)
+        await cluster.kill(0)
+        cluster.hub.lose_answer = 0.0
+        await cluster.start(0)
+        await until(lambda: own(cluster, 0).handover.leaves("s"))
+        publisher = await cluster[0].client("p")
+        await publisher.publish("t", b"kept", qos=1)
+        await cluster.start(1)
+        await until(lambda: not own(cluster, 0).handover.leaves("s"))
+        again = await cluster[0].client("s", expiry=60, session_present=True)
+        await again.expect_publish("t", b"kept", 1)
+
+
 async def test_a_session_is_not_begun_anew_on_a_key_of_an_unanswered_write(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await cluster[0].leave_session("s", "t")
