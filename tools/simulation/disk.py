@@ -68,6 +68,8 @@ class SimulatedLog:
         self.on_append()
 
     def _written(self, seq: int) -> None:
+        if self._life.over:
+            return  # ``crash`` has said what came of it, and another life may have written this batch
         self._store(seq)
         self.durable_batch = seq
         self.idle = True
