@@ -10,7 +10,8 @@ the system likes; figures of work are processor time, which holds up better than
 - C3: latency at 5,000/s from node to node and on one node.
 - C4: from SUBACK on one node until a message of another node arrives.
 - C5: CONNECT to CONNACK for a session with 1,000 queued messages on another node.
-- C6: clients of a node that is killed, until all are back on the others.
+- C6: clients of a node that is killed, until all are back on the others; (d) with sessions that stay, and three NATS
+  servers, of which the one is killed too that leads the bucket of sessions.
 - C7: two nodes on one port (``reuse_port``) against one: S6b by processor time, likewise, and by rate.
 """
 
@@ -26,10 +27,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.support.cluster_processes import ClusterProcess
+from tests.support.nats_server import NatsServer, NatsServers
 from tests.support.node import free_port
 from tools.bench.brokers import ROOT, raise_file_limit
 from tools.bench.interpreter import node_command
@@ -345,8 +348,9 @@ def _take(client: socket.socket, count: int) -> None:
         client.sendall(answers)
 
 
-async def _reconnecting(running: Nodes, count: int) -> float:
-    """Clients on node 0, which is killed: seconds until all of them have a CONNACK of another node."""
+async def _reconnecting(ports: list[int], count: int, clean: bool, kill: Callable[[], Awaitable[None]]) -> float:
+    """Clients at the first port, whose node ``kill`` ends: seconds until all have a CONNACK from behind another one.
+    ``clean``: their sessions end with the connection."""
     back = 0
     done = asyncio.Event()
     gate = asyncio.Semaphore(200)
@@ -354,7 +358,7 @@ async def _reconnecting(running: Nodes, count: int) -> float:
     async def client(number: int) -> None:
         nonlocal back
         name = f"c{number}".encode()
-        connect = b"\0\x04MQTT\x04\x02\0\0" + len(name).to_bytes(2, "big") + name
+        connect = b"\0\x04MQTT\x04" + (b"\x02" if clean else b"\0") + b"\0\0" + len(name).to_bytes(2, "big") + name
         packet = b"\x10" + bytes((len(connect),)) + connect
 
         async def one(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -367,7 +371,7 @@ async def _reconnecting(running: Nodes, count: int) -> float:
             return reader, writer
 
         async with gate:
-            reader, writer = await one(running.port[0])
+            reader, writer = await one(ports[0])
         ready.release()
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             await reader.readexactly(1)
@@ -377,7 +381,7 @@ async def _reconnecting(running: Nodes, count: int) -> float:
             turn += 1
             try:
                 async with gate:
-                    reader, writer = await one(running.port[1 + turn % (len(running.port) - 1)])
+                    reader, writer = await one(ports[1 + turn % (len(ports) - 1)])
                 break
             except (OSError, asyncio.IncompleteReadError):
                 await asyncio.sleep(0.1)
@@ -390,8 +394,8 @@ async def _reconnecting(running: Nodes, count: int) -> float:
     tasks = [asyncio.create_task(client(number)) for number in range(count)]
     for _ in range(count):
         await ready.acquire()
-    os.kill(running.pid[0], signal.SIGKILL)
     begun = time.monotonic()
+    await kill()
     async with asyncio.timeout(60):
         await done.wait()
     took = time.monotonic() - begun
@@ -406,8 +410,58 @@ def reconnects(rounds: int, duration: str) -> list[str]:
     count = min(CLIENTS, (raise_file_limit() - 200))
     for _ in range(rounds):
         with nodes(3) as running:
-            found.append(asyncio.run(_reconnecting(running, count)))
-    return [f"| C6 | {count:,} clients of a killed node back on the others | {_span(found)} s | | | 20 s |"]
+            pid = running.pid[0]
+
+            async def kill(pid: int = pid) -> None:
+                os.kill(pid, signal.SIGKILL)
+
+            found.append(asyncio.run(_reconnecting(running.port, count, True, kill)))
+    text = "their sessions end with the connection"
+    return [f"| C6 | {count:,} clients of a killed node back on the others; {text} | {_span(found)} s | | | 20 s |"]
+
+
+def reconnects_without_leader(rounds: int, duration: str) -> list[str]:
+    count = min(CLIENTS, (raise_file_limit() - 200))
+    found = [asyncio.run(_back_without_leader(count)) for _ in range(rounds)]
+    text = "their sessions stay, and the NATS server that led their bucket dies too"
+    return [f"| C6d | {count:,} clients of a killed node back on the others; {text} | {_span(found)} s | | | 20 s |"]
+
+
+async def _back_without_leader(count: int) -> float:
+    with tempfile.TemporaryDirectory(prefix="taipan-bench-cluster-", ignore_cleanup_errors=True) as directory:
+        async with NatsServers(3) as servers:
+            nodes = [ClusterProcess(number, Path(directory), servers.urls) for number in (1, 2, 3)]
+            try:
+                await asyncio.gather(*(each.start() for each in nodes))
+                while sum(each["node_status"] == "Running" for each in (await nodes[0].api.get("/nodes")).data) < 3:
+                    await asyncio.sleep(0.1)
+                await servers.until_whole()
+                leader = await _leader_of_sessions(servers)
+
+                async def kill() -> None:
+                    nodes[0].process.kill()
+                    await leader.kill()
+
+                return await _reconnecting([each.tcp.port for each in nodes], count, False, kill)
+            finally:
+                for each in nodes:
+                    await each.api.close()
+                    with contextlib.suppress(ProcessLookupError):
+                        each.process.kill()
+                    await each.process.wait()
+
+
+async def _leader_of_sessions(servers: NatsServers) -> NatsServer:
+    for server in servers:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.http_port)
+        writer.write(b"GET /jsz?accounts=true&streams=true HTTP/1.0\r\n\r\n")
+        answer = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])
+        writer.close()
+        for account in answer["account_details"]:
+            for stream in account["stream_detail"]:
+                if stream["name"].endswith("sessions") and stream["cluster"]["leader"] == server.name:
+                    return server
+    raise SystemExit("no server leads the bucket of sessions")
 
 
 def one_port(rounds: int, duration: str) -> list[str]:
@@ -460,11 +514,15 @@ PARTS: dict[str, Callable[[int, str], list[str]]] = {
     "C4": routes,
     "C5": takeover,
     "C6": reconnects,
+    "C6d": reconnects_without_leader,
     "C7": one_port,
 }
 
 
 def main() -> int:
+    if sys.argv[1:]:
+        print(__doc__)
+        return 0 if sys.argv[1] in ("-h", "--help") else 2
     only = os.environ.get("ONLY", "").split() or list(PARTS)
     unknown = [name for name in only if name not in PARTS]
     if unknown:
