@@ -201,7 +201,7 @@ class Session:
         if subscription.plain or not (retain or subscription.identifiers):
             if qos == 0:
                 writer = self.writer
-                if writer is not None and self.queue is None:
+                if writer is not None and self.queue is None and self.resend is None:
                     writer.send_publish0(message)
                 else:
                     self._deliver0(Delivery(message, 0))
@@ -224,7 +224,7 @@ class Session:
             return
         writer = self.writer
         if subscription.qos == 0 or run[0].qos == 0:
-            if writer is not None and self.queue is None:
+            if writer is not None and self.queue is None and self.resend is None:
                 writer.send_run0(run)
                 return
             for message in run:
@@ -327,6 +327,8 @@ class Session:
                 self._enqueue(delivery)
             else:
                 self.observer.delivery_dropped(self, delivery, QOS0_MSG)
+        elif self.internal and (queue is not None or self.resend is not None):
+            self._enqueue(delivery)  # of what travels between nodes nothing overtakes anything: see ``cluster.turns``
         elif queue is not None and self._waits(queue, delivery.message.topic):
             self._enqueue(delivery)
         else:

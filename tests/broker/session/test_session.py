@@ -57,10 +57,10 @@ class Wire(OneByOne):
 class SessionHarness:
     """A session and its client; drops are written down as (payload, reason)."""
 
-    def __init__(self, window: int = 0, connected: bool = True, **limits: Any) -> None:
+    def __init__(self, window: int = 0, connected: bool = True, client_id: str = "c", **limits: Any) -> None:
         self.limits = Limits(**limits)
         self.dropped: list[tuple[str, str]] = []
-        self.session = make_session("c", self.limits, self)
+        self.session = make_session(client_id, self.limits, self)
         self.wire = Wire()
         if connected:
             self.attach(window)
@@ -254,6 +254,45 @@ def test_qos0_does_not_overtake_what_waits_of_its_topic() -> None:
     harness.session.puback(2)
     harness.session.advance(0)
     assert harness.wire.take() == [("c", 0, 0, False), ("d", 0, 0, False)]
+
+
+def test_qos0_overtakes_nothing_on_its_way_to_another_node() -> None:
+    harness = SessionHarness(window=1, client_id="\0link:n2@127.0.0.1")
+    harness.deliver("a", 1)
+    harness.deliver("b", 1)
+    harness.deliver("c", 0, topic="u")
+    harness.session.deliver_run([Message("v", b"d", 0), Message("v", b"e", 0)], Subscription(harness.session, "#", 1))
+    assert harness.wire.take() == [("a", 1, 1, False)]
+    assert harness.queued() == ["b", "c", "d", "e"]
+    harness.attach(window=1)
+    harness.deliver("f", 0, topic="u")
+    harness.session.deliver_run([Message("v", b"g", 0)], Subscription(harness.session, "#", 1))
+    assert harness.wire.take() == [("a", 1, 1, True)]
+    harness.session.puback(1)
+    harness.session.advance(0)
+    harness.session.puback(2)
+    harness.session.advance(0)
+    assert [each[0] for each in harness.wire.take()] == ["b", "c", "d", "e", "f", "g"]
+
+
+def test_qos0_does_not_overtake_what_is_sent_again_to_another_node() -> None:
+    harness = SessionHarness(window=2, client_id="\0link:n2@127.0.0.1")
+    harness.deliver("a", 1)
+    harness.deliver("b", 1)
+    harness.wire.take()
+    harness.wire.writable = False
+    harness.attach()
+    harness.wire.take()
+    session = harness.session
+    session.detach()
+    wire = harness.wire = Wire()
+    wire.writable = False
+    session.attach(wire, 65_535, harness.limits, 0.0)
+    harness.deliver("c", 0, topic="u")
+    session.deliver_run([Message("v", b"d", 0)], Subscription(session, "#", 1))
+    wire.writable = True
+    session.advance(0)
+    assert [each[0] for each in wire.take()] == ["a", "b", "c", "d"]
 
 
 def test_qos0_for_nobody_is_dropped_or_queued() -> None:
