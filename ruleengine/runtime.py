@@ -118,12 +118,12 @@ class Runtime:
             )
         if hops > 1 or self._depth > 1:
             self._chained += 1
-            self._count_in_second()
             if self._chained > self.settings.max_chained:
                 raise ActionFailed(
                     f"a loop of rules: one event led to more than {self.settings.max_chained} messages republished "
                     "by rules that saw republished messages (ruleengine.max_chained)"
                 )
+            self._count_in_second()
         return hops
 
     def _count_in_second(self) -> None:
