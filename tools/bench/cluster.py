@@ -540,8 +540,8 @@ def main() -> int:
         about = machine()
         text = (
             f"Written by `python -m tools.bench.cluster` with `ROUNDS={rounds} DUR={duration}` at commit {commit()}; "
-            f"{about['cpu']},\n{os.cpu_count()} cores, which nodes, NATS server and load generator share. Medians of "
-            "the rounds with their range.\n\n" + "\n".join(lines)
+            f"{about['cpu']}, which nodes, NATS server and load generator share. Medians of the rounds with their "
+            "range.\n\n" + "\n".join(lines)
         )
         write("A cluster", text)
     return 0
