@@ -18,7 +18,8 @@ PAGES = {
 
 async def test_log_in_and_out(dashboard: Dashboard, shared_node: DashboardNode) -> None:
     page = await dashboard.open("/clients", role=None)
-    name, secret = page.get_by_label("User name"), page.get_by_label("Password")
+    # The page that is left has fields of that name, too.
+    name, secret = page.get_by_role("textbox", name="User name", exact=True), page.get_by_label("Password")
     await expect(name).to_be_focused()
     await accessible(page)
     await picture(page, "login")
