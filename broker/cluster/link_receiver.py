@@ -199,10 +199,7 @@ class LinkReceiver:
             frame = whole
         self._queue.append((incoming, frame))
         if self._later is None:
-            if self._broker.budget.deliveries > DELIVERIES_PER_ITERATION:  # many frames come with one read
-                self._later = self._loop.call_soon(self._process)
-            else:
-                self._process()
+            self._process()
 
     def _joined(self, incoming: Incoming, frame: Frame) -> Frame | None:
         """The whole frame when this was the last piece of it that was missing."""
@@ -234,7 +231,7 @@ class LinkReceiver:
                 return
             incoming, frame = queue.popleft()
             self._take(incoming, frame)
-            if queue and budget.deliveries > DELIVERIES_PER_ITERATION:
+            if budget.deliveries > DELIVERIES_PER_ITERATION:  # more frames may come with the same read
                 self._later = self._loop.call_soon(self._process)
                 return
 

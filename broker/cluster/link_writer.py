@@ -29,7 +29,7 @@ COLLECT_FOR: Final = 0.001
 """Seconds for which messages wait for others that go with them, shortly after a frame of many."""
 _SHORTLY: Final = 0.002
 MANY: Final = 32
-"""Messages of a frame. The frame itself costs both nodes about as much as ten."""
+"""Messages of a frame after which the next ones are collected."""
 _MESSAGE_BYTES: Final = 80
 _RETAIN: Final = 4
 _NO_IDS: Final[list[str]] = []

@@ -10,7 +10,7 @@ import pytest
 from taipan.broker.cluster import outgoing
 from taipan.broker.cluster.handover import Handover, Incoming
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.ownership import BUCKET
+from taipan.broker.cluster.ownership import BUCKET, Ownership
 from taipan.broker.cluster.wire import thing_key
 from taipan.broker.core.cluster import STOPPED
 from taipan.broker.mqtt import constants as c
@@ -286,14 +286,20 @@ async def test_an_unanswered_write_gives_the_session_back(tmp_path: Path) -> Non
         await again.expect_publish("t", b"kept", 1)
 
 
+async def claim_without_an_answer(cluster: ClusterNodes) -> Ownership:
+    """Node 1 writes that session ``s`` of node 0 is its own, and does not hear that this was done; its part."""
+    await cluster[0].leave_session("s", "t")
+    ownership = own(cluster, 1).ownership
+    ownership.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
+    peer = cluster[1].peer()
+    await peer.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
+    await until(lambda: ownership.has("s"))
+    return ownership
+
+
 async def test_an_unanswered_write_gives_the_session_back_after_a_restart(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
-        await cluster[0].leave_session("s", "t")
-        ownership = own(cluster, 1).ownership
-        ownership.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
-        peer = cluster[1].peer()
-        await peer.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
-        await until(lambda: ownership.has("s"))
+        await claim_without_an_answer(cluster)
         await cluster[1].server.tables.stored()
         await cluster.kill(1)
         cluster.hub.lose_answer = 0.0
@@ -308,12 +314,7 @@ async def test_an_unanswered_write_gives_the_session_back_after_a_restart(tmp_pa
 async def test_a_session_that_is_given_back_goes_on_where_its_node_started_again_meanwhile(tmp_path: Path) -> None:
     refuse = {**QUICK, "takeover": "refuse"}
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=refuse) as cluster:
-        await cluster[0].leave_session("s", "t")
-        ownership = own(cluster, 1).ownership
-        ownership.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
-        peer = cluster[1].peer()
-        await peer.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
-        await until(lambda: ownership.has("s"))
+        await claim_without_an_answer(cluster)
         await cluster[1].server.tables.stored()
         await cluster.kill(1)
         await cluster.kill(0)
@@ -330,12 +331,7 @@ async def test_a_session_that_is_given_back_goes_on_where_its_node_started_again
 
 async def test_a_session_is_not_begun_anew_on_a_key_of_an_unanswered_write(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
-        await cluster[0].leave_session("s", "t")
-        ownership = own(cluster, 1).ownership
-        ownership.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
-        peer = cluster[1].peer()
-        await peer.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
-        await until(lambda: ownership.has("s"))
+        ownership = await claim_without_an_answer(cluster)
         await cluster[1].peer().connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
         ownership.step = lambda name: None
         cluster.hub.lose_answer = 0.0
