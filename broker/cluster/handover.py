@@ -359,12 +359,12 @@ class Handover:
         """Until it has it, or does not want it any more."""
         await self.outgoing.left(client_id, timeout)
 
-    def lost(self, session: Session, node: str, clean_start: bool) -> None:
-        """The bucket says that a session of this node is another's."""
+    def lost(self, session: Session, node: str, epoch: int, clean_start: bool) -> None:
+        """The bucket says that a session of this node is another's, with this epoch."""
         incoming = self._coming.get(session.client_id)
         if incoming is not None and incoming.row.state == ADOPTED:
             return  # not ours yet
-        self.outgoing.lost(session, node, clean_start)
+        self.outgoing.lost(session, node, epoch, clean_start)
 
     def returned(self, client_id: str) -> None:
         """Another node has written that a session is this node's."""
@@ -898,6 +898,10 @@ class Handover:
         session = self._broker.sessions.get(turn.client_id)
         owner = self.ownership.owner(turn.client_id)
         if not nodes or session is None or owner is None or not self.ownership.is_ours(owner):
+            return [False] * len(nodes)
+        # After its mark a node sends nothing more to where the session was: should this node die now, it is to know
+        # afterwards that new messages wait here.
+        if not await self._context.tables.stored():
             return [False] * len(nodes)
         revision = await self._routes.written([each.filter for each in session.subscriptions.values()])
         ask = _encode(TurnAsked(turn.client_id, owner.revision, revision, self._nodes_of(turn)))

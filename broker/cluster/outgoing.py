@@ -110,6 +110,8 @@ class Leaving:
         self.earlier: set[str] = set()
         self.confirmed = False
         self.begun_again = False
+        # Of its key there, once it is confirmed.
+        self.epoch = 0
         # The other node has not asked for it: it began the session anew while this node was away.
         self.anew = False
         self.will_due = 0.0
@@ -371,6 +373,8 @@ class Outgoing:
         """The other node has the session, and what is in flight."""
         session = leaving.session
         leaving.confirmed = True
+        owner = self.ownership.owner(leaving.client_id)
+        leaving.epoch = ask.epoch or (0 if owner is None else owner.revision)
         journal = session.journal
         held = [each for each in session.inflight.values() if each is not None]
         if ask.rest:
@@ -593,14 +597,15 @@ class Outgoing:
 
     # ------------------------------------------------- a session that was taken away
 
-    def lost(self, session: Session, node: str, clean_start: bool) -> None:
-        """The bucket says that another node has this session: it is offered what there is of it here."""
+    def lost(self, session: Session, node: str, epoch: int, clean_start: bool) -> None:
+        """The bucket says that another node has this session: it is offered what there is of it here. ``epoch``: of
+        its key there."""
         client_id = session.client_id
         leaving = self._leaving.get(client_id)
         earlier: set[str] = set()
         if leaving is not None:
-            if leaving.node == node:
-                return  # as it should be
+            if leaving.node == node and (leaving.epoch in (0, epoch) or not leaving.confirmed):
+                return  # as it should be; else it was elsewhere meanwhile, and that node does not ask any more
             self._forget(leaving)
             self._take_back(leaving)
             earlier = leaving.earlier | {leaving.move}

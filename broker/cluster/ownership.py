@@ -140,7 +140,7 @@ class Ownership:
         if not owner.node:
             self.settle_soon(client_id)
         elif owner.node != self._context.node:
-            self._handover.lost(session, owner.node, owned.clean_start)
+            self._handover.lost(session, owner.node, revision, owned.clean_start)
 
     def _text(self, text: str) -> str:
         return self._texts.setdefault(text, text)

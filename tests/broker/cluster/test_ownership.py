@@ -1,6 +1,7 @@
 """Whose a session is, when nodes die, pause, are cut off and come back."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -403,6 +404,70 @@ async def test_a_session_that_moves_on_at_once_is_left_nowhere(tmp_path: Path, m
         publisher = await cluster[0].client("p")
         await publisher.publish("t", b"1", qos=1)
         await last.expect_publish("t", b"1", 1)
+
+
+async def test_a_node_that_dies_before_its_session_is_on_disk_misses_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody sends it alone what is new, before it would know after a restart that this is for the session."""
+    refuse = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=refuse) as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        publisher = await cluster[0].client("p")
+        store = cluster[1].server.store
+        assert store is not None
+        killed = threading.Event()
+
+        def stall(step: str) -> None:
+            if step == "taken":
+                monkeypatch.setattr(store._log, "append", lambda *arguments: killed.wait())
+
+        own(cluster, 1).ownership.step = stall
+        connecting = asyncio.ensure_future(
+            attempt(cluster[1].peer(), "s", clean_start=False, properties={c.SESSION_EXPIRY_INTERVAL: 60})
+        )
+        await until(lambda: cluster[0].server.broker.router.remote_mask("t"))
+        await asyncio.sleep(0.3)  # for what must not be asked
+        await publisher.publish("t", b"kept", qos=1)
+        await cluster.kill(1)
+        killed.set()
+        await asyncio.wait([connecting])
+        connecting.exception()
+        await cluster.start(1)
+        await cluster.wait_until_running()
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        await client.expect_publish("t", b"kept", 1)
+        await until(lambda: "s" not in sessions(cluster, 0))
+
+
+async def test_a_node_that_was_cut_off_while_a_session_was_elsewhere_and_came_back_lets_go_of_it(
+    tmp_path: Path,
+) -> None:
+    """The node that has the session does not remember that it was to tell it."""
+    refuse = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=refuse) as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        merged = asyncio.Event()
+
+        def cut(step: str) -> None:
+            if step == "merged" and not merged.is_set():
+                cluster.hub.disconnect(cluster.name(0))
+                merged.set()
+
+        own(cluster, 1).handover.step = cut
+        await cluster[1].client("s", expiry=60, session_present=True)
+        await asyncio.wait_for(merged.wait(), TIMEOUT)
+        await cluster[2].client("s", expiry=60, session_present=True)
+        await until(lambda: "s" not in sessions(cluster, 1))
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        await until(lambda: "s" not in sessions(cluster, 2))
+        assert own(cluster, 0).handover.leaves("s")
+        cluster.hub.connect(cluster.name(0))
+        await until(lambda: "s" not in sessions(cluster, 0))
+        publisher = await cluster[0].client("p")
+        await publisher.publish("t", b"1", qos=1)
+        await client.expect_publish("t", b"1", 1)
+        await client.nothing()
 
 
 @pytest.mark.slow
