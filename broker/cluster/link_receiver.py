@@ -16,10 +16,9 @@ import msgspec
 from ..config import ZoneSettings
 from ..core.cluster import CallFailed
 from ..loop.budget import DELIVERIES_PER_ITERATION
-from ..mqtt.decoder import Decoder, Packet, TopicNames
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES
-from ..mqtt.run_decoder import read_run
+from ..mqtt.run_decoder import RunDecoder, read_run
 from ..persistence.paging import decoded_properties
 from ..session.client_info import ClientInfo
 from .calls import Calls
@@ -47,24 +46,8 @@ ROW_EVERY: Final = 8192
 """Numbers after which the row is written whatever came. With the window of a link it is far less than there are Packet
 Identifiers, so that these tell the numbers, even if both nodes have died."""
 _QOS: Final = 0x06  # in the first byte of a PUBLISH
-_MAX_PACKET: Final = 268_435_456
 MARK: Final = "$moved"
 """What a node's mark (``turns``) has in place of a Shared Subscription."""
-
-
-def new_decoder() -> Decoder:
-    """Of the packets of a run."""
-    return Decoder(TopicNames(False), _MAX_PACKET, _MAX_PACKET)
-
-
-def _messages(packets: list[Packet]) -> list[Message] | None:
-    """None: something else is among them."""
-    messages = []
-    for packet in packets:
-        if not isinstance(packet, Message):
-            return None
-        messages.append(packet)
-    return messages
 
 
 class Incoming:
@@ -115,7 +98,7 @@ class LinkReceiver:
         self._incoming: dict[str, Incoming] = {}
         self._publishers: dict[PublisherRecord, ClientInfo] = {}
         self._queue: deque[tuple[Incoming, Frame]] = deque()
-        self._decoder = new_decoder()
+        self._decoder = RunDecoder()
         self._later: asyncio.Handle | None = None
         self._to_tell: dict[Incoming, None] = {}
         self._telling = False
@@ -324,23 +307,13 @@ class LinkReceiver:
                 incoming.taken = last
                 broker.route_local_run(found)
                 return last
-        decoder = self._decoder
-        decoder.version = run.version
-        messages = _messages(decoder.feed(run.packets))
-        if decoder.pending or messages is None or (run.count and len(messages) != run.count):
+        messages = self._decoder.read(
+            run.packets, run.version, publisher, timestamp, run.ids, run.id_prefix, run.id_number
+        )
+        if messages is None or (run.count and len(messages) != run.count):
             self._context.refusals.add("malformed", incoming.node, "-")
-            self._decoder = new_decoder()
             return -1
-        ids = run.ids
-        identified = len(ids)
-        for index, message in enumerate(messages):
-            message.publisher = publisher
-            message.timestamp = timestamp
-            if index < identified:
-                message.id = ids[index]
-            elif run.id_number:
-                message.id_prefix = run.id_prefix
-                message.id_number = run.id_number + index
+        for message in messages:
             if message.topic != run.topic:
                 together = False
         if together:

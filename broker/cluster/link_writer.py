@@ -13,7 +13,8 @@ from typing import Final
 from ..core.broker import Broker
 from ..mqtt.constants import MAX_PACKET_ID, V4, V5
 from ..mqtt.message import Delivery, Message, Publisher
-from ..mqtt.message_ids import MessageIds
+from ..mqtt.message_ids import MessageIds, id_of
+from ..mqtt.run_decoder import RunDecoder
 from ..persistence.group_commit import GroupCommit
 from ..session.protocols import LINK_FULL, QOS0_MSG
 from ..session.session import Session
@@ -38,17 +39,21 @@ _NAMED: Final = 4
 
 
 class _Waiting:
-    """Messages that are not sent yet: one, or several of one publisher, moment, topic and QoS.
+    """``count`` messages that are not sent yet, or not acknowledged: one, or several of one publisher, moment, topic
+    and QoS whose ids follow each other, or that have none.
 
-    ``sequence``: of the first, 0: QoS 0. ``batch``: must be on disk before. ``packets``: the PUBLISH packet of each, if
-    they say all there is to say, of ``version``; 0: they do not. ``delivery``: of a single one of which they do not;
-    None: nothing special. ``size``: about how many bytes.
+    Of several only the ``first`` message is here, and of each the PUBLISH ``packets``, which say all there is to say,
+    of ``version``; 0: one message of which they do not. ``delivery``: of that one; None: nothing special. ``sequence``:
+    of the first, 0: QoS 0. ``id_number``: of the first, 0: it has none, or one that does not follow another. ``batch``:
+    must be on disk before. ``size``: about how many bytes.
     """
 
-    __slots__ = ("batch", "delivery", "messages", "packets", "sequence", "size", "version")
+    __slots__ = ("batch", "count", "delivery", "first", "id_number", "packets", "sequence", "size", "version")
 
     def __init__(self, message: Message, delivery: Delivery | None, sequence: int, batch: int, size: int) -> None:
-        self.messages = [message]
+        self.first = message
+        self.count = 1
+        self.id_number = message.id_number
         self.delivery = delivery
         self.sequence = sequence
         self.batch = batch
@@ -58,32 +63,63 @@ class _Waiting:
 
     def takes(self, message: Message, version: int, sequence: int, batch: int) -> bool:
         """Whether a message may be added, of which there is such a packet."""
-        first = self.messages[0]
+        first = self.first
         return (
             self.version == version
             and first.topic == message.topic
             and first.publisher is message.publisher
             and first.timestamp == message.timestamp
             and first.qos == message.qos
-            and (not sequence or sequence == self.sequence + len(self.messages))
+            and (not sequence or sequence == self.sequence + self.count)
             and batch == self.batch
+            and self.continues(message)
         )
+
+    def continues(self, message: Message) -> bool:
+        """Whether its id follows those that are here, or neither has one."""
+        first = self.first
+        if self.id_number:
+            return message.id_number == self.id_number + self.count and message.id_prefix == first.id_prefix
+        return not message.identified and not first.identified
+
+    def add(self, packet: bytes, size: int) -> None:
+        self.count += 1
+        self.packets.append(packet)
+        self.size += size
 
     def drop_first(self, count: int) -> None:
         """The first of them are acknowledged. ``size`` stays what was counted for all."""
-        del self.messages[:count]
         del self.packets[:count]
+        self.count -= count
         self.sequence += count
+        if self.id_number:
+            self.id_number += count
+
+    def ids(self) -> list[str]:
+        first, number = self.first, self.id_number
+        if number:
+            return [id_of(first.id_prefix, each) for each in range(number, number + self.count)]
+        return [first.id] if self.count == 1 else [""] * self.count
+
+    def messages(self) -> list[Message]:
+        """All of them, read anew where only their packets are here."""
+        first = self.first
+        if self.count == 1 and not self.version:
+            return [first]
+        packets = b"".join(self.packets)
+        found = RunDecoder().read(packets, self.version, first.publisher, first.timestamp, self.ids(), "", 0)
+        assert found is not None
+        return found
 
 
 class _Run:
     """Packets of a frame in a row, as ``wire.RunRecord`` has them."""
 
-    __slots__ = ("_age", "_messages", "_place", "_qos", "_topic", "_version", "packets")
+    __slots__ = ("_age", "_entries", "_place", "_qos", "_topic", "_version", "packets")
 
     def __init__(self) -> None:
         self.packets: list[bytes] = []
-        self._messages: list[Message] = []
+        self._entries: list[_Waiting] = []
         self._place = self._version = self._age = self._qos = 0
         self._topic = ""
 
@@ -91,21 +127,21 @@ class _Run:
         """Whether what waits next is best sent with these."""
         if place != self._place or entry.version != self._version or age != self._age:
             return False
-        first = entry.messages[0]
+        first = entry.first
         if first.topic == self._topic and first.qos == self._qos:
             return True
         return len(entry.packets) < _NAMED and (not self._topic or len(self.packets) < _NAMED)
 
     def add(self, entry: _Waiting, place: int, age: int) -> None:
         packets = self.packets
-        first = entry.messages[0]
+        first = entry.first
         if not packets:
             self._place, self._version, self._age, self._qos = place, entry.version, age, first.qos
             self._topic = first.topic
         elif first.topic != self._topic or first.qos != self._qos:
             self._topic = ""
         packets += entry.packets
-        self._messages += entry.messages
+        self._entries.append(entry)
 
     def record(self, before: int) -> tuple[object, ...]:
         """``before``: the place of the message that follows them."""
@@ -114,17 +150,18 @@ class _Run:
         topic, count = self._topic, len(packets)
         if not topic or count < _NAMED or self._qos == 2:
             topic, count = "", 0
-        messages = self._messages
+        entries = self._entries
         ids = _NO_IDS
-        prefix, number = messages[0].id_prefix, messages[0].id_number
+        prefix, number = entries[0].first.id_prefix, entries[0].id_number
         following = number
-        for message in messages:
-            if message.id_number != following or message.id_prefix != prefix or (not number and message.identified):
-                ids = [each.id for each in messages]
+        for entry in entries:
+            first = entry.first
+            if entry.id_number != following or first.id_prefix != prefix or (not number and first.identified):
+                ids = [each for one in entries for each in one.ids()]
                 prefix, number = "", 0
                 break
             if number:
-                following += 1
+                following += entry.count
         return (before, self._place, self._version, self._age, ids, whole, topic, count, prefix, number)
 
 
@@ -186,8 +223,31 @@ class LinkWriter:
         self._add0(message, None)
 
     def send_run0(self, messages: list[Message]) -> None:
+        credit = self._credit - self.unacked_bytes
+        entry: _Waiting | None = None
         for message in messages:
-            self._add0(message, None)
+            version = V4
+            packet = None if message.has_properties else message.wire0_v3
+            if packet is None:
+                version = V5
+                packet = message.wire0_v5
+            size = len(message.frame)
+            if (
+                entry is None
+                or packet is None
+                or message.qos
+                or message.hops
+                or entry.version != version
+                or entry.size + size > FRAME_BYTES
+                or self._waiting_bytes >= credit
+                or not entry.continues(message)
+            ):
+                self._add0(message, None)
+                entry = self._last
+                continue
+            entry.add(packet, size)
+            self._waiting_bytes += size
+        self._schedule()
 
     def send_retained0(self, messages: list[Message], identifiers: tuple[int, ...]) -> int:
         raise AssertionError("a link subscribes to nothing that is retained")
@@ -236,10 +296,14 @@ class LinkWriter:
         for message in run:
             version = message.frame_version if message.packet_id_at and not message.hops else 0
             size = len(message.frame)
-            if entry is not None and version and version == entry.version and entry.size + size <= FRAME_BYTES:
-                entry.messages.append(message)
-                entry.packets.append(message.frame)
-                entry.size += size
+            if (
+                entry is not None
+                and version
+                and version == entry.version
+                and entry.size + size <= FRAME_BYTES
+                and entry.continues(message)
+            ):
+                entry.add(message.frame, size)
             else:
                 size += len(message.topic) + _MESSAGE_BYTES
                 entry = _Waiting(message, None, sequence, 0, size)
@@ -303,9 +367,7 @@ class LinkWriter:
             and last.takes(message, version, sequence, batch)
             and last.size + size <= FRAME_BYTES
         ):
-            last.messages.append(message)
-            last.packets.append(packet)
-            last.size += size
+            last.add(packet, size)
         else:
             size += len(message.topic) + _MESSAGE_BYTES
             last = _Waiting(message, delivery, sequence, batch, size)
@@ -344,8 +406,9 @@ class LinkWriter:
         self._sent_upto = acked
         for waiting in self._waiting:
             if not waiting.sequence:
-                for message in waiting.messages:
-                    self._broker.delivery_dropped(self._session, waiting.delivery or Delivery(message, 0), QOS0_MSG)
+                for _ in range(waiting.count):
+                    delivery = waiting.delivery or Delivery(waiting.first, 0)
+                    self._broker.delivery_dropped(self._session, delivery, QOS0_MSG)
         self._waiting.clear()
         self._last = None
         self._sent.clear()
@@ -361,7 +424,7 @@ class LinkWriter:
         inflight = self._session.inflight
         found = {self.sequence_of(packet_id): delivery for packet_id, delivery in inflight.items()}
         for entry in self._held:
-            for place, message in enumerate(entry.messages):
+            for place, message in enumerate(entry.messages()):
                 found[entry.sequence + place] = message.plain(1)
                 message.release_plain()
         inflight.clear()
@@ -408,7 +471,7 @@ class LinkWriter:
                 break
             if 0 < entry.sequence <= self.acked:
                 acked = self.acked + 1 - entry.sequence
-                if acked >= len(entry.messages):
+                if acked >= entry.count:
                     self._take_first()
                     continue
                 entry.drop_first(acked)
@@ -418,10 +481,10 @@ class LinkWriter:
                 if first and entry.sequence != upto + 1:
                     break
                 first = first or entry.sequence
-                upto = entry.sequence + len(entry.messages) - 1
+                upto = entry.sequence + entry.count - 1
             self._take_first()
             size += entry.size
-            message = entry.messages[0]
+            message = entry.first
             publisher = message.publisher
             place = -1
             if publisher is not None:
@@ -431,7 +494,7 @@ class LinkWriter:
                     publishers.append(publisher)
                 else:
                     place = found
-            count += len(entry.messages)
+            count += entry.count
             age = int((now - message.timestamp) * 1000)
             if age < 0:
                 age = 0
@@ -528,9 +591,9 @@ class LinkWriter:
         held = self._held
         while held and held[0].sequence <= sequence:
             entry = held[0]
-            count = min(sequence + 1 - entry.sequence, len(entry.messages))
+            count = min(sequence + 1 - entry.sequence, entry.count)
             self.held -= count
-            if count < len(entry.messages):
+            if count < entry.count:
                 entry.drop_first(count)
             else:
                 held.popleft()

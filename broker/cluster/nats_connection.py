@@ -195,7 +195,7 @@ class NatsConnection:
                     raise NatsRefused(
                         f"{self.server.url} does not speak TLS; nats:// is for a server without", "cluster.servers"
                     )
-                self._write(b"CONNECT " + msgspec.json.encode(self._who()) + b"\r\n")
+                self._write([b"CONNECT " + msgspec.json.encode(self._who()) + b"\r\n"])
                 await self._ping()
         except NatsRefused:
             await self.close()
@@ -406,26 +406,25 @@ class NatsConnection:
         assert transport is not None
         if self._unsent + transport.get_write_buffer_size() + len(data) > MAX_UNSENT or self.lost.is_set():
             return False
-        self._send(published(subject, "", b"", data))
+        self._send(*published(subject, "", b"", data))
         return True
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, *pieces: bytes) -> None:
         """With everything else of this iteration."""
         if not self._outbox:
             self._loop.call_soon(self._flush)
-        self._outbox.append(data)
-        self._unsent += len(data)
+        self._outbox += pieces
+        self._unsent += sum(map(len, pieces))
 
     def _flush(self) -> None:
         if self._outbox:
-            data = self._outbox[0] if len(self._outbox) == 1 else b"".join(self._outbox)
-            self._outbox = []
+            pieces, self._outbox = self._outbox, []
             self._unsent = 0
-            self._write(data)
+            self._write(pieces)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, pieces: list[bytes]) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+            self._transport.writelines(pieces)
 
     async def subscribe(self, subject: str, handler: Callable[[Msg], None]) -> int:
         """:raises ConnectionLost: the connection is gone."""
@@ -467,7 +466,7 @@ class NatsConnection:
             raise Unavailable(f"{len(data)} bytes are more than max_payload of the NATS server allows")
         self._requests[reply] = answer
         try:
-            self._send(published(subject, reply, lines, data))
+            self._send(*published(subject, reply, lines, data))
             async with asyncio.timeout(timeout):
                 message = await answer
         except TimeoutError:

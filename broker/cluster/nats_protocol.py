@@ -11,6 +11,8 @@ _MAX_LINE: Final = 1_048_576
 """Bytes of a line; an INFO names all servers of a cluster."""
 _MAX_MESSAGE: Final = 67_108_864
 """Bytes of a message: the most that a server can be told to take."""
+_COPIED: Final = 4096
+"""Bytes of a message that is put together with what stands around it; a longer one is not copied."""
 
 
 class Msg:
@@ -25,12 +27,14 @@ class Msg:
         self.headers = headers
 
 
-def published(subject: str, reply: str, headers: bytes, data: bytes) -> bytes:
-    """The bytes of a message to the server. ``headers``: of ``header_lines``, or empty."""
+def published(subject: str, reply: str, headers: bytes, data: bytes) -> list[bytes]:
+    """The bytes of a message to the server, in pieces. ``headers``: of ``header_lines``, or empty."""
     to = (f"{subject} {reply}" if reply else subject).encode()
     if headers:
-        return b"HPUB %s %d %d\r\n%s%s\r\n" % (to, len(headers), len(headers) + len(data), headers, data)
-    return b"PUB %s %d\r\n%s\r\n" % (to, len(data), data)
+        head = b"HPUB %s %d %d\r\n%s" % (to, len(headers), len(headers) + len(data), headers)
+    else:
+        head = b"PUB %s %d\r\n" % (to, len(data))
+    return [head, data, b"\r\n"] if len(data) > _COPIED else [b"%s%s\r\n" % (head, data)]
 
 
 def header_lines(headers: dict[str, str]) -> bytes:

@@ -1,18 +1,70 @@
-"""The packets of a run that another node has read before: PUBLISHes of QoS 1 on one topic."""
+"""The packets of a run that a node has read before, and to which there is no client any more."""
+
+from typing import Final
 
 from .constants import V4, V5
+from .decoder import Decoder, TopicNames
 from .message import Message, Publisher
 from .packets import NO_PROPERTIES
 from .topics import valid_name
 
-_FIRST = 0x32  # first byte: QoS 1, DUP 0, RETAIN 0
+_FIRST: Final = 0x32  # first byte: QoS 1, DUP 0, RETAIN 0
+_MAX_PACKET: Final = 268_435_456
+
+
+class RunDecoder:
+    """Of any PUBLISH packets."""
+
+    __slots__ = ("_decoder",)
+
+    def __init__(self) -> None:
+        self._decoder = _decoder()
+
+    def read(
+        self,
+        packets: bytes,
+        version: int,
+        publisher: Publisher | None,
+        timestamp: float,
+        ids: list[str],
+        prefix: str,
+        number: int,
+    ) -> list[Message] | None:
+        """The messages with these ``ids``, or as ``read_run``. None: something else is among them, or they cannot be
+        read."""
+        decoder = self._decoder
+        decoder.version = version
+        messages: list[Message] = []
+        identified = len(ids)
+        for packet in decoder.feed(packets):
+            if not isinstance(packet, Message):
+                break
+            index = len(messages)
+            packet.publisher = publisher
+            packet.timestamp = timestamp
+            if index < identified:
+                packet.id = ids[index]
+            elif number:
+                packet.id_prefix = prefix
+                packet.id_number = number + index
+            messages.append(packet)
+        else:
+            if not decoder.pending:
+                return messages
+        self._decoder = _decoder()
+        return None
+
+
+def _decoder() -> Decoder:
+    return Decoder(TopicNames(False), _MAX_PACKET, _MAX_PACKET)
 
 
 def read_run(
     packets: bytes, version: int, topic: str, publisher: Publisher | None, timestamp: float, prefix: str, number: int
 ) -> list[Message] | None:
-    """The messages, with ids of this prefix from this number on (0: with none). None: the topic is none, or a packet is
-    not on it, has properties or cannot be read, so that ``Decoder`` has to look at them."""
+    """Of PUBLISHes of QoS 1 on one topic: the messages, with ids of this prefix from this number on (0: with none).
+    None: the topic is none, or a packet is not on it, has properties or cannot be read, so that ``RunDecoder`` has to
+    look at them."""
     if not valid_name(topic):
         return None
     name = topic.encode()

@@ -14,14 +14,33 @@ from taipan.broker.core.broker import Broker
 from taipan.broker.core.hooks import Hooks
 from taipan.broker.loop.clock import Clock
 from taipan.broker.loop.timers import Timers
+from taipan.broker.mqtt.decoder import Decoder, TopicNames
 from taipan.broker.mqtt.message import Message
-from taipan.broker.mqtt.message_ids import MessageIds
+from taipan.broker.mqtt.message_ids import MessageIds, id_of
 from taipan.broker.observability.metrics import Metrics
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.limits import Limits
 from tools.simulation.loop import VirtualLoop
 
 CREDIT = 1 << 20
+PREFIX = "A" * 16
+USER = b"\x26\x00\x01k\x00\x01v"
+"""A User Property."""
+
+
+def received(payload: bytes, qos: int = 1, properties: bytes = b"", number: int = 0, id: str = "") -> Message:
+    """As a client of 5.0 has sent it; ``number``: of its id."""
+    decoder = Decoder(TopicNames(False), 1 << 20, 1 << 20)
+    decoder.version = 5
+    body = b"\x00\x01t" + (b"\x00\x09" if qos else b"") + bytes((len(properties),)) + properties + payload
+    length = bytes((len(body),)) if len(body) < 128 else bytes((len(body) & 0x7F | 0x80, len(body) >> 7))
+    (message,) = decoder.feed(bytes((0x30 | qos << 1,)) + length + body)
+    assert isinstance(message, Message)
+    if id:
+        message.id = id
+    elif number:
+        message.id_prefix, message.id_number = PREFIX, number
+    return message
 
 
 class Sending:
@@ -32,7 +51,7 @@ class Sending:
         clock = Clock()
         settings = msgspec.convert({}, BrokerSettings)
         broker = Broker(settings, clock, Timers(clock), Metrics(), Hooks(), Random(1))
-        client = ClientInfo("n1@127.0.0.1", ZoneSettings(), client_id="link")
+        client = ClientInfo("n1@127.0.0.1", ZoneSettings(), client_id="\0link:n2@127.0.0.1")
         session = self.session = broker.open_internal(client, Limits(), clock.now())
         self.frames: list[tuple[float, int]] = []
         self.begun = loop.time()
@@ -42,21 +61,20 @@ class Sending:
             count = self.writer._sent_upto - after
             self.upto += count
             self.frames.append((round(loop.time() - self.begun, 6), count))
+            self.runs += [(each[4], each[8], each[9]) for each in runs]
             return count * 100
 
         self.upto = 0
+        self.runs: list[tuple[list[str], str, int]] = []
         self.writer = LinkWriter(session, broker, None, CREDIT, MessageIds(Random(1)), send, loop)
         self._last = 0
 
     def publish(self, count: int, size: int = 100) -> None:
         """So many messages of one read."""
-        run = []
-        for _ in range(count):
-            frame = b"\x32\x00\x00\x01t\x00\x01" + bytes(size)
-            message = Message("t", None, 1, False, {}, None, 0.0, frame, 7, 1, False)
-            message.frame_version, message.packet_id_at = 4, 5
-            run.append(message)
-        assert self.writer.may_hold(count)
+        self.hold([received(b"x" * size) for _ in range(count)])
+
+    def hold(self, run: list[Message]) -> None:
+        assert self.writer.may_hold(len(run))
         self._last = self.writer.hold_run(run, self._last)
 
 
@@ -134,3 +152,70 @@ def test_few_in_a_frame_make_no_message_wait(count: int) -> None:
             await asyncio.sleep(0.0005)
 
     assert [at for at, _ in simulated(scenario)] == [0.0, 0.0005, 0.001, 0.0015, 0.002]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_ids_of_a_run_are_its_first_ones_or_each(qos: int) -> None:
+    async def scenario(sending: Sending) -> None:
+        def send(run: list[Message]) -> tuple[list[str], str, int]:
+            sending.hold(run) if qos else sending.writer.send_run0(run)
+            sending.writer.flush()
+            (found,) = sending.runs
+            sending.runs.clear()
+            return found
+
+        def run(*numbers: int) -> list[Message]:
+            return [received(b"%d" % number, qos, number=number) for number in numbers]
+
+        assert send(run(7, 8, 9)) == ([], PREFIX, 7)
+        assert send(run(0, 0)) == ([], "", 0)
+        assert send(run(7, 9)) == ([id_of(PREFIX, 7), id_of(PREFIX, 9)], "", 0)
+        assert send(run(7, 0, 0)) == ([id_of(PREFIX, 7), "", ""], "", 0)
+        own = received(b"1", qos, id="mine")
+        assert send([own, *run(0)]) == (["mine", ""], "", 0)
+        assert send([*run(3, 4), own, *run(5)]) == (
+            [id_of(PREFIX, 3), id_of(PREFIX, 4), "mine", id_of(PREFIX, 5)],
+            "",
+            0,
+        )
+
+    simulated(scenario)
+
+
+@pytest.mark.parametrize("acknowledged", [0, 2])
+def test_what_was_held_is_whole_when_the_link_closes(acknowledged: int) -> None:
+    """Of several messages only the packets are there."""
+
+    async def scenario(sending: Sending) -> None:
+        publisher = ClientInfo("n1@127.0.0.1", ZoneSettings(), client_id="p")
+        run = [received(b"%d" % number, properties=USER, number=number) for number in range(1, 5)]
+        run += [received(b"%d" % number, number=number) for number in range(8, 11)]
+        for message in run:
+            message.publisher, message.timestamp = publisher, 12.5
+        sending.hold(run)
+        sending.writer.flush()
+        assert sending.writer.acknowledged(acknowledged) == [] and sending.writer.held == 7 - acknowledged
+        sending.writer.begin(acknowledged, 7)
+        found = [each.message for each in sending.session.inflight.values() if each is not None]
+        assert list(sending.session.inflight) == list(range(acknowledged + 1, 8))
+        for message, before in zip(found, run[acknowledged:], strict=True):
+            assert (message.topic, message.payload, message.properties, message.id, message.qos) == (
+                before.topic, before.payload, before.properties, before.id, 1,
+            )  # fmt: skip
+            assert (message.publisher, message.timestamp) == (publisher, 12.5)
+
+    simulated(scenario)
+
+
+def test_messages_of_qos_0_that_do_not_go_are_counted() -> None:
+    async def scenario(sending: Sending) -> None:
+        refusals = sending.writer._broker.metrics.refusals
+        sending.writer.send_run0([received(b"1", 0) for _ in range(3)])
+        sending.writer.begin(0, 0)
+        assert refusals.snapshot()["cluster_link_qos0_msg"] == 3
+        size = len(received(b"x" * 1000, 0).frame)
+        fits = CREDIT // size
+        sending.writer.send_run0([received(b"x" * 1000, 0) for _ in range(fits + 10)])
+        assert 9 <= refusals.snapshot()["cluster_link_full"] <= 13
+
+    simulated(scenario)

@@ -106,8 +106,10 @@ def test_a_handler_that_fails_costs_its_message_only(caplog: pytest.LogCaptureFi
 
 
 def test_what_is_sent() -> None:
-    assert published("a", "", b"", b"xy") == b"PUB a 2\r\nxy\r\n"
-    assert published("a", "r", b"", b"") == b"PUB a r 0\r\n\r\n"
+    assert published("a", "", b"", b"xy") == [b"PUB a 2\r\nxy\r\n"]
+    assert published("a", "r", b"", b"") == [b"PUB a r 0\r\n\r\n"]
     lines = header_lines({"K": "V"})
-    assert published("a", "r", lines, b"xy") == b"HPUB a r 18 20\r\nNATS/1.0\r\nK: V\r\n\r\nxy\r\n"
+    assert published("a", "r", lines, b"xy") == [b"HPUB a r 18 20\r\nNATS/1.0\r\nK: V\r\n\r\nxy\r\n"]
+    large = bytes(100_000)
+    assert published("a", "r", lines, large) == [b"HPUB a r 18 100018\r\nNATS/1.0\r\nK: V\r\n\r\n", large, b"\r\n"]
     assert headers_of(lines) == {"K": "V"}
