@@ -124,8 +124,9 @@ class Incoming:
         # All of the queue has come, and the other node knows.
         self.came = False
         self.told = False
-        # When its delayed will is due.
+        # When its delayed will is due, and filters whose retained messages were not all sent.
         self.will_due = 0.0
+        self.replays: list[str] = []
         # Subscriptions that are over since it came: what the other node's queue has of them is dropped.
         self.ended: list[Subscription] = []
         self.task: asyncio.Task[None] | None = None
@@ -401,6 +402,7 @@ class Handover:
         broker.adopt_session(session)
         incoming.session = session
         incoming.will_due = self.receiver.hold(session, moved)
+        incoming.replays = moved.replays
         self._rows.put(client_id, incoming.row)
         for order, each in enumerate(keepers, 1):
             row = HandoverRow(
@@ -444,6 +446,10 @@ class Handover:
         assert session is not None
         self._stage(incoming, session)
         self._broker.continue_session(session, incoming.will_due, self._context.clock.now())
+        for filter in incoming.replays:
+            subscription = session.subscriptions.get(filter)
+            if subscription is not None:
+                self._broker.replay_retained(session, subscription)
         self._fetch(incoming)
         self._go_on(client_id)
 

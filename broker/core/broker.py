@@ -617,7 +617,11 @@ class Broker:
         handling = subscription.retain_handling
         # [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
         if len(self.retained) and (handling == 0 or (handling == 1 and existed is None)):
-            session.replay(RetainedMatches(self, subscription), subscription)
+            self.replay_retained(session, subscription)
+
+    def replay_retained(self, session: Session, subscription: Subscription) -> None:
+        """All retained messages that match follow at the next ``advance``."""
+        session.replay(RetainedMatches(self, subscription), subscription)
 
     def unsubscribe(self, session: Session, filter: str) -> bool:
         """Remove a subscription, compared character by character [MQTT-3.10.4-1]. False: there was none."""

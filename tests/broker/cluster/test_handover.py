@@ -142,6 +142,31 @@ async def test_what_is_in_flight_goes_on_with_its_packet_identifiers(cluster: Cl
     await until_moved(cluster, "s")
 
 
+@versions
+async def test_retained_messages_that_were_not_all_sent_come_on_the_other_node(
+    cluster: ClusterNodes, version: int
+) -> None:
+    count = 100
+    publisher = await cluster[0].client("p")
+    for number in range(count):
+        await publisher.publish(f"r/{number}", b"%d" % number, qos=1, retain=True)
+    slow = await cluster[0].client("s", version, expiry=60)
+    await slow.subscribe("r/#", qos=1)
+    session = cluster[0].server.broker.sessions.get("s")
+    assert session is not None
+    await until(lambda: session.inflight)
+    assert session.replays is not None
+    await slow.drop()
+    retained = cluster[1].server.broker.retained
+    await until(lambda: len(retained) == count)
+    back = await cluster[1].client("s", version, expiry=60, session_present=True)
+    seen = set()
+    while len(seen) < count:
+        message = await back.expect_publish()
+        assert message.retain
+        seen.add(message.payload)
+
+
 async def test_a_delayed_will_stays_unpublished_when_the_client_is_back_elsewhere(cluster: ClusterNodes) -> None:
     """[MQTT-3.1.3-9]"""
     watcher = await cluster[0].client("w")
