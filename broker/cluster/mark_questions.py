@@ -1,0 +1,129 @@
+"""MarkQuestions: a session is here, and the other nodes are asked for their marks (``turns``), until all have sent
+theirs that may still send something for it elsewhere."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ..core.cluster import CallFailed, NodeUnreachable
+from .calls import Calls
+from .context import ClusterContext
+from .incoming import IncomingSessions
+from .members import Members
+from .routes import Routes
+from .tasks import Tasks
+from .turns import TURN, Turn, TurnAsked, Turns
+
+if TYPE_CHECKING:
+    from .ownership import Ownership
+
+_ASK_AGAIN: Final = 1.0
+_PAUSE: Final = 0.01
+_PAUSE_NOTHING: Final = 0.25
+"""Seconds until it is looked again whether there is a node to ask."""
+_PAUSE_UNREACHABLE: Final = 0.5
+
+
+class MarkQuestions:
+    """``leaves``: whether a client's session is on its way to another node."""
+
+    def __init__(
+        self,
+        context: ClusterContext,
+        members: Members,
+        calls: Calls,
+        routes: Routes,
+        turns: Turns,
+        incoming: IncomingSessions,
+        leaves: Callable[[str], bool],
+    ) -> None:
+        self._context = context
+        self._members = members
+        self._calls = calls
+        self._routes = routes
+        self._turns = turns
+        self._incoming = incoming
+        self._leaves = leaves
+        self._tasks = Tasks()
+        # For which nodes are being asked. A session that went and is here again has another one.
+        self._asking: set[Turn] = set()
+        self.ownership: Ownership
+
+    async def stop(self) -> None:
+        await self._tasks.stop()
+
+    def ask(self, turn: Turn) -> None:
+        """The session is this node's."""
+        if turn not in self._asking:
+            self._asking.add(turn)
+            self._tasks.run(self._ask_until_all_have(turn))
+
+    def nodes_of(self, client_id: str) -> list[str]:
+        """The nodes that marks for this client go to, this one first."""
+        return list({self._context.node: None, **{each.row.node: None for each in self._incoming.of(client_id)}})
+
+    async def _ask_until_all_have(self, turn: Turn) -> None:
+        client_id = turn.client_id
+        loop = asyncio.get_running_loop()
+        # Of each node when it is asked again, and how many questions in a row were not answered as wished.
+        asked: dict[str, float] = {}
+        failed: dict[str, int] = {}
+        try:
+            while self._is_ours(turn):
+                turn.changed.clear()
+                wanted = self._unmarked(turn)
+                if wanted is None:
+                    self._turns.drop(client_id)
+                    return
+                now = loop.time()
+                due = [name for name in wanted if asked.get(name, now) <= now]
+                for name, answered in zip(due, await self._ask_nodes(turn, due), strict=True):
+                    failed[name] = 0 if answered else failed.get(name, 0) + 1
+                    pause = min(_PAUSE * 2 ** min(failed[name], 10), _PAUSE_UNREACHABLE)
+                    asked[name] = loop.time() + (_ASK_AGAIN if answered else pause)
+                wait = min([asked[name] - loop.time() for name in wanted if name in asked], default=_PAUSE_NOTHING)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(wait, 0.001)):
+                        await turn.changed.wait()
+        finally:
+            self._asking.discard(turn)
+
+    def _is_ours(self, turn: Turn) -> bool:
+        """Whether the session is here, and does not go away."""
+        client_id = turn.client_id
+        is_here = self._turns.get(client_id) is turn and not self._turns.is_elsewhere(turn)
+        return is_here and not self._leaves(client_id)
+
+    def _unmarked(self, turn: Turn) -> list[str] | None:
+        """Which nodes that run have not sent their marks; ``None``: nobody has to any more."""
+        coming = self._incoming.of(turn.client_id)
+        peers = self._members.peers
+        if any(each.staging is not None for each in coming):
+            late = set(peers)
+        else:
+            late = {name for name in turn.others if name in peers}
+            late |= self._incoming.late_of(turn.client_id)
+            if not late and not coming:
+                return None
+        return [name for name in sorted(late) if name in peers and peers[name].running and not turn.marked(name)]
+
+    async def _ask_nodes(self, turn: Turn, nodes: list[str]) -> list[bool]:
+        """Whether each was sent."""
+        session = self._context.broker.sessions.get(turn.client_id)
+        owner = self.ownership.owner(turn.client_id)
+        if not nodes or session is None or owner is None or not self.ownership.is_ours(owner):
+            return [False] * len(nodes)
+        # After its mark a node sends nothing more to where the session was: should this node die now, it is to know
+        # afterwards that new messages wait here.
+        if not await self._context.tables.stored():
+            return [False] * len(nodes)
+        revision = await self._routes.written([each.filter for each in session.subscriptions.values()])
+        ask = msgspec.msgpack.encode(TurnAsked(turn.client_id, owner.revision, revision, self.nodes_of(turn.client_id)))
+        results = await asyncio.gather(*(self._calls.call(name, TURN, ask) for name in nodes), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, (NodeUnreachable, CallFailed)):
+                raise result
+        return [isinstance(result, bytes) for result in results]

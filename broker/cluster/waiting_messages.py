@@ -1,0 +1,145 @@
+"""WaitingMessages: of a session that comes from another node (``handover``), what may not go to it yet.
+
+They wait in sessions of the node's own, which are as durable as that one:
+
+- ``staging``: new messages, until all of the queue has come. It has the session's subscriptions meanwhile.
+- ``held``: messages of a node of which another one keeps earlier ones (``turns``, ``outgoing``).
+"""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Final
+
+from ..mqtt.message import Delivery
+from ..mqtt.topics import matches
+from ..persistence.log import records
+from ..persistence.record_mapping import body_of
+from ..persistence.stored_message import StoredMessage, stored_of
+from ..routing.router import Router
+from ..session.client_info import ClientInfo
+from ..session.protocols import NO_LOCAL, UNREADABLE
+from ..session.session import Session
+from ..session.subscription import Subscription
+from .context import ClusterContext
+from .session_transfer import PIECE_MESSAGES, Receiver, moved_delivery, with_qos0
+from .turns import copy_for
+
+_STAGING: Final = "\0staging:"
+_HELD: Final = "\0held:"
+
+
+class WaitingMessages:
+    """By Client Identifier."""
+
+    def __init__(self, context: ClusterContext, receiver: Receiver) -> None:
+        self._context = context
+        self._broker = context.broker
+        self._receiver = receiver
+
+    # ------------------------------------------------------------------- sessions
+
+    def staging(self, client_id: str) -> Session | None:
+        """What a restart has left."""
+        return self._broker.sessions.internal.get(_STAGING + client_id)
+
+    def held(self, client_id: str) -> Session | None:
+        return self._broker.sessions.internal.get(_HELD + client_id)
+
+    def held_clients(self) -> list[str]:
+        internal = self._broker.sessions.internal
+        return [name.removeprefix(_HELD) for name in internal if name.startswith(_HELD)]
+
+    def open_staging(self, session: Session) -> Session:
+        """From now on new messages wait."""
+        staging = self._open(_STAGING, session)
+        staging.clear_subscriptions()
+        for subscription in session.subscriptions.values():
+            self.stage(staging, subscription)
+        return staging
+
+    def open_held(self, session: Session) -> Session:
+        return self._open(_HELD, session)
+
+    def _open(self, prefix: str, session: Session) -> Session:
+        client = ClientInfo(self._broker.node, session.client.zone, client_id=prefix + session.client_id)
+        return self._broker.open_internal(client, with_qos0(session.limits), self._context.clock.now())
+
+    def stage(self, staging: Session, subscription: Subscription) -> None:
+        """What matches waits."""
+        staged = copy_for(staging, subscription)
+        staging.put_subscription(staged)
+        _subscribe_in_place(self._broker.router, subscription, staged)
+
+    def unstage(self, staging: Session, filter: str) -> None:
+        """Its client has unsubscribed."""
+        staged = staging.pop_subscription(filter)
+        if staged is not None:
+            self._broker.router.unsubscribe(staged)
+
+    # ------------------------------------------------------------------- messages
+
+    def deliver(self, waiting: Session, session: Session) -> None:
+        """All of them, now."""
+        for delivery in waiting.queue or ():
+            self._deliver_one(session, delivery)
+
+    async def deliver_paged(self, waiting: Session, to: Callable[[], Session | None]) -> None:
+        """Deliver what waits up to the last message that has left memory, in pieces. ``to``: the session; ``None``: not
+        any more. Should more come all the time, what is behind is left to ``deliver``."""
+        durability = self._broker.durability
+        if durability is None:
+            return
+        for _ in range(2 + 2 * waiting.queued // PIECE_MESSAGES):
+            if not any(each.message.paged for each in waiting.queue or ()):
+                return
+            piece = list(islice(waiting.queue or (), PIECE_MESSAGES))
+            bodies: dict[int, records.StoredBody] = {}
+
+            def take(stored: StoredMessage, bodies: dict[int, records.StoredBody] = bodies) -> None:
+                bodies[stored.number] = body_of(stored.message, -self._context.clock.now())
+
+            found = [stored_of(each.message) for each in piece]
+            await durability.paging.load([each for each in found if each is not None], take)
+            for delivery in piece:
+                session, queue = to(), waiting.queue
+                if session is None or queue is None or next(iter(queue)) is not delivery:
+                    break
+                queue.pop()
+                stored = stored_of(delivery.message)
+                self._deliver_one(session, delivery, None if stored is None else bodies.get(stored.number))
+                if waiting.journal is not None and delivery.qos:
+                    waiting.journal.done(waiting, (delivery,))
+
+    def _deliver_one(self, session: Session, delivery: Delivery, body: records.StoredBody | None = None) -> None:
+        """A queue is restored in the order in which its messages were stored: what came while others were fetched is
+        stored anew, behind those. ``body``: of a message that may have left memory; without it that stays as it is."""
+        session.now = now = self._context.clock.now()
+        message = delivery.message
+        stored = stored_of(message)
+        if stored is not None and stored.lost:
+            self._broker.delivery_dropped(session, delivery, UNREADABLE)
+            return
+        if message.publisher is not None and message.publisher.client_id == session.client_id:
+            if not delivery.group and _only_others(session, message.topic):
+                self._broker.delivery_dropped(session, delivery, NO_LOCAL)
+                return
+        if message.paged and body is None:
+            session.deliver_shared(_copy(delivery))
+        else:
+            session.deliver_shared(self._receiver.delivery(moved_delivery(delivery, now, body)))
+
+
+def _copy(delivery: Delivery) -> Delivery:
+    return Delivery(delivery.message, delivery.qos, delivery.retain, delivery.identifiers, delivery.group)
+
+
+def _subscribe_in_place(router: Router, old: Subscription, new: Subscription) -> None:
+    """The filter has a subscriber at every moment, so that no other node is told of a change."""
+    router.subscribe(new)
+    router.unsubscribe(old)
+
+
+def _only_others(session: Session, topic: str) -> bool:
+    """Whether No Local keeps the client's own messages of this topic from it."""
+    found = [each for each in session.subscriptions.values() if not each.group and matches(each.topic_filter, topic)]
+    return bool(found) and all(each.no_local for each in found)
