@@ -320,7 +320,7 @@ class SpreadNode(Node):
     @staticmethod
     def _sessions_come(node: Node) -> bool:
         cluster = node.server._nats_cluster
-        return cluster is not None and bool(cluster.handover._coming)
+        return cluster is not None and bool(cluster.handover._incoming)
 
     async def stop(self) -> None:
         await self.close_clients()

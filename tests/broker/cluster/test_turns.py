@@ -203,7 +203,8 @@ async def test_messages_of_the_node_itself_come_behind_what_it_sent_to_a_keeper(
         client, far = await move_again(cluster, refused)
         await far.publish("t", b"2", qos=2)
         assert await received(client, 2) == [b"filler", b"0"]
-        await until(lambda: "s" in own(cluster, 2).handover._coming and own(cluster, 2).handover._coming["s"].came)
+        coming = own(cluster, 2).handover._incoming
+        await until(lambda: (found := coming.get("s")) is not None and found.came)
         await client.nothing()
         refused.clear()
         assert await received(client, 2) == [b"1", b"2"]
@@ -246,8 +247,8 @@ async def test_what_follows_a_mark_that_comes_as_the_session_leaves_comes_behind
         client = await cluster[place].client("s", expiry=3600, session_present=True)
         assert await received(client, 2) == [b"filler", b"0"]
         await far.publish("t", b"3", qos=2)
-        coming = own(cluster, place).handover._coming
-        await until(lambda: "s" not in coming or coming["s"].came)
+        coming = own(cluster, place).handover._incoming
+        await until(lambda: (found := coming.get("s")) is None or found.came)
         await client.nothing()
         refused.clear()
         assert await received(client, 3) == [b"1", b"2", b"3"]
