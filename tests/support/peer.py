@@ -159,7 +159,7 @@ class Peer:
         self._stream: _Tcp | _WebSocket | None = None
         self._reader = Reader(version)
         self._backlog: deque[tuple[Packet, bytes]] = deque()
-        self._packet_ids = itertools.count(1)
+        self._packet_ids = itertools.cycle(range(1, 65_536))
 
     # --- the connection ----------------------------------------------------------------------------------------------
 

@@ -358,15 +358,18 @@ async def test_nothing_is_read_while_there_is_no_room_and_that_is_no_silence_of_
     async def script(visit: Visit) -> None:
         await visit.accept()
         await visit.subscribed()
+        await full.wait()
         for number in range(1000):
             await visit.send(Message("in/x", b"%d" % number + b"x" * 1000, 0))
         while isinstance(await visit.read(), Pingreq):
             pass  # answered by nothing: while the client does not read it cannot know
 
     kept = Kept()
+    full = asyncio.Event()
     async with other_side(script) as there, running(client_of(there.port, 4, kept, keep_alive=1)) as client:
         await connected(client)
         kept.room.clear()
+        full.set()
         await asyncio.sleep(2.5)
         assert client.connected and len(kept.messages) < 1000
         kept.room.set()
