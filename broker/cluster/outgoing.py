@@ -336,8 +336,9 @@ class Outgoing:
             session = self._broker.sessions.get(client_id)
             if session is None:
                 return Piece(GONE)  # for a session that is kept, too: there is no more of it
-            if self.ownership.owner_of(client_id) != node:
-                return Piece(BUSY)  # what it has written has not been told here
+            if self.ownership.owner_of(client_id) != node or self._is_coming(client_id):
+                # What it has written has not been told here; or this is a late question about an earlier stay.
+                return Piece(BUSY)
             leaving = self._suspend(session, node, ask.move)
         async with leaving.lock:
             if leaving.kept is not None:

@@ -81,6 +81,8 @@ class Routes:
         self._held: dict[str, int] = {}
         # Filters of ours that are deleted, and at which revision, until the watch has told that.
         self._deleted: dict[str, int] = {}
+        # Filters of ours of which a write was not answered, or another one was before it.
+        self._doubtful: set[str] = set()
         # Filters of ours that may have to be written or deleted, and those of which just that is being done.
         self._pending: dict[str, None] = {}
         self._active: dict[str, asyncio.Task[None]] = {}
@@ -194,7 +196,7 @@ class Routes:
             if filter in self._active:
                 continue  # it looks again when it is through
             del self._pending[filter]
-            if self._differs(filter, self._wanted(filter)):
+            if filter in self._doubtful or self._differs(filter, self._wanted(filter)):
                 self._active[filter] = loop.create_task(self._write(filter))
             else:
                 self._settled(filter)
@@ -219,19 +221,26 @@ class Routes:
     async def _put_right(self, filter: str) -> None:
         key = f"{self._key}.{thing_key(filter)}"
         while True:
+            doubtful = filter in self._doubtful
+            if doubtful:
+                self._take(filter, await self._nats.read(BUCKET, key))
             wanted = self._wanted(filter)
-            if not self._differs(filter, wanted):
+            # What was not answered may delete it yet: it is written once more, so that this finds another revision. A
+            # route that comes late is told by the watch.
+            if not self._differs(filter, wanted) and (wanted is None or not doubtful):
+                self._doubtful.discard(filter)
                 return
             value = None if wanted is None else self._context.wire.write(wanted)
             try:
                 revision = await self._nats.write(BUCKET, key, value, self._ours.get(filter, 0), self._context.nonce())
             except WrongRevision:
                 # An earlier write of ours, whose answer was lost.
-                self._take(filter, await self._nats.read(BUCKET, key))
+                self._doubtful.add(filter)
                 continue
             except Unknown:
-                self._take(filter, await self._nats.read(BUCKET, key))
+                self._doubtful.add(filter)
                 raise
+            self._doubtful.discard(filter)
             self._note(filter, revision, wanted)
 
     def _take(self, filter: str, entry: Entry | None) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from taipan.broker.cluster import outgoing
-from taipan.broker.cluster.handover import Handover, Incoming
+from taipan.broker.cluster.handover import Handover
+from taipan.broker.cluster.incoming import Incoming
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.ownership import BUCKET, Ownership
+from taipan.broker.cluster.session_transfer import BUSY, Fetch, Piece
 from taipan.broker.cluster.wire import thing_key
 from taipan.broker.core.cluster import STOPPED
 from taipan.broker.mqtt import constants as c
@@ -468,6 +470,25 @@ async def test_a_node_that_was_cut_off_while_a_session_was_elsewhere_and_came_ba
         await publisher.publish("t", b"1", qos=1)
         await client.expect_publish("t", b"1", 1)
         await client.nothing()
+
+
+async def test_a_late_question_for_an_earlier_stay_takes_no_session_that_is_just_coming(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        handover = own(cluster, 1).handover
+        late = Fetch("s", "earlier", 0, [], False, [], None, 0)
+        answers: list[asyncio.Future[Piece]] = []
+
+        def ask(step: str) -> None:
+            if step == "adopted":
+                answers.append(asyncio.ensure_future(handover.outgoing.piece(cluster.name(0), late)))
+
+        own(cluster, 1).ownership.step = ask
+        await cluster[1].client("s", expiry=60, session_present=True)
+        assert [(await each).state for each in answers] == [BUSY]
+        assert not handover.leaves("s")
+        await until(lambda: "s" not in sessions(cluster, 0))
+        await cluster[0].client("s", expiry=60, session_present=True)
 
 
 @pytest.mark.slow

@@ -4,10 +4,11 @@ import asyncio
 import gc
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from taipan.broker.cluster.nats import Entry
+from taipan.broker.cluster.nats import Entry, NoAnswer, Unknown, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.wire import RouteRecord, node_key, thing_key
 from tests.support.cluster_nodes import cluster_nodes
@@ -78,6 +79,60 @@ async def test_quick_changes_end_in_what_is_true() -> None:
         filters = set(router.filters())
         await until(lambda: all(reaches(cluster[0], each) for each in filters))
         assert "t/last" in filters
+
+
+async def test_a_route_is_written_again_where_nobody_knows_whether_it_was_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither the write is answered nor the question what became of it."""
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        subscriber = await cluster[1].client("s")
+        await subscriber.subscribe("t")
+        nats = cluster.clients[1]
+        write, read = nats.write, nats.read
+        unknown = asyncio.Event()
+
+        async def no_answer_to_a_write(*arguments: Any) -> int:
+            await write(*arguments)
+            raise Unknown
+
+        async def no_answer_to_a_read(bucket: str, key: str) -> Entry | None:
+            unknown.set()
+            raise NoAnswer
+
+        monkeypatch.setattr(nats, "write", no_answer_to_a_write)
+        monkeypatch.setattr(nats, "read", no_answer_to_a_read)
+        await subscriber.unsubscribe("t")
+        await asyncio.wait_for(unknown.wait(), 15)
+        assert keys(cluster.hub) == 0
+        subscribing = asyncio.ensure_future(subscriber.subscribe("t"))
+        await asyncio.sleep(0.1)
+        monkeypatch.setattr(nats, "write", write)
+        monkeypatch.setattr(nats, "read", read)
+        await subscribing
+        assert keys(cluster.hub) == 1 and reaches(cluster[0], "t") == 1
+
+
+async def test_a_route_is_written_once_more_where_a_deletion_may_come_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        subscriber = await cluster[1].client("s")
+        await subscriber.subscribe("t")
+        nats = cluster.clients[1]
+        write = nats.write
+        late: list[tuple[Any, ...]] = []
+
+        async def under_way(*arguments: Any) -> int:
+            late.append(arguments)
+            raise Unknown
+
+        monkeypatch.setattr(nats, "write", under_way)
+        await subscriber.unsubscribe("t")
+        await until(lambda: bool(late))
+        monkeypatch.setattr(nats, "write", write)
+        await subscriber.subscribe("t")
+        with pytest.raises(WrongRevision):
+            await write(*late[0])
+        assert keys(cluster.hub) == 1 and reaches(cluster[0], "t") == 1
 
 
 async def test_a_node_that_starts_again_puts_its_routes_right() -> None:
