@@ -341,6 +341,8 @@ class Outgoing:
                 return Piece(BUSY)
             leaving = self._suspend(session, node, ask.move)
         async with leaving.lock:
+            if not self._is_current(leaving):
+                return Piece(BUSY)
             if leaving.kept is not None:
                 if not self._has(node, leaving.client_id):
                     return Piece(BUSY)
@@ -362,7 +364,14 @@ class Outgoing:
                 return await self._made(leaving) if leaving.sent else Piece(BUSY)
             self._drop_sent(leaving, ask)
             await self._context.tables.stored()
+            await self._load(leaving)
+            if not self._is_current(leaving):
+                return Piece(BUSY)
             return await self._next(leaving, ask)
+
+    def _is_current(self, leaving: Leaving) -> bool:
+        """Whether it has not ended, or begun again with all that was here (``lost``), while something was waited for."""
+        return self._leaving.get(leaving.session.client_id) is leaving
 
     def _has(self, node: str, client_id: str) -> bool:
         """Whether this client's session is that node's."""
@@ -422,13 +431,16 @@ class Outgoing:
         leaving.sent = []
         leaving.number = ask.taken
 
-    async def _next(self, leaving: Leaving, ask: Fetch) -> Piece:
-        session = leaving.session
+    async def _load(self, leaving: Leaving) -> None:
+        """What the next piece is made of, where it is on disk only."""
         durability = self._broker.durability
-        queue = session.queue
+        queue = leaving.session.queue
         if queue is not None and durability is not None:
             paged = [stored_of(each.message) for each in islice(queue, PIECE_MESSAGES) if each.message.paged]
             await durability.paging.load([each for each in paged if each is not None])
+
+    async def _next(self, leaving: Leaving, ask: Fetch) -> Piece:
+        session = leaving.session
         self._fill(leaving)
         if leaving.sent:
             leaving.number = ask.taken + 1
@@ -604,6 +616,8 @@ class Outgoing:
         client_id = session.client_id
         leaving = self._leaving.get(client_id)
         earlier: set[str] = set()
+        # It is at the same node as before, which may still ask: nothing of it began anew.
+        again = leaving is not None and leaving.node == node
         if leaving is not None:
             if leaving.node == node and (leaving.epoch in (0, epoch) or not leaving.confirmed):
                 return  # as it should be; else it was elsewhere meanwhile, and that node does not ask any more
@@ -616,7 +630,7 @@ class Outgoing:
         if self._broker.sessions.get(client_id) is not session:
             return
         logger.warning("session_lost client_id=%s node=%s clean_start=%s", client_id, node, clean_start)
-        if clean_start or self._context.settings.takeover == FRESH:
+        if clean_start or (self._context.settings.takeover == FRESH and not again):
             self.end_held(client_id, session)
             self._leave_turn(client_id)
             for subscription in session.subscriptions.values():

@@ -110,8 +110,7 @@ class Ownership:
     # -------------------------------------------------------------- the bucket
 
     def _entry(self, entry: Entry) -> None:
-        known = self._owners.get(entry.key)
-        if known is not None and entry.revision < known.revision:
+        if self._is_old(entry.key, entry.revision):
             return
         found = None if entry.value is None else self._reader.value(entry.value)
         if found is not None:
@@ -126,8 +125,16 @@ class Ownership:
             if client_id is not None:
                 self.settle_soon(client_id)
 
+    def _is_old(self, key: str, revision: int) -> bool:
+        """Whether the bucket has said something later of this key. So it is with a write whose first answers were lost:
+        the key may have gone on meanwhile."""
+        known = self._owners.get(key)
+        return known is not None and revision < known.revision
+
     def _note(self, key: str, owned: Owned, revision: int) -> None:
         """This is what the bucket says."""
+        if self._is_old(key, revision):
+            return
         client_id = owned.client_id
         owner = self._owners[key] = Owner(self._text(owned.node), self._text(owned.uid), revision)
         if self.is_ours(owner):
@@ -305,7 +312,7 @@ class Ownership:
             self.settle_soon(client_id)
             raise
         self._note(key, owned, revision)
-        return True
+        return not self._is_old(key, revision)
 
     async def read(self, client_id: str) -> Owned | None:
         """What the leader has."""
@@ -330,7 +337,7 @@ class Ownership:
             await self._write(client_id, ours, 0 if owned is None or owner is None else owner.revision)
         except WrongRevision:
             return False
-        return True
+        return self.has(client_id)
 
     # ---------------------------------------------------------------------- end
 
@@ -415,7 +422,7 @@ class Ownership:
         made = await self._nats.write(BUCKET, key, value, revision, self._context.nonce())
         if owned is not None:
             self._note(key, owned, made)
-        else:
+        elif not self._is_old(key, made):
             self._ours.pop(key, None)
             self._owners[key] = Owner("", "", made)  # until the watch tells it, which may tell older ones before
 
