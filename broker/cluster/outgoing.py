@@ -370,7 +370,7 @@ class Outgoing:
             return await self._next(leaving, ask)
 
     def _is_current(self, leaving: Leaving) -> bool:
-        """Whether it has not ended, or begun again with all that was here (``lost``), while something was waited for."""
+        """Whether it has not ended meanwhile, or begun again with all that was here (``lost``)."""
         return self._leaving.get(leaving.session.client_id) is leaving
 
     def _has(self, node: str, client_id: str) -> bool:

@@ -12,10 +12,11 @@ from taipan.broker.cluster import outgoing
 from taipan.broker.cluster.handover import Handover
 from taipan.broker.cluster.incoming import Incoming
 from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.cluster.outgoing import Leaving
 from taipan.broker.cluster.ownership import BUCKET, Ownership
-from taipan.broker.cluster.session_transfer import BUSY, Fetch, Piece
+from taipan.broker.cluster.session_transfer import BUSY, PIECE_MESSAGES, Fetch, Piece
 from taipan.broker.cluster.wire import thing_key
-from taipan.broker.core.cluster import STOPPED
+from taipan.broker.core.cluster import STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
 from tests.support.peer import TIMEOUT, Peer
 from tests.support.users import PASSWORD, users
@@ -489,6 +490,96 @@ async def test_a_late_question_for_an_earlier_stay_takes_no_session_that_is_just
         assert not handover.leaves("s")
         await until(lambda: "s" not in sessions(cluster, 0))
         await cluster[0].client("s", expiry=60, session_present=True)
+
+
+async def rewritten(cluster: ClusterNodes) -> None:
+    """The key of the second node's session is written once more: as another one does whose claim was not answered."""
+    session = cluster[1].server.broker.sessions.get("s")
+    assert session is not None
+    ownership = own(cluster, 1).ownership
+    assert await ownership.keep(session)
+    owner = ownership.owner("s")
+    await until(lambda: own(cluster, 0).ownership.owner("s") == owner)
+
+
+@pytest.mark.parametrize("takeover", ["fresh", "refuse"])
+async def test_a_move_goes_on_where_the_key_is_written_once_more(tmp_path: Path, takeover: str) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": takeover}) as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        publisher = await cluster[0].client("p")
+        for number in range(2 * PIECE_MESSAGES):
+            await publisher.publish("t", b"%d" % number, qos=1)
+        pieces = []
+
+        def on_step(step: str) -> None:
+            if step == "piece_taken" and not pieces:
+                pieces.append(asyncio.ensure_future(rewritten(cluster)))
+
+        own(cluster, 1).handover.step = on_step
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        for number in range(2 * PIECE_MESSAGES):
+            await client.expect_publish("t", b"%d" % number, 1)
+        await pieces[0]
+        await publisher.publish("t", b"last", qos=1)
+        await client.expect_publish("t", b"last", 1)
+        await until(lambda: "s" not in sessions(cluster, 0))
+
+
+async def test_a_piece_that_is_made_while_a_move_begins_again_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "refuse"}) as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        publisher = await cluster[0].client("p")
+        for number in range(2 * PIECE_MESSAGES):
+            await publisher.publish("t", b"%d" % number, qos=1)
+        out = own(cluster, 0).handover.outgoing
+        piece, load = out.piece, out._load
+        asked = 0
+
+        async def load_late(leaving: Leaving) -> None:
+            if asked == 2:
+                await rewritten(cluster)
+            await load(leaving)
+
+        async def second_answer_lost(node: str, ask: Fetch) -> Piece:
+            nonlocal asked
+            asked += 1
+            lost = asked == 2
+            answer = await piece(node, ask)
+            if lost:
+                raise CallFailed("no answer")
+            return answer
+
+        monkeypatch.setattr(out, "_load", load_late)
+        monkeypatch.setattr(out, "piece", second_answer_lost)
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        for number in range(2 * PIECE_MESSAGES):
+            await client.expect_publish("t", b"%d" % number, 1)
+
+
+async def test_the_late_answer_of_a_write_takes_no_session_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first node has written that it keeps the session; when it learns that, the second one has it."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        ownership, nats = own(cluster, 0).ownership, cluster.clients[0]
+        write = nats.write
+
+        async def answer_late(*arguments: Any) -> int:
+            revision = await write(*arguments)
+            monkeypatch.setattr(nats, "write", write)
+            await cluster[1].client("s", expiry=60, session_present=True)
+            await until(lambda: ownership.owner_of("s") == cluster.name(1))
+            return revision
+
+        monkeypatch.setattr(nats, "write", answer_late)
+        session = cluster[0].server.broker.sessions.get("s")
+        assert session is not None
+        assert not await ownership.keep(session)
+        assert ownership.owner_of("s") == cluster.name(1) and not ownership.has("s")
+        await until(lambda: "s" not in sessions(cluster, 0))
 
 
 @pytest.mark.slow
