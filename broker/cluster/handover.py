@@ -644,8 +644,6 @@ class Handover:
             self._run(incoming)
         return MORE.encode()
 
-    # ---------------------------------------------------------------------- offers
-
 
 def _encode(body: object) -> bytes:
     return msgspec.msgpack.encode(body)

@@ -12,7 +12,7 @@ _MAX_LINE: Final = 1_048_576
 _MAX_MESSAGE: Final = 67_108_864
 """Bytes of a message: the most that a server can be told to take."""
 _COPIED: Final = 4096
-"""Bytes of a message that is put together with what stands around it; a longer one is not copied."""
+"""Bytes of a message that is put together with what stands around it; a longer one is handed on as it is."""
 
 
 class Msg:
