@@ -44,8 +44,8 @@ class _Waiting:
 
     Of several only the ``first`` message is here, and of each the PUBLISH ``packets``, which say all there is to say,
     of ``version``; 0: one message of which they do not. ``delivery``: of that one; None: nothing special. ``sequence``:
-    of the first, 0: QoS 0. ``id_number``: of the first, 0: it has none, or one that does not follow another. ``batch``:
-    must be on disk before. ``size``: about how many bytes.
+    of the first, 0: QoS 0. ``id_number``: of the first, 0: it has no id, or one without a number. ``batch``: must
+    be on disk before. ``size``: about how many bytes.
     """
 
     __slots__ = ("batch", "count", "delivery", "first", "id_number", "packets", "sequence", "size", "version")
@@ -106,8 +106,9 @@ class _Waiting:
         first = self.first
         if self.count == 1 and not self.version:
             return [first]
-        packets = b"".join(self.packets)
-        found = RunDecoder().read(packets, self.version, first.publisher, first.timestamp, self.ids(), "", 0)
+        number, packets = self.id_number, b"".join(self.packets)
+        ids = _NO_IDS if number else self.ids()
+        found = RunDecoder().read(packets, self.version, first.publisher, first.timestamp, ids, first.id_prefix, number)
         assert found is not None
         return found
 

@@ -616,11 +616,13 @@ class Outgoing:
         client_id = session.client_id
         leaving = self._leaving.get(client_id)
         earlier: set[str] = set()
-        # It is at the same node as before, which may still ask: nothing of it began anew.
+        # It went to this node already, and nothing of it began anew there.
         again = leaving is not None and leaving.node == node
         if leaving is not None:
-            if leaving.node == node and (leaving.epoch in (0, epoch) or not leaving.confirmed):
-                return  # as it should be; else it was elsewhere meanwhile, and that node does not ask any more
+            if again and (leaving.epoch in (0, epoch) or not leaving.confirmed):
+                return  # as it should be
+            # Another key of the same node: the session was elsewhere meanwhile, and that node does not ask any more; or
+            # the key was only written once more, and it asks on.
             self._forget(leaving)
             self._take_back(leaving)
             earlier = leaving.earlier | {leaving.move}

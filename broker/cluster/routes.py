@@ -81,7 +81,7 @@ class Routes:
         self._held: dict[str, int] = {}
         # Filters of ours that are deleted, and at which revision, until the watch has told that.
         self._deleted: dict[str, int] = {}
-        # Filters of ours of which a write was not answered, or another one was before it.
+        # Filters of ours of which a write was not answered, or found another revision: the bucket is read first.
         self._doubtful: set[str] = set()
         # Filters of ours that may have to be written or deleted, and those of which just that is being done.
         self._pending: dict[str, None] = {}
@@ -246,6 +246,9 @@ class Routes:
     def _take(self, filter: str, entry: Entry | None) -> None:
         """This is what the bucket has of a filter of ours."""
         found = None if entry is None or entry.value is None else self._reader.value(entry.value)
+        if found is None and entry is not None and entry.value is not None:
+            self._ours[filter] = entry.revision  # it cannot be read, but written over
+            return
         self._note(filter, 0 if entry is None else entry.revision, None if found is None else found[1])
 
     def _note(self, filter: str, revision: int, record: RouteRecord | None) -> None:

@@ -9,7 +9,8 @@ from .packets import NO_PROPERTIES
 from .topics import valid_name
 
 _FIRST: Final = 0x32  # first byte: QoS 1, DUP 0, RETAIN 0
-_MAX_PACKET: Final = 268_435_456
+_MAX_PACKET: Final = 268_435_460
+"""Bytes of the largest packet there can be, with its fixed header."""
 
 
 class RunDecoder:

@@ -135,6 +135,19 @@ async def test_a_route_is_written_once_more_where_a_deletion_may_come_late(monke
         assert keys(cluster.hub) == 1 and reaches(cluster[0], "t") == 1
 
 
+async def test_a_route_of_its_own_that_a_node_cannot_read_is_written_over() -> None:
+    """One of a later version, which has been here before, say."""
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        key = f"{node_key(cluster.name(1))}.{thing_key('t')}"
+        await cluster.clients[1].write("routes", key, b"of another version", None, "nonce")
+        subscriber = await cluster[1].client("s")
+        async with asyncio.timeout(5):
+            await subscriber.subscribe("t")
+        assert reaches(cluster[0], "t") == 1
+        await subscriber.unsubscribe("t")
+        await until(lambda: keys(cluster.hub) == 0)
+
+
 async def test_a_node_that_starts_again_puts_its_routes_right() -> None:
     async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
         stays, goes = await cluster[1].client("stays", expiry=1000), await cluster[1].client("goes")
