@@ -9,11 +9,13 @@ from ..loop.clock import Clock
 from ..observability.alarms import Alarms
 from ..persistence.tables import Tables
 from .nats import Nats
+from .session_transfer import PIECE_MESSAGES
 from .wire import Refusals, Wire, node_key
 
 
 class ClusterContext:
-    """``refusals``: what is refused or dropped, counted and logged. ``connected``: whether NATS is there."""
+    """``refusals``: what is refused or dropped, counted and logged. ``piece_messages``: so many messages of a queue go
+    to another node at once; the simulation makes it smaller."""
 
     __slots__ = (
         "alarms",
@@ -24,6 +26,7 @@ class ClusterContext:
         "nats",
         "node",
         "node_settings",
+        "piece_messages",
         "refusals",
         "rng",
         "settings",
@@ -57,6 +60,7 @@ class ClusterContext:
         self.clock = clock
         self.rng = rng
         self.version = version
+        self.piece_messages = PIECE_MESSAGES
         self.refusals = Refusals(broker.metrics.refusals, clock.now)
         self.wire = Wire(self.name, self.node, self.refusals)
 

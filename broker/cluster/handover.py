@@ -31,7 +31,7 @@ import msgspec
 from ..core.cluster import STOPPED, CallFailed, NodeUnreachable
 from ..mqtt.topics import matches
 from ..session.client_info import ClientInfo
-from ..session.protocols import REVOKED
+from ..session.protocols import QOS0_MSG, REVOKED
 from ..session.session import Session
 from ..session.subscription import Subscription
 from ..store.restored import ZoneOf
@@ -100,6 +100,7 @@ class Handover:
         self.outgoing = Outgoing(context, members, calls, turns, self._is_coming)
         self.outgoing.keepers = incoming.keepers
         self.outgoing.held = self._held
+        self.outgoing.release_held = self._release_to
         self.outgoing.end_held = self._end_held
         self.outgoing.on_leaving = self._pause
         self.outgoing.on_kept = self._go_on
@@ -422,19 +423,31 @@ class Handover:
             return
 
         def to() -> Session | None:
-            if self._waiting.held(client_id) is not held or self.outgoing.leaves(client_id):
+            if self.outgoing.leaves(client_id):
                 return None
             incoming = self._incoming.get(client_id)
             staging = None if incoming is None else incoming.staging
             return staging or self._broker.sessions.get(client_id)
 
+        await self._release_to(client_id, to)
+
+    async def _release_to(self, client_id: str, to: Callable[[], Session | None]) -> None:
+        """What waited for a keeper goes to this session; ``None``: not any more."""
+        held = self._waiting.held(client_id)
+        if held is None:
+            return
+
+        def still_to() -> Session | None:
+            return to() if self._waiting.held(client_id) is held else None
+
         self._releasing.add(client_id)
         try:
-            await self._waiting.deliver_paged(held, to)
+            await self._waiting.deliver_paged(held, still_to)
         finally:
             self._releasing.discard(client_id)
-        if to() is not None:
-            self._end_held(client_id, to())
+        session = still_to()
+        if session is not None:
+            self._end_held(client_id, session)
 
     def _end_staging(self, incoming: Incoming) -> None:
         staging, incoming.staging = incoming.staging, None
@@ -453,6 +466,10 @@ class Handover:
     async def _bring(self, incoming: Incoming) -> None:
         """All that is still to come, however long it takes."""
         try:
+            while not self._members.known:
+                await asyncio.sleep(_PAUSE_UNREACHABLE)
+            if not self._incoming.has(incoming):
+                return
             if incoming.row.state == FETCHING:
                 await self._bring_queue(incoming)
             if incoming.row.state == FINISHED:
@@ -558,7 +575,11 @@ class Handover:
             if incoming.ended and _is_over(incoming.ended, session, each):
                 self._broker.delivery_dropped(session, delivery, REVOKED)
                 continue
+            if incoming.restarted and not delivery.qos:
+                self._broker.delivery_dropped(session, delivery, QOS0_MSG)
+                continue
             session.deliver_shared(delivery)
+        incoming.restarted = False
         row = incoming.row
         self._incoming.put(incoming, msgspec.structs.replace(row, taken=piece.number, doubt=keys_of(piece.deliveries)))
 

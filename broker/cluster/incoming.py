@@ -60,6 +60,8 @@ class Incoming:
         self.replays: list[str] = []
         # Subscriptions that are over since it came: what the other node's queue has of them is dropped.
         self.ended: list[Subscription] = []
+        # The node has started again since a piece was asked for: QoS 0 of that one may have gone to the client.
+        self.restarted = False
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -80,7 +82,9 @@ class IncomingSessions:
     def load(self) -> None:
         """As the last life has left them."""
         for key, row in self._rows.items():
-            self._add(Incoming(key, row))
+            incoming = Incoming(key, row)
+            incoming.restarted = True
+            self._add(incoming)
 
     def __bool__(self) -> bool:
         return bool(self._coming)

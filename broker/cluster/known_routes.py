@@ -87,8 +87,8 @@ class KnownRoutes:
         self._look_later()
 
     def _changed(self) -> bytes | None:
-        """What the file should have; ``None``: what it has."""
-        if self._saved == self._routes.changes:
+        """What the file should have; ``None``: what it has, or what nodes there are is not known yet."""
+        if self._saved == self._routes.changes or not self._membership.known:
             return None
         self._saved = self._routes.changes
         names = {peer.key: peer.name for peer in self._membership.peers.values()}

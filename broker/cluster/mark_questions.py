@@ -75,9 +75,10 @@ class MarkQuestions:
             while self._is_ours(turn):
                 turn.changed.clear()
                 wanted = self._unmarked(turn)
-                if wanted is None:
+                if wanted is None and self._is_settled(client_id):
                     self._turns.drop(client_id)
                     return
+                wanted = wanted or []
                 now = loop.time()
                 due = [name for name in wanted if asked.get(name, now) <= now]
                 for name, answered in zip(due, await self._ask_nodes(turn, due), strict=True):
@@ -96,6 +97,11 @@ class MarkQuestions:
         client_id = turn.client_id
         is_here = self._turns.get(client_id) is turn and not self._turns.is_elsewhere(turn)
         return is_here and not self._leaves(client_id)
+
+    def _is_settled(self, client_id: str) -> bool:
+        """Whether it is certain which nodes there are and that the session is here: a node that has started without
+        NATS knows neither."""
+        return self._members.left or (self._members.known and self.ownership.has(client_id))
 
     def _unmarked(self, turn: Turn) -> list[str] | None:
         """Which nodes that run have not sent their marks; ``None``: nobody has to any more."""

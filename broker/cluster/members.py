@@ -106,6 +106,7 @@ def _text(error: Exception) -> str:
 
 class Members:
     """``peers``: the other nodes by name, stopped ones too. ``joined``: whether this node has its record.
+    ``known``: whether a node that is not in ``peers`` is no member; not before NATS has told all of them.
 
     ``on_isolated`` is called when ``isolated`` has changed.
     ``on_change`` is called after the status or the identity of a node changed, with the status before; ``on_removed``
@@ -125,6 +126,7 @@ class Members:
         self._by_key: dict[str, Peer] = {}
         self.joined = False
         self.left = False
+        self._told = False
         self.on_isolated: list[Callable[[], None]] = []
         self.on_change: list[Callable[[Peer, str], None]] = []
         self.on_removed: list[Callable[[Peer], None]] = []
@@ -218,6 +220,10 @@ class Members:
         if bucket == BUCKET and self.joined:
             self._revision = 0
             self._rejoin()
+
+    @property
+    def known(self) -> bool:
+        return self._told or self.left
 
     @property
     def isolated(self) -> bool:
@@ -434,6 +440,7 @@ class Members:
         logger.error("cluster_membership_lost reason=%s", what)
 
     def _is_current(self) -> None:
+        self._told = True
         for call in self.on_current:
             call()
 
@@ -604,6 +611,7 @@ class Members:
             await self._join()
         except (Unavailable, Unknown, NoAnswer, NatsRefused) as error:
             raise ChangeRefused(str(error) or "NATS does not answer") from None
+        self._told = False
         self._watch = self._nats.watch(BUCKET, self._entry, self._is_current)
         self._set_left(False)
         # Who is there is known when the own record is told.

@@ -11,7 +11,7 @@ for each stay of the session: it may come back here before all is fetched, and g
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -41,7 +41,6 @@ from .session_transfer import (
     NOT_OURS,
     OF_ANOTHER,
     PIECE_BYTES,
-    PIECE_MESSAGES,
     READY,
     Done,
     Fetch,
@@ -147,8 +146,10 @@ class Outgoing:
         # Set by ``handover``: what nodes keep for a session that is here; it may go, it stays, it has gone, and whether
         # as it should.
         self.keepers: Callable[[str], list[Keeper]] = lambda client_id: []
-        # What of its messages waits for those, and for which nodes' messages; it waits no longer.
+        # What of its messages waits for those, and for which nodes' messages; it goes to this session; it waits no
+        # longer.
         self.held: Callable[[str], tuple[Session, list[str]] | None] = lambda client_id: None
+        self.release_held: Callable[[str, Callable[[], Session | None]], Awaitable[None]]
         self.end_held: Callable[[str, Session | None], None] = lambda client_id, session: None
         self.on_leaving: Callable[[str], None] = lambda client_id: None
         self.on_kept: Callable[[str], None] = lambda client_id: None
@@ -330,6 +331,8 @@ class Outgoing:
 
     async def piece(self, node: str, ask: Fetch) -> Piece:
         """What a node gets next, which may be this one: the session is here again, and something is kept of before."""
+        if not self._members.known:
+            return Piece(BUSY)  # other nodes may still send here what is for the session
         client_id = ask.client_id
         leaving = self._leaving.get(client_id)
         if leaving is None:
@@ -436,7 +439,8 @@ class Outgoing:
         durability = self._broker.durability
         queue = leaving.session.queue
         if queue is not None and durability is not None:
-            paged = [stored_of(each.message) for each in islice(queue, PIECE_MESSAGES) if each.message.paged]
+            piece = islice(queue, self._context.piece_messages)
+            paged = [stored_of(each.message) for each in piece if each.message.paged]
             await durability.paging.load([each for each in paged if each is not None])
 
     async def _next(self, leaving: Leaving, ask: Fetch) -> Piece:
@@ -453,7 +457,7 @@ class Outgoing:
             return Piece(MORE, ask.taken, [], late) if late else Piece(END, ask.taken)
         held = self.held(leaving.client_id)
         if held is not None and (ask.turned == [] or not held[1]):
-            self.end_held(leaving.client_id, session)
+            await self.release_held(leaving.client_id, lambda: session if self._is_current(leaving) else None)
             return Piece(MORE, ask.taken)
         turn = self._turns.get(leaving.client_id)
         if ask.turned is None or (ask.turned and turn is None):
@@ -482,8 +486,9 @@ class Outgoing:
         session = leaving.session
         queue = session.queue
         now = self._context.clock.now()
+        most = self._context.piece_messages
         size = 0
-        while queue is not None and len(leaving.sent) < PIECE_MESSAGES and size < PIECE_BYTES:
+        while queue is not None and len(leaving.sent) < most and size < PIECE_BYTES:
             delivery = queue.pop()
             if delivery is None:
                 break
@@ -529,6 +534,8 @@ class Outgoing:
     # -------------------------------------------------------------------- the end
 
     async def _done(self, node: str, argument: bytes) -> bytes:
+        if not self._members.known:
+            raise CallFailed("not all members are known yet")
         await self.done(node, msgspec.msgpack.decode(argument, type=Done))
         return b""
 

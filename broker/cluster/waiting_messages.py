@@ -21,7 +21,7 @@ from ..session.protocols import NO_LOCAL, UNREADABLE
 from ..session.session import Session
 from ..session.subscription import Subscription
 from .context import ClusterContext
-from .session_transfer import PIECE_MESSAGES, Receiver, moved_delivery, with_qos0
+from .session_transfer import Receiver, moved_delivery, with_qos0
 from .turns import copy_for
 
 _STAGING: Final = "\0staging:"
@@ -84,15 +84,18 @@ class WaitingMessages:
             self._deliver_one(session, delivery)
 
     async def deliver_paged(self, waiting: Session, to: Callable[[], Session | None]) -> None:
-        """Deliver what waits up to the last message that has left memory, in pieces. ``to``: the session; ``None``: not
-        any more. Should more come all the time, what is behind is left to ``deliver``."""
+        """Deliver what waits until nothing of it is on disk only, in pieces. ``to``: the session; ``None``: not any
+        more. Should more come all the time, the pieces grow."""
         durability = self._broker.durability
         if durability is None:
             return
-        for _ in range(2 + 2 * waiting.queued // PIECE_MESSAGES):
-            if not any(each.message.paged for each in waiting.queue or ()):
-                return
-            piece = list(islice(waiting.queue or (), PIECE_MESSAGES))
+        most = self._context.piece_messages
+        pieces = 2 + 2 * waiting.queued // most
+        while any(each.message.paged for each in waiting.queue or ()):
+            if not pieces:
+                most *= 2
+            pieces = max(0, pieces - 1)
+            piece = list(islice(waiting.queue or (), most))
             bodies: dict[int, records.StoredBody] = {}
 
             def take(stored: StoredMessage, bodies: dict[int, records.StoredBody] = bodies) -> None:
@@ -102,7 +105,9 @@ class WaitingMessages:
             await durability.paging.load([each for each in found if each is not None], take)
             for delivery in piece:
                 session, queue = to(), waiting.queue
-                if session is None or queue is None or next(iter(queue)) is not delivery:
+                if session is None:
+                    return
+                if queue is None or next(iter(queue), None) is not delivery:
                     break
                 queue.pop()
                 stored = stored_of(delivery.message)

@@ -12,7 +12,7 @@ import pytest
 
 from tools.simulation.client import SimulatedClient
 from tools.simulation.disk import SimulatedLog
-from tools.simulation.world import BURSTS, DEFAULT, FEATURES, PAGING, RESTLESS, World
+from tools.simulation.world import BURSTS, DEFAULT, FEATURES, PAGING, PIECES, RESTLESS, World
 
 ROOT = Path(__file__).parents[2]
 ONE_NODE = FEATURES
@@ -82,6 +82,22 @@ def test_seeds_that_failed_with_everything(seed: int) -> None:
     session's old place and by its new one; moves that did not end; a message that only a node had which had died
     before it knew whom that was for; a route that was deleted, which its node did not learn."""
     done = simulate("--seed", str(seed), "--features", ",".join([*FEATURES, PAGING, RESTLESS, BURSTS]))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [1394, 1620, 1718, 1816, 5020])
+def test_seeds_that_failed_where_queues_move_in_small_pieces(seed: int) -> None:
+    """Order where a node starts again that has put new messages, which were on disk only, behind a queue that came; a
+    move that did not end, because a node that started without NATS had forgotten the marks of it."""
+    done = simulate("--seed", str(seed), "--features", ",".join([*FEATURES, PAGING, RESTLESS, BURSTS, PIECES]))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_queues_move_in_small_pieces() -> None:
+    done = simulate("--seeds", "15", "--features", ",".join([*FEATURES, PAGING, RESTLESS, BURSTS, PIECES]))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

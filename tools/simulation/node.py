@@ -161,12 +161,14 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SimulatedNode:
-    """``start`` and ``kill`` again and again; the disk stays."""
+    """``start`` and ``kill`` again and again; the disk stays. ``piece``: so many messages of a queue go to another node
+    at once."""
 
-    def __init__(self, name: str, settings: BrokerSettings, world: "World") -> None:
+    def __init__(self, name: str, settings: BrokerSettings, world: "World", piece: int) -> None:
         self.name = name
         self.settings = settings
         self.world = world
+        self.piece = piece
         self.loop = world.loop
         self.rng = Random(world.rng.getrandbits(32))
         self.disk = SimulatedDisk(self.rng)
@@ -203,6 +205,8 @@ class SimulatedNode:
         if server.store is not None:
             server.store = SimulatedStore(self.disk, self.life, self.settings.durability.queue_memory)
         self.rows = server.tables.open("simulated", Row, shared=True)
+        assert isinstance(server.cluster, NatsCluster)
+        server.cluster.context.piece_messages = self.piece
         await server.start()
         server.lag.stop()
         server.ticker._interval = 0.5

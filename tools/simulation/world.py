@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, Final
 
 from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.cluster.session_transfer import PIECE_MESSAGES
 from taipan.broker.core.cluster import RUNNING
 from taipan.broker.persistence.tables import NotAgreed
 from tests.support.virtual_nats import VirtualNats
@@ -35,6 +36,8 @@ RESTLESS: Final = "restless"
 """One more: subscribers move all the time, and what one node sends to another is late by seconds."""
 BURSTS: Final = "bursts"
 """One more: publishers send several messages in one piece."""
+PIECES: Final = "pieces"
+"""One more: a queue goes to another node in pieces of two or three messages."""
 DEFAULT: Final = ("members", "rows", "links")
 
 
@@ -103,10 +106,14 @@ class World:
         level = "disk"
         cluster: dict[str, object] = {"strict_subscribe": True, "takeover": "refuse"}
         memory = Random(seed)  # of its own, so that the rest of a seed is the same without it
+        # Of its own, too.
+        piece = Random(f"pieces {seed}").choice((2, 3)) if PIECES in features else PIECE_MESSAGES
+        # A hundred pieces, each of them written to a slow disk, take longer than one.
+        self.patience = 3.0 if PIECES in features else 1.0
         for number in range(nodes):
             name = f"n{number + 1}@127.0.0.1"
             bound = memory.choice((1, 300, 3000)) if PAGING in features else 0
-            self.nodes.append(SimulatedNode(name, settings_of(name, level, cluster, bound), self))
+            self.nodes.append(SimulatedNode(name, settings_of(name, level, cluster, bound), self, piece))
 
     # ----------------------------------------------------------- what is told
 
@@ -198,6 +205,7 @@ class World:
             promises.check(self)
 
     async def _until(self, what: str, holds: Callable[[], bool], seconds: float = SETTLE) -> bool:
+        seconds *= self.patience
         deadline = self.loop.time() + seconds
         while not holds():
             if self.loop.time() > deadline:

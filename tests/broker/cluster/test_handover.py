@@ -1,14 +1,18 @@
 """A session moves between nodes with all that it has: over real sockets, each node with a store of its own."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Will
+from taipan.broker.persistence.paging import Paging
 from taipan.broker.session.session import Session
 from tests.support.peer import TIMEOUT, Peer
 from tests.support.wire import Ack, Publish
@@ -272,6 +276,88 @@ async def test_what_waited_on_disk_only_stays_behind_the_queue_after_a_restart(t
         await cluster.start(1)
         client = await cluster[1].client("s", expiry=60, session_present=True)
         assert await received(client, 12) == numbers
+        await client.nothing()
+
+
+async def test_what_comes_while_that_is_read_stays_behind_it_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As fast as it is read, and it leaves memory at once."""
+    numbers = [b"%d" % number for number in range(32)]
+    async with cluster_nodes(2, directory=tmp_path, level="disk") as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        publishers = [await cluster[number].client(f"p{number}") for number in range(2)]
+        for number in numbers[:6]:
+            await publishers[0].publish("t", number, qos=1)
+        cluster.hub.delays[cluster.name(1), cluster.name(0)] = (0.3, 0.3)
+        await (await cluster[1].client("s", expiry=60, session_present=True)).drop()
+        for number in numbers[6:12]:
+            await publishers[1].publish("t", number, qos=1)
+        waiting = cluster[1].server.broker.sessions.internal["\0staging:s"]
+        await page_out(cluster[1], waiting)
+        to_come = numbers[12:]
+        here = cluster[1].server.cluster
+        durability = cluster[1].server.broker.durability
+        assert durability is not None and isinstance(here, NatsCluster)
+        here.context.piece_messages = 2
+        load = durability.paging.load
+
+        async def load_while_more_comes(*arguments: Any) -> None:
+            for _ in range(2):
+                if to_come:
+                    await publishers[1].publish("t", to_come.pop(0), qos=1)
+            await page_out(cluster[1], waiting)
+            await load(*arguments)
+
+        monkeypatch.setattr(Paging, "load", lambda _, *arguments: load_while_more_comes(*arguments))
+        cluster.hub.delays.clear()
+        await until_moved(cluster, "s")
+        monkeypatch.undo()
+        assert not to_come
+        await cluster.kill(1)
+        await cluster.start(1)
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        assert await received(client, len(numbers)) == numbers
+        await client.nothing()
+
+
+async def test_qos_0_of_a_piece_does_not_come_twice_where_the_node_dies_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client has it, and the disk does not know."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk") as cluster:
+        client = await cluster[0].client("s", expiry=60)
+        await client.subscribe("t", qos=1)
+        publisher = await cluster[0].client("p")
+        here = cluster[1].server.cluster
+        assert isinstance(here, NatsCluster)
+        store = cluster[1].server.store
+        assert store is not None
+        log = store._log
+        append, goes_on = log.append, threading.Event()
+
+        def append_later(*arguments: Any) -> None:
+            goes_on.wait(TIMEOUT)
+            append(*arguments)
+
+        def on_step(step: str) -> None:
+            if step == "piece_taken":
+                monkeypatch.setattr(log, "append", append_later)
+
+        here.handover.step = on_step
+        cluster.hub.delays[cluster.name(1), cluster.name(0)] = (0.1, 0.1)
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        await publisher.publish("t", b"0", qos=0)
+        await publisher.publish("t", b"1", qos=1)
+        cluster.hub.delays.clear()
+        assert (await client.expect_publish()).payload == b"0"
+        await cluster.kill(1)
+        goes_on.set()
+        cluster.hub.delays[cluster.name(0), cluster.name(1)] = (0.3, 0.3)
+        await cluster.start(1)
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        cluster.hub.delays.clear()
+        assert (await client.expect_publish()).payload == b"1"
         await client.nothing()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.cluster import outgoing
+from taipan.broker.cluster import nats_cluster, outgoing
 from taipan.broker.cluster.handover import Handover
 from taipan.broker.cluster.incoming import Incoming
 from taipan.broker.cluster.nats_cluster import NatsCluster
@@ -622,3 +622,37 @@ async def test_each_node_may_die_at_each_step(tmp_path: Path, step: str, killed:
         assert sorted(got) == messages
         await until(lambda: sessions(cluster, 1) == {"s"} and "s" not in sessions(cluster, 0))
         await client.nothing()
+
+
+async def test_a_node_that_starts_without_nats_forgets_no_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has a session that is going elsewhere, and knows neither that nor who the other nodes are."""
+    monkeypatch.setattr(nats_cluster, "READ_TIMEOUT", 0.2)
+    numbers = [b"%d" % number for number in range(200)]
+    quick = {**QUICK, "takeover": "refuse", "takeover_timeout": 1}
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=quick) as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        publisher = await cluster[0].client("p")
+        for number in numbers:
+            await publisher.publish("t", number, qos=1)
+        own(cluster, 0).context.piece_messages = 1
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+
+        def is_turned() -> bool:
+            here, there = (own(cluster, number).turns.get("s") for number in range(2))
+            if here is None or there is None:
+                return False
+            return all(here.given(cluster.name(number), there.epoch) for number in range(2))
+
+        await until(is_turned)
+        assert await own(cluster, 0).context.tables.stored()
+        await cluster.kill(0)
+        cluster.partition({0}, {1}, quorum=1)
+        await cluster.start(0)
+        assert not own(cluster, 0).membership.known
+        await asyncio.sleep(1)  # it is looked four times a second whether somebody is asked
+        assert own(cluster, 0).turns.get("s") is not None
+        cluster.heal()
+        for number in numbers:
+            await client.expect_publish("t", number, 1)
+        await until(lambda: "s" not in sessions(cluster, 0))
+        await until(lambda: not own(cluster, 1).turns.clients())
