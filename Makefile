@@ -180,8 +180,9 @@ soak-cluster: setup compiled ## three NATS servers, three nodes, and what breaks
 soak-disk: setup ## a fake disk that loses power or fails at every single operation (EVERY=1 SEED=...)
 	@$(BIN)/python -m tools.soak.disk --every $(or $(EVERY),1) $(if $(SEED),--seed $(SEED))
 
-simulate: setup ## thousands of simulated clusters with every fault, each by a seed (SEEDS=10000 FIRST=1)
-	@$(BIN)/python -m tools.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),1)
+simulate: setup ## thousands of simulated clusters with every fault, each by a seed (SEEDS=10000 FIRST=1 FEATURES=all)
+	@$(BIN)/python -m tools.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),1) \
+	    --features $(or $(FEATURES),all)
 
 clean: ## remove what setup and tests left behind
 	rm -rf $(VENV) $(NODE_DIR)/node_modules $(BENCH_DIR)/node_modules dashboard/node_modules management/dashboard/static \

@@ -23,6 +23,7 @@ fetched from there in the same way; also where the other node is this one by the
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -94,7 +95,7 @@ class Handover:
         self._waiting = WaitingMessages(context, self.receiver)
         self._tasks = Tasks()
         # Clients of whose sessions messages that waited are being delivered: later ones wait behind them.
-        self._releasing: set[str] = set()
+        self._releasing: Counter[str] = Counter()
         self._watched = False
         self.step: Callable[[str], None] = lambda name: None
         self.outgoing = Outgoing(context, members, calls, turns, self._is_coming)
@@ -105,7 +106,16 @@ class Handover:
         self.outgoing.on_leaving = self._pause
         self.outgoing.on_kept = self._go_on
         self.outgoing.on_gone = self._gone
-        self._marks = MarkQuestions(context, members, calls, routes, turns, incoming, self.outgoing.leaves)
+        self._marks = MarkQuestions(
+            context,
+            members,
+            calls,
+            routes,
+            turns,
+            incoming,
+            self.outgoing.leaves,
+            lambda each: self._held(each) is not None,
+        )
         self.ownership: Ownership
         calls.serve(OFFER, self._offered)
         self._fetched = msgspec.msgpack.Decoder(Piece)
@@ -440,11 +450,13 @@ class Handover:
         def still_to() -> Session | None:
             return to() if self._waiting.held(client_id) is held else None
 
-        self._releasing.add(client_id)
+        self._releasing[client_id] += 1
         try:
             await self._waiting.deliver_paged(held, still_to)
         finally:
-            self._releasing.discard(client_id)
+            self._releasing[client_id] -= 1
+            if not self._releasing[client_id]:
+                del self._releasing[client_id]
         session = still_to()
         if session is not None:
             self._end_held(client_id, session)
@@ -471,6 +483,9 @@ class Handover:
             if not self._incoming.has(incoming):
                 return
             if incoming.row.state == FETCHING:
+                # The other node drops what is in flight when it is first asked: after a restart this one must know that
+                # the session is its own, even if NATS is away then.
+                await self._context.tables.stored()
                 await self._bring_queue(incoming)
             if incoming.row.state == FINISHED:
                 await self._tell_done(incoming)

@@ -28,7 +28,8 @@ _PAUSE_UNREACHABLE: Final = 0.5
 
 
 class MarkQuestions:
-    """``leaves``: whether a client's session is on its way to another node."""
+    """``leaves``: whether a client's session is on its way to another node; ``is_held``: whether some of its messages
+    wait for earlier ones."""
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class MarkQuestions:
         turns: Turns,
         incoming: IncomingSessions,
         leaves: Callable[[str], bool],
+        is_held: Callable[[str], bool],
     ) -> None:
         self._context = context
         self._members = members
@@ -47,6 +49,7 @@ class MarkQuestions:
         self._turns = turns
         self._incoming = incoming
         self._leaves = leaves
+        self._is_held = is_held
         self._tasks = Tasks()
         # For which nodes are being asked. A session that went and is here again has another one.
         self._asking: set[Turn] = set()
@@ -112,7 +115,7 @@ class MarkQuestions:
         else:
             late = {name for name in turn.others if name in peers}
             late |= self._incoming.late_of(turn.client_id)
-            if not late and not coming:
+            if not late and not coming and not self._is_held(turn.client_id):
                 return None
         return [name for name in sorted(late) if name in peers and peers[name].running and not turn.marked(name)]
 

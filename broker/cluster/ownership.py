@@ -188,7 +188,9 @@ class Ownership:
             await self._nats.write(BUCKET, key, None, owner.revision, self._context.nonce())
 
     def _removed(self, peer: Peer) -> None:
-        """A node is out for good: its sessions are over."""
+        """A node is out for good: its sessions are over. If it is this one that leaves, the others go on."""
+        if self._members.left:
+            return
         keys = [key for key, owner in self._owners.items() if owner.node == peer.name]
         if keys:
             self._tasks.run(self._end_sessions_of(peer.name, keys))
@@ -225,6 +227,11 @@ class Ownership:
     def peer(self, node: str) -> Peer | None:
         """Another node; ``None``: it is no member any more."""
         return self._members.peers.get(node)
+
+    @property
+    def knows_members(self) -> bool:
+        """Whether a node that is not known is no member."""
+        return self._members.known
 
     def has(self, client_id: str) -> bool:
         """Whether the bucket says that this node has it."""
@@ -508,7 +515,8 @@ class _Claim:
         except (NodeUnreachable, CallFailed) as error:
             self._why = f"{owner.node} has its session: {error}"
             peer = self._ownership.peer(owner.node)
-            if peer is not None and peer.status != STOPPED and self._left > _PAUSE_UNREACHABLE:
+            may_run = not self._ownership.knows_members if peer is None else peer.status != STOPPED
+            if may_run and self._left > _PAUSE_UNREACHABLE:
                 await asyncio.sleep(_PAUSE_UNREACHABLE)
                 return False, None
             return await self._without(owner)

@@ -93,7 +93,7 @@ class WaitingMessages:
         pieces = 2 + 2 * waiting.queued // most
         while any(each.message.paged for each in waiting.queue or ()):
             if not pieces:
-                most *= 2
+                most = min(2 * most, 1 + waiting.queued)
             pieces = max(0, pieces - 1)
             piece = list(islice(waiting.queue or (), most))
             bodies: dict[int, records.StoredBody] = {}
@@ -103,15 +103,20 @@ class WaitingMessages:
 
             found = [stored_of(each.message) for each in piece]
             await durability.paging.load([each for each in found if each is not None], take)
-            for delivery in piece:
+            # What was first may be dropped meanwhile, and what came may be before it.
+            for _ in piece:
                 session, queue = to(), waiting.queue
                 if session is None:
                     return
-                if queue is None or next(iter(queue), None) is not delivery:
+                delivery = next(iter(queue or ()), None)
+                if queue is None or delivery is None:
+                    break
+                stored = stored_of(delivery.message)
+                body = None if stored is None else bodies.get(stored.number)
+                if delivery.message.paged and body is None and (stored is None or not stored.lost):
                     break
                 queue.pop()
-                stored = stored_of(delivery.message)
-                self._deliver_one(session, delivery, None if stored is None else bodies.get(stored.number))
+                self._deliver_one(session, delivery, body)
                 if waiting.journal is not None and delivery.qos:
                     waiting.journal.done(waiting, (delivery,))
 

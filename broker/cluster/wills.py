@@ -315,8 +315,11 @@ class Wills:
             self._later(self._context.settings.will_grace, partial(self._publish_all_of, peer))
 
     def _removed(self, peer: Peer) -> None:
-        """It is out for good: nobody waits for it."""
-        self._publish_all_of(peer, removed=True)
+        """It is out for good: nobody waits for it. If it is this node that leaves, its clients go on."""
+        if self._members.left:
+            self._theirs.pop(peer.key, None)
+        else:
+            self._publish_all_of(peer, removed=True)
 
     def _publish_all_of(self, peer: Peer, removed: bool = False) -> None:
         if self._stopped or peer.status != STOPPED:

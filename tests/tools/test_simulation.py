@@ -12,7 +12,7 @@ import pytest
 
 from tools.simulation.client import SimulatedClient
 from tools.simulation.disk import SimulatedLog
-from tools.simulation.world import BURSTS, DEFAULT, FEATURES, PAGING, PIECES, RESTLESS, World
+from tools.simulation.world import BURSTS, DEFAULT, FEATURES, PAGING, RESTLESS, World
 
 ROOT = Path(__file__).parents[2]
 ONE_NODE = FEATURES
@@ -91,13 +91,13 @@ def test_seeds_that_failed_with_everything(seed: int) -> None:
 def test_seeds_that_failed_where_queues_move_in_small_pieces(seed: int) -> None:
     """Order where a node starts again that has put new messages, which were on disk only, behind a queue that came; a
     move that did not end, because a node that started without NATS had forgotten the marks of it."""
-    done = simulate("--seed", str(seed), "--features", ",".join([*FEATURES, PAGING, RESTLESS, BURSTS, PIECES]))
+    done = simulate("--seed", str(seed), "--features", "all")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
 def test_queues_move_in_small_pieces() -> None:
-    done = simulate("--seeds", "15", "--features", ",".join([*FEATURES, PAGING, RESTLESS, BURSTS, PIECES]))
+    done = simulate("--seeds", "15", "--features", "all")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -39,6 +39,7 @@ BURSTS: Final = "bursts"
 PIECES: Final = "pieces"
 """One more: a queue goes to another node in pieces of two or three messages."""
 DEFAULT: Final = ("members", "rows", "links")
+EVERYTHING: Final = (*FEATURES, PAGING, RESTLESS, BURSTS, PIECES)
 
 
 class RowChange:

@@ -321,6 +321,42 @@ async def test_what_comes_while_that_is_read_stays_behind_it_after_a_restart(
         await client.nothing()
 
 
+async def test_new_messages_that_are_dropped_while_others_are_read_hold_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits is as much as may: whenever it is read, the first of it is dropped for a new one."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk") as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        publisher = await cluster[1].client("p")
+        cluster.hub.delays[cluster.name(1), cluster.name(0)] = (0.3, 0.3)
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        for number in range(6):
+            await publisher.publish("t", b"%d" % number, qos=1)
+        waiting = cluster[1].server.broker.sessions.internal["\0staging:s"]
+        assert waiting.queue is not None
+        waiting.queue._max_messages = 6
+        await page_out(cluster[1], waiting)
+        here = cluster[1].server.cluster
+        durability = cluster[1].server.broker.durability
+        assert durability is not None and isinstance(here, NatsCluster)
+        here.context.piece_messages = 2
+        load = durability.paging.load
+        loads = 0
+
+        async def load_while_more_comes(*arguments: Any) -> None:
+            nonlocal loads
+            loads += 1
+            if loads < 100:
+                await publisher.publish("t", b"more %d" % loads, qos=1)
+            await load(*arguments)
+
+        monkeypatch.setattr(Paging, "load", lambda _, *arguments: load_while_more_comes(*arguments))
+        cluster.hub.delays.clear()
+        await until_moved(cluster, "s")
+        assert loads < 20
+        assert (await client.expect_publish()).payload == b"1"
+
+
 async def test_qos_0_of_a_piece_does_not_come_twice_where_the_node_dies_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

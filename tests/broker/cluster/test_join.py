@@ -111,3 +111,21 @@ async def test_a_will_that_outlives_its_node_goes_out_where_that_has_left(tmp_pa
         await cluster.start(1)
         near = await cluster[1].client("near", expiry=60, session_present=True)
         await near.expect_publish("will", b"gone", 1)
+
+
+async def test_sessions_and_wills_of_those_that_stay_go_on_when_a_node_leaves(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[0].leave_session("stays", "t", qos=1)
+        watcher = await cluster[0].client("watcher")
+        near = await cluster[1].client("near")
+        for each in (watcher, near):
+            await each.subscribe("will", qos=1)
+        await cluster[0].client("w", will=Will("will", b"gone", 1))
+        await until(lambda: own(cluster, 1).wills._theirs.get(own(cluster, 0).membership.key))
+        await until(lambda: own(cluster, 1).owner_of("stays"))
+        key = own(cluster, 0).ownership.owner("stays")
+        await own(cluster, 1).leave()
+        await until(lambda: not own(cluster, 0).membership.peers)
+        await near.nothing()
+        await watcher.nothing()
+        assert own(cluster, 0).ownership.owner("stays") == key
