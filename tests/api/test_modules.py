@@ -60,7 +60,7 @@ async def test_it_takes_effect() -> None:
         await watcher.expect_publish()
         await watcher.ping()
         assert (await node.api.get("/topic-metrics/t")).data["messages.in.count"] == 1
-        assert [each["topic"] for each in (await node.api.get("/slow_subscriptions")).data][-1:] == ["t"]
+        assert "t" in [each["topic"] for each in (await node.api.get("/slow_subscriptions")).data]
         assert (await node.api.put("/modules/emqx_mod_slow_subs/unload")).code == 0
         assert_refused(await node.api.get("/slow_subscriptions"), 404, 102)
 
