@@ -23,7 +23,6 @@ fetched from there in the same way; also where the other node is this one by the
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -95,7 +94,7 @@ class Handover:
         self._waiting = WaitingMessages(context, self.receiver)
         self._tasks = Tasks()
         # Clients of whose sessions messages that waited are being delivered: later ones wait behind them.
-        self._releasing: Counter[str] = Counter()
+        self._releasing: set[str] = set()
         self._watched = False
         self.step: Callable[[str], None] = lambda name: None
         self.outgoing = Outgoing(context, members, calls, turns, self._is_coming)
@@ -450,13 +449,11 @@ class Handover:
         def still_to() -> Session | None:
             return to() if self._waiting.held(client_id) is held else None
 
-        self._releasing[client_id] += 1
+        self._releasing.add(client_id)
         try:
             await self._waiting.deliver_paged(held, still_to)
         finally:
-            self._releasing[client_id] -= 1
-            if not self._releasing[client_id]:
-                del self._releasing[client_id]
+            self._releasing.discard(client_id)
         session = still_to()
         if session is not None:
             self._end_held(client_id, session)
