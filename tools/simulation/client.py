@@ -107,15 +107,17 @@ class SimulatedClient:
         self.transport = node.connect(self)
         properties: dict[int, object] = {c.SESSION_EXPIRY_INTERVAL: self.expiry, c.RECEIVE_MAXIMUM: 20}
         self._send(Connect(V5, self.name, self.expiry == 0, 0, None, None, self.will, properties, False))  # type: ignore[arg-type]
-        self._timer = self.world.loop.call_later(self._patience, self._no_answer, self.transport, context=NOBODY)
+        self._timer = self.world.loop.call_later(self._connack_timeout, self._no_answer, self.transport, context=NOBODY)
 
     @property
-    def _patience(self) -> float:
-        return CONNACK_TIMEOUT * self.world.patience
+    def _connack_timeout(self) -> float:
+        return CONNACK_TIMEOUT * self.world.timeout_factor
 
     def _no_answer(self, transport: SimulatedTransport) -> None:
         if transport is self.transport and not self.online:
-            self.world.wrong(f"{self.name} got no CONNACK from {self.node and self.node.name} in {self._patience} s")
+            self.world.wrong(
+                f"{self.name} got no CONNACK from {self.node and self.node.name} in {self._connack_timeout} s"
+            )
             self.drop()
 
     def _retry(self) -> None:

@@ -40,6 +40,7 @@ PIECES: Final = "pieces"
 """One more: a queue goes to another node in pieces of two or three messages."""
 DEFAULT: Final = ("members", "rows", "links")
 EVERYTHING: Final = (*FEATURES, PAGING, RESTLESS, BURSTS, PIECES)
+"""``--features all``"""
 
 
 class RowChange:
@@ -107,10 +108,10 @@ class World:
         level = "disk"
         cluster: dict[str, object] = {"strict_subscribe": True, "takeover": "refuse"}
         memory = Random(seed)  # of its own, so that the rest of a seed is the same without it
-        # Of its own, too.
+        # By a generator of its own as well.
         piece = Random(f"pieces {seed}").choice((2, 3)) if PIECES in features else PIECE_MESSAGES
-        # A hundred pieces, each of them written to a slow disk, take longer than one.
-        self.patience = 3.0 if PIECES in features else 1.0
+        # Of timeouts: a hundred pieces, each of them written to a slow disk, take longer than one.
+        self.timeout_factor = 3.0 if PIECES in features else 1.0
         for number in range(nodes):
             name = f"n{number + 1}@127.0.0.1"
             bound = memory.choice((1, 300, 3000)) if PAGING in features else 0
@@ -206,7 +207,7 @@ class World:
             promises.check(self)
 
     async def _until(self, what: str, holds: Callable[[], bool], seconds: float = SETTLE) -> bool:
-        seconds *= self.patience
+        seconds *= self.timeout_factor
         deadline = self.loop.time() + seconds
         while not holds():
             if self.loop.time() > deadline:

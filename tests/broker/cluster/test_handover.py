@@ -255,15 +255,21 @@ async def test_what_came_while_the_queue_was_fetched_stays_behind_it_after_a_res
         assert await received(client, 2) == [b"1", b"2"]
 
 
+async def begin_to_move(cluster: ClusterNodes, queued: list[bytes]) -> list[Peer]:
+    """A session with this queue is to come to the second node, which hears late of the first one. A client at each."""
+    await cluster[0].leave_session("s", "t", qos=1)
+    publishers = [await cluster[number].client(f"p{number}") for number in range(2)]
+    for payload in queued:
+        await publishers[0].publish("t", payload, qos=1)
+    cluster.hub.delays[cluster.name(1), cluster.name(0)] = (0.3, 0.3)
+    await (await cluster[1].client("s", expiry=60, session_present=True)).drop()
+    return publishers
+
+
 async def test_what_waited_on_disk_only_stays_behind_the_queue_after_a_restart(tmp_path: Path) -> None:
     numbers = [b"%d" % number for number in range(12)]
     async with cluster_nodes(2, directory=tmp_path, level="disk") as cluster:
-        await cluster[0].leave_session("s", "t", qos=1)
-        publishers = [await cluster[number].client(f"p{number}") for number in range(2)]
-        for number in numbers[:6]:
-            await publishers[0].publish("t", number, qos=1)
-        cluster.hub.delays[cluster.name(1), cluster.name(0)] = (0.3, 0.3)
-        await (await cluster[1].client("s", expiry=60, session_present=True)).drop()
+        publishers = await begin_to_move(cluster, numbers[:6])
         for number in numbers[6:]:
             await publishers[1].publish("t", number, qos=1)
         waiting = cluster[1].server.broker.sessions.internal["\0staging:s"]
@@ -285,12 +291,7 @@ async def test_what_comes_while_that_is_read_stays_behind_it_after_a_restart(
     """As fast as it is read, and it leaves memory at once."""
     numbers = [b"%d" % number for number in range(32)]
     async with cluster_nodes(2, directory=tmp_path, level="disk") as cluster:
-        await cluster[0].leave_session("s", "t", qos=1)
-        publishers = [await cluster[number].client(f"p{number}") for number in range(2)]
-        for number in numbers[:6]:
-            await publishers[0].publish("t", number, qos=1)
-        cluster.hub.delays[cluster.name(1), cluster.name(0)] = (0.3, 0.3)
-        await (await cluster[1].client("s", expiry=60, session_present=True)).drop()
+        publishers = await begin_to_move(cluster, numbers[:6])
         for number in numbers[6:12]:
             await publishers[1].publish("t", number, qos=1)
         waiting = cluster[1].server.broker.sessions.internal["\0staging:s"]
