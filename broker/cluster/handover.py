@@ -93,13 +93,11 @@ class Handover:
         self._incoming = incoming = IncomingSessions(context)
         self._waiting = WaitingMessages(context, self.receiver)
         self._tasks = Tasks()
-        # Clients of whose sessions messages that waited are being delivered: later ones wait behind them.
-        self._releasing: set[str] = set()
         self._watched = False
         self.step: Callable[[str], None] = lambda name: None
         self.outgoing = Outgoing(context, members, calls, turns, self._is_coming)
         self.outgoing.keepers = incoming.keepers
-        self.outgoing.held = self._held
+        self.outgoing.held = self._waiting.held
         self.outgoing.release_held = self._release_to
         self.outgoing.end_held = self._end_held
         self.outgoing.on_leaving = self._pause
@@ -113,7 +111,7 @@ class Handover:
             turns,
             incoming,
             self.outgoing.leaves,
-            lambda each: self._held(each) is not None,
+            lambda each: bool(self._waiting.held(each)),
         )
         self.ownership: Ownership
         calls.serve(OFFER, self._offered)
@@ -126,6 +124,7 @@ class Handover:
         self.outgoing.ownership = self._turns.ownership = self._marks.ownership = self.ownership
         self.outgoing.load()
         self._incoming.load()
+        self._waiting.load()
         for incoming in self._incoming.all():
             row = incoming.row
             session = incoming.session = self._broker.sessions.get(incoming.client_id)
@@ -141,8 +140,8 @@ class Handover:
         for client_id in self._waiting.held_clients():
             if self._turns.get(client_id) is None:
                 self._end_held(client_id, self._broker.sessions.get(client_id))
-        for incoming in self._incoming.all():
-            turn = self._turns.get(incoming.client_id)
+        for client_id in {*self._waiting.held_clients(), *(each.client_id for each in self._incoming.all())}:
+            turn = self._turns.get(client_id)
             if turn is not None:
                 self._attend(turn)
         self._watch()
@@ -196,7 +195,7 @@ class Handover:
             row = incoming.row
             if row.state == ADOPTED or incoming.staging is not None or (row.keep and row.state == FINISHED):
                 return True
-        return self._waiting.held(client_id) is not None
+        return bool(self._waiting.held(client_id))
 
     def _own_are_early(self, incoming: Incoming) -> bool:
         """Whether another node keeps what this one sent there before the session came here."""
@@ -216,24 +215,16 @@ class Handover:
                 incoming.task.cancel()
                 incoming.task = None
 
-    def _held(self, client_id: str) -> tuple[Session, list[str]] | None:
-        """What waits for keepers, and for messages of which nodes."""
-        held = self._waiting.held(client_id)
-        return None if held is None else (held, sorted(self._incoming.late_of(client_id)))
-
     def _end_held(self, client_id: str, session: Session | None) -> None:
-        """What waited for a keeper waits no longer."""
-        held = self._waiting.held(client_id)
-        if held is not None:
-            if session is not None:
-                self._waiting.deliver(held, session)
-            self._broker.forget_session(held)
+        """What waited for keepers waits no longer."""
+        for node in list(self._waiting.held(client_id)):
+            self._waiting.end_held(client_id, node, session)
 
     def _go_on(self, client_id: str) -> None:
         """The session is this node's."""
         if self.outgoing.leaves(client_id):
             return
-        if self._waiting.held(client_id) is not None:
+        if self._waiting.held(client_id):
             self._tasks.run(self._release(client_id))
         for incoming in self._incoming.keepers_of(client_id):
             if incoming.task is None or incoming.task.done():
@@ -410,26 +401,23 @@ class Handover:
         self._end_staging(incoming)
 
     def _attend(self, turn: Turn) -> None:
-        """Messages of a node wait while earlier ones of it are with a keeper."""
+        """Messages of a node wait while earlier ones of it are with a keeper, or wait."""
+        client_id = turn.client_id
 
-        def held() -> Session:
-            session = self._broker.sessions.get(turn.client_id)
+        def held(node: str) -> Session:
+            session = self._broker.sessions.get(client_id)
             assert session is not None
-            return self._waiting.open_held(session)
+            return self._waiting.open_held(session, node)
 
-        turn.waiting = lambda node: self._waits(turn, node)
+        def waiting(node: str) -> bool:
+            late = turn.marked(node) and node in self._incoming.late_of(client_id)
+            return late or node in self._waiting.held(client_id)
+
+        turn.waiting = waiting
         turn.held = held
 
-    def _waits(self, turn: Turn, node: str) -> bool:
-        client_id = turn.client_id
-        return turn.marked(node) and (client_id in self._releasing or node in self._incoming.late_of(client_id))
-
     async def _release(self, client_id: str) -> None:
-        """What waited for a keeper goes on, if none is waited for any more."""
-        held = self._waiting.held(client_id)
-        turn = self._turns.get(client_id)
-        if held is None or (turn is not None and any(self._waits(turn, node) for node in turn.marks)):
-            return
+        """What waited goes on, of each node of which no keeper has anything any more."""
 
         def to() -> Session | None:
             if self.outgoing.leaves(client_id):
@@ -438,25 +426,26 @@ class Handover:
             staging = None if incoming is None else incoming.staging
             return staging or self._broker.sessions.get(client_id)
 
-        await self._release_to(client_id, to)
+        await self._release_to(client_id, to, False)
 
-    async def _release_to(self, client_id: str, to: Callable[[], Session | None]) -> None:
-        """What waited for a keeper goes to this session; ``None``: not any more."""
-        held = self._waiting.held(client_id)
-        if held is None:
-            return
+    async def _release_to(self, client_id: str, to: Callable[[], Session | None], late: bool) -> bool:
+        """What waited goes to this session; ``None``: not any more. ``late``: of nodes of which a keeper has something,
+        too. Returns whether there was anything."""
+        released = False
+        for node, held in list(self._waiting.held(client_id).items()):
 
-        def still_to() -> Session | None:
-            return to() if self._waiting.held(client_id) is held else None
+            def still_to(node: str = node, held: Session = held) -> Session | None:
+                waits = self._waiting.held(client_id).get(node) is held
+                return to() if waits and (late or node not in self._incoming.late_of(client_id)) else None
 
-        self._releasing.add(client_id)
-        try:
+            if still_to() is None:
+                continue
+            released = True
             await self._waiting.deliver_paged(held, still_to)
-        finally:
-            self._releasing.discard(client_id)
-        session = still_to()
-        if session is not None:
-            self._end_held(client_id, session)
+            session = still_to()
+            if session is not None:
+                self._waiting.end_held(client_id, node, session)
+        return released
 
     def _end_staging(self, incoming: Incoming) -> None:
         staging, incoming.staging = incoming.staging, None

@@ -146,10 +146,10 @@ class Outgoing:
         # Set by ``handover``: what nodes keep for a session that is here; it may go, it stays, it has gone, and whether
         # as it should.
         self.keepers: Callable[[str], list[Keeper]] = lambda client_id: []
-        # What of its messages waits for those, and for which nodes' messages; it goes to this session; it waits no
-        # longer.
-        self.held: Callable[[str], tuple[Session, list[str]] | None] = lambda client_id: None
-        self.release_held: Callable[[str, Callable[[], Session | None]], Awaitable[None]]
+        # What of its messages waits for those, by the node whose messages these are; it goes to this session, and
+        # whether there was any; it waits no longer.
+        self.held: Callable[[str], dict[str, Session]] = lambda client_id: {}
+        self.release_held: Callable[[str, Callable[[], Session | None], bool], Awaitable[bool]]
         self.end_held: Callable[[str, Session | None], None] = lambda client_id, session: None
         self.on_leaving: Callable[[str], None] = lambda client_id: None
         self.on_kept: Callable[[str], None] = lambda client_id: None
@@ -455,9 +455,9 @@ class Outgoing:
         if leaving.kept is not None:
             late = self._late(leaving.kept.late, leaving)
             return Piece(MORE, ask.taken, [], late) if late else Piece(END, ask.taken)
-        held = self.held(leaving.client_id)
-        if held is not None and (ask.turned == [] or not held[1]):
-            await self.release_held(leaving.client_id, lambda: session if self._is_current(leaving) else None)
+        if await self.release_held(
+            leaving.client_id, lambda: session if self._is_current(leaving) else None, ask.turned == []
+        ):
             return Piece(MORE, ask.taken)
         turn = self._turns.get(leaving.client_id)
         if ask.turned is None or (ask.turned and turn is None):
@@ -468,7 +468,7 @@ class Outgoing:
             return Piece(MORE, ask.taken)
         if ask.turned:
             late = self._turns.not_given(leaving.client_id, ask.epoch)
-            return Piece(END, ask.taken, [], late, [] if held is None else held[1])
+            return Piece(END, ask.taken, [], late, sorted(self.held(leaving.client_id)))
         for subscription in session.subscriptions.values():
             self._broker.router.unsubscribe(subscription)
         return Piece(END, ask.taken)
@@ -575,14 +575,15 @@ class Outgoing:
         turn = self._turns.get(client_id)
         late = self._turns.not_given(client_id, epoch)
         held = self.held(client_id)
-        if turn is None or (not late and not session.queued and held is None):
+        if turn is None or (not late and not session.queued and not held):
             self._leave_turn(client_id)
             return
         client = ClientInfo(self._broker.node, session.client.zone, client_id=kept_name(client_id, epoch))
         kept = self._broker.open_internal(client, session.limits, self._context.clock.now())
         row = KeptRow(node, epoch, late, turn.epoch)
         self._turns.hand_over(turn, kept, epoch)
-        for each in [*(session.queue or ()), *(() if held is None else held[0].queue or ())]:
+        waiting = [each for of_node in held.values() for each in of_node.queue or ()]
+        for each in [*(session.queue or ()), *waiting]:
             kept.deliver_shared(Delivery(each.message, each.qos, each.retain, each.identifiers, each.group))
         self._kept.put(kept.client_id, row)
         self._add_kept(kept, row)

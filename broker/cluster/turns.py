@@ -101,7 +101,8 @@ class Turn:
     messages are not taken.
     ``stays``: those that are over, by ``Stay.ended``. ``early``: of each node that is so far behind that its messages
     are for one of these, which one.
-    ``waiting``: nodes of whose messages earlier ones are still to come from elsewhere; these go to ``held`` meanwhile.
+    ``waiting``: whether earlier messages of a node are still to come from elsewhere; its new ones go to its ``held``
+    meanwhile.
     """
 
     __slots__ = (
@@ -123,7 +124,7 @@ class Turn:
         self.stays: dict[int, Stay] = {}
         self.early = dict(row.early)
         self.waiting: Callable[[str], bool] = lambda node: False
-        self.held: Callable[[], Session] | None = None
+        self.held: Callable[[str], Session] | None = None
         self.changed = asyncio.Event()
 
     @property
@@ -442,7 +443,7 @@ class Turns:
 def _waiting_place(turn: Turn, subscription: Subscription, node: str) -> Subscription:
     """Where a message of this node goes: earlier ones of it may still have to come."""
     if turn.held is not None and subscription.session is turn.session and turn.waiting(node):
-        return copy_for(turn.held(), subscription)
+        return copy_for(turn.held(node), subscription)
     return subscription
 
 

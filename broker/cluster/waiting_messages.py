@@ -3,7 +3,7 @@
 They wait in sessions of the node's own, which are as durable as that one:
 
 - ``staging``: new messages, until all of the queue has come. It has the session's subscriptions meanwhile.
-- ``held``: messages of a node of which another one keeps earlier ones (``turns``, ``outgoing``).
+- ``held``: messages of a node of which another one keeps earlier ones (``turns``, ``outgoing``); one of each such node.
 """
 
 from collections.abc import Callable
@@ -35,6 +35,15 @@ class WaitingMessages:
         self._context = context
         self._broker = context.broker
         self._receiver = receiver
+        # Of each client the sessions with messages of these nodes.
+        self._held: dict[str, dict[str, Session]] = {}
+
+    def load(self) -> None:
+        """The node has its sessions."""
+        for name, session in self._broker.sessions.internal.items():
+            if name.startswith(_HELD):
+                node, _, client_id = name.removeprefix(_HELD).partition("\0")
+                self._held.setdefault(client_id, {})[node] = session
 
     # ------------------------------------------------------------------- sessions
 
@@ -42,12 +51,12 @@ class WaitingMessages:
         """What a restart has left."""
         return self._broker.sessions.internal.get(_STAGING + client_id)
 
-    def held(self, client_id: str) -> Session | None:
-        return self._broker.sessions.internal.get(_HELD + client_id)
+    def held(self, client_id: str) -> dict[str, Session]:
+        """By the node whose messages these are."""
+        return self._held.get(client_id, {})
 
     def held_clients(self) -> list[str]:
-        internal = self._broker.sessions.internal
-        return [name.removeprefix(_HELD) for name in internal if name.startswith(_HELD)]
+        return list(self._held)
 
     def open_staging(self, session: Session) -> Session:
         """From now on new messages wait."""
@@ -57,8 +66,22 @@ class WaitingMessages:
             self.stage(staging, subscription)
         return staging
 
-    def open_held(self, session: Session) -> Session:
-        return self._open(_HELD, session)
+    def open_held(self, session: Session, node: str) -> Session:
+        """From now on this node's messages wait."""
+        held = self._held.setdefault(session.client_id, {})
+        if node not in held:
+            held[node] = self._open(f"{_HELD}{node}\0", session)
+        return held[node]
+
+    def end_held(self, client_id: str, node: str, session: Session | None) -> None:
+        """They wait no longer, and go to this session, if there is one."""
+        found = self._held[client_id]
+        held = found.pop(node)
+        if not found:
+            del self._held[client_id]
+        if session is not None:
+            self.deliver(held, session)
+        self._broker.forget_session(held)
 
     def _open(self, prefix: str, session: Session) -> Session:
         client = ClientInfo(self._broker.node, session.client.zone, client_id=prefix + session.client_id)

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from taipan.broker.cluster.handover import Handover
 from taipan.broker.cluster.session_transfer import BUSY, Fetch, Piece, Prepare, Prepared
 from taipan.broker.cluster.turns import KEPT, Mark
 from taipan.broker.core.cluster import RUNNING, STOPPED
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
+from taipan.broker.session.session import Session
 
 from ...support.cluster_nodes import ClusterNodes, cluster_nodes
 from ...support.peer import Peer
@@ -209,6 +211,49 @@ async def test_messages_of_the_node_itself_come_behind_what_it_sent_to_a_keeper(
         refused.clear()
         assert await received(client, 2) == [b"1", b"2"]
         await until(lambda: not turns(cluster))
+        await client.nothing()
+
+
+async def test_new_messages_come_behind_what_waited_for_a_keeper_as_the_node_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may come before the node has gone on with that."""
+    settings = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        names = [cluster.name(number) for number in range(3)]
+        refused = {names[1]}
+        far = await move_once(cluster, refused)
+        cluster.heal()
+        await until_kept(cluster)
+        marks = own(cluster, 1).turns
+        await until(lambda: (turn := marks.get("s")) is not None and turn.marked(names[2]))
+        await far.publish("t", b"2", qos=2)
+        here = own(cluster, 1).handover
+        await until(lambda: [each.queued for each in here._waiting.held("s").values()] == [1])
+
+        async def for_ever(waiting: Session, to: object) -> None:
+            await asyncio.Event().wait()
+
+        here._waiting.deliver_paged = for_ever  # type: ignore[method-assign]
+        refused.clear()
+        await until(lambda: not here._incoming.late_of("s"))
+        await asyncio.sleep(0.2)
+        assert here._waiting.held("s")
+        await cluster.kill(1)
+        start = Handover.start
+
+        def after_a_message(self: Handover) -> None:
+            if self._waiting.held("s"):
+                self._turns._route(Message("t", b"3", 1), names[2])
+            start(self)
+
+        monkeypatch.setattr(Handover, "start", after_a_message)
+        await cluster.start(1)
+        client = await cluster[1].client("s", expiry=3600, session_present=True)
+        assert await received(client, 5) == [b"filler", b"0", b"1", b"2", b"3"]
+        await until(lambda: not turns(cluster))
+        await far.publish("t", b"4", qos=2)
+        await client.expect_publish("t", b"4", 2)
         await client.nothing()
 
 
