@@ -242,6 +242,7 @@ class Outgoing:
         if session is None:
             return Prepared(GONE)
         leaving = self._suspend(session, node, ask.move)
+        self.ownership.key_may_go(client_id)
         self.step("suspended")
         return self._ready(leaving, now)
 
@@ -321,6 +322,8 @@ class Outgoing:
             leaving.timer = None
         if self._leaving.get(leaving.session.client_id) is leaving:
             del self._leaving[leaving.session.client_id]
+            if leaving.kept is None:
+                self.ownership.key_is_certain(leaving.client_id)
         leaving.left.set()
 
     # ------------------------------------------------------------------ the queue

@@ -4,6 +4,8 @@ outlives its connection; beginning, moving and ending one is a compare-and-set o
 A write whose answer does not come may be applied later. It is sent again with the same nonce until there is an answer;
 where there is none in time, ``_settle`` reads the key from the leader and writes it once more, so that the late one
 finds another revision. Whose the session was stands in a table until then, so that a restart takes it from nobody.
+So it is with a session that another node has asked for, until it is known who has it: after a restart of this node that
+one may still write.
 """
 
 import asyncio
@@ -73,7 +75,8 @@ class Ownership:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
         # Whose key must be looked at: the session is over, or begun without one, or a write was not answered.
         self._to_settle: dict[str, None] = {}
-        # Where a write was not answered: whose the session was, for the key if that write has taken it.
+        # Where a write was not answered: whose the session was, for the key if that write has taken it. Where another
+        # node has asked for a session: that it is this node's.
         self._unanswered = context.tables.open(TABLE, Owned)
         self._tasks = Tasks()
         self._retry: asyncio.TimerHandle | None = None
@@ -346,6 +349,14 @@ class Ownership:
             return False
         return self.has(client_id)
 
+    def key_may_go(self, client_id: str) -> None:
+        """A node that has asked for this session may write that it is its own, now or later."""
+        self._unanswered.put(client_id, Owned(client_id, self._context.node, self._context.wire.uid))
+
+    def key_is_certain(self, client_id: str) -> None:
+        """It has, or will not."""
+        self._unanswered.remove(client_id)
+
     # ---------------------------------------------------------------------- end
 
     def session_ended(self, session: Session) -> None:
@@ -414,7 +425,10 @@ class Ownership:
                 # Its client began a new one with Clean Start while this node was away, and that is over.
                 self._context.broker.discard_session(session, self._context.clock.now())
                 await self._write(client_id, None, revision)
-        elif ours and not stays:
+        elif owned is not None and stays:
+            if back is not None and back.node == self._context.node:
+                await self._write(client_id, owned, revision)
+        elif ours:
             await self._write(client_id, back if back is not None and back.node else None, revision)
         elif owned is None and stays and session is not None:
             ours_now = Owned(client_id, self._context.node, self._context.wire.uid, session.owner or "")
