@@ -398,6 +398,36 @@ async def test_qos_0_of_a_piece_does_not_come_twice_where_the_node_dies_with_it(
         await client.nothing()
 
 
+async def test_a_takeover_asked_for_before_the_node_died_does_not_take_what_came_after(tmp_path: Path) -> None:
+    """Its client is there again, with messages in flight that the other node does not know of."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk") as cluster:
+        await cluster[0].leave_session("s", "t", qos=2)
+        there = cluster[1].server.cluster
+        assert isinstance(there, NatsCluster)
+        take, writes, goes_on = there.ownership.take, asyncio.Event(), asyncio.Event()
+
+        async def take_later(*arguments: Any) -> bool:
+            writes.set()
+            await goes_on.wait()
+            return await take(*arguments)
+
+        there.ownership.take = take_later  # type: ignore[assignment, method-assign]
+        elsewhere = asyncio.create_task(cluster[1].client("s", expiry=60, session_present=True))
+        await writes.wait()
+        await cluster.kill(0)
+        await cluster.start(0)
+        client = await cluster[0].client("s", expiry=60, session_present=True)
+        publisher = await cluster[0].client("p")
+        await publisher.publish("t", b"1", qos=1)
+        await publisher.publish("t", b"2", qos=2)
+        assert [(await client.expect(Publish)).payload for _ in range(2)] == [b"1", b"2"]
+        goes_on.set()
+        client = await elsewhere
+        assert await received(client, 2) == [b"1", b"2"]
+        await until_moved(cluster, "s")
+        await client.nothing()
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_nothing_is_lost_or_comes_twice_while_messages_arrive(cluster: ClusterNodes, qos: int) -> None:
     publishers = [await cluster[number].client(f"p{number}") for number in range(2)]
