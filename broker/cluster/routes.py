@@ -118,6 +118,11 @@ class Routes:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def current(self) -> bool:
+        """Whether the routes that the bucket had at the start are in the router."""
+        return self._current.is_set()
+
     async def wait_until_current(self, timeout: float) -> bool:
         """Until the routes that the bucket had at the start are in the router; False: not in time."""
         try:

@@ -319,6 +319,10 @@ class SharedGroups:
             passed = passed or (bool(hops) and remote.search(message, (), (self._key,) * (len(hops) + 1)))
         else:
             passed = self._broker.deliver_shared(message, group)
-        if not passed:
+        target = None if passed or self._routes.current else self._routes.target(node_key(node))
+        if target is not None and len(hops) < MAX_HOPS:
+            # This node has started, and does not know yet where members are: the other one does.
+            self._broker.deliver_addressed(message, target, _BETWEEN.join((filter, *hops, self._key)))
+        elif not passed:
             self._context.refusals.add(LEFT, node, "-")
             self._broker.metrics.messages_dropped_no_subscribers += 1

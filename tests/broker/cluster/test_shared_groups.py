@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
+from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.shared_groups import MAX_HOPS, GroupShares, Share
+from taipan.broker.cluster.wire import node_key
 from taipan.broker.mqtt.message import Message
 from taipan.broker.routing.shared import STRATEGIES, SharedGroup
+
+from ...support.cluster_nodes import cluster_nodes
+from .test_handover import until
 
 OWN = "m"
 pytestmark = pytest.mark.interpreted  # a group of the tests has the compiled one for a base
@@ -174,3 +179,22 @@ def test_where_nobody_was_connected_a_message_does_not_come_back_to_and_it_does_
     assert broker.addresses == ["$share/g/t\0a\0m"]
     assert not made.search(message(), (), ("a", "z", OWN))
     assert not made.search(message(), (), (*(f"n{number}" for number in range(MAX_HOPS)), OWN))
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_knows_no_members_yet_gives_it_back() -> None:
+    async with cluster_nodes(2) as cluster:
+        member = await cluster[0].client("m")
+        await member.subscribe("$share/g/s", qos=1)
+        there = cluster[1].server.cluster
+        assert isinstance(there, NatsCluster)
+        await until(lambda: cluster[1].server.broker.router.group("$share/g/s") is not None)
+        there.shared_groups._theirs(node_key(cluster.name(0)), "$share/g/s", 0, 0)
+        there.routes._current.clear()
+        here = cluster[0].server.cluster
+        assert isinstance(here, NatsCluster)
+        target = here.routes.target(node_key(cluster.name(1)))
+        assert target is not None and there.routes.target(node_key(cluster.name(0))) is not None
+        cluster[0].server.broker.deliver_addressed(Message("s", b"1", 1), target, "$share/g/s")
+        await member.expect_publish("s", b"1", 1)
+        await member.nothing()
