@@ -499,7 +499,8 @@ class _Claim:
             except WrongRevision:
                 continue
             except Unavailable as error:
-                return self._without_quorum(owner, str(error))
+                # The bucket may have told meanwhile whose it is.
+                return self._without_quorum(ownership.owner(client_id), str(error))
             except (Unknown, NoAnswer) as error:
                 return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, f"NATS did not answer: {error}")
         return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, self._why)
