@@ -237,7 +237,7 @@ async def test_new_messages_come_behind_what_waited_for_a_keeper_as_the_node_die
         here._waiting.deliver_paged = for_ever  # type: ignore[method-assign]
         refused.clear()
         await until(lambda: not here._incoming.late_of("s"))
-        await asyncio.sleep(0.2)
+        assert await own(cluster, 1).context.tables.stored()
         assert here._waiting.held("s")
         await cluster.kill(1)
         start = Handover.start
