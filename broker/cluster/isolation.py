@@ -1,5 +1,5 @@
 """Isolation: what a node does with clients while it is without NATS, and so without the other nodes
-(``cluster.isolated``)."""
+(``cluster.isolated``); and until it knows the routes, after a start without NATS."""
 
 import asyncio
 import logging
@@ -11,6 +11,7 @@ from ..core.outcome import Outcome
 from ..mqtt import reason_codes
 from .context import ClusterContext
 from .members import Members
+from .routes import Routes
 
 logger = logging.getLogger(__name__)
 
@@ -18,25 +19,31 @@ SERVE_LOCAL: Final = "serve_local"
 CLOSE_ALL: Final = "close_all"
 _SETTING: Final = "cluster.isolated"
 _DETAIL: Final = "this node is without the other nodes of the cluster"
+_ROUTES_UNKNOWN: Final = "this node does not know yet what the other nodes' clients are subscribed to"
 _CLOSED_AT_ONCE: Final = 200
 
 
 class Isolation:
     """``refusal`` is asked at every CONNECT."""
 
-    def __init__(self, context: ClusterContext, members: Members) -> None:
+    def __init__(self, context: ClusterContext, members: Members, routes: Routes) -> None:
         self._context = context
         self._members = members
+        self._routes = routes
         members.on_isolated.append(self._changed)
 
     def refusal(self) -> Awaitable[Outcome] | None:
         """Why nobody may connect now."""
-        if self._context.settings.isolated == SERVE_LOCAL or not self._members.isolated:
+        if self._context.settings.isolated == SERVE_LOCAL:
             return None
-        return self._refuse()
+        if self._members.isolated:
+            return self._refuse(_DETAIL)
+        if self._members.joined and not self._routes.current:
+            return self._refuse(_ROUTES_UNKNOWN)
+        return None
 
-    async def _refuse(self) -> Outcome:
-        return Outcome(reason_codes.SERVER_UNAVAILABLE, _SETTING, _DETAIL)
+    async def _refuse(self, detail: str) -> Outcome:
+        return Outcome(reason_codes.SERVER_UNAVAILABLE, _SETTING, detail)
 
     def _changed(self) -> None:
         policy = self._context.settings.isolated

@@ -78,8 +78,8 @@ class KnownRoutes:
         self._timer = asyncio.get_running_loop().call_later(SAVE_EVERY, self._look)
 
     def _look(self) -> None:
-        data = self._changed()
-        if data is not None and (self._writing is None or self._writing.done()):
+        data = self._changed() if self._writing is None or self._writing.done() else None
+        if data is not None:
             if len(data) < _IN_PLACE:
                 self._write(data)
             else:
@@ -105,6 +105,7 @@ class KnownRoutes:
                 os.fsync(stream.fileno())
             fresh.replace(self.file)
         except OSError as error:
+            self._saved = -1  # it is tried again
             logger.warning("cluster_routes_not_saved file=%s error=%s setting=node.data_dir", self.file, error)
 
     async def stop(self) -> None:

@@ -53,11 +53,11 @@ class NatsCluster:
         self._begun = False
         # The parts, each made of the context and of those above it.
         self.membership = Members(context)
-        self.isolation = Isolation(context, self.membership)
         self.calls = Calls(context)
         self.rows = Rows(context)
         self.retained = Retained(context)
         self.routes = Routes(context, self.membership, self.calls)
+        self.isolation = Isolation(context, self.membership, self.routes)
         self.links = Links(context, self.membership, self.calls, self.routes)
         self.known_routes = KnownRoutes(context, self.membership, self.routes, self.links, directory)
         self.receiver = LinkReceiver(context, self.membership, self.calls)

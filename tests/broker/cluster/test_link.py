@@ -1,7 +1,9 @@
 """Links between whole nodes, with all that can go wrong on the way and at both ends."""
 
 import asyncio
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -622,7 +624,7 @@ async def test_a_start_without_nats_still_knows_who_waits_for_what(monkeypatch: 
         await subscriber.close()
         saved = parts(cluster[0]).known_routes.file
         assert saved is not None
-        await until(lambda: saved.exists() and b"t" in saved.read_bytes())
+        await until(lambda: saved.exists() and b"\xa1t" in saved.read_bytes())
         await cluster.kill(0)
         cluster.partition({0}, {1}, quorum=1)
         await cluster.start(0)
@@ -642,3 +644,44 @@ async def test_a_damaged_file_of_routes_is_none(caplog: pytest.LogCaptureFixture
         saved.write_bytes(b"\x93\x01\xa6taip")
         await cluster.start(0)
         assert "cluster_routes_not_loaded" in caplog.text
+
+
+async def test_routes_that_change_while_the_file_is_written_come_into_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of many routes is written by a thread."""
+    monkeypatch.setattr(known_routes, "SAVE_EVERY", 0.02)
+    monkeypatch.setattr(known_routes, "_IN_PLACE", 0)
+    replace, may_go = Path.replace, threading.Event()
+
+    def slow_replace(path: Path, target: Path) -> Path:
+        may_go.wait(10)
+        return replace(path, target)
+
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        known = parts(cluster[0]).known_routes
+        file = known.file
+        assert file is not None
+        monkeypatch.setattr(Path, "replace", slow_replace)
+        subscriber = await cluster[1].client("s")
+        await subscriber.subscribe("first", qos=1)
+        await until(lambda: file.with_suffix(".new").exists())
+        await subscriber.subscribe("second", qos=1)
+        await asyncio.sleep(0.1)  # it looks some times meanwhile
+        may_go.set()
+        await until(lambda: file.exists() and b"second" in file.read_bytes(), 5)
+
+
+async def test_routes_that_the_disk_did_not_take_are_written_when_it_does(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(known_routes, "SAVE_EVERY", 0.02)
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        file = parts(cluster[0]).known_routes.file
+        assert file is not None
+        blocked = file.with_suffix(".new")
+        blocked.unlink(missing_ok=True)
+        blocked.mkdir()
+        subscriber = await cluster[1].client("s")
+        await subscriber.subscribe("t", qos=1)
+        await until(lambda: "cluster_routes_not_saved" in caplog.text)
+        blocked.rmdir()
+        await until(lambda: file.exists() and b"\xa1t" in file.read_bytes(), 5)

@@ -4,16 +4,18 @@ import asyncio
 import gc
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from taipan.broker.cluster.nats import Entry, NoAnswer, Unknown, WrongRevision
+from taipan.broker.cluster import nats_cluster
+from taipan.broker.cluster.nats import Entry, NoAnswer, Unknown, Watch, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.wire import RouteRecord, node_key, thing_key
 from tests.support.cluster_nodes import cluster_nodes
 from tests.support.node import Node
-from tests.support.virtual_nats import VirtualNats
+from tests.support.virtual_nats import VirtualNats, VirtualNatsClient
 
 pytestmark = pytest.mark.asyncio
 
@@ -222,3 +224,43 @@ async def test_100_000_routes_of_another_node_take_at_most_400_bytes_each() -> N
         assert reaches(cluster[0], "site/000001/x/state") == 1
         assert each <= MOST_BYTES, f"{each:.0f} bytes"
         print(f"{each:.0f} bytes")
+
+
+@pytest.mark.parametrize("policy", ["refuse_new", "close_all"])
+async def test_who_comes_to_a_node_that_does_not_know_the_routes_yet_is_refused(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It started without NATS; when that is back, a new subscriber of another node is unknown for a moment."""
+    monkeypatch.setattr(nats_cluster, "READ_TIMEOUT", 0.2)
+    settings = {"suspect_after": 0.5, "stopped_after": 1.0, "strict_subscribe": True, "isolated": policy}
+    async with cluster_nodes(2, level="disk", cluster=settings) as cluster:
+        await cluster.kill(0)
+        subscriber = await cluster[1].client("s")
+        await subscriber.subscribe("t", qos=1)
+        cluster.partition({0}, {1}, quorum=1)
+        watch = VirtualNatsClient.watch
+        withheld: list[Callable[[], None]] = []
+
+        def slow_watch(
+            self: VirtualNatsClient, bucket: str, on_entry: Callable[[Entry], None], on_current: Callable[[], None]
+        ) -> Watch:
+            if bucket != "routes":
+                return watch(self, bucket, on_entry, on_current)
+            return watch(
+                self,
+                bucket,
+                lambda entry: withheld.append(partial(on_entry, entry)),
+                lambda: withheld.append(on_current),
+            )
+
+        monkeypatch.setattr(VirtualNatsClient, "watch", slow_watch)
+        await cluster.start(0)
+        cluster.heal()
+        await cluster.wait_until_running()
+        for version, refused in ((5, 0x88), (4, 3)):
+            await cluster[0].client("p", version, expect=refused)
+        for each in withheld:
+            each()
+        publisher = await cluster[0].client("p")
+        await publisher.publish("t", b"1", qos=1, expect=0)
+        await subscriber.expect_publish("t", b"1")
