@@ -539,7 +539,10 @@ class Outgoing:
     async def _done(self, node: str, argument: bytes) -> bytes:
         if not self._members.known:
             raise CallFailed("not all members are known yet")
-        await self.done(node, msgspec.msgpack.decode(argument, type=Done))
+        done = msgspec.msgpack.decode(argument, type=Done)
+        if done.client_id not in self._leaving and self.ownership.is_unknown(done.client_id):
+            raise CallFailed("it is not known yet whose the session is")
+        await self.done(node, done)
         return b""
 
     async def done(self, node: str, done: Done) -> None:

@@ -245,6 +245,11 @@ class Ownership:
         Else it may have gone to another node, and the watch is behind."""
         return client_id in self._context.broker.sessions or client_id in self._to_settle
 
+    def is_unknown(self, client_id: str) -> bool:
+        """Whether there is a session here of which this node has not learned yet whose it is."""
+        session = self._context.broker.sessions.get(client_id)
+        return session is not None and persistent(session) and self.owner(client_id) is None
+
     def busy(self, client_id: str) -> bool:
         """Whether something is being done about it, or has to be."""
         return client_id in self._locks or client_id in self._to_settle or client_id in self._unanswered

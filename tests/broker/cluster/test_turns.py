@@ -1,20 +1,26 @@
 """What nodes that are away while a session moves still have for it."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from taipan.broker.cluster.handover import Handover
+from taipan.broker.cluster.incoming import FINISHED
+from taipan.broker.cluster.nats import Entry, Watch
+from taipan.broker.cluster.outgoing import DONE, Outgoing
 from taipan.broker.cluster.session_transfer import BUSY, Fetch, Piece, Prepare, Prepared
 from taipan.broker.cluster.turns import KEPT, Mark
-from taipan.broker.core.cluster import RUNNING, STOPPED
+from taipan.broker.core.cluster import RUNNING, STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
 from taipan.broker.session.session import Session
 
 from ...support.cluster_nodes import ClusterNodes, cluster_nodes
 from ...support.peer import Peer
+from ...support.virtual_nats import VirtualNatsClient
 from ...support.wire import Publish
 from .test_handover import received
 from .test_ownership import QUICK, own, sessions, until
@@ -212,6 +218,58 @@ async def test_messages_of_the_node_itself_come_behind_what_it_sent_to_a_keeper(
         assert await received(client, 2) == [b"1", b"2"]
         await until(lambda: not turns(cluster))
         await client.nothing()
+
+
+async def test_a_node_that_does_not_know_yet_whose_a_session_is_does_not_take_it_for_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It died before the other node could tell it that all has come, and that it is to keep what comes late."""
+    settings = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        _, _, far = await prepare(cluster)
+
+        async def refused(node: str, argument: bytes) -> bytes:
+            raise CallFailed("not now")
+
+        own(cluster, 0).calls.serve(DONE, refused)
+        new = await cluster[1].client("s", expiry=3600, session_present=True)
+        coming = own(cluster, 1).handover._incoming
+        await until(lambda: (row := coming.get("s")) is not None and row.row.state == FINISHED)
+        await cluster.kill(0)
+        watch, done, known = VirtualNatsClient.watch, Outgoing._done, asyncio.Event()
+        withheld: list[Callable[[], None]] = []
+        told: list[str] = []
+
+        def slow_watch(
+            self: VirtualNatsClient, bucket: str, on_entry: Callable[[Entry], None], on_current: Callable[[], None]
+        ) -> Watch:
+            if bucket != "sessions" or known.is_set():
+                return watch(self, bucket, on_entry, on_current)
+            return watch(
+                self,
+                bucket,
+                lambda entry: withheld.append(partial(on_entry, entry)),
+                lambda: withheld.append(on_current),
+            )
+
+        async def told_done(self: Outgoing, node: str, argument: bytes) -> bytes:
+            told.append(node)
+            return await done(self, node, argument)
+
+        monkeypatch.setattr(VirtualNatsClient, "watch", slow_watch)
+        monkeypatch.setattr(Outgoing, "_done", told_done)
+        starting = asyncio.ensure_future(cluster.start(0))
+        await until(lambda: len(told) > 0)
+        known.set()
+        for each in withheld:
+            each()
+        await starting
+        await until(lambda: "s" not in sessions(cluster, 0))
+        cluster.heal()
+        await new.expect_publish("t", b"1", 2)
+        await far.publish("t", b"2", qos=2)
+        await new.expect_publish("t", b"2", 2)
+        await until(lambda: not turns(cluster))
 
 
 async def test_new_messages_come_behind_what_waited_for_a_keeper_as_the_node_died(
