@@ -95,7 +95,7 @@ class Handover:
         self._tasks = Tasks()
         self._watched = False
         self.step: Callable[[str], None] = lambda name: None
-        self.outgoing = Outgoing(context, members, calls, turns, self._is_coming)
+        self.outgoing = Outgoing(context, members, calls, turns, self._is_coming, self._arrives)
         self.outgoing.keepers = incoming.keepers
         self.outgoing.held = self._waiting.held
         self.outgoing.release_held = self._release_to
@@ -189,13 +189,27 @@ class Handover:
         return self._context.channels.access.settings.session_owner != "any"
 
     def _is_coming(self, client_id: str) -> bool:
-        """Whether this session is not all here, though its other node runs."""
+        """Whether this session is not all here, though the nodes run that have the rest."""
+        if self._arrives(client_id):
+            return True
+        away = self._late_at_stopped(client_id)
+        return any(node not in away for node in self._waiting.held(client_id))
+
+    def _arrives(self, client_id: str) -> bool:
+        """Whether another node is giving this session, or does not know yet that it has."""
         incoming = self._incoming.get(client_id)
-        if incoming is not None:
-            row = incoming.row
-            if row.state == ADOPTED or incoming.staging is not None or (row.keep and row.state == FINISHED):
-                return True
-        return bool(self._waiting.held(client_id))
+        if incoming is None:
+            return False
+        row = incoming.row
+        return row.state == ADOPTED or incoming.staging is not None or (row.keep and row.state == FINISHED)
+
+    def _late_at_stopped(self, client_id: str) -> set[str]:
+        """Nodes of whose messages some are with a keeper that is stopped: what waits for those may wait for long, and
+        goes along with the session."""
+        peers = self._members.peers
+        keepers = self._incoming.keepers_of(client_id)
+        stopped = [each for each in keepers if each.row.node in peers and peers[each.row.node].status == STOPPED]
+        return {node for each in stopped for node in each.row.late}
 
     def _own_are_early(self, incoming: Incoming) -> bool:
         """Whether another node keeps what this one sent there before the session came here."""

@@ -133,7 +133,10 @@ class Outgoing:
         calls: Calls,
         turns: Turns,
         is_coming: Callable[[str], bool],
+        arrives: Callable[[str], bool],
     ) -> None:
+        """``is_coming``: whether a session cannot go on to another node yet; ``arrives``: whether one that is here is
+        just coming from another node."""
         self._context = context
         self._broker = context.broker
         self._members = members
@@ -141,6 +144,7 @@ class Outgoing:
         self._turns = turns
         self._kept = context.tables.open(TABLE, KeptRow)
         self._is_coming = is_coming
+        self._arrives = arrives
         self._leaving: dict[str, Leaving] = {}
         self._tasks = Tasks()
         # Set by ``handover``: what nodes keep for a session that is here; it may go, it stays, it has gone, and whether
@@ -562,7 +566,7 @@ class Outgoing:
             self._forget(leaving)
             if done.keep:
                 self._take_back(leaving)  # what was asked for after the end
-        elif leaving is not None or session is None or not owned or self._is_coming(client_id):
+        elif leaving is not None or session is None or not owned or self._arrives(client_id):
             session = None  # it is another one
         if session is not None:
             if done.keep:

@@ -434,7 +434,8 @@ class Ownership:
             if back is not None and back.node == self._context.node:
                 await self._write(client_id, owned, revision)
         elif ours:
-            await self._write(client_id, back if back is not None and back.node else None, revision)
+            elsewhere = back is not None and back.node not in ("", self._context.node)
+            await self._write(client_id, back if elsewhere else None, revision)
         elif owned is None and stays and session is not None:
             ours_now = Owned(client_id, self._context.node, self._context.wire.uid, session.owner or "")
             await self._write(client_id, ours_now, revision)

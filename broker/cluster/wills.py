@@ -315,10 +315,9 @@ class Wills:
             self._later(self._context.settings.will_grace, partial(self._publish_all_of, peer))
 
     def _removed(self, peer: Peer) -> None:
-        """It is out for good: nobody waits for it. If it is this node that leaves, its clients go on."""
-        if self._members.left:
-            self._theirs.pop(peer.key, None)
-        else:
+        """It is out for good: nobody waits for it. If it is this node that leaves, its clients go on, and should it
+        join again, the watch does not tell their wills once more."""
+        if not self._members.left:
             self._publish_all_of(peer, removed=True)
 
     def _publish_all_of(self, peer: Peer, removed: bool = False) -> None:

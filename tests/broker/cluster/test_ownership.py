@@ -656,3 +656,30 @@ async def test_a_node_that_starts_without_nats_forgets_no_mark(tmp_path: Path, m
             await client.expect_publish("t", number, 1)
         await until(lambda: "s" not in sessions(cluster, 0))
         await until(lambda: not own(cluster, 1).turns.clients())
+
+
+async def test_a_session_that_was_asked_for_and_is_over_after_a_restart_leaves_no_key(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "refuse"}) as cluster:
+        await cluster[0].leave_session("other", "t")
+        old = await cluster[0].client("s", expiry=1)
+        await old.drop()
+        asked = asyncio.Event()
+
+        async def never(*arguments: object) -> bool:
+            asked.set()
+            await asyncio.Event().wait()
+            return False
+
+        own(cluster, 1).ownership.take = never  # type: ignore[method-assign]
+        elsewhere = asyncio.create_task(cluster[1].client("s", expiry=60))
+        await asked.wait()
+        assert await own(cluster, 0).context.tables.stored()
+        for number in (1, 0):
+            await cluster.kill(number)
+        elsewhere.cancel()
+        await asyncio.gather(elsewhere, return_exceptions=True)
+        await asyncio.sleep(1.5)
+        await cluster.start(0)
+        await cluster.start(1)
+        await until(lambda: own(cluster, 1).owner_of("other") == cluster.name(0))
+        await until(lambda: own(cluster, 1).owner_of("s") is None)

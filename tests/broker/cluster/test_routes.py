@@ -226,13 +226,14 @@ async def test_100_000_routes_of_another_node_take_at_most_400_bytes_each() -> N
         print(f"{each:.0f} bytes")
 
 
-@pytest.mark.parametrize("policy", ["refuse_new", "close_all"])
+@pytest.mark.parametrize(("policy", "slow"), [("refuse_new", "routes"), ("close_all", "members")])
 async def test_who_comes_to_a_node_that_does_not_know_the_routes_yet_is_refused(
-    policy: str, monkeypatch: pytest.MonkeyPatch
+    policy: str, slow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It started without NATS; when that is back, a new subscriber of another node is unknown for a moment."""
+    """It started without NATS; when that is back, a new subscriber of another node is unknown for a moment. So it is
+    where the other node is."""
     monkeypatch.setattr(nats_cluster, "READ_TIMEOUT", 0.2)
-    settings = {"suspect_after": 0.5, "stopped_after": 1.0, "strict_subscribe": True, "isolated": policy}
+    settings = {**QUICK, "suspect_after": 0.5, "stopped_after": 1.0, "takeover_timeout": 1.0, "isolated": policy}
     async with cluster_nodes(2, level="disk", cluster=settings) as cluster:
         await cluster.kill(0)
         subscriber = await cluster[1].client("s")
@@ -244,7 +245,7 @@ async def test_who_comes_to_a_node_that_does_not_know_the_routes_yet_is_refused(
         def slow_watch(
             self: VirtualNatsClient, bucket: str, on_entry: Callable[[Entry], None], on_current: Callable[[], None]
         ) -> Watch:
-            if bucket != "routes":
+            if bucket != slow:
                 return watch(self, bucket, on_entry, on_current)
             return watch(
                 self,
@@ -256,7 +257,7 @@ async def test_who_comes_to_a_node_that_does_not_know_the_routes_yet_is_refused(
         monkeypatch.setattr(VirtualNatsClient, "watch", slow_watch)
         await cluster.start(0)
         cluster.heal()
-        await cluster.wait_until_running()
+        await until(lambda: parts(cluster[0]).membership.joined)
         for version, refused in ((5, 0x88), (4, 3)):
             await cluster[0].client("p", version, expect=refused)
         for each in withheld:

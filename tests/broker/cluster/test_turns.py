@@ -315,6 +315,60 @@ async def test_new_messages_come_behind_what_waited_for_a_keeper_as_the_node_die
         await client.nothing()
 
 
+async def test_what_waits_for_a_keeper_that_has_died_goes_along_with_the_session(tmp_path: Path) -> None:
+    """The client is not kept from another node for as long as that one is away."""
+    async with cluster_nodes(4, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "refuse"}) as cluster:
+        far = await move_once(cluster, {cluster.name(1)})
+        cluster.heal()
+        await until_kept(cluster)
+        marks, here = own(cluster, 1).turns, own(cluster, 1).handover
+        await until(lambda: (turn := marks.get("s")) is not None and turn.marked(cluster.name(2)))
+        await cluster.kill(0)
+        await far.publish("t", b"2", qos=2)
+        await until(lambda: [each.queued for each in here._waiting.held("s").values()] == [1])
+        await until_away(cluster, 0)
+        client = await cluster[3].client("s", expiry=3600, session_present=True)
+        assert await received(client, 2) == [b"filler", b"0"]
+        await far.publish("t", b"3", qos=2)
+        await cluster.start(0)
+        assert await received(client, 3) == [b"1", b"2", b"3"]
+        await until(lambda: not turns(cluster))
+        await client.nothing()
+
+
+async def test_a_node_that_dies_before_it_learns_that_a_session_has_gone_keeps_what_waited_for_a_keeper(
+    tmp_path: Path,
+) -> None:
+    settings = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(4, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        far = await move_once(cluster, {cluster.name(1)})
+        cluster.heal()
+        await until_kept(cluster)
+        marks, here = own(cluster, 1).turns, own(cluster, 1).handover
+        await until(lambda: (turn := marks.get("s")) is not None and turn.marked(cluster.name(2)))
+        await cluster.kill(0)
+        await far.publish("t", b"2", qos=2)
+        await until(lambda: [each.queued for each in here._waiting.held("s").values()] == [1])
+        await until_away(cluster, 0)
+
+        async def refused(node: str, argument: bytes) -> bytes:
+            raise CallFailed("not now")
+
+        own(cluster, 1).calls.serve(DONE, refused)
+        client = await cluster[3].client("s", expiry=3600, session_present=True)
+        coming = own(cluster, 3).handover._incoming
+        await until(lambda: (row := coming.get("s")) is not None and row.row.state == FINISHED)
+        await cluster.kill(1)
+        await cluster.start(1)
+        await until(lambda: "s" not in sessions(cluster, 1))
+        assert await received(client, 2) == [b"filler", b"0"]
+        await far.publish("t", b"3", qos=2)
+        await cluster.start(0)
+        assert await received(client, 3) == [b"1", b"2", b"3"]
+        await until(lambda: not turns(cluster))
+        await client.nothing()
+
+
 @pytest.mark.parametrize("place", [2, 3])
 async def test_what_follows_a_mark_that_comes_as_the_session_leaves_comes_behind_what_is_kept(
     tmp_path: Path, place: int

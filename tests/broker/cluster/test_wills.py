@@ -124,3 +124,17 @@ async def test_force_leave_publishes_the_wills_and_ends_the_sessions(tmp_path: P
         new = await cluster[1].client("s", expiry=60, session_present=False)
         await new.nothing()
         await peer.nothing()
+
+
+async def test_a_node_that_has_left_and_joined_again_publishes_wills_of_others_that_die(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        watcher = await cluster[0].client("watcher")
+        await watcher.subscribe("will", qos=1)
+        await cluster[1].client("s", will=Will("will", b"dead", 1))
+        await until(lambda: keys(cluster) == 1)
+        await cluster.wait_until_quiet()
+        await cluster[0].server.cluster.leave()
+        await cluster[0].server.cluster.join()
+        await cluster.wait_until_running()
+        await cluster.kill(1)
+        await watcher.expect_publish("will", b"dead", 1)
