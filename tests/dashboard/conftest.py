@@ -6,7 +6,7 @@ All tests of a run share one event loop and one browser; each test has pages of 
 
 import importlib.util
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from tests.support.browser import Dashboard, DashboardNode
 
+FAILED = pytest.StashKey[bool]()
+"""Of a test: its set-up or its call did."""
+
 if importlib.util.find_spec("playwright") is None:
     # They import it. test_units.py says that they were left out.
     collect_ignore = [file.name for file in Path(__file__).parent.glob("test_*.py") if file.name != "test_units.py"]
@@ -27,6 +30,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.timeout(240))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[FAILED] = report.failed or (report.when != "setup" and item.stash.get(FAILED, False))
+    return report
 
 
 def lacking() -> str | None:
@@ -60,14 +70,34 @@ async def browser() -> AsyncIterator["Browser"]:
         await opened.close()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def shared_node(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["DashboardNode"]:
-    """One node for all tests of a module that leave it running."""
+@pytest.fixture(scope="module")
+def make_node(tmp_path_factory: pytest.TempPathFactory) -> "Callable[[], DashboardNode]":
+    """A module whose ``shared_node`` has settings of its own overrides this."""
     from tests.support.browser import DashboardNode
 
-    node = await DashboardNode(tmp_path_factory.mktemp("node")).start()
-    yield node
-    await node.stop()
+    return lambda: DashboardNode(tmp_path_factory.mktemp("node"))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def _running(browser: "Browser") -> AsyncIterator["list[DashboardNode]"]:
+    nodes: list[DashboardNode] = []
+    yield nodes
+    for node in nodes:
+        await node.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def shared_node(
+    request: pytest.FixtureRequest, _running: "list[DashboardNode]", make_node: "Callable[[], DashboardNode]"
+) -> AsyncIterator["DashboardNode"]:
+    """One node for all tests of a module that leave it running. A test's clients go with the test. After a test that
+    failed the next one, which may be the same once more, gets a new node: this one has what is left of it."""
+    if not _running:
+        _running.append(await make_node().start())
+    yield _running[0]
+    await _running[0].close_clients()
+    if request.node.stash.get(FAILED, False):
+        await _running.pop().stop()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -98,7 +128,7 @@ async def open_dashboard(browser: "Browser") -> AsyncIterator[Callable[["Dashboa
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def dashboard(
-    open_dashboard: Callable[["DashboardNode"], "Dashboard"], shared_node: "DashboardNode"
+    shared_node: "DashboardNode", open_dashboard: Callable[["DashboardNode"], "Dashboard"]
 ) -> "Dashboard":
     """That of the module's node."""
     return open_dashboard(shared_node)

@@ -2,12 +2,11 @@
 
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
 from tests.support.browser import DashboardNode, accessible, picture
 from tests.support.certificates import Certificates
@@ -28,14 +27,15 @@ keyfile = "{keyfile}"
 """
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def shared_node(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DashboardNode]:
-    directory = tmp_path_factory.mktemp("node")
-    certfile, keyfile = Certificates(directory).issue("localhost", days=10)
-    more = SETTINGS.format(port=free_port(), certfile=certfile, keyfile=keyfile)
-    node = await DashboardNode(directory, more, {"TAIPAN__RETAINED__MAX_MESSAGES": "5000"}).start()
-    yield node
-    await node.stop()
+@pytest.fixture(scope="module")
+def make_node(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], DashboardNode]:
+    def make() -> DashboardNode:
+        directory = tmp_path_factory.mktemp("node")
+        certfile, keyfile = Certificates(directory).issue("localhost", days=10)
+        more = SETTINGS.format(port=free_port(), certfile=certfile, keyfile=keyfile)
+        return DashboardNode(directory, more, {"TAIPAN__RETAINED__MAX_MESSAGES": "5000"})
+
+    return make
 
 
 def listens(node: DashboardNode, name: str) -> bool:

@@ -3,12 +3,11 @@
 import asyncio
 import io
 import zipfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
 from tests.support.browser import DashboardNode, accessible, picture, until
 from tests.support.forms import HOSTILE, SHOWN, confirmed, control, fault, row, send, submit
@@ -24,11 +23,9 @@ threshold = 0.01
 """
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def shared_node(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DashboardNode]:
-    node = await DashboardNode(tmp_path_factory.mktemp("node"), SETTINGS).start()
-    yield node
-    await node.stop()
+@pytest.fixture(scope="module")
+def make_node(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], DashboardNode]:
+    return lambda: DashboardNode(tmp_path_factory.mktemp("node"), SETTINGS)
 
 
 async def test_alarms(open_page: OpenPage, shared_node: DashboardNode) -> None:

@@ -85,13 +85,17 @@ class DashboardNode:
         return self
 
     async def stop(self) -> None:
-        for peer in self._peers:
-            await peer.close()
-        self._peers.clear()
+        await self.close_clients()
         if self._api is not None:
             await self._api.close()
             self._api = None
         await self.stop_process()
+
+    async def close_clients(self) -> None:
+        """Those of ``client``."""
+        for peer in self._peers:
+            await peer.close()
+        self._peers.clear()
 
     async def stop_process(self) -> None:
         """The node alone: its clients see it go."""
