@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import re
-import sys
 import tomllib
 from pathlib import Path
 
@@ -33,7 +32,8 @@ def brought(wanted: list[str]) -> set[str]:
 def test_packages_of_an_installation_without_extras() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
-    said = re.search(r"brings (\d+) packages on Python 3\.11 and (\d+) on\s3\.13", page)
+    # A bound and no exact number: what others need changes with their releases.
+    said = re.search(r"never more than (\d+)\.", page)
     assert said is not None
-    count = len(brought(project["dependencies"]))
-    assert count == int(said[1] if sys.version_info < (3, 13) else said[2]) <= 20
+    found = brought(project["dependencies"])
+    assert len(found) <= int(said[1]), sorted(found)
