@@ -96,6 +96,7 @@ class Handover:
         self._watched = False
         self.step: Callable[[str], None] = lambda name: None
         self.outgoing = Outgoing(context, members, calls, turns, self._is_coming, self._arrives)
+        self.outgoing.untold = self.untold
         self.outgoing.keepers = incoming.keepers
         self.outgoing.held = self._waiting.held
         self.outgoing.release_held = self._release_to
@@ -162,7 +163,7 @@ class Handover:
             if incoming.keeper or not self._incoming.has(incoming):
                 continue
             if row.state == ADOPTED and not self.ownership.has(incoming.client_id):
-                self.drop(incoming.client_id)
+                self._tasks.run(self._decide(incoming))
             elif row.state == FINISHED or session is None:
                 self._end_staging(incoming)
                 self._finish(incoming, row.keep)
@@ -176,6 +177,19 @@ class Handover:
         for client_id in {*self._turns.clients(), *(each.client_id for each in self._incoming.all())}:
             self._go_on(client_id)
 
+    async def _decide(self, incoming: Incoming) -> None:
+        """This node died as it took the session, which is where the key says."""
+        await self.ownership.known()
+        session = incoming.session
+        if not self._incoming.has(incoming) or incoming.row.state != ADOPTED:
+            return
+        if session is None or not self.ownership.has(incoming.client_id):
+            self.drop(incoming.client_id)
+            return
+        self._stage(incoming, session)
+        self._fetch(incoming)
+        self._go_on(incoming.client_id)
+
     async def stop(self) -> None:
         await self._tasks.stop()
         await self._marks.stop()
@@ -188,9 +202,19 @@ class Handover:
         """Whether a session of another is refused."""
         return self._context.channels.access.settings.session_owner != "any"
 
+    def is_undecided(self, client_id: str) -> bool:
+        """Whether a session is here of which it is not known yet whether this node has taken it."""
+        incoming = self._incoming.get(client_id)
+        return incoming is not None and incoming.row.state == ADOPTED
+
+    def untold(self, client_id: str) -> dict[str, bool]:
+        """The node that does not know yet that all of a session has come here; as ``wire.Owned.earlier``."""
+        incoming = self._incoming.get(client_id)
+        return {} if incoming is None else {incoming.row.node: incoming.row.state != FINISHED}
+
     def _is_coming(self, client_id: str) -> bool:
         """Whether this session is not all here, though the nodes run that have the rest."""
-        if self._arrives(client_id):
+        if self._arrives(client_id) and not self._is_let_go(client_id):
             return True
         away = self._late_at_stopped(client_id)
         return any(node not in away for node in self._waiting.held(client_id))
@@ -202,6 +226,14 @@ class Handover:
             return False
         row = incoming.row
         return row.state == ADOPTED or incoming.staging is not None or (row.keep and row.state == FINISHED)
+
+    def _is_let_go(self, client_id: str) -> bool:
+        """Whether all of the session is here, and the node that does not know it is not waited for."""
+        incoming = self._incoming.get(client_id)
+        if incoming is None or incoming.row.state != FINISHED or incoming.staging is not None:
+            return False
+        peer = self._members.peers.get(incoming.row.node)
+        return self._context.settings.takeover == FRESH and peer is not None and peer.status == STOPPED
 
     def _late_at_stopped(self, client_id: str) -> set[str]:
         """Nodes of whose messages some are with a keeper that is stopped: what waits for those may wait for long, and
@@ -559,7 +591,8 @@ class Handover:
         while incoming.staging is not None and self._own_are_early(incoming):
             # One of the keepers may be that node, which keeps nothing before it knows that all has come.
             if not incoming.told:
-                incoming.told = await self._tell(incoming, keep)
+                # Should this node die now, it is to know afterwards what that one keeps.
+                incoming.told = await self._context.tables.stored() and await self._tell(incoming, keep)
                 self._go_on(client_id)
             await asyncio.sleep(_PAUSE)
             if incoming.row.state != FETCHING or not self._incoming.has(incoming):

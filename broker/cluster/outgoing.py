@@ -147,8 +147,9 @@ class Outgoing:
         self._arrives = arrives
         self._leaving: dict[str, Leaving] = {}
         self._tasks = Tasks()
-        # Set by ``handover``: what nodes keep for a session that is here; it may go, it stays, it has gone, and whether
-        # as it should.
+        # Set by ``handover``: which node does not know that a session is all here, and what nodes keep for one; it may
+        # go, it stays, it has gone, and whether as it should.
+        self.untold: Callable[[str], dict[str, bool]] = lambda client_id: {}
         self.keepers: Callable[[str], list[Keeper]] = lambda client_id: []
         # What of its messages waits for those, by the node whose messages these are; it goes to this session, and
         # whether there was any; it waits no longer.
@@ -208,9 +209,9 @@ class Outgoing:
     async def _prepare(self, node: str, argument: bytes) -> bytes:
         ask = msgspec.msgpack.decode(argument, type=Prepare)
         prepared = self._prepared(node, ask)
-        # What is given is on this disk: should this node die now, no link brings it here once more. With a disk that
-        # is full the client is not kept from going elsewhere.
-        if prepared.state == READY:
+        # What is given is on this disk: should this node die now, no link brings it here once more, and what is over
+        # does not come back. With a disk that is full the client is not kept from going elsewhere.
+        if prepared.state in (READY, GONE, DISCARDED):
             await self._context.tables.stored()
         return msgspec.msgpack.encode(prepared)
 
@@ -231,7 +232,7 @@ class Outgoing:
             return Prepared(NOT_OURS)
         session = self._broker.sessions.get(client_id)
         if session is None:
-            return Prepared(GONE)
+            return Prepared(GONE, earlier=self.untold(client_id))
         owner = owner_before(session, ask.owner, ask.username) if ask.check_owner else ""
         if owner:
             return Prepared(OF_ANOTHER, f"the session belongs to {owner}")
@@ -241,10 +242,10 @@ class Outgoing:
         elif ask.clean_start:
             self._broker.discard_session(session, now)
         if ask.clean_start:
-            return Prepared(DISCARDED)
+            return Prepared(DISCARDED, earlier=self.untold(client_id))
         session = self._broker.sessions.get(client_id)
         if session is None:
-            return Prepared(GONE)
+            return Prepared(GONE, earlier=self.untold(client_id))
         leaving = self._suspend(session, node, ask.move)
         self.ownership.key_may_go(client_id)
         self.step("suspended")
@@ -262,7 +263,8 @@ class Outgoing:
 
     def _ready(self, leaving: Leaving, now: float) -> Prepared:
         moved = moved_session(leaving.session, leaving.will_due, now)
-        return Prepared(READY, "", moved, self.keepers(leaving.client_id))
+        client_id = leaving.client_id
+        return Prepared(READY, "", moved, self.keepers(client_id), self.untold(client_id))
 
     # ------------------------------------------------------ who has the key then
 
@@ -615,8 +617,17 @@ class Outgoing:
     def _removed(self, peer: Peer) -> None:
         """A node is out for good, and with it its sessions."""
         for leaving in list(self._leaving.values()):
-            if leaving.kept is not None and leaving.node == peer.name:
+            # What is kept was perhaps never fetched by the node where its session is now.
+            owner = self.ownership.owner(leaving.client_id)
+            if (owner.node if owner is not None and owner.node else leaving.node) != peer.name:
+                continue
+            if leaving.kept is not None:
                 self._end_kept(leaving)
+            elif leaving.confirmed:
+                self._forget(leaving)
+                self._leave_turn(leaving.client_id)
+                self._broker.forget_session(leaving.session)
+                self.on_gone(leaving.client_id, False)
 
     def session_ended(self, session: Session) -> None:
         leaving = self._leaving.get(session.client_id)

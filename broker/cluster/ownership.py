@@ -6,6 +6,9 @@ where there is none in time, ``_settle`` reads the key from the leader and write
 finds another revision. Whose the session was stands in a table until then, so that a restart takes it from nobody.
 So it is with a session that another node has asked for, until it is known who has it: after a restart of this node that
 one may still write.
+
+A node that is away while its session is begun anew or moves on, and is over then, would take the one that it still has
+for the session: it finds no key. So the key stays, with no node, until those that it names have seen it.
 """
 
 import asyncio
@@ -25,7 +28,7 @@ from .context import ClusterContext
 from .handover import Handover
 from .members import Members, Peer
 from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
-from .session_transfer import BUSY, DISCARDED, GONE, OF_ANOTHER, READY, Keeper, MovedSession
+from .session_transfer import BUSY, DISCARDED, GONE, OF_ANOTHER, READY, MovedSession, Prepared
 from .tasks import Tasks
 from .wire import Owned, thing_key
 
@@ -34,6 +37,8 @@ logger = logging.getLogger(__name__)
 BUCKET: Final = "sessions"
 TABLE: Final = "session_keys_unanswered"
 RETRY: Final = 1.0
+_ANSWER: Final = 5.0
+"""Seconds within which a write is to be answered that nobody waits for."""
 SERVE_LOCAL: Final = "serve_local"
 _TIMEOUT: Final = "cluster.takeover_timeout"
 _PAUSE: Final = 0.02
@@ -43,11 +48,13 @@ _SETTLED_AT_A_TIME: Final = 200
 
 
 class Owner(NamedTuple):
-    """``node`` empty: nobody. ``revision``: of the bucket when that was written; it only grows."""
+    """``node`` empty: nobody. ``revision``: of the bucket when that was written; it only grows. ``earlier``: as in
+    ``wire.Owned``."""
 
     node: str
     uid: str
     revision: int
+    earlier: dict[str, bool] | None = None
 
 
 class Ownership:
@@ -69,6 +76,8 @@ class Ownership:
         self._owners: dict[str, Owner] = {}
         # Those that are this node's, with the Client Identifier.
         self._ours: dict[str, str] = {}
+        # Those that are nobody's, with the Client Identifier: nodes that were away may still have their sessions.
+        self._over: dict[str, str] = {}
         # Names and uids of nodes, each once.
         self._texts: dict[str, str] = {}
         # Client Identifiers that something is being done about, with how many wait to do something.
@@ -124,6 +133,7 @@ class Ownership:
             return
         if entry.value is None:
             self._owners.pop(entry.key, None)
+            self._over.pop(entry.key, None)
             client_id = self._ours.pop(entry.key, None)
             if client_id is not None:
                 self.settle_soon(client_id)
@@ -139,18 +149,24 @@ class Ownership:
         if self._is_old(key, revision):
             return
         client_id = owned.client_id
-        owner = self._owners[key] = Owner(self._text(owned.node), self._text(owned.uid), revision)
+        owner = Owner(self._text(owned.node), self._text(owned.uid), revision, owned.earlier or None)
+        self._owners[key] = owner
         if self.is_ours(owner):
+            self._over.pop(key, None)
             self._ours[key] = client_id
             return
         self._ours.pop(key, None)
+        node = self._context.node
         session = self._context.broker.sessions.get(client_id)
-        if session is None:
-            return
         if not owner.node:
-            self.settle_soon(client_id)
-        elif owner.node != self._context.node:
-            self._handover.lost(session, owner.node, revision, owned.clean_start)
+            self._over[key] = client_id
+            if node in owned.earlier or (session is not None and persistent(session)):
+                self.settle_soon(client_id)
+            return
+        self._over.pop(key, None)
+        if session is not None and owner.node != node:
+            unwanted = owned.clean_start or not owned.earlier.get(node, True)
+            self._handover.lost(session, owner.node, revision, unwanted)
 
     def _text(self, text: str) -> str:
         return self._texts.setdefault(text, text)
@@ -184,6 +200,7 @@ class Ownership:
         if bucket == BUCKET:
             self._owners.clear()
             self._ours.clear()
+            self._over.clear()
 
     async def _delete_key(self, key: str) -> None:
         owner = self._owners[key]
@@ -197,17 +214,24 @@ class Ownership:
         keys = [key for key, owner in self._owners.items() if owner.node == peer.name]
         if keys:
             self._tasks.run(self._end_sessions_of(peer.name, keys))
+        for key, client_id in list(self._over.items()):
+            if peer.name in (self._owners[key].earlier or {}):
+                self.settle_soon(client_id)
 
     async def _end_sessions_of(self, node: str, keys: list[str]) -> None:
         """Every node does so, and one of them finds the key there still."""
         ended = 0
         for key in keys:
-            owner = self._owners.get(key)
-            if owner is None or owner.node != node:
-                continue
-            with contextlib.suppress(WrongRevision, Unknown, Unavailable):
-                await self._nats.write(BUCKET, key, None, owner.revision, self._context.nonce())
-                ended += 1
+            while (owner := self._owners.get(key)) is not None and owner.node == node:
+                try:
+                    await self._nats.write(BUCKET, key, None, owner.revision, self._context.nonce())
+                    ended += 1
+                except WrongRevision:
+                    pass
+                except (Unknown, Unavailable):
+                    await asyncio.sleep(RETRY)
+                    continue
+                break
         if ended:
             self._context.broker.metrics.refusals.add("cluster_session_of_removed_node", ended)
         logger.warning("cluster_sessions_ended node=%s sessions=%s", node, ended)
@@ -235,6 +259,10 @@ class Ownership:
     def knows_members(self) -> bool:
         """Whether a node that is not known is no member."""
         return self._members.known
+
+    async def known(self) -> None:
+        """Until the bucket has told whose the sessions are."""
+        await self._current.wait()
 
     def has(self, client_id: str) -> bool:
         """Whether the bucket says that this node has it."""
@@ -264,7 +292,7 @@ class Ownership:
         if self._members.left:
             return None
         busy = client_id in self._locks or client_id in self._unanswered
-        if not busy and not self._handover.leaves(client_id):
+        if not busy and not self._handover.leaves(client_id) and not self._handover.is_undecided(client_id):
             owner = self._owners.get(thing_key(client_id))
             ours = owner is not None and self.is_ours(owner) and self.knows(client_id)
             if ours or ((owner is None or not owner.node) and not expiry):
@@ -302,31 +330,46 @@ class Ownership:
             else:
                 self._locks[client_id] = (lock, waiting - 1)
 
+    def _others(self, *earlier: dict[str, bool] | None) -> dict[str, bool]:
+        """Of these the other members; the last word counts."""
+        found = {node: wanted for each in earlier if each for node, wanted in each.items()}
+        found.pop(self._context.node, None)
+        if self._members.known:
+            found = {node: wanted for node, wanted in found.items() if node in self._members.peers}
+        return found
+
     async def take(
-        self, client: ClientInfo, node: str, clean_start: bool, before: Owner | None, timeout: float
+        self,
+        client: ClientInfo,
+        node: str,
+        clean_start: bool,
+        before: Owner | None,
+        timeout: float,
+        earlier: dict[str, bool],
     ) -> bool:
-        """Write whose the session is, ``node`` empty: nobody's. False: the key was another one than ``before``.
+        """Write whose the session is, ``node`` empty: nobody's. ``earlier``: as in ``wire.Owned``, besides those of
+        ``before``. False: the key was another one than ``before``.
 
         :raises Unavailable: it was certainly not written.
         :raises Unknown: it may be written, now or later; that is settled in the background.
         """
         client_id = client.client_id
         uid = self._context.wire.uid if node else ""
-        owned = Owned(client_id, node, uid, client.owner, clean_start)
+        made = self._others(None if before is None else before.earlier, earlier)
+        if clean_start or not node:
+            made = dict.fromkeys(made, False)
+        owned = Owned(client_id, node, uid, client.owner, clean_start, made) if node or made else None
         key = thing_key(client_id)
-        revision = 0 if before is None else before.revision
         try:
-            value = self._context.wire.write(owned)
-            revision = await self._nats.write(BUCKET, key, value, revision, self._context.nonce(), timeout)
+            revision = await self._write(client_id, owned, 0 if before is None else before.revision, timeout)
         except WrongRevision:
             await self.read(client_id)
             return False
         except Unknown:
-            node, uid = ("", "") if before is None else (before.node, before.uid)
-            self._unanswered.put(client_id, Owned(client_id, node, uid))
+            was = Owner("", "", 0) if before is None else before
+            self._unanswered.put(client_id, Owned(client_id, was.node, was.uid, earlier=was.earlier or {}))
             self.settle_soon(client_id)
             raise
-        self._note(key, owned, revision)
         return not self._is_old(key, revision)
 
     async def read(self, client_id: str) -> Owned | None:
@@ -347,9 +390,11 @@ class Ownership:
         owner = self.owner(client_id)
         if owned is not None and (owner is None or not self.is_ours(owner)):
             return False
-        ours = Owned(client_id, self._context.node, self._context.wire.uid, session.owner or "")
+        earlier = self._others(None if owned is None else owned.earlier)
         try:
-            await self._write(client_id, ours, 0 if owned is None or owner is None else owner.revision)
+            await self._write(
+                client_id, self._owned_here(session, earlier), 0 if owned is None or owner is None else owner.revision
+            )
         except WrongRevision:
             return False
         return self.has(client_id)
@@ -361,6 +406,9 @@ class Ownership:
     def key_is_certain(self, client_id: str) -> None:
         """It has, or will not."""
         self._unanswered.remove(client_id)
+        owner = self.owner(client_id)
+        if owner is not None and not owner.node and self._context.node in (owner.earlier or {}):
+            self.settle_soon(client_id)  # which waited for this
 
     # ---------------------------------------------------------------------- end
 
@@ -426,32 +474,56 @@ class Ownership:
         if owned is not None and not ours:
             if back is not None and owned.node == back.node:
                 await self._write(client_id, owned, revision)
-            elif not owned.node and session is not None:
-                # Its client began a new one with Clean Start while this node was away, and that is over.
-                self._context.broker.discard_session(session, self._context.clock.now())
-                await self._write(client_id, None, revision)
+            elif not owned.node:
+                await self._settle_ended(client_id, owned, revision)
         elif owned is not None and stays:
             if back is not None and back.node == self._context.node:
                 await self._write(client_id, owned, revision)
-        elif ours:
+        elif ours and owned is not None:
             elsewhere = back is not None and back.node not in ("", self._context.node)
-            await self._write(client_id, back if elsewhere else None, revision)
+            over = self._over_at(client_id, self._others(owned.earlier, self._handover.untold(client_id)))
+            await self._write(client_id, back if elsewhere else over, revision)
         elif owned is None and stays and session is not None:
-            ours_now = Owned(client_id, self._context.node, self._context.wire.uid, session.owner or "")
-            await self._write(client_id, ours_now, revision)
+            await self._write(client_id, self._owned_here(session, {}), revision)
         elif owned is None and back is not None:
             await self._write(client_id, None, revision)
         self._unanswered.remove(client_id)
 
-    async def _write(self, client_id: str, owned: Owned | None, revision: int) -> None:
+    async def _settle_ended(self, client_id: str, owned: Owned, revision: int) -> None:
+        """A session that went on without this node is over elsewhere: so is what this node has of it."""
+        broker = self._context.broker
+        session = broker.sessions.get(client_id)
+        earlier = self._others(owned.earlier)
+        over = self._over_at(client_id, earlier)
+        if session is not None and persistent(session):
+            if client_id in self._context.channels.channels:
+                # Its client was here meanwhile, or is again: it has this one.
+                over = self._owned_here(session, earlier)
+            else:
+                broker.discard_session(session, self._context.clock.now())
+        elif earlier == owned.earlier:
+            return
+        await self._write(client_id, over, revision)
+
+    def _owned_here(self, session: Session, earlier: dict[str, bool]) -> Owned:
+        wire = self._context.wire
+        return Owned(session.client_id, self._context.node, wire.uid, session.owner or "", earlier=earlier)
+
+    def _over_at(self, client_id: str, earlier: dict[str, bool]) -> Owned | None:
+        """The key of a session that is over: there is none, where no node may take an earlier one for it."""
+        return Owned(client_id, "", "", earlier=dict.fromkeys(earlier, False)) if earlier else None
+
+    async def _write(self, client_id: str, owned: Owned | None, revision: int, timeout: float = _ANSWER) -> int:
         key = thing_key(client_id)
         value = None if owned is None else self._context.wire.write(owned)
-        made = await self._nats.write(BUCKET, key, value, revision, self._context.nonce())
+        made = await self._nats.write(BUCKET, key, value, revision, self._context.nonce(), timeout)
         if owned is not None:
             self._note(key, owned, made)
         elif not self._is_old(key, made):
             self._ours.pop(key, None)
+            self._over.pop(key, None)
             self._owners[key] = Owner("", "", made)  # until the watch tells it, which may tell older ones before
+        return made
 
 
 class _Claim:
@@ -485,6 +557,10 @@ class _Claim:
             if self._handover.leaves(client_id):
                 await self._handover.left(client_id, self._left)
                 continue
+            if self._handover.is_undecided(client_id):
+                self._why = "it is not known yet whether this node has its session"
+                await asyncio.sleep(_PAUSE_UNREACHABLE)
+                continue
             owner = ownership.owner(client_id)
             try:
                 await ownership.settle_unanswered(client_id)
@@ -496,7 +572,7 @@ class _Claim:
                         return None
                     continue
                 if owner is None or not owner.node or owner.node == self._context.node:
-                    if not self._expiry or await self._take(owner):
+                    if not self._expiry or await self._take(owner, {}):
                         return None
                     continue
                 done, refusal = await self._from(owner)
@@ -511,9 +587,10 @@ class _Claim:
                 return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, f"NATS did not answer: {error}")
         return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, self._why)
 
-    async def _take(self, owner: Owner | None) -> bool:
+    async def _take(self, owner: Owner | None, earlier: dict[str, bool]) -> bool:
         node = self._context.node if self._expiry else ""
-        return await self._ownership.take(self._client, node, self._clean_start, owner, max(self._left, _PAUSE))
+        timeout = max(self._left, _PAUSE)
+        return await self._ownership.take(self._client, node, self._clean_start, owner, timeout, earlier)
 
     def _without_quorum(self, owner: Owner | None, error: str) -> Outcome | None:
         """Nothing can be written. A session that nobody has may begin here, and its key be written later."""
@@ -546,29 +623,30 @@ class _Claim:
         if state == OF_ANOTHER:
             return True, Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, prepared.detail)
         if state in (GONE, DISCARDED):
-            return (not self._expiry or await self._take(owner)), None
+            return (not self._expiry or await self._take(owner, dict.fromkeys(prepared.earlier, False))), None
         if state != READY or prepared.session is None:
             self._why = f"{owner.node} is busy with its session"
             await asyncio.sleep(_PAUSE)
             if state != BUSY:
                 await self._ownership.read(client.client_id)
             return False, None
-        return await self._move(owner, move, prepared.session, prepared.keepers)
+        return await self._move(owner, move, prepared.session, prepared)
 
     async def _move(
-        self, owner: Owner, move: str, moved: MovedSession, keepers: list[Keeper]
+        self, owner: Owner, move: str, moved: MovedSession, prepared: Prepared
     ) -> tuple[bool, Outcome | None]:
         handover, step = self._handover, self._ownership.step
         client_id = self._client.client_id
         taken = False
         try:
-            handover.adopt(client_id, owner.node, move, moved, keepers)
+            handover.adopt(client_id, owner.node, move, moved, prepared.keepers)
             step("adopted")
             if not await self._context.tables.stored():
                 handover.cancel(client_id)
                 return True, STORE_TROUBLE
             step("stored")
-            taken = await self._ownership.take(self._client, self._context.node, False, owner, max(self._left, _PAUSE))
+            node, timeout = self._context.node, max(self._left, _PAUSE)
+            taken = await self._ownership.take(self._client, node, False, owner, timeout, prepared.earlier)
         except Unknown:
             raise
         except BaseException:
@@ -593,9 +671,10 @@ class _Claim:
             return False, None
         if self._handover.checks_owner and owned.owner not in ("", client.owner):
             return True, Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, f"the session belongs to {owned.owner}")
-        if settings.takeover == "refuse" and not self._clean_start:
+        gone = self._ownership.peer(owner.node) is None and self._ownership.knows_members
+        if settings.takeover == "refuse" and not self._clean_start and not gone:
             return True, Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.takeover", detail)
-        if not await self._take(owner):
+        if not await self._take(owner, {owner.node: True}):
             return False, None
         self._context.broker.metrics.refusals.add("cluster_session_begun_anew")
         logger.warning(

@@ -98,12 +98,14 @@ class Keeper(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Prepared(msgspec.Struct, array_like=True, frozen=True):
-    """``detail``: why not, for the log."""
+    """``detail``: why not, for the log. ``earlier``: nodes that do not know yet that all of it has come to this one, as
+    in ``wire.Owned``."""
 
     state: str
     detail: str = ""
     session: MovedSession | None = None
     keepers: list[Keeper] = []
+    earlier: dict[str, bool] = {}
 
 
 class Fetch(msgspec.Struct, array_like=True, frozen=True):

@@ -351,15 +351,17 @@ class HelloAnswer(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Owned(msgspec.Struct, array_like=True, frozen=True):
-    """Bucket ``sessions``: this node, with this data, has the session; ``node`` empty: nobody, and what a node that was
-    away still has of it is not wanted. ``owner``: see ``ClientInfo.owner``. ``clean_start``: it began anew, and what a
-    node that was away had before is not wanted."""
+    """Bucket ``sessions``: this node, with this data, has the session; ``node`` empty: nobody, and what others still
+    have of it is not wanted. ``owner``: see ``ClientInfo.owner``. ``clean_start``: it began anew, and what others had
+    before is not wanted. ``earlier``: nodes without which it went on, and whether what they still have of it is wanted;
+    while there are some, the key outlives the session, so that these do not take theirs for it."""
 
     client_id: str
     node: str
     uid: str
     owner: str = ""
     clean_start: bool = False
+    earlier: dict[str, bool] = {}
 
 
 class Here(msgspec.Struct, array_like=True, frozen=True):

@@ -23,7 +23,7 @@ from ...support.peer import Peer
 from ...support.virtual_nats import VirtualNatsClient
 from ...support.wire import Publish
 from .test_handover import received
-from .test_ownership import QUICK, own, sessions, until
+from .test_ownership import QUICK, attempt, own, owner, sessions, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -438,3 +438,90 @@ async def test_a_session_that_is_back_gets_what_is_kept_behind_what_still_comes_
         await far.publish("t", b"3", qos=2)
         await client.expect_publish("t", b"3", 2)
         await client.nothing()
+
+
+async def test_a_client_is_let_in_where_the_node_that_got_its_session_is_forced_out(tmp_path: Path) -> None:
+    """That node died with the first piece; the one that gave it lets its own clients in again."""
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "refuse"}) as cluster:
+        await cluster[0].leave_session("s", "t", qos=2)
+        publisher = await cluster[0].client("p")
+        for number in range(5):
+            await publisher.publish("t", b"%d" % number, qos=2)
+        taken = asyncio.Event()
+
+        def dies(step: str) -> None:
+            if step == "piece_taken" and not taken.is_set():
+                taken.set()
+                cluster.hub.disconnect(cluster.name(1))
+                raise asyncio.CancelledError
+
+        own(cluster, 1).handover.step = dies
+        properties: dict[int, object] = {c.SESSION_EXPIRY_INTERVAL: 60}
+        connecting = asyncio.ensure_future(attempt(cluster[1].peer(), "s", clean_start=False, properties=properties))
+        await taken.wait()
+        await cluster.kill(1)
+        await asyncio.wait([connecting])
+        connecting.exception()
+        await until_away(cluster, 1)
+        await own(cluster, 0).force_leave(cluster.name(1))
+        await until(lambda: not own(cluster, 0).handover.leaves("s"))
+        await cluster[0].client("s", expiry=60, session_present=False)
+        assert not turns(cluster)
+
+
+async def test_a_session_that_is_all_here_may_go_on_while_its_old_node_is_away(tmp_path: Path) -> None:
+    """The old node is to keep what the third one still has, and died before it was told so."""
+    async with cluster_nodes(4, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
+        await prepare(cluster)
+        cluster.partition({0, 1, 3}, {2})
+
+        async def refused(node: str, argument: bytes) -> bytes:
+            raise CallFailed("not now")
+
+        own(cluster, 0).calls.serve(DONE, refused)
+        await cluster[1].client("s", expiry=3600, session_present=True)
+        coming = own(cluster, 1).handover._incoming
+        await until(lambda: (incoming := coming.get("s")) is not None and incoming.row.state == FINISHED)
+        await cluster.kill(0)
+        await until_away(cluster, 0)
+        await cluster[3].client("s", expiry=3600, session_present=True)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_what_is_kept_for_a_session_stays_where_a_node_is_forced_out_that_it_has_left(
+    tmp_path: Path, restarted: bool
+) -> None:
+    """From the first node to the second, and on to the fourth; the third is away; the second is forced out."""
+    async with cluster_nodes(4, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "refuse"}) as cluster:
+        await move_once(cluster, set())
+        client = await cluster[3].client("s", expiry=3600, session_present=True)
+        await until(lambda: "s" not in sessions(cluster, 1))
+        await cluster.kill(1)
+        await until_away(cluster, 1)
+        if restarted:
+            await client.drop()
+            await cluster.kill(3)
+            await cluster.kill(0)
+            await cluster.start(0)
+            await until_away(cluster, 1)
+        await own(cluster, 0).force_leave(cluster.name(1))
+        if restarted:
+            await cluster.start(3)
+            client = await cluster[3].client("s", expiry=3600, session_present=True)
+        cluster.heal()
+        await cluster.wait_until_running()
+        assert await received(client, 3) == [b"filler", b"0", b"1"]
+        await until(lambda: not turns(cluster))
+
+
+async def test_nothing_is_kept_for_a_session_whose_node_is_forced_out_and_never_asked(tmp_path: Path) -> None:
+    """It went on from the second node to the fourth, which the first one does not answer."""
+    async with cluster_nodes(4, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "refuse"}) as cluster:
+        await move_once(cluster, {cluster.name(3)})
+        await cluster[3].client("s", expiry=3600, session_present=True)
+        await until(lambda: "s" not in sessions(cluster, 1))
+        await cluster.kill(3)
+        await until_away(cluster, 3)
+        await own(cluster, 0).force_leave(cluster.name(3))
+        await until(lambda: owner(cluster, "s") is None)
+        await until(lambda: not [each for each in turns(cluster) if "n1" not in each])
