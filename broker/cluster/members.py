@@ -52,7 +52,8 @@ class Identity(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Peer:
-    """Another node. ``heard``: when its last heartbeat came, by the loop's clock. ``versions``: of the wire."""
+    """Another node. ``heard``: when its last heartbeat came, by the loop's clock. ``stopped_at``: when it said that it
+    stops. ``versions``: of the wire."""
 
     __slots__ = (
         "forced_out",
@@ -66,6 +67,7 @@ class Peer:
         "revision",
         "since",
         "status",
+        "stopped_at",
         "uid",
         "versions",
     )
@@ -80,6 +82,7 @@ class Peer:
         self.status = STOPPED
         self.since = since
         self.heard = -1e9
+        self.stopped_at = -1e9
         self.lost_at = now
         self.hears: list[str] = []
         self.versions = (OLDEST, VERSION)
@@ -507,6 +510,8 @@ class Members:
         if peer.versions != beat.versions:
             peer.versions = beat.versions
             self._agree()
+        if beat.leaving:
+            peer.stopped_at = self._loop.time()
         if beat.leaving or peer.status != RUNNING:
             self._set_status(peer, STOPPED if beat.leaving else RUNNING)
 

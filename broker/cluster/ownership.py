@@ -613,7 +613,7 @@ class _Claim:
         except (NodeUnreachable, CallFailed) as error:
             self._why = f"{owner.node} has its session: {error}"
             peer = self._ownership.peer(owner.node)
-            may_run = not self._ownership.knows_members if peer is None else peer.status != STOPPED
+            may_run = not self._ownership.knows_members if peer is None else self._may_run(peer)
             if may_run and self._left > _PAUSE_UNREACHABLE:
                 await asyncio.sleep(_PAUSE_UNREACHABLE)
                 return False, None
@@ -631,6 +631,13 @@ class _Claim:
                 await self._ownership.read(client.client_id)
             return False, None
         return await self._move(owner, move, prepared.session, prepared)
+
+    def _may_run(self, peer: Peer) -> bool:
+        """Whether it runs, or soon will again: one that was stopped in order may be starting, as in an upgrade. With
+        Clean Start nothing of its session is wanted."""
+        timeout = self._context.settings.takeover_timeout
+        stopped = not self._clean_start and self._loop.time() - peer.stopped_at < timeout
+        return peer.status != STOPPED or stopped
 
     async def _move(
         self, owner: Owner, move: str, moved: MovedSession, prepared: Prepared

@@ -115,6 +115,22 @@ async def test_a_session_of_a_killed_node_begins_anew_and_what_it_held_follows(t
         await new.nothing()
 
 
+async def test_a_session_of_a_node_that_is_stopped_in_order_waits_until_that_is_back(tmp_path: Path) -> None:
+    """As in an upgrade. Clean Start does not wait."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover_timeout": 30}) as cluster:
+        for client_id in ("s", "t"):
+            await cluster[0].leave_session(client_id, "t", qos=1)
+        await cluster.stop(0)
+        await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
+        await cluster[1].client("t", clean_start=True)
+        waiting = asyncio.ensure_future(cluster[1].client("s", expiry=3600, session_present=True))
+        await cluster.start(0)
+        client = await waiting
+        publisher = await cluster[0].client("p")
+        await publisher.publish("t", b"1", qos=1)
+        await client.expect_publish("t", b"1", 1)
+
+
 async def test_or_is_refused_where_the_setting_says_so(tmp_path: Path) -> None:
     refuse = {**QUICK, "takeover": "refuse"}
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=refuse) as cluster:
@@ -797,8 +813,8 @@ async def test_a_client_keeps_its_session_where_the_end_of_an_earlier_one_is_tol
 
 
 async def test_a_client_that_is_back_at_a_node_that_was_cut_off_keeps_its_session(tmp_path: Path) -> None:
-    """It began one anew at the other side, ended that, and came back, before the two sides heard of each other. A bucket
-    tells the last value of a key only."""
+    """It began one anew at the other side, ended that, and came back, before the two sides heard of each other. The
+    bucket tells the last value of a key only."""
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await cluster[0].leave_session("s", "t", qos=1)
         cluster.partition({0}, {1}, quorum=1)
