@@ -1,6 +1,7 @@
 """MQTT 5.0 clients of the simulation: they keep to the standard, go from node to node, and write down what they see."""
 
 import asyncio
+from random import Random
 from typing import TYPE_CHECKING
 
 from taipan.broker.mqtt import constants as c
@@ -106,8 +107,11 @@ class SimulatedClient:
         self.world.note(f"{self.name} connects to {node.name}")
         self.transport = node.connect(self)
         properties: dict[int, object] = {c.SESSION_EXPIRY_INTERVAL: self.expiry, c.RECEIVE_MAXIMUM: 20}
-        self._send(Connect(V5, self.name, self.expiry == 0, 0, None, None, self.will, properties, False))  # type: ignore[arg-type]
+        self._send(Connect(V5, self.name, self._clean_start(), 0, None, None, self.will, properties, False))  # type: ignore[arg-type]
         self._timer = self.world.loop.call_later(self._connack_timeout, self._no_answer, self.transport, context=NOBODY)
+
+    def _clean_start(self) -> bool:
+        return self.expiry == 0
 
     @property
     def _connack_timeout(self) -> float:
@@ -136,8 +140,12 @@ class SimulatedClient:
         transport, node = self.transport, self.node
         if transport is not None and node is not None:
             self.world.note(f"{self.name} disconnects")
-            self._send(Disconnect(0, {}))
+            self._send(Disconnect(0, self._disconnect_properties()))
             self._gone()
+
+    def _disconnect_properties(self) -> dict[int, object]:
+        """Properties of its DISCONNECT."""
+        return {}
 
     def move(self, node: SimulatedNode | None = None) -> None:
         """Connect somewhere else; the old connection may be there still."""
@@ -346,3 +354,63 @@ class SimulatedClient:
     def _answer_late(self, transport: SimulatedTransport, packet: Packet) -> None:
         if transport is self.transport and transport is not None:
             self._send(packet)
+
+
+class EndingClient(SimulatedClient):
+    """Its session outlives its connections until it says otherwise: with DISCONNECT, or by Clean Start. ``present``:
+    whether it must find a session next time; ``None``: that is not certain."""
+
+    def __init__(self, world: "World", name: str, expiry: int, filters: dict[str, int]) -> None:
+        super().__init__(world, name, expiry, filters)
+        self.rng = Random(f"{name} {world.seed}")  # of its own, so that the rest of a seed is the same without it
+        self.present: bool | None = False
+        self._clean = False
+        self._ending: SimulatedNode | None = None
+
+    def end(self) -> None:
+        """DISCONNECT with Session Expiry Interval 0, and the next connection wherever it likes."""
+        if self.online:
+            assert self.node is not None
+            self._ending = self.node
+            self.present = None
+            self.disconnect()
+            self.world.loop.call_later(0.01, self._look, self.node.life, context=NOBODY)
+
+    def _disconnect_properties(self) -> dict[int, object]:
+        return {} if self._ending is None else {c.SESSION_EXPIRY_INTERVAL: 0}
+
+    def _look(self, life: object) -> None:
+        """It is certain where the node has it on disk, and the bucket has nobody's key."""
+        node = self._ending
+        if node is None or self.transport is not None or node.life is not life or not node.running:
+            return
+        durability = node.server.broker.durability
+        stored = durability is None or not durability.commit.pending
+        has_key = any(key.client_id == self.name and key.node for key in self.world.session_keys())
+        if stored and self.name not in node.server.broker.sessions and not has_key:
+            self.world.note(f"the session of {self.name} is over")
+            self.present = False
+            return
+        self.world.loop.call_later(0.01, self._look, life, context=NOBODY)
+
+    def _retry(self) -> None:
+        # Some time, so that the end may become certain, and nodes come back meanwhile.
+        wait = self.rng.choice((0.02, 1.0, 8.0)) if self._ending is not None else self.rng.uniform(*RETRY)
+        self.world.loop.call_later(wait, self.connect, context=NOBODY)
+
+    def _clean_start(self) -> bool:
+        self._clean = self.rng.random() < 0.1
+        return self._clean
+
+    def connect(self) -> None:
+        if self.transport is None:
+            self._ending = None
+        super().connect()
+
+    def _connack(self, packet: Connack) -> None:
+        if not packet.reason_code:
+            wanted = False if self._clean else self.present
+            if wanted is not None and packet.session_present != wanted:
+                self.world.wrong(f"{self.name} has session present {packet.session_present}, not {wanted}")
+            self.present = True
+        super()._connack(packet)

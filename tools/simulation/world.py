@@ -8,13 +8,15 @@ from random import Random
 from typing import Any, Final
 
 from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.cluster.ownership import BUCKET
 from taipan.broker.cluster.session_transfer import PIECE_MESSAGES
+from taipan.broker.cluster.wire import Owned
 from taipan.broker.core.cluster import RUNNING
 from taipan.broker.persistence.tables import NotAgreed
 from tests.support.virtual_nats import VirtualNats
 
 from . import promises
-from .client import Sent, SimulatedClient
+from .client import EndingClient, Sent, SimulatedClient
 from .loop import NOBODY, Killed, Spinning, VirtualLoop
 from .node import Row, SimulatedNode, settings_of
 
@@ -38,8 +40,10 @@ BURSTS: Final = "bursts"
 """One more: publishers send several messages in one piece."""
 PIECES: Final = "pieces"
 """One more: a queue goes to another node in pieces of two or three messages."""
+ENDS: Final = "ends"
+"""One more: clients end their sessions, and begin others."""
 DEFAULT: Final = ("members", "rows", "links")
-EVERYTHING: Final = (*FEATURES, PAGING, RESTLESS, BURSTS, PIECES)
+EVERYTHING: Final = (*FEATURES, PAGING, RESTLESS, BURSTS, PIECES, ENDS)
 """``--features all``"""
 
 
@@ -96,6 +100,7 @@ class World:
         self.clients: list[SimulatedClient] = []
         self.publishers: list[SimulatedClient] = []
         self.subscribers: list[SimulatedClient] = []
+        self.ending: list[EndingClient] = []
         self.groups: dict[str, list[SimulatedClient]] = {}
         self.messages: list[Sent] = []
         self.row_changes: dict[str, list[RowChange]] = {}
@@ -137,11 +142,19 @@ class World:
         """It has its CONNACK."""
         if not client.expiry:
             return
-        if client.sessions and not present:
+        if client.sessions and not present and client not in self.ending:
             self.wrong(f"{client.name} lost its session")
         for node in self.nodes:
             if node is not client.node and node.running and client.name in node.server.context.channels:
                 self.wrong(f"{client.name} is connected to {node.name}, too")
+
+    def session_keys(self) -> list[Owned]:
+        """What the bucket has of sessions, as a node that runs reads it."""
+        cluster = next(node.server.cluster for node in self.nodes if node.running)
+        assert isinstance(cluster, NatsCluster)
+        values = [entry.value for entry in self.hub.buckets[BUCKET].last.values() if entry.value is not None]
+        found = [cluster.ownership._reader.value(value) for value in values]
+        return [each[1] for each in found if each is not None]
 
     def refused(self, client: SimulatedClient, code: int) -> None:
         """CONNACK with a Reason Code."""
@@ -245,6 +258,17 @@ class World:
                 member = SimulatedClient(self, f"m{number}", durable, {"$share/g/s/+": 2})
                 self.groups.setdefault("$share/g/s/+", []).append(member)
                 self.clients.append(member)
+        if ENDS in self.features:
+            for number in range(2):
+                client = EndingClient(self, f"e{number}", durable, {"t/+": 2})
+                self.ending.append(client)
+                self.clients.append(client)
+                self._end_later(client)
+
+    def _end_later(self, client: EndingClient) -> None:
+        if not self._calm:
+            client.end()
+            self.loop.call_later(client.rng.choice((0.5, 2.0, 6.0)), self._end_later, client, context=NOBODY)
 
     def _publish_on(self, publisher: SimulatedClient) -> None:
         """Some messages, and again in a moment."""
@@ -462,6 +486,9 @@ class World:
             return False
         if any(self._busy(node) for node in self.nodes):
             return False
+        # A key without a node waits for one that has not seen it.
+        if ENDS in self.features and not all(key.node for key in self.session_keys()):
+            return False
         return promises.rows_agree(self) and promises.retained_agrees(self)
 
     def _busy(self, node: SimulatedNode) -> str:
@@ -505,6 +532,8 @@ class World:
             elif client.waiting or client.unacknowledged:
                 first = next(iter(client.unacknowledged.values()), None)
                 found.append(f"{client.name} at {client.node and client.node.name} waits with {first}")
+        if ENDS in self.features:
+            found += [f"{key.client_id} has a key without a node" for key in self.session_keys() if not key.node]
         if not found:
             found = [f"{node.name} has {promises.rows_of(node)} {promises.retained_of(node)}" for node in self.nodes]
         return "; ".join(found[:6])
