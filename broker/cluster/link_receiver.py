@@ -26,7 +26,7 @@ from .context import ClusterContext
 from .link import HELLO, LinkRow
 from .link_writer import WINDOW
 from .members import Members, Peer
-from .wire import Frame, Hello, HelloAnswer, LinkAck, MessageRecord, PublisherRecord, RunRecord
+from .wire import OLD_INCARNATION, Frame, Hello, HelloAnswer, LinkAck, MessageRecord, PublisherRecord, RunRecord
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ ROW_EVERY: Final = 8192
 """Numbers after which the row is written whatever came. With the window of a link it is far less than there are Packet
 Identifiers, so that these tell the numbers, even if both nodes have died."""
 _QOS: Final = 0x06  # in the first byte of a PUBLISH
+NOT_TAKEN: Final = "link_not_taken"
 MARK: Final = "$moved"
 """What a node's mark (``turns``) has in place of a Shared Subscription."""
 
@@ -97,7 +98,8 @@ class LinkReceiver:
         self._body = msgspec.msgpack.Decoder(Frame).decode
         self._incoming: dict[str, Incoming] = {}
         self._publishers: dict[PublisherRecord, ClientInfo] = {}
-        self._queue: deque[tuple[Incoming, Frame]] = deque()
+        # What has come and is not taken yet, each with the incarnation that has sent it.
+        self._queue: deque[tuple[Incoming, int, Frame]] = deque()
         self._decoder = RunDecoder()
         self._later: asyncio.Handle | None = None
         self._to_tell: dict[Incoming, None] = {}
@@ -131,7 +133,10 @@ class LinkReceiver:
 
     def forget(self, node: str) -> None:
         """Nothing was ever taken from this node."""
-        self._incoming.pop(node, None)
+        incoming = self._incoming.pop(node, None)
+        if incoming is not None:
+            self._drop_waiting(incoming)
+            self._to_tell.pop(incoming, None)
         self._table.remove(node)
 
     def _nobody(self, message: Message, record: MessageRecord, node: str) -> None:
@@ -147,6 +152,10 @@ class LinkReceiver:
         if peer is None or self._stopped:
             raise CallFailed(f"{node} is no member here")
         incoming = self._incoming.get(node)
+        if incoming is not None:
+            # What is to be taken comes again, from the first number that is not. Should the other node have started
+            # anew, what waits has numbers of which it gives out again those that were not on its disk.
+            self._drop_waiting(incoming)
         if incoming is None or incoming.uid != peer.uid:
             row = self._table.get(node)
             known = row is not None and row.uid == peer.uid
@@ -162,6 +171,18 @@ class LinkReceiver:
             incoming.frame = 0
         incoming.gap = False
         return msgspec.msgpack.encode(HelloAnswer(incoming.taken, incoming.stored))
+
+    def _drop_waiting(self, incoming: Incoming) -> None:
+        """Of what has come, take nothing any more."""
+        incoming.part_number = 0
+        incoming.parts = []
+        queue = self._queue
+        kept = [each for each in queue if each[0] is not incoming]
+        dropped = len(queue) - len(kept)
+        if dropped:
+            queue.clear()
+            queue.extend(kept)
+            self._context.refusals.add(NOT_TAKEN, incoming.node, "-", dropped)
 
     # --------------------------------------------------------------------- frames
 
@@ -180,7 +201,7 @@ class LinkReceiver:
             if whole is None:
                 return
             frame = whole
-        self._queue.append((incoming, frame))
+        self._queue.append((incoming, incoming.incarnation, frame))
         if self._later is None:
             self._process()
 
@@ -212,7 +233,10 @@ class LinkReceiver:
             if budget.congested:
                 self._later = self._loop.call_later(_CONGESTED, self._process)
                 return
-            incoming, frame = queue.popleft()
+            incoming, incarnation, frame = queue.popleft()
+            if incarnation != incoming.incarnation:
+                self._context.refusals.add(OLD_INCARNATION, incoming.node, "-")
+                continue
             self._take(incoming, frame)
             if budget.deliveries > DELIVERIES_PER_ITERATION:  # more frames may come with the same read
                 self._later = self._loop.call_soon(self._process)

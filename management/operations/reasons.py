@@ -411,6 +411,13 @@ REASONS: Final = (
     Reason("node", "link_dropped", (), "messages that waited for other nodes at the start of a node without [cluster]"),
     Reason("node", "link_gap", (), "a frame was lost or came before its link was opened: it is sent again"),
     Reason("node", "link_without_hello", (), "a frame was lost or came before its link was opened: it is sent again"),
+    Reason(
+        "node",
+        "link_not_taken",
+        (),
+        "frames that waited for this node's slow disk were dropped: more came than may wait, or the other node began "
+        "anew. What is to survive is sent again",
+    ),
     Reason("node", "link_expired", (), "a message's Message Expiry Interval was over when it came"),
     Reason(
         "other",

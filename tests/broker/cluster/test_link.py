@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from taipan.broker.cluster import known_routes, link_receiver
 from taipan.broker.cluster.link import PREFIX, Link
 from taipan.broker.cluster.link_writer import WINDOW
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.wire import Frame, LinkAck, RunRecord
+from taipan.broker.cluster.wire import Frame, LinkAck, MessageRecord, RunRecord
 from taipan.broker.core.cluster import STOPPED
 from taipan.broker.loop.budget import DELIVERIES_PER_ITERATION
 from taipan.broker.mqtt.constants import (
@@ -592,6 +593,111 @@ async def test_a_run_that_cannot_be_read_is_refused_and_counted() -> None:
         publisher = await cluster[0].client("p")
         await publisher.publish("t", b"still there", qos=1)
         await subscriber.expect_publish("t", b"still there")
+
+
+def make_disk_slow(node: Node, slow: bool) -> None:
+    """From the next end of an iteration on more waits for the disk than should, or not any more."""
+    commit = node.server.tables.commit
+    assert commit is not None
+    commit.log.max_pending = -1 if slow else 67_108_864
+    commit._wake()
+
+
+@asynccontextmanager
+async def slow_disk(node: Node) -> AsyncIterator[None]:
+    budget = node.server.broker.budget
+    make_disk_slow(node, True)
+    await until(lambda: budget.congested)
+    yield
+    make_disk_slow(node, False)
+    await until(lambda: not budget.congested)
+
+
+async def test_frames_from_before_a_restart_use_up_no_numbers_of_the_messages_after_it() -> None:
+    """What nobody durable waits for is on no disk: the node that has started again gives out its numbers again."""
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        durable, volatile = await cluster[1].client("d", expiry=1000), await cluster[1].client("v")
+        await durable.subscribe("d", qos=1)
+        await volatile.subscribe("v", qos=1)
+        await opened(cluster)
+        publisher = await cluster[0].client("p")
+        await publisher.publish("d", b"before", qos=1)
+        await durable.expect_publish("d", b"before")
+        await cluster.wait_until_quiet()
+        receiver = parts(cluster[1]).receiver
+        async with slow_disk(cluster[1]):
+            for each in range(5):
+                await publisher.publish("v", b"old %d" % each, qos=1)
+            await until(lambda: len(receiver._queue) >= 1)
+            await cluster.kill(0)
+            await cluster.start(0)
+            await cluster.wait_until_running()
+            await opened(cluster)
+            publisher = await cluster[0].client("p")
+            for each in range(5):
+                assert await publisher.publish("d", b"new %d" % each, qos=1) == SUCCESS
+        for each in range(5):
+            await durable.expect_publish("d", b"new %d" % each)
+        assert cluster[1].server.metrics.refusals.snapshot()["cluster_link_not_taken"] >= 1
+
+
+async def test_qos_0_after_a_restart_is_taken_where_frames_from_before_it_waited() -> None:
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        subscriber, publisher = await cluster[1].client("s"), await cluster[0].client("p")
+        await subscriber.subscribe("t")
+        await opened(cluster)
+        for _ in range(20):
+            await publisher.publish("t", b"before")
+            await subscriber.expect_publish("t", b"before")
+        receiver = parts(cluster[1]).receiver
+        async with slow_disk(cluster[1]):
+            await publisher.publish("t", b"old")
+            await until(lambda: len(receiver._queue) >= 1)
+            await cluster.kill(0)
+            await cluster.start(0)
+            await cluster.wait_until_running()
+            await opened(cluster)
+        publisher = await cluster[0].client("p")
+        await publisher.publish("t", b"new")
+        await subscriber.expect_publish("t", b"new")
+
+
+async def test_nothing_of_an_earlier_start_of_a_node_is_taken() -> None:
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        await opened(cluster)
+        receiver = parts(cluster[1]).receiver
+        incoming = receiver._incoming[cluster.name(0)]
+        taken = incoming.taken
+        message = MessageRecord("t", b"x", 1, -1, 0, "")
+        frame = Frame(incoming.frame + 1, taken, taken + 1, [], [message], [])
+        receiver._queue.append((incoming, incoming.incarnation - 1, frame))
+        receiver._process()
+        assert incoming.taken == taken and not receiver._queue
+        assert cluster[1].server.metrics.refusals.snapshot()["cluster_old_incarnation"] == 1
+        receiver._queue.append((incoming, incoming.incarnation, frame))
+        receiver._process()
+        assert incoming.taken == taken + 1
+
+
+async def test_what_waits_of_a_node_that_is_removed_does_not_bring_back_its_row() -> None:
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        durable = await cluster[1].client("d", expiry=1000)
+        await durable.subscribe("d", qos=1)
+        await opened(cluster)
+        publisher = await cluster[0].client("p")
+        receiver = parts(cluster[1]).receiver
+        name = cluster.name(0)
+        async with slow_disk(cluster[1]):
+            await publisher.publish("d", b"1", qos=1)
+            await until(lambda: len(receiver._queue) >= 1)
+            await cluster.kill(0)
+            await until(lambda: parts(cluster[1]).membership.peers[name].status == STOPPED)
+            await parts(cluster[1]).force_leave(name)
+            await until(lambda: name not in receiver._incoming)
+            assert not receiver._queue
+        await cluster.wait_until_quiet()
+        assert receiver._table.get(name) is None
+        await durable.nothing()
 
 
 @pytest.mark.slow
