@@ -55,8 +55,8 @@ class Incoming:
     """The link of one other node to this one."""
 
     __slots__ = (
-        "asked_at", "frame", "gap", "incarnation", "node", "part_number", "parts", "row", "stored", "storing",
-        "subject", "taken", "told", "uid", "untold",
+        "asked_at", "frame", "gap", "incarnation", "node", "part_bytes", "part_number", "parts", "row", "stored",
+        "storing", "subject", "taken", "told", "uid", "untold", "waiting",
     )  # fmt: skip
 
     def __init__(self, node: str, uid: str, taken: int, subject: str) -> None:
@@ -79,6 +79,9 @@ class Incoming:
         self.asked_at = 0.0
         self.part_number = 0
         self.parts: list[bytes] = []
+        self.part_bytes = 0
+        # Bytes of frames that have come and are not taken yet.
+        self.waiting = 0
 
 
 class LinkReceiver:
@@ -98,8 +101,9 @@ class LinkReceiver:
         self._body = msgspec.msgpack.Decoder(Frame).decode
         self._incoming: dict[str, Incoming] = {}
         self._publishers: dict[PublisherRecord, ClientInfo] = {}
-        # What has come and is not taken yet, each with the incarnation that has sent it.
-        self._queue: deque[tuple[Incoming, int, Frame]] = deque()
+        # What has come and is not taken yet, each with the incarnation that has sent it and with its bytes.
+        self._queue: deque[tuple[Incoming, int, Frame, int]] = deque()
+        self._most_waiting = 2 * context.settings.link_credit
         self._decoder = RunDecoder()
         self._later: asyncio.Handle | None = None
         self._to_tell: dict[Incoming, None] = {}
@@ -179,6 +183,7 @@ class LinkReceiver:
         queue = self._queue
         kept = [each for each in queue if each[0] is not incoming]
         dropped = len(queue) - len(kept)
+        incoming.waiting = 0
         if dropped:
             queue.clear()
             queue.extend(kept)
@@ -195,13 +200,19 @@ class LinkReceiver:
         if incoming is None or incoming.uid != header.uid or incoming.incarnation != header.incarnation:
             self._context.refusals.count("link_without_hello")
             return
-        incoming.untold += len(data)
+        if incoming.waiting >= self._most_waiting:
+            self._context.refusals.add(NOT_TAKEN, incoming.node, "cluster.link_credit")
+            return  # it will be missed, and come again
+        size = len(data)
+        incoming.untold += size
         if frame.part is not None:
             whole = self._joined(incoming, frame)
             if whole is None:
                 return
             frame = whole
-        self._queue.append((incoming, incoming.incarnation, frame))
+            size = incoming.part_bytes
+        incoming.waiting += size
+        self._queue.append((incoming, incoming.incarnation, frame, size))
         if self._later is None:
             self._process()
 
@@ -233,7 +244,8 @@ class LinkReceiver:
             if budget.congested:
                 self._later = self._loop.call_later(_CONGESTED, self._process)
                 return
-            incoming, incarnation, frame = queue.popleft()
+            incoming, incarnation, frame, size = queue.popleft()
+            incoming.waiting -= size
             if incarnation != incoming.incarnation:
                 self._context.refusals.add(OLD_INCARNATION, incoming.node, "-")
                 continue

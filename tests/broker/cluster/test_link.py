@@ -10,6 +10,7 @@ import pytest
 
 from taipan.broker.cluster import known_routes, link_receiver
 from taipan.broker.cluster.link import PREFIX, Link
+from taipan.broker.cluster.link_receiver import LinkReceiver
 from taipan.broker.cluster.link_writer import WINDOW
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.wire import Frame, LinkAck, MessageRecord, RunRecord
@@ -670,11 +671,11 @@ async def test_nothing_of_an_earlier_start_of_a_node_is_taken() -> None:
         taken = incoming.taken
         message = MessageRecord("t", b"x", 1, -1, 0, "")
         frame = Frame(incoming.frame + 1, taken, taken + 1, [], [message], [])
-        receiver._queue.append((incoming, incoming.incarnation - 1, frame))
+        receiver._queue.append((incoming, incoming.incarnation - 1, frame, 0))
         receiver._process()
         assert incoming.taken == taken and not receiver._queue
         assert cluster[1].server.metrics.refusals.snapshot()["cluster_old_incarnation"] == 1
-        receiver._queue.append((incoming, incoming.incarnation, frame))
+        receiver._queue.append((incoming, incoming.incarnation, frame, 0))
         receiver._process()
         assert incoming.taken == taken + 1
 
@@ -697,6 +698,55 @@ async def test_what_waits_of_a_node_that_is_removed_does_not_bring_back_its_row(
             assert not receiver._queue
         await cluster.wait_until_quiet()
         assert receiver._table.get(name) is None
+        await durable.nothing()
+
+
+def waiting_bytes(receiver: LinkReceiver) -> int:
+    """Of the runs that wait to be taken."""
+    return sum(len(run.packets) for _, _, frame, _ in receiver._queue for run in frame.runs)
+
+
+async def test_frames_that_are_sent_again_while_the_disk_is_slow_do_not_pile_up() -> None:
+    async with cluster_nodes(2, level="disk", cluster={**QUICK, "link_credit": 65_536}) as cluster:
+        durable, publisher = await cluster[1].client("d", expiry=1000), await cluster[0].client("p")
+        await durable.subscribe("d", qos=1)
+        await opened(cluster)
+        receiver, to_peer = parts(cluster[1]).receiver, link(cluster, 0, 1)
+        payload = bytes(20_000)
+        async with slow_disk(cluster[1]):
+            for _ in range(12):
+                await publisher.publish("d", payload, qos=1)
+            await until(lambda: not to_peer._writer.writable and waiting_bytes(receiver) >= 60_000)
+            for _ in range(5):
+                sent = to_peer._writer.frame
+                to_peer.update()  # as it does when the other node acknowledges nothing
+                await until(lambda sent=sent: to_peer.open and to_peer._writer.frame > sent + 3)  # type: ignore[misc]
+                await until(lambda: cluster.hub.quiet)
+                assert 60_000 <= waiting_bytes(receiver) <= 2 * 65_536
+        for _ in range(12):
+            await durable.expect_publish("d", payload)
+        await cluster.wait_until_quiet()
+        await durable.nothing()
+
+
+async def test_no_more_waits_for_a_slow_disk_than_twice_the_credit_of_a_link(caplog: pytest.LogCaptureFixture) -> None:
+    async with cluster_nodes(2, level="disk", cluster={**QUICK, "link_credit": 65_536}) as cluster:
+        durable, publisher = await cluster[1].client("d", expiry=1000), await cluster[0].client("p")
+        await durable.subscribe("d", qos=1)
+        await opened(cluster)
+        receiver = parts(cluster[1]).receiver
+        link(cluster, 0, 1)._writer._credit = 1_000_000  # the other node has another setting
+        payload = bytes(20_000)
+        async with slow_disk(cluster[1]):
+            for _ in range(20):
+                await publisher.publish("d", payload, qos=1)
+            refusals = cluster[1].server.metrics.refusals
+            await until(lambda: refusals.snapshot().get("cluster_link_not_taken", 0) > 0)
+            assert 2 * 65_536 <= waiting_bytes(receiver) <= 2 * 65_536 + 21_000
+        assert "reason=link_not_taken setting=cluster.link_credit" in caplog.text
+        for _ in range(20):
+            await durable.expect_publish("d", payload)
+        await cluster.wait_until_quiet()
         await durable.nothing()
 
 
