@@ -16,17 +16,29 @@ import msgspec
 from ..config import ZoneSettings
 from ..core.cluster import CallFailed
 from ..loop.budget import DELIVERIES_PER_ITERATION
+from ..mqtt.constants import NEVER_EXPIRES
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES
+from ..mqtt.properties import of_publish
 from ..mqtt.run_decoder import RunDecoder, read_run
-from ..persistence.paging import decoded_properties
+from ..mqtt.topics import valid_name
 from ..session.client_info import ClientInfo
 from .calls import Calls
 from .context import ClusterContext
 from .link import HELLO, LinkRow
 from .link_writer import WINDOW
 from .members import Members, Peer
-from .wire import OLD_INCARNATION, Frame, Hello, HelloAnswer, LinkAck, MessageRecord, PublisherRecord, RunRecord
+from .wire import (
+    MALFORMED,
+    OLD_INCARNATION,
+    Frame,
+    Hello,
+    HelloAnswer,
+    LinkAck,
+    MessageRecord,
+    PublisherRecord,
+    RunRecord,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +57,8 @@ _CONGESTED: Final = 0.005
 ROW_EVERY: Final = 8192
 """Numbers after which the row is written whatever came. With the window of a link it is far less than there are Packet
 Identifiers, so that these tell the numbers, even if both nodes have died."""
+_MAX_AGE: Final = NEVER_EXPIRES * 1000
+"""Milliseconds. No message is older whose Message Expiry Interval may still count."""
 _QOS: Final = 0x06  # in the first byte of a PUBLISH
 NOT_TAKEN: Final = "link_not_taken"
 MARK: Final = "$moved"
@@ -233,7 +247,7 @@ class LinkReceiver:
         try:
             return self._body(body)
         except msgspec.MsgspecError:
-            self._context.refusals.add("malformed", incoming.node, "-")
+            self._context.refusals.add(MALFORMED, incoming.node, "-")
             return None
 
     def _process(self) -> None:
@@ -347,7 +361,7 @@ class LinkReceiver:
             run.packets, run.version, publisher, timestamp, run.ids, run.id_prefix, run.id_number
         )
         if messages is None or (run.count and len(messages) != run.count):
-            self._context.refusals.add("malformed", incoming.node, "-")
+            self._context.refusals.add(MALFORMED, incoming.node, "-")
             return -1
         for message in messages:
             if message.topic != run.topic:
@@ -377,14 +391,10 @@ class LinkReceiver:
         return sequence
 
     def _deliver(self, record: MessageRecord, publisher: ClientInfo | None, node: str, now: float) -> None:
-        flags = record.flags
-        properties = NO_PROPERTIES if record.properties is None else decoded_properties(record.properties)
-        message = Message(
-            record.topic, record.payload, flags & 3, flags & 4 != 0, properties, publisher, now - record.age / 1000
-        )
-        message.id = record.id
-        message.hops = record.hops
-        if properties and message.expired(now):
+        message = _message(record, publisher, now)
+        if message is None:
+            self._context.refusals.add(MALFORMED, node, "-")
+        elif message.expires and message.expired(now):
             self._context.refusals.count("link_expired")
         elif record.group == MARK:
             self.on_mark(message, record, node)
@@ -486,3 +496,24 @@ class LinkReceiver:
             if incoming.gap:
                 self._to_tell[incoming] = None
                 self._tell_soon()
+
+
+def _message(record: MessageRecord, publisher: ClientInfo | None, now: float) -> Message | None:
+    """The message of a record; ``None``: no client can have published it."""
+    flags = record.flags
+    if not (0 <= flags <= 6 and flags != 3 and 0 <= record.age <= _MAX_AGE and record.hops >= 0):
+        return None
+    if not valid_name(record.topic):
+        return None
+    properties = NO_PROPERTIES
+    if record.properties:
+        found = of_publish(record.properties)
+        if found is None:
+            return None
+        properties = found
+    message = Message(
+        record.topic, record.payload, flags & 3, flags & 4 != 0, properties, publisher, now - record.age / 1000
+    )
+    message.id = record.id
+    message.hops = record.hops
+    return message

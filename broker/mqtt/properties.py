@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from . import constants as c
 from .data_types import binary, read_binary, read_string, read_variable, string, utf8, variable
-from .errors import MalformedPacket, ProtocolError
+from .errors import MalformedPacket, MqttError, ProtocolError
 from .packets import NO_PROPERTIES, Properties
 from .reason_codes import QUOTA_EXCEEDED, TOPIC_ALIAS_INVALID
 from .topics import has_wildcard
@@ -173,6 +173,17 @@ def read_block(data: bytes, at: int, stop: int, packet_type: int, strict: bool) 
             else:
                 properties[identifier] = number
     return properties
+
+
+def of_publish(given: Properties) -> Properties | None:
+    """The same properties as ``read`` gives them; ``None``: a client cannot have sent them in a PUBLISH. They did not
+    come in a packet: names and values may be anything."""
+    try:
+        block = body_of(given)
+        properties = read_block(block, 0, len(block), c.PUBLISH, False)
+    except (MqttError, AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return None if c.SUBSCRIPTION_IDENTIFIER in properties else properties  # [MQTT-3.3.4-6]
 
 
 # What ``find_block`` goes by, for each identifier below 128: its type in a PUBLISH of a client (0: there is none), and

@@ -596,6 +596,62 @@ async def test_a_run_that_cannot_be_read_is_refused_and_counted() -> None:
         await subscriber.expect_publish("t", b"still there")
 
 
+def message(**more: object) -> MessageRecord:
+    given = {"topic": "t", "payload": b"x", "flags": 1, "publisher": -1, "age": 0, "id": "i"}
+    return MessageRecord(**{**given, **more})  # type: ignore[arg-type]
+
+
+BAD_MESSAGES = {
+    "wildcard": message(topic="t/#"),
+    "no topic": message(topic=""),
+    "U+0000 in the topic": message(topic="t/\0"),
+    "topic too long": message(topic="t" * 65_536),
+    "QoS 3": message(flags=3),
+    "unknown flags": message(flags=9),
+    "negative flags": message(flags=-3),
+    "from the future": message(age=-1),
+    "too old": message(age=1 << 62, properties={2: 10}),
+    "expiry out of range": message(properties={2: 1 << 40}),
+    "negative expiry": message(properties={2: -5}),
+    "expiry of text": message(properties={2: "x"}),
+    "user property of a number": message(properties={38: 5}),
+    "user property of three": message(properties={38: [["a", "b", "c"]]}),
+    "unknown property": message(properties={9999: 5}),
+    "subscription identifier": message(properties={11: [1]}),
+    "negative hops": message(hops=-1),
+    "no topic, to a group": message(topic="", group="$share/g/t"),
+}
+
+
+async def test_a_message_that_no_client_can_have_published_is_refused_and_those_beside_it_come(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is counted and logged, and has its number: nobody can ever take it."""
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        peers = [await cluster[1].client(f"s{version}", version=version) for version in (4, 5)]
+        for peer in peers:
+            await peer.subscribe("#", qos=2)
+        away = await cluster[1].client("away", expiry=1000)
+        await away.subscribe("#", qos=2)
+        await away.close()
+        await opened(cluster)
+        receiver, wire = parts(cluster[1]).receiver, parts(cluster[0]).context.wire
+        incoming = receiver._incoming[cluster.name(0)]
+        for which, bad in BAD_MESSAGES.items():
+            taken = incoming.taken
+            messages = [message(payload=b"before " + which.encode()), bad, message(payload=b"after")]
+            receiver._came(wire.write((incoming.frame + 1, taken, taken + 1, [], messages, [])), "")
+            assert incoming.taken == taken + 3, which
+        assert cluster[1].server.metrics.refusals.snapshot()["cluster_malformed"] == len(BAD_MESSAGES)
+        assert f"node={cluster.name(0)} reason=malformed" in caplog.text
+        peers.append(await cluster[1].client("away", clean_start=False, expiry=1000))
+        for peer in peers:
+            for which in BAD_MESSAGES:
+                await peer.expect_publish("t", b"before " + which.encode())
+                await peer.expect_publish("t", b"after")
+            await peer.nothing()
+
+
 def make_disk_slow(node: Node, slow: bool) -> None:
     """From the next end of an iteration on more waits for the disk than should, or not any more."""
     commit = node.server.tables.commit
@@ -669,8 +725,7 @@ async def test_nothing_of_an_earlier_start_of_a_node_is_taken() -> None:
         receiver = parts(cluster[1]).receiver
         incoming = receiver._incoming[cluster.name(0)]
         taken = incoming.taken
-        message = MessageRecord("t", b"x", 1, -1, 0, "")
-        frame = Frame(incoming.frame + 1, taken, taken + 1, [], [message], [])
+        frame = Frame(incoming.frame + 1, taken, taken + 1, [], [message()], [])
         receiver._queue.append((incoming, incoming.incarnation - 1, frame, 0))
         receiver._process()
         assert incoming.taken == taken and not receiver._queue

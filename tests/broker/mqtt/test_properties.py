@@ -17,6 +17,7 @@ from taipan.broker.mqtt.properties import (
     TWO_BYTE,
     VARIABLE,
     WILL,
+    of_publish,
     read,
     write,
 )
@@ -140,3 +141,47 @@ def test_order_is_kept() -> None:
 def test_unknown_cannot_be_written() -> None:
     with pytest.raises(KeyError):
         write({4: 1})
+
+
+def test_properties_of_a_publish_that_came_in_no_packet_are_as_if_they_had() -> None:
+    given = {1: 1, 2: 0xFFFF_FFFF, 3: "text", 8: "a/b", 9: b"\xff", 35: 7, 38: [["k", "v"], ["k", "w"]]}
+    assert of_publish(given) == {**given, 38: [("k", "v"), ("k", "w")]}
+    assert of_publish({}) == {}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {2: "x"},
+        {2: -5},
+        {2: 1 << 40},
+        {2: None},
+        {2: 1.5},
+        {2: [1, 2]},
+        {38: 5},
+        {38: [5]},
+        {38: [[1, 2]]},
+        {38: [["a", "b", "c"]]},
+        {38: [["a", "b\0"]]},
+        {38: [["a", "b" * 65_536]]},
+        {3: 5},
+        {3: "a\0"},
+        {3: b"a"},
+        {3: "\ud800"},
+        {1: 7},
+        {8: "a/#"},
+        {8: ""},
+        {9: "x"},
+        {9: bytes(65_536)},
+        {11: [1]},
+        {11: 1},
+        {35: 0},
+        {24: 5},
+        {9999: 5},
+        {-1: 5},
+    ],
+    ids=str,
+)
+def test_what_no_client_can_have_sent_in_a_publish_are_no_properties_of_one(given: dict[int, object]) -> None:
+    """[MQTT-3.3.4-6] [MQTT-3.3.2-14]"""
+    assert of_publish(given) is None
