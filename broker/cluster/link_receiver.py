@@ -16,11 +16,11 @@ import msgspec
 from ..config import ZoneSettings
 from ..core.cluster import CallFailed
 from ..loop.budget import DELIVERIES_PER_ITERATION
-from ..mqtt.constants import NEVER_EXPIRES
+from ..mqtt.constants import NEVER_EXPIRES, V4, V5
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES
 from ..mqtt.properties import of_publish
-from ..mqtt.run_decoder import RunDecoder, read_run
+from ..mqtt.run_decoder import RunDecoder, count_numbered, read_run
 from ..mqtt.topics import valid_name
 from ..session.client_info import ClientInfo
 from .calls import Calls
@@ -59,7 +59,9 @@ ROW_EVERY: Final = 8192
 Identifiers, so that these tell the numbers, even if both nodes have died."""
 _MAX_AGE: Final = NEVER_EXPIRES * 1000
 """Milliseconds. No message is older whose Message Expiry Interval may still count."""
-_QOS: Final = 0x06  # in the first byte of a PUBLISH
+_NO_FRAME: Final = -1
+_FIRST_0: Final = 0x30  # first byte of a PUBLISH: QoS 0, DUP 0, RETAIN 0
+_QOS: Final = 0x06
 NOT_TAKEN: Final = "link_not_taken"
 MARK: Final = "$moved"
 """What a node's mark (``turns``) has in place of a Shared Subscription."""
@@ -69,8 +71,8 @@ class Incoming:
     """The link of one other node to this one."""
 
     __slots__ = (
-        "asked_at", "frame", "gap", "incarnation", "node", "part_bytes", "part_number", "parts", "row", "stored",
-        "storing", "subject", "taken", "told", "uid", "untold", "waiting",
+        "asked_at", "frame", "gap", "incarnation", "node", "part_bytes", "part_number", "parts", "refused",
+        "row", "stored", "storing", "subject", "taken", "told", "uid", "untold", "waiting",
     )  # fmt: skip
 
     def __init__(self, node: str, uid: str, taken: int, subject: str) -> None:
@@ -94,6 +96,8 @@ class Incoming:
         self.part_number = 0
         self.parts: list[bytes] = []
         self.part_bytes = 0
+        # The last frame of which something was refused whose numbers are not known for certain.
+        self.refused = _NO_FRAME
         # Bytes of frames that have come and are not taken yet.
         self.waiting = 0
 
@@ -194,6 +198,7 @@ class LinkReceiver:
         """Of what has come, take nothing any more."""
         incoming.part_number = 0
         incoming.parts = []
+        incoming.refused = _NO_FRAME
         queue = self._queue
         kept = [each for each in queue if each[0] is not incoming]
         dropped = len(queue) - len(kept)
@@ -273,24 +278,36 @@ class LinkReceiver:
         if fresh:
             incoming.frame = frame.number
         self._tell_later(incoming)
-        if frame.after > incoming.taken:
-            incoming.gap = True
-            self._tell_soon()
+        if not 0 <= frame.after < frame.first:
+            self._context.refusals.add(MALFORMED, incoming.node, "-")
             return
-        now = self._broker.clock.now()
         taken = incoming.taken
+        if frame.after > taken:
+            if frame.number - 1 != incoming.refused:
+                incoming.gap = True
+                self._tell_soon()
+                return
+            # What was refused of the frame before had the numbers up to there. They come again as often as they are
+            # missed, and can never be taken.
+            incoming.taken = frame.after
+        now = self._broker.clock.now()
         commit = self._context.tables.commit
         written = 0 if commit is None else commit.written
         sequence = frame.first - 1
         publishers = [self._publisher(each, incoming.node) for each in frame.publishers]
         place = 0
+        end = len(frame.messages)
         for run in frame.runs:
+            if not place <= run.before <= end:
+                self._refuse_rest(incoming, frame)
+                break
             sequence = self._take_records(incoming, frame, place, run.before, publishers, sequence, fresh, now)
             place = run.before
-            sequence = self._take_run(incoming, run, publishers, sequence, fresh, now)
+            sequence = self._take_run(incoming, frame, run, publishers, sequence, fresh, now)
             if sequence < 0:
-                return
-        sequence = self._take_records(incoming, frame, place, len(frame.messages), publishers, sequence, fresh, now)
+                break
+        else:
+            self._take_records(incoming, frame, place, end, publishers, sequence, fresh, now)
         if incoming.taken == taken:
             return
         incoming.gap = False
@@ -332,17 +349,22 @@ class LinkReceiver:
     def _take_run(
         self,
         incoming: Incoming,
+        frame: Frame,
         run: RunRecord,
         publishers: list[ClientInfo],
         sequence: int,
         fresh: bool,
         now: float,
     ) -> int:
-        """The same for a run of packets; -1: it cannot be read, and nothing of the frame from there on is taken."""
+        """The same for a run of packets; -1: as ``_refuse_run``."""
+        if (run.version != V4 and run.version != V5) or not 0 <= run.age <= _MAX_AGE:
+            return self._refuse_run(incoming, frame, run, sequence)
         broker, apart, node = self._broker, self.apart, incoming.node
-        together = run.count > 0 and len(run.packets) > 0 and apart is None
-        if together and run.packets[0] & _QOS == 0:
-            if not fresh or broker.route_packets(run.topic, run.packets, run.count, run.version):
+        together = 0 < run.count <= len(run.packets) and apart is None
+        if together and run.packets[0] == _FIRST_0:
+            if not fresh:
+                return sequence
+            if valid_name(run.topic) and broker.route_packets(run.topic, run.packets, run.count, run.version):
                 return sequence
         publisher = publishers[run.publisher] if 0 <= run.publisher < len(publishers) else None
         timestamp = now - run.age / 1000
@@ -361,10 +383,11 @@ class LinkReceiver:
             run.packets, run.version, publisher, timestamp, run.ids, run.id_prefix, run.id_number
         )
         if messages is None or (run.count and len(messages) != run.count):
-            self._context.refusals.add(MALFORMED, incoming.node, "-")
-            return -1
+            return self._refuse_run(incoming, frame, run, sequence)
         for message in messages:
-            if message.topic != run.topic:
+            if not message.topic:
+                return self._refuse_run(incoming, frame, run, sequence)  # an alias alone says nothing here
+            if message.topic != run.topic or message.qos != messages[0].qos or message.qos == 2 or message.retain:
                 together = False
         if together:
             if messages[0].qos:
@@ -389,6 +412,23 @@ class LinkReceiver:
             else:
                 apart(message, node)
         return sequence
+
+    def _refuse_run(self, incoming: Incoming, frame: Frame, run: RunRecord, sequence: int) -> int:
+        """Nothing of a run is taken, and its messages have their numbers all the same: the last one; -1: that cannot be
+        told, and nothing of the frame from there on is taken."""
+        self._refuse_rest(incoming, frame)
+        count = count_numbered(run.packets)
+        if count < 0 or count > run.count > 0:
+            return -1
+        sequence += count
+        if sequence > incoming.taken:
+            incoming.taken = sequence
+        return sequence
+
+    def _refuse_rest(self, incoming: Incoming, frame: Frame) -> None:
+        """Something of a frame cannot be read. Which numbers it had, the next frame says for certain."""
+        self._context.refusals.add(MALFORMED, incoming.node, "-")
+        incoming.refused = frame.number
 
     def _deliver(self, record: MessageRecord, publisher: ClientInfo | None, node: str, now: float) -> None:
         message = _message(record, publisher, now)

@@ -2,13 +2,16 @@
 
 from typing import Final
 
-from .constants import V4, V5
+from .constants import PUBLISH, V4, V5
+from .data_types import read_variable
 from .decoder import Decoder, TopicNames
+from .errors import MalformedPacket
 from .message import Message, Publisher
 from .packets import NO_PROPERTIES
 from .topics import valid_name
 
 _FIRST: Final = 0x32  # first byte: QoS 1, DUP 0, RETAIN 0
+_QOS: Final = 0x06  # in the first byte
 _MAX_PACKET: Final = 268_435_460
 """Bytes of the largest packet there can be, with its fixed header."""
 
@@ -114,3 +117,20 @@ def read_run(
         messages.append(message)
         at = end
     return messages
+
+
+def count_numbered(packets: bytes) -> int:
+    """How many PUBLISHes of QoS 1 and 2 are among packets that cannot be read; -1: where one of them ends cannot be
+    told."""
+    size = len(packets)
+    found = 0
+    at = 0
+    while at < size:
+        if packets[at] >> 4 == PUBLISH and packets[at] & _QOS:
+            found += 1
+        try:
+            remaining, at = read_variable(packets, at + 1, size)
+        except MalformedPacket:
+            return -1
+        at += remaining
+    return found if at == size else -1

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from taipan.broker.cluster import known_routes, link_receiver
@@ -569,31 +570,115 @@ async def test_a_full_link_refuses_each_of_a_burst_that_has_no_room() -> None:
         assert codes == [SUCCESS] * 9 + [QUOTA_EXCEEDED] * 21
 
 
-async def test_a_run_that_cannot_be_read_is_refused_and_counted() -> None:
+QOS_0 = b"\x30\x04\x00\x01tx"
+QOS_1 = b"\x32\x06\x00\x01t\x00\x01x"
+BAD_RUNS = {
+    "QoS 0 that is cut off": RunRecord(0, -1, 4, 0, [], b"\x30\x7f\x00\x01t"),
+    "QoS 1 without an identifier": RunRecord(0, -1, 4, 0, [], b"\x32\x03\x00\x01t"),
+    "one byte": RunRecord(0, -1, 4, 0, [], b"\x30"),
+    "PINGREQ before QoS 0": RunRecord(0, -1, 4, 0, [], b"\xc0\x00" + QOS_0),
+    "PINGREQ before QoS 1": RunRecord(0, -1, 4, 0, [], b"\xc0\x00" + QOS_1),
+    "fewer than it says": RunRecord(0, -1, 4, 0, [], QOS_1, "t", 2),
+    "more than it says": RunRecord(0, -1, 4, 0, [], QOS_1 + QOS_1, "t", 1),
+    "more than there are bytes": RunRecord(0, -1, 4, 0, [], QOS_0, "t", 1 << 62),
+    "QoS 1 that is cut off": RunRecord(0, -1, 4, 0, [], QOS_1[:-1], "t", 1),
+    "nothing": RunRecord(0, -1, 4, 0, [], b"", "t", 1),
+    "no PUBLISH": RunRecord(0, -1, 4, 0, [], b"\xc0\x00", "t", 1),
+    "QoS 3": RunRecord(0, -1, 4, 0, [], b"\x36" + QOS_1[1:], "t", 1),
+    "wildcard, QoS 0": RunRecord(0, -1, 4, 0, [], QOS_0.replace(b"t", b"#"), "#", 1),
+    "wildcard, QoS 1": RunRecord(0, -1, 4, 0, [], QOS_1.replace(b"t", b"#"), "#", 1),
+    "no topic": RunRecord(0, -1, 4, 0, [], b"\x30\x03\x00\x00x", "", 1),
+    "a Topic Alias alone": RunRecord(0, -1, 5, 0, [], b"\x32\x08\x00\x00\x00\x01\x03\x23\x00\x01"),
+    "of no version": RunRecord(0, -1, 9, 0, [], QOS_1, "t", 1),
+    "from the future": RunRecord(0, -1, 4, -1, [], QOS_1),
+    "too old": RunRecord(0, -1, 4, 1 << 62, [], QOS_1),
+    "before a message that is not there": RunRecord(9, -1, 4, 0, [], QOS_1),
+}
+
+
+async def test_a_run_that_cannot_be_read_is_refused_and_holds_up_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """It is counted and logged, nothing of it comes, and its numbers are nobody's: the link goes on with the next
+    frame, which says where these end."""
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        peers = [await cluster[1].client(f"s{version}", version=version) for version in (4, 5)]
+        for peer in peers:
+            await peer.subscribe("#", qos=2)
+        await opened(cluster)
+        receiver, wire = parts(cluster[1]).receiver, parts(cluster[0]).context.wire
+        incoming = receiver._incoming[cluster.name(0)]
+        refusals = cluster[1].server.metrics.refusals
+        before = incoming.taken
+        for which, run in BAD_RUNS.items():
+            number, taken = incoming.frame + 1, incoming.taken
+            refused = refusals.snapshot().get("cluster_malformed", 0)
+            for _ in range(2):  # it comes twice
+                receiver._came(wire.write((number, taken, taken + 1, [], [], [run])), "")
+            # The other node may have given it any number of numbers.
+            receiver._came(wire.write((number + 1, taken + 3, taken + 4, [], [message(topic=which)], [])), "")
+            assert incoming.taken == taken + 4 and not incoming.gap, which
+            assert refusals.snapshot()["cluster_malformed"] > refused, which
+            for peer in peers:
+                await peer.expect_publish(which)
+        assert f"node={cluster.name(0)} reason=malformed" in caplog.text
+        incoming.taken = incoming.stored = before  # the other node does not know of them
+        publisher = await cluster[0].client("p")
+        await publisher.publish("t", b"still there", qos=1)
+        for peer in peers:
+            await peer.expect_publish("t", b"still there")
+            await peer.nothing()
+
+
+async def test_what_is_beside_a_run_that_cannot_be_read_comes_where_its_numbers_are_certain() -> None:
     async with cluster_nodes(2, cluster=QUICK) as cluster:
         subscriber = await cluster[1].client("s")
-        await subscriber.subscribe("t", qos=1)
+        await subscriber.subscribe("#", qos=1)
         await opened(cluster)
         receiver = parts(cluster[1]).receiver
         incoming = receiver._incoming[cluster.name(0)]
-        good = b"\x30\x04\x00\x01tx"
-        for packets in (b"\x30\x7f\x00\x01t", b"\xc0\x00" + good, b"\x32\x03\x00\x01t", b"\x30"):
-            number = incoming.frame + 1
-            run = RunRecord(0, -1, 4, 0, [], packets)
-            receiver._take(incoming, Frame(number, incoming.taken, incoming.taken + 1, [], [], [run]))
-        sent = b"\x32\x06\x00\x01t\x00\x01x"
-        for packets, topic, count in ((sent, "t", 2), (sent[:-1], "t", 1), (b"", "t", 1), (b"\xc0\x00", "t", 1)):
-            run = RunRecord(0, -1, 4, 0, [], packets, topic, count)
-            frame = Frame(incoming.frame + 1, incoming.taken, incoming.taken + 1, [], [], [run])
+        taken = incoming.taken
+        bad = RunRecord(1, -1, 4, 0, [], b"\x32\x03\x00\x01t" + QOS_1)
+        messages = [message(payload=b"1"), message(payload=b"2")]
+        receiver._take(incoming, Frame(incoming.frame + 1, taken, taken + 1, [], messages, [bad]))
+        assert incoming.taken == taken + 4
+        cut_off = RunRecord(1, -1, 4, 0, [], QOS_1[:-1])
+        receiver._take(incoming, Frame(incoming.frame + 1, taken + 4, taken + 5, [], messages, [cut_off]))
+        assert incoming.taken == taken + 5
+        for payload in (b"1", b"2", b"1"):
+            await subscriber.expect_publish("t", payload)
+        await subscriber.nothing()
+
+
+async def test_a_frame_after_a_lost_one_is_not_taken_though_something_was_refused_before() -> None:
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        await opened(cluster)
+        receiver = parts(cluster[1]).receiver
+        incoming = receiver._incoming[cluster.name(0)]
+        number, taken = incoming.frame + 1, incoming.taken
+        receiver._take(incoming, Frame(number, taken, taken + 1, [], [], [BAD_RUNS["QoS 1 that is cut off"]]))
+        receiver._take(incoming, Frame(number + 2, taken + 2, taken + 3, [], [message()], []))
+        assert incoming.taken == taken and incoming.gap
+        receiver._take(incoming, Frame(number + 3, taken + 5, taken + 5, [], [message()], []))
+        assert incoming.taken == taken
+        receiver._take(incoming, Frame(number + 3, -2, -1, [], [message()], []))
+        assert incoming.taken == taken
+
+
+async def test_a_run_goes_where_its_packets_say() -> None:
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        subscriber = await cluster[1].client("s")
+        await subscriber.subscribe("t", qos=1, retain_as_published=True)
+        await opened(cluster)
+        receiver = parts(cluster[1]).receiver
+        incoming = receiver._incoming[cluster.name(0)]
+        retained = b"\x31" + QOS_0[1:]
+        for packets, topic, count in ((QOS_1, "elsewhere", 1), (QOS_1 + QOS_0, "t", 2), (retained, "t", 1)):
+            frame = Frame(incoming.frame + 1, incoming.taken, incoming.taken + 1, [], [], [])
+            frame = msgspec.structs.replace(frame, runs=[RunRecord(0, -1, 4, 0, [], packets, topic, count)])
+            taken = incoming.taken
             receiver._take(incoming, frame)
-        assert cluster[1].server.metrics.refusals.snapshot()["cluster_malformed"] == 8
-        run = RunRecord(0, -1, 4, 0, [], sent, "elsewhere", 1)  # it goes where its packet says
-        receiver._take(incoming, Frame(incoming.frame + 1, incoming.taken, incoming.taken + 1, [], [], [run]))
-        await subscriber.expect_publish("t", b"x")
-        incoming.taken = incoming.stored = incoming.taken - 1  # the other node does not know of it
-        publisher = await cluster[0].client("p")
-        await publisher.publish("t", b"still there", qos=1)
-        await subscriber.expect_publish("t", b"still there")
+            assert incoming.taken == taken + (packets[0] == QOS_1[0])
+        for qos, retain in ((1, False), (1, False), (0, False), (0, True)):
+            await subscriber.expect_publish("t", b"x", qos=qos, retain=retain)
 
 
 def message(**more: object) -> MessageRecord:

@@ -6,7 +6,7 @@ from taipan.broker.mqtt import encoder
 from taipan.broker.mqtt.constants import CONTENT_TYPE
 from taipan.broker.mqtt.decoder import Decoder, TopicNames
 from taipan.broker.mqtt.message import Message
-from taipan.broker.mqtt.run_decoder import read_run
+from taipan.broker.mqtt.run_decoder import count_numbered, read_run
 
 _SIZES = (0, 1, 110, 111, 112, 113, 200, 16_370, 16_371, 16_372, 16_373, 16_374, 70_000, 2_097_200)
 
@@ -102,3 +102,11 @@ def _length(number: int) -> bytes:
         digits.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes((*digits, number))
+
+
+def test_messages_with_a_number_are_counted_though_they_cannot_be_read() -> None:
+    good = _packet(4, "t", 200, 1)
+    assert count_numbered(b"") == 0
+    assert count_numbered(good + _packet(4, "t", 1, 0, qos=0) + b"\x34\x01x" + b"\xc0\x00" + b"\x62\x02\x00\x01") == 2
+    assert count_numbered(good + b"\x32") == count_numbered(good[:-1]) == -1
+    assert count_numbered(b"\x32\xff\xff\xff\xff\x01") == -1
