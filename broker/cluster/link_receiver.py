@@ -16,7 +16,7 @@ import msgspec
 from ..config import ZoneSettings
 from ..core.cluster import CallFailed
 from ..loop.budget import DELIVERIES_PER_ITERATION
-from ..mqtt.constants import NEVER_EXPIRES, V4, V5
+from ..mqtt.constants import MAX_REMAINING_LENGTH, NEVER_EXPIRES, V4, V5
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES
 from ..mqtt.properties import of_publish
@@ -59,6 +59,9 @@ ROW_EVERY: Final = 8192
 Identifiers, so that these tell the numbers, even if both nodes have died."""
 _MAX_AGE: Final = NEVER_EXPIRES * 1000
 """Milliseconds. No message is older whose Message Expiry Interval may still count."""
+_MOST_PARTS: Final = 65_536
+_MOST_BYTES: Final = MAX_REMAINING_LENGTH + 1_048_576
+"""Of a frame in parts: the largest packet, and who has published it."""
 _NO_FRAME: Final = -1
 _FIRST_0: Final = 0x30  # first byte of a PUBLISH: QoS 0, DUP 0, RETAIN 0
 _QOS: Final = 0x06
@@ -236,24 +239,29 @@ class LinkReceiver:
             self._process()
 
     def _joined(self, incoming: Incoming, frame: Frame) -> Frame | None:
-        """The whole frame when this was the last piece of it that was missing."""
+        """The whole frame when this was the last piece of it that was missing; this piece: there will be none."""
         assert frame.part is not None
         part, parts, data = frame.part
         if part == 0:
             incoming.part_number = frame.number
             incoming.parts = []
+            incoming.part_bytes = 0
         if frame.number != incoming.part_number or part != len(incoming.parts):
             return None  # it will be missed, and come again
         incoming.parts.append(data)
-        if len(incoming.parts) < parts:
-            return None
-        body = b"".join(incoming.parts)
+        incoming.part_bytes += len(data)
+        if parts <= _MOST_PARTS and incoming.part_bytes <= _MOST_BYTES:
+            if len(incoming.parts) < parts:
+                return None
+            try:
+                whole = self._body(b"".join(incoming.parts))
+                if whole.part is None:
+                    frame = whole
+            except msgspec.MsgspecError:
+                pass
+        incoming.part_number = 0
         incoming.parts = []
-        try:
-            return self._body(body)
-        except msgspec.MsgspecError:
-            self._context.refusals.add(MALFORMED, incoming.node, "-")
-            return None
+        return frame
 
     def _process(self) -> None:
         self._later = None
@@ -297,6 +305,8 @@ class LinkReceiver:
         publishers = [self._publisher(each, incoming.node) for each in frame.publishers]
         place = 0
         end = len(frame.messages)
+        if frame.part is not None:
+            self._refuse_rest(incoming, frame)
         for run in frame.runs:
             if not place <= run.before <= end:
                 self._refuse_rest(incoming, frame)

@@ -648,6 +648,39 @@ async def test_what_is_beside_a_run_that_cannot_be_read_comes_where_its_numbers_
         await subscriber.nothing()
 
 
+@pytest.mark.interpreted  # sets _MOST_BYTES, which compiled code has built in
+async def test_a_frame_in_parts_that_can_never_be_whole_is_refused_and_holds_up_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link_receiver, "_MOST_BYTES", 1000)
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        subscriber = await cluster[1].client("s")
+        await subscriber.subscribe("#", qos=1)
+        await opened(cluster)
+        receiver, wire = parts(cluster[1]).receiver, parts(cluster[0]).context.wire
+        incoming = receiver._incoming[cluster.name(0)]
+        refusals = cluster[1].server.metrics.refusals
+        in_parts = wire.body((1, 0, 1, [], [], [], (0, 2, b"x")))
+        cases: dict[str, list[tuple[int, int, bytes]]] = {
+            "too many parts": [(0, 1 << 62, b"x")],
+            "too many bytes": [(0, 4, bytes(600)), (1, 4, bytes(600)), (2, 4, b"x")],
+            "no frame": [(0, 2, b"\x96"), (1, 2, b"\xc1")],
+            "no parts": [(0, 0, b"x")],
+            "fewer than none": [(0, -1, b"")],
+            "parts of parts": [(0, 1, in_parts)],
+        }
+        for refused, (which, pieces) in enumerate(cases.items(), 1):
+            number, taken = incoming.frame + 1, incoming.taken
+            for piece in pieces:
+                receiver._came(wire.write((number, taken, taken + 1, [], [], [], piece)), "")
+            assert incoming.parts == [], which
+            assert refusals.snapshot()["cluster_malformed"] == refused, which
+            receiver._came(wire.write((number + 1, taken + 1, taken + 2, [], [message(topic=which)], [])), "")
+            await subscriber.expect_publish(which)
+            assert incoming.taken == taken + 2
+        await subscriber.nothing()
+
+
 async def test_a_frame_after_a_lost_one_is_not_taken_though_something_was_refused_before() -> None:
     async with cluster_nodes(2, cluster=QUICK) as cluster:
         await opened(cluster)
