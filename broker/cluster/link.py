@@ -25,7 +25,7 @@ from .context import ClusterContext
 from .link_writer import WINDOW, LinkWriter
 from .members import Members, Peer
 from .routes import Routes
-from .wire import OVERHEAD, Hello, HelloAnswer, LinkAck
+from .wire import MALFORMED, OVERHEAD, UNREADABLE, Hello, HelloAnswer, LinkAck
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +134,12 @@ class Link:
                 await asyncio.sleep(_RETRY)
                 continue
             if incarnation == (self.peer.uid, self.peer.incarnation) and self._wanted:
-                came = msgspec.msgpack.decode(answer, type=HelloAnswer)
+                try:
+                    came = msgspec.msgpack.decode(answer, type=HelloAnswer)
+                except UNREADABLE:
+                    self._context.refusals.add(MALFORMED, self.peer.name, "-")
+                    await asyncio.sleep(_RETRY)
+                    continue
                 self._number(came.taken)
                 if self._writer.acked > max(came.taken, acked):
                     continue  # it has forgotten in a crash what it had acknowledged: it is told

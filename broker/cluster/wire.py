@@ -17,6 +17,8 @@ from ..persistence.log import records
 
 logger = logging.getLogger(__name__)
 
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
 VERSION: Final = 1
 """Of what this node writes, unless a node of the cluster cannot read it yet."""
 OLDEST: Final = 1

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from taipan.broker.cluster import known_routes, link_receiver
-from taipan.broker.cluster.link import PREFIX, Link
+from taipan.broker.cluster.link import HELLO, PREFIX, Link
 from taipan.broker.cluster.link_receiver import LinkReceiver
 from taipan.broker.cluster.link_writer import WINDOW
 from taipan.broker.cluster.nats_cluster import NatsCluster
@@ -570,6 +570,8 @@ async def test_a_full_link_refuses_each_of_a_burst_that_has_no_room() -> None:
         assert codes == [SUCCESS] * 9 + [QUOTA_EXCEEDED] * 21
 
 
+DEEP = b"\x91" * 100_000
+"""More arrays in each other than MessagePack is read for."""
 QOS_0 = b"\x30\x04\x00\x01tx"
 QOS_1 = b"\x32\x06\x00\x01t\x00\x01x"
 BAD_RUNS = {
@@ -652,7 +654,7 @@ async def test_what_is_beside_a_run_that_cannot_be_read_comes_where_its_numbers_
 async def test_a_frame_in_parts_that_can_never_be_whole_is_refused_and_holds_up_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link_receiver, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(link_receiver, "_MOST_BYTES", 200_000)
     async with cluster_nodes(2, cluster=QUICK) as cluster:
         subscriber = await cluster[1].client("s")
         await subscriber.subscribe("#", qos=1)
@@ -663,7 +665,7 @@ async def test_a_frame_in_parts_that_can_never_be_whole_is_refused_and_holds_up_
         in_parts = wire.body((1, 0, 1, [], [], [], (0, 2, b"x")))
         cases: dict[str, list[tuple[int, int, bytes]]] = {
             "too many parts": [(0, 1 << 62, b"x")],
-            "too many bytes": [(0, 4, bytes(600)), (1, 4, bytes(600)), (2, 4, b"x")],
+            "too many bytes": [(0, 4, bytes(150_000)), (1, 4, bytes(150_000)), (2, 4, b"x")],
             "no frame": [(0, 2, b"\x96"), (1, 2, b"\xc1")],
             "no parts": [(0, 0, b"x")],
             "fewer than none": [(0, -1, b"")],
@@ -679,6 +681,31 @@ async def test_a_frame_in_parts_that_can_never_be_whole_is_refused_and_holds_up_
             await subscriber.expect_publish(which)
             assert incoming.taken == taken + 2
         await subscriber.nothing()
+
+
+@pytest.mark.parametrize(
+    "bad", [b"", b"\xc1", b"\x91\x01", b"\x93\x00\x00" + DEEP], ids=["empty", "nothing", "too short", "too deep"]
+)
+async def test_a_link_opens_after_an_answer_that_cannot_be_read(bad: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        await opened(cluster)
+        subscriber, publisher = await cluster[1].client("s"), await cluster[0].client("p")
+        await subscriber.subscribe("t", qos=1)
+        to_peer, handlers = link(cluster, 0, 1), parts(cluster[1]).calls._handlers
+        good, asked = handlers[HELLO], []
+
+        async def answer(node: str, argument: bytes) -> bytes:
+            asked.append(node)
+            return bad if len(asked) == 1 else await good(node, argument)
+
+        handlers[HELLO] = answer
+        to_peer.update()
+        await until(lambda: to_peer.open)
+        assert len(asked) == 2
+        assert cluster[0].server.metrics.refusals.snapshot()["cluster_malformed"] == 1
+        assert f"node={cluster.name(1)} reason=malformed" in caplog.text
+        await publisher.publish("t", b"x", qos=1)
+        await subscriber.expect_publish("t", b"x")
 
 
 async def test_a_frame_after_a_lost_one_is_not_taken_though_something_was_refused_before() -> None:
