@@ -31,6 +31,7 @@ from .members import Members, Peer
 from .wire import (
     MALFORMED,
     OLD_INCARNATION,
+    UNREADABLE,
     Frame,
     Hello,
     HelloAnswer,
@@ -171,7 +172,11 @@ class LinkReceiver:
 
     async def _hello(self, node: str, argument: bytes) -> bytes:
         """Where another node is to begin."""
-        hello = msgspec.msgpack.decode(argument, type=Hello)
+        try:
+            hello = msgspec.msgpack.decode(argument, type=Hello)
+        except UNREADABLE:
+            self._context.refusals.add(MALFORMED, node, "-")
+            raise CallFailed("it cannot be read") from None
         after = hello.after
         peer = self._membership.peers.get(node)
         if peer is None or self._stopped:
@@ -257,7 +262,7 @@ class LinkReceiver:
                 whole = self._body(b"".join(incoming.parts))
                 if whole.part is None:
                     frame = whole
-            except msgspec.MsgspecError:
+            except UNREADABLE:
                 pass
         incoming.part_number = 0
         incoming.parts = []

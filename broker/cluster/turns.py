@@ -29,7 +29,7 @@ from .context import ClusterContext
 from .link_receiver import MARK, LinkReceiver
 from .members import Members
 from .routes import Routes
-from .wire import MessageRecord, node_key
+from .wire import MALFORMED, UNREADABLE, MessageRecord, node_key
 
 if TYPE_CHECKING:
     from .ownership import Ownership
@@ -394,8 +394,8 @@ class Turns:
     def _came(self, message: Message, record: MessageRecord, node: str) -> None:
         try:
             mark = msgspec.msgpack.decode(record.payload, type=Mark)
-        except msgspec.MsgspecError:
-            self._context.refusals.add("malformed", node, "-")
+        except UNREADABLE:
+            self._context.refusals.add(MALFORMED, node, "-")
             return
         self._marked(node, mark)
 

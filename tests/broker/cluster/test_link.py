@@ -11,11 +11,11 @@ import pytest
 
 from taipan.broker.cluster import known_routes, link_receiver
 from taipan.broker.cluster.link import HELLO, PREFIX, Link
-from taipan.broker.cluster.link_receiver import LinkReceiver
+from taipan.broker.cluster.link_receiver import MARK, LinkReceiver
 from taipan.broker.cluster.link_writer import WINDOW
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.wire import Frame, LinkAck, MessageRecord, RunRecord
-from taipan.broker.core.cluster import STOPPED
+from taipan.broker.core.cluster import STOPPED, CallFailed
 from taipan.broker.loop.budget import DELIVERIES_PER_ITERATION
 from taipan.broker.mqtt.constants import (
     CONTENT_TYPE,
@@ -667,6 +667,8 @@ async def test_a_frame_in_parts_that_can_never_be_whole_is_refused_and_holds_up_
             "too many parts": [(0, 1 << 62, b"x")],
             "too many bytes": [(0, 4, bytes(150_000)), (1, 4, bytes(150_000)), (2, 4, b"x")],
             "no frame": [(0, 2, b"\x96"), (1, 2, b"\xc1")],
+            "no text": [(0, 1, b"\x96\x01\x00\x01\x91\x98\xa2\xff\xfe")],
+            "too deep": [(0, 1, b"\x96\x01\x00\x01\x90\x91\x97\xa1t\xc4\x01x\x01\xff\x00\xa1i\x81\x02" + DEEP)],
             "no parts": [(0, 0, b"x")],
             "fewer than none": [(0, -1, b"")],
             "parts of parts": [(0, 1, in_parts)],
@@ -706,6 +708,28 @@ async def test_a_link_opens_after_an_answer_that_cannot_be_read(bad: bytes, capl
         assert f"node={cluster.name(1)} reason=malformed" in caplog.text
         await publisher.publish("t", b"x", qos=1)
         await subscriber.expect_publish("t", b"x")
+
+
+async def test_a_hello_that_cannot_be_read_is_refused() -> None:
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        await opened(cluster)
+        for number, bad in enumerate((b"", b"\xc1", b"\x93\x00\x00" + DEEP), 1):
+            with pytest.raises(CallFailed, match="cannot be read"):
+                await parts(cluster[0]).calls.call(cluster.name(1), HELLO, bad)
+            assert cluster[1].server.metrics.refusals.snapshot()["cluster_malformed"] == number
+
+
+async def test_a_mark_that_cannot_be_read_is_refused() -> None:
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        await opened(cluster)
+        receiver = parts(cluster[1]).receiver
+        incoming = receiver._incoming[cluster.name(0)]
+        taken = incoming.taken
+        bad = [b"\xc1", b"\x93\xa2\xff\xfe\xa1n\x01", b"\x94\xa1c\xa1n\x01" + DEEP]
+        messages = [message(topic=MARK, flags=2, group=MARK, payload=each) for each in bad]
+        receiver._take(incoming, Frame(incoming.frame + 1, taken, taken + 1, [], messages, []))
+        assert incoming.taken == taken + 3
+        assert cluster[1].server.metrics.refusals.snapshot()["cluster_malformed"] == 3
 
 
 async def test_a_frame_after_a_lost_one_is_not_taken_though_something_was_refused_before() -> None:
