@@ -25,6 +25,7 @@ from taipan.broker.mqtt.constants import (
     SUBSCRIPTION_IDENTIFIER,
     TOPIC_ALIAS_MAXIMUM,
 )
+from taipan.broker.mqtt.message import Publisher as PublisherOf
 from taipan.broker.mqtt.reason_codes import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, SUCCESS
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.node import Node
@@ -730,6 +731,38 @@ async def test_a_mark_that_cannot_be_read_is_refused() -> None:
         receiver._take(incoming, Frame(incoming.frame + 1, taken, taken + 1, [], messages, []))
         assert incoming.taken == taken + 3
         assert cluster[1].server.metrics.refusals.snapshot()["cluster_malformed"] == 3
+
+
+async def test_a_link_goes_on_though_nothing_follows_a_run_that_can_never_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The link asks with an empty frame, which says where the run ends."""
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        durable, publisher = await cluster[1].client("d", expiry=1000), await cluster[0].client("p")
+        await durable.subscribe("t", qos=1)
+        await opened(cluster)
+        to_peer = link(cluster, 0, 1)
+        send = to_peer._writer._send
+
+        def cut_off(
+            number: int,
+            after: int,
+            first: int,
+            publishers: list[PublisherOf],
+            messages: list[tuple[object, ...]],
+            runs: list[tuple[object, ...]],
+        ) -> int:
+            damaged: list[tuple[object, ...]] = [(*run[:5], b"\x32\x7f", *run[6:]) for run in runs]
+            return send(number, after, first, publishers, messages, damaged)
+
+        monkeypatch.setattr(to_peer._writer, "_send", cut_off)
+        for _ in range(3):
+            await publisher.publish("t", b"lost", qos=1)
+        await until(lambda: not to_peer.session.inflight)
+        assert cluster[1].server.metrics.refusals.snapshot()["cluster_malformed"] >= 1
+        monkeypatch.undo()
+        await publisher.publish("t", b"x", qos=1)
+        await durable.expect_publish("t", b"x")
 
 
 async def test_a_frame_after_a_lost_one_is_not_taken_though_something_was_refused_before() -> None:
