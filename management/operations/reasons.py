@@ -415,8 +415,8 @@ REASONS: Final = (
         "node",
         "link_not_taken",
         (),
-        "frames that waited for this node's slow disk were dropped: more came than may wait, or the other node began "
-        "anew. What is to survive is sent again",
+        "frames that waited for this node's slow disk were dropped: more came than may wait, or the link was opened "
+        "again. What is to survive is sent again",
     ),
     Reason("node", "link_expired", (), "a message's Message Expiry Interval was over when it came"),
     Reason(
