@@ -7,6 +7,11 @@ BUCKETS: Final = ("members", "routes", "sessions", "rows", "wills", "retained")
 """JetStream key-value buckets, each with the last value of a key; on the server their names begin with
 ``taipan-<cluster>-``."""
 
+HEADROOM: Final = 512
+"""Bytes of the headers of a write, which count for ``max_payload`` too."""
+MAX_PAYLOAD: Final = "max_payload of the NATS server"
+"""What decides about ``TooLarge``, for the log."""
+
 
 class Entry(NamedTuple):
     """The value of a key; ``None``: it was deleted. ``revision`` is the bucket's: it grows with every change of any
@@ -27,6 +32,15 @@ class Unknown(Exception):
 
 class Unavailable(Exception):
     """Not connected, or no quorum: it was certainly not done."""
+
+
+class TooLarge(Exception):
+    """The value is more than the server takes, and will be: it was certainly not written."""
+
+
+def fits(value: bytes, max_payload: int) -> bool:
+    """Whether a bucket takes this value. ``max_payload``: of the server; 0: it is not known yet."""
+    return not max_payload or len(value) + HEADROOM <= max_payload
 
 
 class NoResponders(Exception):
@@ -103,6 +117,7 @@ class Nats(Protocol):
         :raises WrongRevision: the key is not at ``revision``.
         :raises Unknown: no answer within ``timeout``.
         :raises Unavailable: it was certainly not written.
+        :raises TooLarge: nor will it be; see ``fits``.
         """
 
     async def read(self, bucket: str, key: str) -> Entry | None:

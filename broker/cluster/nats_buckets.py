@@ -18,9 +18,11 @@ from .nats import (
     NatsRefused,
     NoAnswer,
     NoResponders,
+    TooLarge,
     Unavailable,
     Unknown,
     WrongRevision,
+    fits,
 )
 from .nats_api import (
     ATTEMPT,
@@ -57,8 +59,6 @@ _UNDER_WAY: Final = 0.01
 _DUPLICATE_WINDOW: Final = 2 * LONGEST_WRITE
 STARTING: Final = 15.0
 """Seconds that a start waits for buckets: servers that have started just now elect their leader first."""
-_HEADROOM: Final = 512
-"""Bytes of the headers of a write, which count for ``max_payload`` too."""
 
 
 class NatsBuckets:
@@ -305,8 +305,8 @@ class NatsBuckets:
                     async with asyncio.timeout(left):
                         await self._attached.wait()
                 continue
-            if len(data) + _HEADROOM > connection.max_payload:
-                raise Unavailable(f"{len(data)} bytes are more than max_payload of the NATS server allows")
+            if not fits(data, connection.max_payload):
+                raise TooLarge(f"{len(data)} bytes are more than max_payload of the NATS server allows")
             if expected is not None:
                 headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
             try:

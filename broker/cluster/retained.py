@@ -21,7 +21,7 @@ from ..session.limits import Limits
 from ..store.restored import restored_client, restored_message
 from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version, each_of
 from .context import ClusterContext
-from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
+from .nats import MAX_PAYLOAD, Entry, NoAnswer, TooLarge, Unavailable, Unknown, Watch, WrongRevision, fits
 from .tasks import Tasks
 from .wire import MALFORMED, thing_key
 
@@ -230,11 +230,12 @@ class Retained:
             if message is not None and self._broker.retained.expired(message, self._clock.now()):
                 message = None
             data = None if message is None else self._encoded(message, None)
-            if data is not None and len(data) > self._nats.max_payload > 0:
-                self._wire.refusals.add(TOO_LARGE, self._context.node, "max_payload of the NATS server")
+            try:
+                revision = await self._write_value(change, data)
+            except TooLarge:
+                self._refuse_too_large()
                 self._done(change, 0)
                 return
-            revision = await self._write_value(change, data)
             if revision is None:
                 continue
             if revision < 0:
@@ -249,6 +250,8 @@ class Retained:
         """Its revision; ``None``: it is to be tried again; -1: the bucket has something newer.
 
         Always by compare-and-set, so that an attempt without an answer cannot come after what follows it.
+
+        :raises TooLarge: the bucket takes no such value.
         """
         known = self._known.get(change.name)
         entry: Entry | None = None
@@ -285,6 +288,10 @@ class Retained:
             change.late = True
             await asyncio.sleep(AGAIN)
             return None
+
+    def _refuse_too_large(self) -> None:
+        """The message is kept by this node alone."""
+        self._wire.refusals.add(TOO_LARGE, self._context.node, MAX_PAYLOAD)
 
     def _newer(self, there: tuple[str, RetainedValue] | None, data: bytes | None, change: _Change) -> bool:
         """Whether what another node has written, before it knew of this change or this node of that, is to stay."""
@@ -446,6 +453,7 @@ class Retained:
         try:
             joined = self._life.joined
             record = await self._life.find()
+            replaced = False
             if joined is not None and joined.id == record.id:
                 pass
             elif joined is not None:
@@ -454,7 +462,9 @@ class Retained:
                 await self._life.filled(reached)
             elif record.by == self._wire.uid or not self._has_any():
                 await self._fill(record, None)
-            self._mirror(record, joined is None)
+            else:
+                replaced = True
+            self._mirror(record, joined is None, replaced)
         finally:
             if self._joining is asyncio.current_task():
                 self._joining = None
@@ -494,13 +504,17 @@ class Retained:
             except (WrongRevision, Unknown, Unavailable):
                 entry = await self._life.read_again(name)
                 continue
+            except TooLarge:
+                self._refuse_too_large()
+                return
             known = self._seen.get(name)
             if known is None or known.revision < revision:
                 self._seen[name] = Entry(name, data, revision)
             return
 
-    def _mirror(self, record: BucketRecord, first: bool) -> None:
-        """From now on this node has what the bucket has."""
+    def _mirror(self, record: BucketRecord, first: bool, replaced: bool) -> None:
+        """From now on this node has what the bucket has, and what is too large for it. ``replaced``: the latter not
+        either, as the node was not of this cluster."""
         broker = self._broker
         self.generation = record.generation
         seen, self._seen = self._seen, {}
@@ -530,7 +544,10 @@ class Retained:
         gone = 0
         for topic in own:
             name = thing_key(topic)
-            if name not in self._changes and name not in unreadable:
+            if name in self._changes or name in unreadable:
+                continue
+            message = broker.retained.get(topic)
+            if replaced or message is None or fits(self._encoded(message, None), self._nats.max_payload):
                 gone += 1
                 broker.take_retained(Message(topic, b"", retain=True))
         if first and gone:

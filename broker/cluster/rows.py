@@ -17,17 +17,19 @@ import msgspec
 from ..persistence.tables import NotAgreed
 from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version, each_of
 from .context import ClusterContext
-from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
+from .nats import MAX_PAYLOAD, Entry, NoAnswer, TooLarge, Unavailable, Unknown, Watch, WrongRevision, fits
 from .tasks import Tasks
 from .wire import MALFORMED, OVERHEAD, thing_key
 
 logger = logging.getLogger(__name__)
 
 BUCKET: Final = "rows"
+TOO_LARGE: Final = "row_too_large"
 
 LOST: Final = "another node changed the same at the same time: its change counts, this one was undone"
 NOT_THERE: Final = "the cluster takes no changes: it has no quorum, or NATS cannot be reached; nothing was changed"
 NOT_JOINED: Final = "the cluster takes no changes: this node has not read its rows yet; nothing was changed"
+NOT_TAKEN: Final = "the row is larger than NATS takes (max_payload): nothing was changed"
 UNSURE: Final = "it counts on this node, but the cluster has not confirmed it yet; it may still be undone"
 
 _MIB: Final = 1_048_576
@@ -326,6 +328,14 @@ class Rows:
                 if change.operations:
                     self._undo(change)
                     return None
+            except TooLarge:
+                self._refuse_too_large()
+                if change.operations:
+                    self._undo(change, NOT_TAKEN)
+                else:  # nobody could be told: this node keeps it
+                    del self._changes[change.name]
+                    self._apply_later(change)
+                return None
             except Unknown:
                 change.end(UNSURE)
             await asyncio.sleep(AGAIN)
@@ -349,11 +359,14 @@ class Rows:
             self._known[name] = _Known(table, key, revision)
         self._date(table, key, value is None, (self.generation, revision))
 
-    def _undo(self, change: _Change) -> None:
+    def _refuse_too_large(self) -> None:
+        self._wire.refusals.add(TOO_LARGE, self._wire.node, MAX_PAYLOAD)
+
+    def _undo(self, change: _Change, failure: str = NOT_THERE) -> None:
         """It was certainly not written: here, too, it is as it was."""
         del self._changes[change.name]
         self._tables.take(change.table, change.key, change.before)
-        change.end(NOT_THERE)
+        change.end(failure)
         self._apply_later(change)
 
     def _apply_later(self, change: _Change) -> None:
@@ -474,6 +487,7 @@ class Rows:
             if joined is None:  # what it knows is of another cluster
                 self._forget_versions()
             record = await self._life.find()
+            replaced = False
             if joined is not None and joined.id == record.id:
                 pass
             elif joined is not None:
@@ -483,7 +497,8 @@ class Rows:
                 await self._fill(record, lost=False)
             else:
                 await self._export()
-            self._mirror(record)
+                replaced = True
+            self._mirror(record, replaced)
         finally:
             if self._joining is asyncio.current_task():
                 self._joining = None
@@ -536,6 +551,9 @@ class Rows:
             except (WrongRevision, Unknown, Unavailable):
                 entry = await self._life.read_again(name)
                 continue
+            except TooLarge:
+                self._refuse_too_large()
+                return
             known = self._seen.get(name)
             if known is None or known.revision < revision:
                 self._seen[name] = Entry(name, data, revision)
@@ -561,8 +579,9 @@ class Rows:
             "it was not of the cluster before, whose users, rules and resources are in place of its own",
         )
 
-    def _mirror(self, record: BucketRecord) -> None:
-        """From now on this node has what the bucket has."""
+    def _mirror(self, record: BucketRecord, replaced: bool) -> None:
+        """From now on this node has what the bucket has, and what is too large for it. ``replaced``: the latter not
+        either, as the node was not of this cluster."""
         self.generation = record.generation
         own = {(table, key): value for table, key, value in self._tables.shared()}
         seen, self._seen = self._seen, {}
@@ -582,9 +601,12 @@ class Rows:
                 self._take(body.table, body.key, body.row, version)
             elif self._version_of(body.table, body.key) != version:
                 self._date(body.table, body.key, False, version)
-        for table, key in own:
+        for (table, key), value in own.items():
             name = thing_key(f"{table}\0{key}")
-            if name not in self._changes and name not in unreadable:
+            if name in self._changes or name in unreadable:
+                continue
+            data = self._wire.write(RowValue(table, key, value))
+            if replaced or fits(data, self._nats.max_payload):
                 self._take(table, key, None, (record.generation, self._last))
         self._life.join(record)
         logger.info("cluster_rows_joined rows=%s generation=%s", len(self._known), record.generation)

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from ..channel.closing import as_message, authorize_will
 from ..core.cluster import STOPPED, ChangeRefused
 from ..core.outcome import Outcome
@@ -24,7 +26,7 @@ from ..persistence.record_mapping import body_of
 from ..session.session import Session
 from .context import ClusterContext
 from .members import Members, Peer
-from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
+from .nats import MAX_PAYLOAD, Entry, NoAnswer, TooLarge, Unavailable, Unknown, Watch, WrongRevision, fits
 from .session_transfer import Receiver
 from .tasks import Tasks
 from .wire import WillRecord, thing_key
@@ -36,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 BUCKET: Final = "wills"
 RETRY: Final = 1.0
+TOO_LARGE: Final = "will_too_large"
 _WRITES: Final = 100
 """At a time."""
 _PAUSE: Final = 0.02
@@ -183,9 +186,12 @@ class Wills:
     async def _put(self, client_id: str, wanted: records.WillStored | None) -> None:
         value = None if wanted is None else self._context.wire.write(WillRecord(client_id, wanted))
         key = self._prefix + thing_key(client_id)
+        if value is not None and not fits(value, self._nats.max_payload):
+            self._context.refusals.add(TOO_LARGE, self._context.node, MAX_PAYLOAD)
+            wanted = value = None  # an earlier one is not to be published in its place
         try:
             made = await self._nats.write(BUCKET, key, value, self._ours.get(client_id, 0), self._context.nonce())
-        except (WrongRevision, Unknown, Unavailable, NoAnswer) as error:
+        except (WrongRevision, Unknown, Unavailable, NoAnswer, TooLarge) as error:
             self._pending[client_id] = None
             await self._read_own(client_id, key, error)
         else:
@@ -348,7 +354,10 @@ class Wills:
                 if wait > 0:
                     self._later(wait, lambda: self._tasks.run(self._publish_one(peer, key, since)))
                     return
-                marked = WillRecord(record.client_id, record.will, self._context.node)
+                # Who it was is enough: with this node's name the whole of it may be more than NATS takes.
+                body = msgspec.structs.replace(record.will.body, payload=b"", properties={})
+                will = msgspec.structs.replace(record.will, body=body)
+                marked = WillRecord(record.client_id, will, self._context.node)
                 value = None if peer is None else self._context.wire.write(marked)
                 await self._nats.write(BUCKET, key, value, entry.revision, self._context.nonce())
             except WrongRevision:

@@ -47,6 +47,8 @@ ADVICE: Final = {
     "qos0_msg": "Set queue_qos0, or publish and subscribe with QoS 1.",
     "full": "See the network between the nodes; cluster.link_credit bounds it.",
     "session_ended.expired": "Have the client ask for a longer one.",
+    "row_too_large": "Raise max_payload in the configuration of the NATS servers.",
+    "will_too_large": "Raise max_payload in the configuration of the NATS servers.",
     "memory": "Raise limits.memory, or bound queues by max_queued_bytes.",
 }
 """By reason, or by event and reason where one word means two things."""

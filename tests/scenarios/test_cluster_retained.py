@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from taipan.broker.cluster.nats import HEADROOM
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.retained import BUCKET, Retained
 from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBACK, USER_PROPERTY
@@ -402,6 +403,43 @@ async def test_a_node_that_may_keep_less_says_so_and_keeps_nothing_old() -> None
         await until(lambda: payloads(cluster[1]) == {})
         assert cluster[1].server.metrics.refusals.snapshot()["retained_too_large"] == 1
         assert payloads(cluster[0]) == {"t": b"123456"}
+
+
+LARGE = {"max_packet_size": 1024 * 1024 - 4096}
+
+
+async def retain_too_large(node: Node, topic: str) -> None:
+    """The packet may be that large, the value of the bucket is more: it has the long Client Identifier, too."""
+    client = await node.client("p" * 8192)
+    await client.publish(topic, b"x" * (LARGE["max_packet_size"] - 100), qos=1, retain=True)
+
+
+async def test_what_is_too_large_for_nats_holds_up_nothing_else() -> None:
+    """Of 64 that are written at a time each was tried for ever."""
+    async with cluster_nodes(2, zone=LARGE) as cluster:
+        most = cluster.hub.max_payload
+        for number in range(64):
+            message = Message(f"t/{number:02}", b"x" * (most - HEADROOM + 1 - number), retain=True)
+            message.id = "0" * 24
+            cluster[0].server.broker.take_retained(message)
+            part(cluster[0]).changed(message.topic)
+        await retain(cluster[0], "fine", b"1")
+        await until(lambda: payloads(cluster[1]) == {"fine": b"1"})
+        refused = cluster[0].server.metrics.refusals.snapshot()["cluster_retained_too_large"]
+        assert refused == 64 and not part(cluster[0]).pending
+
+
+async def test_what_is_too_large_for_nats_keeps_no_node_from_joining_a_new_bucket_and_stays() -> None:
+    async with cluster_nodes(2, zone=LARGE) as cluster:
+        await retain(cluster[0], "a", b"1")
+        await retain_too_large(cluster[0], "large")
+        await retain(cluster[0], "z", b"1")
+        await until(lambda: payloads(cluster[1]) == {"a": b"1", "z": b"1"} and not part(cluster[0]).pending)
+        cluster.hub.lose_bucket(BUCKET)
+        await until(lambda: all(part(node).joined and part(node).generation == 2 for node in cluster.nodes.values()))
+        assert payloads(cluster[1]) == {"a": b"1", "z": b"1"}
+        assert sorted(payloads(cluster[0])) == ["a", "large", "z"]
+        assert cluster[0].server.metrics.refusals.snapshot()["cluster_retained_too_large"] == 2
 
 
 async def test_bounds_that_two_nodes_reach_at_once_leave_them_with_the_same() -> None:

@@ -26,9 +26,11 @@ from taipan.broker.cluster.nats import (
     NatsRefused,
     NoAnswer,
     NoResponders,
+    TooLarge,
     Unavailable,
     Unknown,
     WrongRevision,
+    fits,
 )
 
 CORE: Final = "core"
@@ -603,6 +605,8 @@ class VirtualNatsClient:
         self, bucket: str, key: str, value: bytes | None, revision: int | None, nonce: str, timeout: float = 5.0
     ) -> int:
         self.on_operation(f"write {bucket}")
+        if not fits(value or b"", self.max_payload):
+            raise TooLarge(f"{len(value or b'')} bytes")
         made = await self._ask(lambda: self.hub.write(bucket, key, value, revision, nonce), timeout, Unknown)
         assert isinstance(made, int)
         return made

@@ -13,7 +13,16 @@ from typing import Any
 import nkeys
 import pytest
 
-from taipan.broker.cluster.nats import BUCKETS, NatsRefused, NoAnswer, Unavailable, Unknown, WrongRevision
+from taipan.broker.cluster.nats import (
+    BUCKETS,
+    HEADROOM,
+    NatsRefused,
+    NoAnswer,
+    TooLarge,
+    Unavailable,
+    Unknown,
+    WrongRevision,
+)
 from taipan.broker.cluster.nats_client import NatsClient
 from taipan.broker.cluster.nats_connection import NatsConnection
 from taipan.broker.config import ClusterSettings
@@ -170,8 +179,10 @@ async def test_what_a_server_holds_against_a_connection_ends_that_one_only() -> 
 
 async def test_a_value_that_does_not_fit_is_refused_and_nothing_breaks() -> None:
     async with NatsServers() as servers, client(servers.urls) as a:
-        with pytest.raises(Unavailable, match="max_payload"):
-            await a.write("rows", "k", b"x" * a.max_payload, 0, "n")
+        for size in (a.max_payload - HEADROOM + 1, a.max_payload, a.max_payload + 1):
+            with pytest.raises(TooLarge, match="max_payload"):
+                await a.write("rows", "k", b"x" * size, 0, "n")
+        await a.write("rows", "k", b"x" * (a.max_payload - HEADROOM), 0, "n")
         assert a.connected
 
 

@@ -342,6 +342,42 @@ async def test_a_row_that_nats_cannot_carry_is_refused_before_it_changes_anythin
         assert a.things == {}
 
 
+async def test_a_row_that_is_too_large_for_nats_keeps_no_node_from_joining_and_stays_on_its_node() -> None:
+    """It was there before the cluster, or max_payload was made smaller since."""
+    hub = VirtualNats(max_payload=65_536)
+    first = RowsNode(hub, "a")
+    wanted = {f"{number}": "1" for number in range(50)}
+    for key in wanted:
+        first.table.put(key, Thing("1"))
+        if key == "7":
+            first.table.put("large", Thing("x" * 65_100))
+    await first.start()
+    assert first.refused("row_too_large") == 1
+    assert first.things == {**wanted, "large": "x" * 65_100}
+    async with nodes(hub, "b") as (b,):
+        await until(lambda: b.things == wanted)
+        hub.lose_bucket("rows")
+        await until(lambda: all(each.rows.joined and each.rows.generation == 2 for each in (first, b)))
+        assert first.refused("row_too_large") == 2
+        first.leave()
+        await first.come_back()
+        assert "large" in first.things and b.things == wanted
+    await first.stop()
+
+
+async def test_a_change_that_is_too_large_for_nats_is_undone_and_told() -> None:
+    hub = VirtualNats(max_payload=65_536)
+    async with nodes(hub, "a") as (a,):
+        await a.put("k", "1")
+        a.rows.begin()
+        a.table.put("k", Thing("x" * 10_000))
+        a.nats.max_payload = 8_192  # another server, before it is written
+        with pytest.raises(NotAgreed, match="max_payload"):
+            await a.rows.agreed()
+        assert a.things == {"k": "1"} and a.refused("row_too_large") == 1
+        await a.put("k", "2")
+
+
 async def test_what_cannot_be_read_leaves_this_nodes_rows_as_they_are() -> None:
     hub = VirtualNats()
     async with nodes(hub, "a", "b") as (a, b):

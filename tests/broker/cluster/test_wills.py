@@ -13,6 +13,7 @@ from taipan.broker.mqtt.packets import Will
 from tests.support.peer import TIMEOUT
 
 from ...support.cluster_nodes import ClusterNodes, cluster_nodes
+from ...support.virtual_nats import VirtualNats
 
 pytestmark = pytest.mark.asyncio
 
@@ -51,6 +52,18 @@ async def test_a_will_has_a_key_as_long_as_it_is_in_force(tmp_path: Path) -> Non
         await until(lambda: keys(cluster) == 1)
         await client.disconnect()
         await until(lambda: keys(cluster) == 0)
+
+
+async def test_a_will_that_is_too_large_for_nats_has_no_key_and_holds_up_no_other() -> None:
+    """Nor does the one that its client had before."""
+    async with cluster_nodes(2, hub=VirtualNats(max_payload=65_536)) as cluster:
+        await cluster[0].client("s", will=Will("will", b"x"))
+        await until(lambda: keys(cluster) == 1)
+        await cluster[0].client("s", will=Will("will", b"x" * 65_500))
+        await until(lambda: keys(cluster) == 0)
+        assert cluster[0].server.metrics.refusals.snapshot()["cluster_will_too_large"] == 1
+        await cluster[0].client("t", will=Will("will", b"x"))
+        await until(lambda: keys(cluster) == 1)
 
 
 @pytest.mark.parametrize("level", ["memory", "disk"])
