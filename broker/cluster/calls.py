@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from ..core.cluster import CallFailed, Handler, NodeUnreachable
 from .context import ClusterContext
 from .nats import NoAnswer, NoResponders, Unavailable
 from .tasks import Tasks
-from .wire import OVERHEAD, Header, Reply, Request
+from .wire import MALFORMED, OVERHEAD, UNREADABLE, Header, Reply, Request
 
 logger = logging.getLogger(__name__)
 
@@ -17,6 +19,9 @@ MAX_CALLS: Final = 512
 MAX_ANSWER: Final = 268_435_456
 MAX_KEPT: Final = 64
 """Long answers that are kept for who asks for the rest of them."""
+
+
+BodyT = TypeVar("BodyT")
 
 
 class Calls:
@@ -44,6 +49,17 @@ class Calls:
     def serve(self, method: str, handler: Handler) -> None:
         """From now on ``handler`` answers calls of ``method``."""
         self._handlers[method] = handler
+
+    def decoded(self, node: str, data: bytes, kind: type[BodyT]) -> BodyT:
+        """The question or the answer of a node.
+
+        :raises CallFailed: it cannot be read.
+        """
+        try:
+            return msgspec.msgpack.decode(data, type=kind)
+        except UNREADABLE:
+            self._context.refusals.add(MALFORMED, node, "-")
+            raise CallFailed(f"{node}: what it says cannot be read") from None
 
     # -------------------------------------------------------------------- asking
 

@@ -143,11 +143,10 @@ class Connected:
     async def _ask(self, node: str, incarnation: int) -> None:
         """Something of what a node told was missed."""
         try:
-            answer = await self._calls.call(node, LIST, b"")
+            batch = self._calls.decoded(node, await self._calls.call(node, LIST, b""), HereBatch)
         except (NodeUnreachable, CallFailed) as error:
             logger.info("connected_list_missed node=%s error=%s", node, error)
             return
-        batch = msgspec.msgpack.decode(answer, type=HereBatch)
         self._stamp = max(self._stamp, batch.stamp)
         clients = iter(batch.clients)
         while some := list(islice(clients, _SLICE)):
@@ -186,7 +185,7 @@ class Connected:
 
     async def _send_away(self, node: str, argument: bytes) -> bytes:
         """A client that has connected here is not the owner of the session that another node has."""
-        ask = msgspec.msgpack.decode(argument, type=SendAway)
+        ask = self._calls.decoded(node, argument, SendAway)
         channel = self._context.channels.channels.get(ask.client_id)
         if channel is not None and channel.client.stamp == ask.stamp:
             detail = f"the session belongs to {ask.owner}"

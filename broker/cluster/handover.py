@@ -61,6 +61,7 @@ from .session_transfer import (
 from .tasks import Tasks
 from .turns import Mark, Turn, Turns
 from .waiting_messages import WaitingMessages
+from .wire import MALFORMED, valid_body, valid_time
 
 if TYPE_CHECKING:
     from .ownership import Ownership
@@ -116,7 +117,6 @@ class Handover:
         )
         self.ownership: Ownership
         calls.serve(OFFER, self._offered)
-        self._fetched = msgspec.msgpack.Decoder(Piece)
 
     # -------------------------------------------------------------- start, stop
 
@@ -332,7 +332,23 @@ class Handover:
         ask = Prepare(client.client_id, move, client.owner, client.username, self.checks_owner, clean_start)
         most = self._context.settings.call_timeout
         answer = await self._calls.call(node, PREPARE, _encode(ask), min(timeout, most))
-        return msgspec.msgpack.decode(answer, type=Prepared)
+        prepared = self._calls.decoded(node, answer, Prepared)
+        moved = prepared.session
+        if moved is None:
+            return prepared
+        inflight = [each for each in moved.inflight if each[1] is None or self._is_valid(node, each[1])]
+        will = moved.will
+        if will is not None and not (valid_body(will.body) and valid_time(will.due_in)):
+            self._context.refusals.add(MALFORMED, node, "-")
+            will = None
+        return msgspec.structs.replace(prepared, session=msgspec.structs.replace(moved, inflight=inflight, will=will))
+
+    def _is_valid(self, node: str, moved: MovedDelivery) -> bool:
+        """Whether what a node has given can be delivered; it is counted where not."""
+        if valid_body(moved.body) and 0 <= moved.qos <= 2:
+            return True
+        self._context.refusals.add(MALFORMED, node, "-")
+        return False
 
     def adopt(self, client_id: str, node: str, move: str, moved: MovedSession, keepers: list[Keeper]) -> None:
         """Make the session here; its subscriptions are not in force yet."""
@@ -608,7 +624,7 @@ class Handover:
     async def _ask(self, node: str, ask: Fetch) -> Piece:
         if node == self._context.node:
             return await self.outgoing.piece(node, ask)
-        return self._fetched.decode(await self._calls.call(node, FETCH, _encode(ask)))
+        return self._calls.decoded(node, await self._calls.call(node, FETCH, _encode(ask)), Piece)
 
     async def _note_late(self, incoming: Incoming, late: list[str]) -> None:
         """All that the keeper had is here."""
@@ -619,6 +635,8 @@ class Handover:
     def _take_in(self, incoming: Incoming, session: Session, piece: Piece) -> None:
         session.now = self._context.clock.now()
         for each in piece.deliveries:
+            if not self._is_valid(incoming.row.node, each):
+                continue
             delivery = self.receiver.delivery(each)
             if incoming.ended and _is_over(incoming.ended, session, each):
                 self._broker.delivery_dropped(session, delivery, REVOKED)
@@ -699,7 +717,7 @@ class Handover:
 
     async def _offered(self, node: str, argument: bytes) -> bytes:
         """A node that was away has the rest of a session that was begun anew here."""
-        offer = msgspec.msgpack.decode(argument, type=Offer)
+        offer = self._calls.decoded(node, argument, Offer)
         client_id = offer.client_id
         incoming = self._incoming.get(client_id)
         session = self._broker.sessions.get(client_id)

@@ -17,7 +17,7 @@ from .context import ClusterContext
 from .link import Links
 from .members import Members
 from .routes import Routes
-from .wire import RouteRecord, node_key
+from .wire import UNREADABLE, RouteRecord, node_key
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class KnownRoutes:
             saved = msgspec.msgpack.decode(self.file.read_bytes(), type=Saved)
         except FileNotFoundError:
             return {}
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, *UNREADABLE) as error:
             logger.warning("cluster_routes_not_loaded file=%s error=%s", self.file, error)
             return {}
         return saved.nodes if saved.form == _FORM and saved.cluster == self._context.name else {}

@@ -19,6 +19,7 @@ from .context import ClusterContext
 from .nats import Entry, NatsRefused, NoAnswer, NoResponders, Unavailable, Unknown, Watch, WrongRevision
 from .wire import (
     FORCED_OUT,
+    MALFORMED,
     OLD_INCARNATION,
     OLDEST,
     OWN_NAME,
@@ -28,6 +29,7 @@ from .wire import (
     Heartbeat,
     MemberRecord,
     node_key,
+    valid_time,
 )
 
 logger = logging.getLogger(__name__)
@@ -263,7 +265,7 @@ class Members:
 
     async def _join(self) -> None:
         entry = await self._nats.read(BUCKET, self.key)
-        found = None if entry is None or entry.value is None else self._records.value(entry.value)
+        found = self._read(entry)
         if found is not None:
             record = found[1]
             if record.uid != self._wire.uid or record.incarnation != self._wire.incarnation:
@@ -288,7 +290,7 @@ class Members:
     async def _look_again(self) -> None:
         """Somebody wrote our record: ourselves, in a write that was not answered, or another node of this name."""
         entry = await self._nats.read(BUCKET, self.key)
-        found = None if entry is None or entry.value is None else self._records.value(entry.value)
+        found = self._read(entry)
         if entry is None or found is None:
             raise Unknown("the record of this node changes")
         record = found[1]
@@ -378,6 +380,17 @@ class Members:
         self._wire.refusals.add(UNKNOWN_NODE if later else OLD_INCARNATION, header.node, "-")
         return False
 
+    def _read(self, entry: Entry | None) -> tuple[Header, MemberRecord] | None:
+        """The node that wrote it, and what."""
+        found = None if entry is None or entry.value is None else self._records.value(entry.value)
+        if entry is None or found is None:
+            return None
+        header, record = found
+        if node_key(record.node) != entry.key or not valid_time(record.started):
+            self._wire.refusals.add(MALFORMED, header.node, "-")
+            return None
+        return found
+
     def _entry(self, entry: Entry) -> None:
         """A record was written or deleted."""
         if entry.value is None:
@@ -387,7 +400,7 @@ class Members:
             elif entry.key == self.key and self.joined and not self.left:
                 self._rejoin()
             return
-        found = self._records.value(entry.value)
+        found = self._read(entry)
         if found is None:
             return
         record = found[1]

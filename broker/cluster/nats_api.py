@@ -1,11 +1,13 @@
 """What is asked of JetStream, which keeps the buckets of NATS, and what it answers."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 import msgspec
 
 from .nats import NatsRefused, NoAnswer, NoResponders, Unavailable
 from .nats_connection import ConnectionLost, NatsConnection
+from .wire import UNREADABLE
 
 ATTEMPT: Final = 1.0
 """Seconds after which a write, or any other question to the buckets, is sent again."""
@@ -88,10 +90,26 @@ class _Consumer(msgspec.Struct):
     error: ApiError | None = None
 
 
-decode_ack = msgspec.json.Decoder(Ack).decode
-decode_stored = msgspec.json.Decoder(_StoredReply).decode
-decode_stream = msgspec.json.Decoder(Stream).decode
-decode_consumer = msgspec.json.Decoder(_Consumer).decode
+KindT = TypeVar("KindT")
+
+
+def _decoder(kind: type[KindT]) -> Callable[[bytes], KindT]:
+    """Reads answers; what cannot be read is none, and raises ``NoAnswer``."""
+    decode = msgspec.json.Decoder(kind).decode
+
+    def read(data: bytes) -> KindT:
+        try:
+            return decode(data)
+        except UNREADABLE as error:
+            raise NoAnswer(f"it cannot be read: {error}") from None
+
+    return read
+
+
+decode_ack = _decoder(Ack)
+decode_stored = _decoder(_StoredReply)
+decode_stream = _decoder(Stream)
+decode_consumer = _decoder(_Consumer)
 
 
 async def ask(connection: NatsConnection, call: str, argument: object) -> bytes:

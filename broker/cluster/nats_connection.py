@@ -28,6 +28,7 @@ from ..config import ClusterSettings
 from .nats import NatsRefused, NoAnswer, NoResponders, Unavailable
 from .nats_protocol import Msg as Msg  # of every handler
 from .nats_protocol import NatsProtocol, header_lines, published
+from .wire import UNREADABLE
 
 logger = logging.getLogger(__name__)
 
@@ -339,7 +340,7 @@ class NatsConnection:
     def on_info(self, data: bytes) -> None:
         try:
             self._info = _decode_info(data)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             self.on_malformed(f"INFO: {error}")
             return
         if not self._greeted.done():

@@ -207,7 +207,7 @@ class Outgoing:
     # ------------------------------------------------------------------- prepare
 
     async def _prepare(self, node: str, argument: bytes) -> bytes:
-        ask = msgspec.msgpack.decode(argument, type=Prepare)
+        ask = self._calls.decoded(node, argument, Prepare)
         prepared = self._prepared(node, ask)
         # What is given is on this disk: should this node die now, no link brings it here once more, and what is over
         # does not come back. With a disk that is full the client is not kept from going elsewhere.
@@ -316,7 +316,7 @@ class Outgoing:
 
     async def _cancel(self, node: str, argument: bytes) -> bytes:
         """The other node does not take it, and has written nothing."""
-        done = msgspec.msgpack.decode(argument, type=Done)
+        done = self._calls.decoded(node, argument, Done)
         leaving = self._leaving.get(done.client_id)
         if leaving is not None and leaving.move == done.move and not leaving.confirmed:
             self._keep(leaving)
@@ -335,7 +335,7 @@ class Outgoing:
     # ------------------------------------------------------------------ the queue
 
     async def _fetch(self, node: str, argument: bytes) -> bytes:
-        ask = msgspec.msgpack.decode(argument, type=Fetch)
+        ask = self._calls.decoded(node, argument, Fetch)
         return msgspec.msgpack.encode(await self.piece(node, ask))
 
     async def piece(self, node: str, ask: Fetch) -> Piece:
@@ -545,7 +545,7 @@ class Outgoing:
     async def _done(self, node: str, argument: bytes) -> bytes:
         if not self._members.known:
             raise CallFailed("not all members are known yet")
-        done = msgspec.msgpack.decode(argument, type=Done)
+        done = self._calls.decoded(node, argument, Done)
         if done.client_id not in self._leaving and self.ownership.is_unknown(done.client_id):
             raise CallFailed("it is not known yet whose the session is")
         await self.done(node, done)

@@ -30,7 +30,7 @@ from .members import Members, Peer
 from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
 from .session_transfer import BUSY, DISCARDED, GONE, OF_ANOTHER, READY, MovedSession, Prepared
 from .tasks import Tasks
-from .wire import Owned, thing_key
+from .wire import MALFORMED, Header, Owned, thing_key
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class Ownership:
     def _entry(self, entry: Entry) -> None:
         if self._is_old(entry.key, entry.revision):
             return
-        found = None if entry.value is None else self._reader.value(entry.value)
+        found = self._read(entry)
         if found is not None:
             header, owned = found
             self._note(entry.key, owned, entry.revision)
@@ -137,6 +137,14 @@ class Ownership:
             client_id = self._ours.pop(entry.key, None)
             if client_id is not None:
                 self.settle_soon(client_id)
+
+    def _read(self, entry: Entry) -> tuple[Header, Owned] | None:
+        """The node that wrote it, and what."""
+        found = None if entry.value is None else self._reader.value(entry.value)
+        if found is not None and thing_key(found[1].client_id) != entry.key:
+            self._context.refusals.add(MALFORMED, found[0].node, "-")
+            return None
+        return found
 
     def _is_old(self, key: str, revision: int) -> bool:
         """Whether the bucket has said something later of this key. So it is with a write whose first answers were lost:
@@ -379,7 +387,7 @@ class Ownership:
         if entry is None:
             return None
         self._entry(entry)
-        found = None if entry.value is None else self._reader.value(entry.value)
+        found = self._read(entry)
         return None if found is None else found[1]
 
     async def keep(self, session: Session) -> bool:
@@ -465,7 +473,7 @@ class Ownership:
         entry = await self._nats.read(BUCKET, key)
         if entry is not None:
             self._entry(entry)
-        found = None if entry is None or entry.value is None else self._reader.value(entry.value)
+        found = None if entry is None else self._read(entry)
         owned = None if found is None else found[1]
         revision = 0 if entry is None or entry.value is None else entry.revision
         session = self._context.broker.sessions.get(client_id)

@@ -14,7 +14,6 @@ import msgspec
 
 from ..config import ZoneSettings
 from ..mqtt.message import Message
-from ..mqtt.topics import valid_name
 from ..persistence.log import records
 from ..persistence.record_mapping import retained_record
 from ..session.limits import Limits
@@ -23,7 +22,7 @@ from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version
 from .context import ClusterContext
 from .nats import MAX_PAYLOAD, Entry, NoAnswer, TooLarge, Unavailable, Unknown, Watch, WrongRevision, fits
 from .tasks import Tasks
-from .wire import MALFORMED, thing_key
+from .wire import MALFORMED, thing_key, valid_body
 
 logger = logging.getLogger(__name__)
 
@@ -401,7 +400,7 @@ class Retained:
             return None
         header, value = read
         topic = value.body.topic
-        if thing_key(topic) != entry.key or topic.startswith("$SYS") or not topic or not valid_name(topic):
+        if thing_key(topic) != entry.key or topic.startswith("$SYS") or not valid_body(value.body):
             self._wire.refusals.add(MALFORMED, header.node, "-")
             return None
         return header.node, value
@@ -539,8 +538,11 @@ class Retained:
                 self._known[entry.key] = _Known(body.topic, entry.revision)
                 if there is not None:
                     self._will_expire(entry.key, there, entry.revision, _LATER)
-            else:
+                continue
+            try:
                 self._apply(entry)
+            except Exception:  # a fault with one of them keeps no node from the others
+                logger.exception("cluster_retained_not_taken topic=%s", body.topic)
         gone = 0
         for topic in own:
             name = thing_key(topic)

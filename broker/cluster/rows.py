@@ -598,7 +598,10 @@ class Rows:
                 continue
             version = body.version or (record.generation, entry.revision)
             if before != body.row:
-                self._take(body.table, body.key, body.row, version)
+                try:
+                    self._take(body.table, body.key, body.row, version)
+                except Exception:  # a fault with one of them keeps no node from the others
+                    logger.exception("cluster_row_not_taken table=%s key=%s", body.table, body.key)
             elif self._version_of(body.table, body.key) != version:
                 self._date(body.table, body.key, False, version)
         for (table, key), value in own.items():

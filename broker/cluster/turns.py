@@ -178,6 +178,7 @@ class Turns:
         self._context = context
         self._broker = context.broker
         self._members = members
+        self._calls = calls
         self._routes = routes
         self._receiver = receiver
         self._table = context.tables.open(TABLE, TurnRow)
@@ -371,7 +372,7 @@ class Turns:
 
     async def _asked(self, node: str, argument: bytes) -> bytes:
         """The node that has a session wants this one's mark."""
-        asked = msgspec.msgpack.decode(argument, type=TurnAsked)
+        asked = self._calls.decoded(node, argument, TurnAsked)
         if not await self._routes.reached(asked.revision):
             raise CallFailed(f"revision {asked.revision} of the routes is not reached")
         owner = self.ownership.owner(asked.client_id)

@@ -19,7 +19,7 @@ from ..channel.closing import as_message, authorize_will
 from ..core.cluster import STOPPED, ChangeRefused
 from ..core.outcome import Outcome
 from ..loop.timers import Timer
-from ..mqtt.constants import WILL_DELAY_INTERVAL
+from ..mqtt.constants import NEVER_EXPIRES, WILL_DELAY_INTERVAL
 from ..mqtt.message import Message
 from ..persistence.log import records
 from ..persistence.record_mapping import body_of
@@ -29,7 +29,7 @@ from .members import Members, Peer
 from .nats import MAX_PAYLOAD, Entry, NoAnswer, TooLarge, Unavailable, Unknown, Watch, WrongRevision, fits
 from .session_transfer import Receiver
 from .tasks import Tasks
-from .wire import WillRecord, thing_key
+from .wire import MALFORMED, Header, WillRecord, thing_key, valid_body, valid_time
 
 if TYPE_CHECKING:
     from .ownership import Ownership
@@ -223,17 +223,31 @@ class Wills:
 
     # --------------------------------------------------------------- the bucket
 
+    def _read(self, entry: Entry) -> tuple[Header, WillRecord] | None:
+        """The node that wrote it, and what."""
+        found = None if entry.value is None else self._reader.value(entry.value)
+        if found is None:
+            return None
+        header, record = found
+        will = record.will
+        _, _, thing = entry.key.partition(".")
+        times = 0 <= will.delay <= NEVER_EXPIRES and valid_time(will.due_at)
+        if thing_key(record.client_id) != thing or not times or not valid_body(will.body):
+            self._context.refusals.add(MALFORMED, header.node, "-")
+            return None
+        return found
+
     def _entry(self, entry: Entry) -> None:
         node, _, _ = entry.key.partition(".")
         if node != self._members.key:
             keys = self._theirs.setdefault(node, set())
-            found = None if entry.value is None else self._reader.value(entry.value)
+            found = self._read(entry)
             if found is None or found[1].published_by:
                 keys.discard(entry.key)
             else:
                 keys.add(entry.key)
             return
-        found = None if entry.value is None else self._reader.value(entry.value)
+        found = self._read(entry)
         if found is None:
             return
         header, record = found
@@ -338,7 +352,10 @@ class Wills:
 
     async def _publish_keys(self, peer: Peer, keys: list[str]) -> None:
         for key in keys:
-            await self._publish_one(peer, key, peer.since)
+            try:
+                await self._publish_one(peer, key, peer.since)
+            except Exception:  # a fault with one of them keeps nobody from the others
+                logger.exception("will_not_published key=%s", key)
 
     async def _publish_one(self, peer: Peer | None, key: str, since: float) -> None:
         """Publish the will of a key, where nobody has and its time has come. ``peer``: whose it is; ``None``: this
@@ -346,7 +363,7 @@ class Wills:
         while not self._stopped and (peer is None or peer.status == STOPPED):
             try:
                 entry = await self._nats.read(BUCKET, key)
-                found = None if entry is None or entry.value is None else self._reader.value(entry.value)
+                found = None if entry is None else self._read(entry)
                 if entry is None or found is None or found[1].published_by:
                     return
                 record = found[1]

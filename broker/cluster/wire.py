@@ -12,12 +12,17 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from ..mqtt.constants import PUBLISH
+from ..mqtt.properties import valid
+from ..mqtt.topics import valid_name
 from ..observability.metrics import Reasons
 from ..persistence.log import records
 
 logger = logging.getLogger(__name__)
 
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises where bytes are not what they should be: text that is no UTF-8, and arrays in arrays without an
+end, have errors of their own."""
 
 VERSION: Final = 1
 """Of what this node writes, unless a node of the cluster cannot read it yet."""
@@ -113,7 +118,7 @@ class Reader(Generic[BodyT]):
     def _body(self, header: Header, data: bytes) -> tuple[Header, BodyT] | None:
         try:
             return header, self._decode(memoryview(data)[_FIXED + (data[2] << 8 | data[3]) :])
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             self._wire.refusals.add(MALFORMED, header.node, "-")
             return None
 
@@ -180,7 +185,7 @@ class Wire:
             return header
         try:
             header = self._read_header(raw)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             self.refusals.add(TRUNCATED if len(data) < end else MALFORMED, "-", "-")
             return None
         if header.cluster != self.cluster:
@@ -190,6 +195,27 @@ class Wire:
             self._headers.clear()
         self._headers[raw] = header
         return header
+
+
+# -------------------------------------------------------------------- messages
+
+_LONG_AGO: Final = -10_000_000_000.0
+_FAR_AHEAD: Final = 10_000_000_000.0
+
+
+def valid_time(time: float) -> bool:
+    """Whether it is a date, or a distance of time, that can be reckoned with; NaN is none."""
+    return _LONG_AGO < time < _FAR_AHEAD
+
+
+def valid_message(topic: str, qos: int, properties: dict[int, Any] | None) -> bool:
+    """Whether a client could have published that. The form of what comes from another node does not say so."""
+    return 0 <= qos <= 2 and valid_name(topic) and (not properties or valid(properties, PUBLISH))
+
+
+def valid_body(body: records.StoredBody) -> bool:
+    """As ``valid_message``, of a message as it is stored."""
+    return valid_message(body.topic, body.qos, body.properties) and valid_time(body.timestamp)
 
 
 # --------------------------------------------------------------------- members

@@ -22,6 +22,9 @@ BINARY: Final = 6
 STRING: Final = 7
 STRING_PAIR: Final = 8
 
+_LISTS: Final = (c.SUBSCRIPTION_IDENTIFIER, c.USER_PROPERTY)
+"""In a PUBLISH they may be there more than once."""
+
 MAX_USER_PROPERTIES: Final = 16_384
 """In one packet. Made of empty strings they would hold up the loop, and take many times their size in memory."""
 
@@ -343,6 +346,20 @@ def body_of(properties: Properties) -> bytes:
         else:
             parts.append(bytes((identifier,)) + _value(kind, value))
     return b"".join(parts)
+
+
+def valid(properties: Properties, packet_type: int) -> bool:
+    """Whether ``read`` could have given these. What does not come out of a packet may be anything."""
+    for identifier, value in properties.items():
+        row = TABLE.get(identifier)
+        if row is None or isinstance(value, list) != (identifier in _LISTS):
+            return False
+    try:
+        data = body_of(properties)
+        read_block(data, 0, len(data), packet_type, False)
+    except (MqttError, ValueError, TypeError, AttributeError):
+        return False
+    return True
 
 
 def _value(kind: int, value: Any) -> bytes:

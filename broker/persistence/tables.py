@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 _DIGEST: Final = 16
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class RowTooLarge(ValueError):
@@ -127,7 +128,7 @@ class Table(Generic[Row]):
         if value is not None:
             try:
                 row = msgspec.msgpack.decode(value, type=self.kind)
-            except msgspec.MsgspecError as error:
+            except _UNREADABLE as error:
                 self.unreadable.append(key)
                 logger.error("row_unreadable table=%s key=%s error=%s", self.name, key, error)
         if row is None:
@@ -171,7 +172,7 @@ class Table(Generic[Row]):
         for key, value in encoded.items():
             try:
                 self._rows[key] = decode(value)
-            except msgspec.MsgspecError as error:
+            except _UNREADABLE as error:
                 self.unreadable.append(key)
                 logger.error("row_unreadable table=%s key=%s error=%s", self.name, key, error)
 

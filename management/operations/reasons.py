@@ -372,8 +372,8 @@ REASONS: Final = (
     ),
     Reason("delivery", "memory", ("limits.memory",), "the node is short of memory, and the largest queues were shed"),
     Reason("delivery", "unreadable", ("node.data_dir",), "it was on disk alone, and cannot be read"),
-    Reason("node", "truncated", (), "it cannot be decoded"),
-    Reason("node", "malformed", (), "it cannot be decoded"),
+    Reason("node", "truncated", (), "it cannot be decoded, or says what cannot be: it is passed over"),
+    Reason("node", "malformed", (), "it cannot be decoded, or says what cannot be: it is passed over"),
     Reason(
         "node",
         "newer_version",

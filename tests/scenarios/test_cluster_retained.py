@@ -5,13 +5,17 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from taipan.broker.cluster.nats import HEADROOM
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.retained import BUCKET, Retained
+from taipan.broker.cluster.wire import thing_key
 from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBACK, USER_PROPERTY
 from taipan.broker.mqtt.message import Message
+from taipan.broker.persistence.log.records import StoredBody
 from tests.support.api import ApiClient, assert_refused
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.node import Node
@@ -403,6 +407,35 @@ async def test_a_node_that_may_keep_less_says_so_and_keeps_nothing_old() -> None
         await until(lambda: payloads(cluster[1]) == {})
         assert cluster[1].server.metrics.refusals.snapshot()["retained_too_large"] == 1
         assert payloads(cluster[0]) == {"t": b"123456"}
+
+
+BODY = StoredBody("bad", b"x", 1, True, {}, 1.0, None, None, "i")
+BAD = {
+    "text": b"\x92\x99\xa2\xff\xfe",
+    "depth": msgspec.msgpack.encode((BODY, ""))[:-1] + b"\xa0" + b"\x91" * 100_000,
+    "property": msgspec.msgpack.encode((replace(BODY, properties={USER_PROPERTY: 5}), "")),
+    "qos": msgspec.msgpack.encode((replace(BODY, qos=7), "")),
+    "date": msgspec.msgpack.encode((replace(BODY, timestamp=float("nan")), "")),
+}
+
+
+@pytest.mark.parametrize("bad", list(BAD))
+async def test_what_cannot_be_a_retained_message_is_passed_over_and_those_after_it_are_taken(bad: str) -> None:
+    """By nodes that run, and by one that starts and reads the whole bucket."""
+    async with cluster_nodes(2) as cluster:
+        await retain(cluster[0], "a", b"1")
+        await until(lambda: not part(cluster[0]).pending)
+        start = part(cluster[0])._wire.write(0)[:-1]
+        cluster.hub.write(BUCKET, thing_key("bad"), start + BAD[bad], None, "bad")
+        await retain(cluster[0], "z", b"1")
+        await until_same(cluster, a=b"1", z=b"1")
+        await cluster.kill(1)
+        await cluster.start(1)
+        assert part(cluster[1]).joined and payloads(cluster[1]) == {"a": b"1", "z": b"1"}
+        assert cluster[1].server.metrics.refusals.snapshot()["cluster_malformed"]
+        subscriber = await cluster[1].client("s")
+        await subscriber.subscribe("#")
+        assert {(await subscriber.expect_publish()).topic for _ in range(2)} == {"a", "z"}
 
 
 LARGE = {"max_packet_size": 1024 * 1024 - 4096}

@@ -1049,12 +1049,17 @@ async def test_a_start_without_nats_still_knows_who_waits_for_what(monkeypatch: 
         assert await take_all(cluster[1], "s", b"9") == [b"%d" % number for number in range(10)]
 
 
-async def test_a_damaged_file_of_routes_is_none(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "data",
+    [b"\x93\x01\xa6taip", b"\x93\x01\xa2\xff\xfe", b"\x94\x01\xa1t\x80" + b"\x91" * 100_000],
+    ids=["form", "text", "depth"],
+)
+async def test_a_damaged_file_of_routes_is_none(caplog: pytest.LogCaptureFixture, data: bytes) -> None:
     async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
         saved = parts(cluster[0]).known_routes.file
         assert saved is not None
         await cluster.stop(0)
-        saved.write_bytes(b"\x93\x01\xa6taip")
+        saved.write_bytes(data)
         await cluster.start(0)
         assert "cluster_routes_not_loaded" in caplog.text
 

@@ -5,10 +5,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from taipan.broker.cluster.members import NameTaken
 from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.cluster.session_transfer import Offer
+from taipan.broker.cluster.wire import MemberRecord, node_key
 from taipan.broker.core.cluster import RUNNING, STOPPED, SUSPECT, CallFailed, ChangeRefused, NodeUnreachable
 from taipan.broker.server import Server
 from tests.support.node import make_settings
@@ -188,6 +191,35 @@ async def test_lost_records_are_written_again() -> None:
         bucket = hub.buckets["members"]
         await until(lambda: len(bucket.last) == 2)
         await until(lambda: status(a, "b@h") == RUNNING and status(b, "a@h") == RUNNING)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"\x97\xa2\xff\xfe",
+        b"\x99\xa3b@h\xa1u\x01\xa1h\x01\xcb" + bytes(8) + b"\xa1v\xc2" + b"\x91" * 100_000,
+        msgspec.msgpack.encode(MemberRecord("c@h", "u", 1, "h", 1, 0.0, "v")),
+        msgspec.msgpack.encode(MemberRecord("b@h", "u", 1, "h", 1, float("nan"), "v")),
+    ],
+    ids=["text", "depth", "another node's", "date"],
+)
+async def test_a_record_of_a_node_that_cannot_be_read_is_written_over_by_it(bad: bytes) -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h") as (a,):
+        start = cluster_of(a).context.wire.write(0)[:-1]
+        hub.write("members", node_key("b@h"), start + bad, None, "bad")
+        async with running(hub, "b@h") as (b,):
+            await until(lambda: status(a, "b@h") == RUNNING and status(b, "a@h") == RUNNING)
+            assert [each.name for each in a.cluster.members()] == ["a@h", "b@h"]
+
+
+async def test_an_answer_that_cannot_be_read_fails_the_call() -> None:
+    async with running(VirtualNats(), "a@h", "b@h") as (a, _):
+        calls = cluster_of(a).calls
+        for data in (b"\x92\xa2\xff\xfe\xa1m", b"\x93\xa1c\xa1m" + b"\x91" * 100_000, b"\xc1"):
+            with pytest.raises(CallFailed, match="b@h"):
+                calls.decoded("b@h", data, Offer)
+        assert a.metrics.refusals.snapshot()["cluster_malformed"] == 3
 
 
 async def test_a_call_is_answered_whatever_its_size() -> None:

@@ -11,6 +11,7 @@ import pytest
 from taipan.broker.cluster.bucket_life import RECORD
 from taipan.broker.cluster.context import ClusterContext
 from taipan.broker.cluster.rows import LOST, NOT_JOINED, NOT_THERE, UNSURE, Rows, RowValue
+from taipan.broker.cluster.wire import thing_key
 from taipan.broker.persistence.tables import NotAgreed, RowTooLarge, Table
 from taipan.broker.server import Server
 from tests.support.node import make_settings
@@ -390,6 +391,40 @@ async def test_what_cannot_be_read_leaves_this_nodes_rows_as_they_are() -> None:
         await b.come_back()
         assert b.things == {"k": "v"}
         assert b.refused("newer_version")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [b"\x93\xa2\xff\xfe\xa1k\xc4\x01x", b"\x95\xa1t\xa1k\xc4\x01x\xc0" + b"\x91" * 100_000],
+    ids=["text", "depth"],
+)
+async def test_a_row_that_cannot_be_read_keeps_no_node_from_the_others(bad: bytes) -> None:
+    hub = VirtualNats()
+    async with nodes(hub, "a") as (a,):
+        await a.put("k", "1")
+        hub.write("rows", thing_key("bad"), a.context.wire.write(0)[:-1] + bad, None, "bad")
+        await a.put("l", "2")
+        async with nodes(hub, "b") as (b,):
+            assert b.things == {"k": "1", "l": "2"}
+            assert b.refused("malformed")
+
+
+async def test_a_fault_with_one_row_keeps_no_node_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    hub = VirtualNats()
+    async with nodes(hub, "a") as (a,):
+        for key in ("k", "l", "m"):
+            await a.put(key, "1")
+        late = RowsNode(hub, "b")
+
+        def fail(key: str, old: Thing | None, new: Thing | None) -> None:
+            if key == "l":
+                raise ValueError(key)
+
+        late.table.on_taken.append(fail)
+        await late.start()
+        assert late.things == {"k": "1", "l": "1", "m": "1"}
+        assert "cluster_row_not_taken table=things key=l" in caplog.text
+        await late.stop()
 
 
 async def test_a_row_of_a_table_that_is_a_nodes_own_is_refused() -> None:

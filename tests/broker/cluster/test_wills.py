@@ -3,13 +3,19 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
+from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.wills import BUCKET
+from taipan.broker.cluster.wire import WillRecord, Wire, node_key, thing_key
 from taipan.broker.core.cluster import STOPPED
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Will
+from taipan.broker.persistence.log.records import StoredBody, WillStored
 from tests.support.peer import TIMEOUT
 
 from ...support.cluster_nodes import ClusterNodes, cluster_nodes
@@ -18,6 +24,17 @@ from ...support.virtual_nats import VirtualNats
 pytestmark = pytest.mark.asyncio
 
 QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "will_grace": 0.5, "takeover_timeout": 4, "call_timeout": 1}
+
+
+def stored_will(topic: str, client_id: str = "bad", **more: Any) -> WillStored:
+    body = replace(StoredBody(topic, b"dead", 0, False, {}, 1.0, client_id, None, "i"), **more)
+    return WillStored(0, body, 0, 0.0, "", "", True)
+
+
+def wire_of(cluster: ClusterNodes, number: int) -> Wire:
+    found = cluster[number].server.cluster
+    assert isinstance(found, NatsCluster)
+    return found.context.wire
 
 
 async def until(holds: Callable[[], object]) -> None:
@@ -86,6 +103,33 @@ async def test_a_will_of_a_node_that_dies_is_published_once(tmp_path: Path, leve
         await cluster.wait_until_quiet()
         for peer in peers:
             await peer.nothing()
+
+
+BAD = {
+    "text": b"\x93\xa2\xff\xfe\x93",
+    "topic": msgspec.msgpack.encode(WillRecord("bad", stored_will("w/#"))),
+    "property": msgspec.msgpack.encode(WillRecord("bad", stored_will("w", properties={c.USER_PROPERTY: 5}))),
+    "due": msgspec.msgpack.encode(WillRecord("bad", replace(stored_will("w"), due_at=float("nan")))),
+}
+
+
+@pytest.mark.parametrize("bad", list(BAD))
+async def test_a_will_that_cannot_be_read_keeps_none_of_its_node_from_being_published(bad: str) -> None:
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        watcher = await cluster[0].client("w")
+        await watcher.subscribe("w/#", qos=1)
+        wire = wire_of(cluster, 1)
+        of = node_key(cluster.name(1))
+        for number in range(10):
+            record = WillRecord(f"c{number}", stored_will(f"w/{number}", f"c{number}"))
+            cluster.hub.write(BUCKET, f"{of}.{thing_key(f'c{number}')}", wire.write(record), None, f"n{number}")
+            if number == 5:
+                cluster.hub.write(BUCKET, f"{of}.{thing_key('bad')}", wire.write(0)[:-1] + BAD[bad], None, "bad")
+        await cluster.wait_until_quiet()
+        await cluster.kill(1)
+        found = {(await watcher.expect_publish()).topic for _ in range(10)}
+        assert found == {f"w/{number}" for number in range(10)}
+        assert cluster[0].server.metrics.refusals.snapshot()["cluster_malformed"]
 
 
 async def test_a_node_that_is_back_within_the_grace_publishes_its_own(tmp_path: Path) -> None:

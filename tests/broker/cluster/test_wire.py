@@ -1,10 +1,15 @@
 """What comes from other nodes is read, or refused and counted with a reason."""
 
+from typing import Any
+
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from taipan.broker.cluster.wire import OLDEST, VERSION, Heartbeat, Refusals, Wire
+from taipan.broker.cluster.wire import OLDEST, VERSION, Heartbeat, Refusals, Wire, valid_body
+from taipan.broker.mqtt import constants as c
 from taipan.broker.observability.metrics import Reasons
+from taipan.broker.persistence.log.records import StoredBody
 
 BEAT = Heartbeat(7, (OLDEST, VERSION), ["k1", "k2"])
 
@@ -53,6 +58,9 @@ def test_fields_that_a_later_version_adds_are_passed_over() -> None:
         (lambda data: bytes((VERSION + 1, VERSION + 1)) + data[2:], "newer_version"),
         (lambda data: bytes((OLDEST - 1, OLDEST - 1)) + data[2:], "older_version"),
         (lambda data: data[:4] + b"\xc1" + data[5:], "malformed"),
+        (lambda data: data.replace(b"n2@h", b"n2\xff\xfe"), "malformed"),
+        (lambda data: data.replace(b"\x92\xa2k1\xa2k2", b"\x92\xa2\xff\xfe\xa2k2"), "malformed"),
+        (lambda data: data[:-1].replace(b"\x93\x07", b"\x95\x07") + b"\xc2" + b"\x91" * 100_000, "malformed"),
         (lambda data: wire("other")[0].write(BEAT), "other_cluster"),
     ],
 )
@@ -62,6 +70,56 @@ def test_what_cannot_be_read_is_refused(change: object, reason: str) -> None:
     data = change(wire(node="n2@h")[0].write(BEAT))
     assert here.reader(Heartbeat).message(data) is None
     assert counts.snapshot() == {f"cluster_{reason}": 1}
+
+
+BODY = StoredBody("t", b"x", 1, True, {}, 1.0, "c", None, "i")
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {c.PAYLOAD_FORMAT_INDICATOR: 1, c.MESSAGE_EXPIRY_INTERVAL: 5, c.CONTENT_TYPE: "x", c.RESPONSE_TOPIC: "r"},
+        {c.CORRELATION_DATA: b"x", c.USER_PROPERTY: [["a", "b"], ["a", "c"]]},
+    ],
+)
+def test_a_message_that_a_client_could_have_published_is_taken(properties: dict[int, object]) -> None:
+    assert valid_body(replace(BODY, properties=properties))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"topic": ""},
+        {"topic": "a/#"},
+        {"topic": "a\0"},
+        {"topic": "t" * 65_536},
+        {"qos": 3},
+        {"qos": -1},
+        {"timestamp": float("nan")},
+        {"timestamp": float("inf")},
+        {"timestamp": -1e300},
+        {"properties": {9999: 5}},
+        {"properties": {c.MESSAGE_EXPIRY_INTERVAL: "x"}},
+        {"properties": {c.MESSAGE_EXPIRY_INTERVAL: [5]}},
+        {"properties": {c.MESSAGE_EXPIRY_INTERVAL: 2**63}},
+        {"properties": {c.MESSAGE_EXPIRY_INTERVAL: -5}},
+        {"properties": {c.MESSAGE_EXPIRY_INTERVAL: 1.5}},
+        {"properties": {c.PAYLOAD_FORMAT_INDICATOR: 2}},
+        {"properties": {c.CONTENT_TYPE: 5}},
+        {"properties": {c.CONTENT_TYPE: "x" * 65_536}},
+        {"properties": {c.CORRELATION_DATA: "x"}},
+        {"properties": {c.RESPONSE_TOPIC: "a/+"}},
+        {"properties": {c.USER_PROPERTY: 5}},
+        {"properties": {c.USER_PROPERTY: [5]}},
+        {"properties": {c.USER_PROPERTY: [["a"]]}},
+        {"properties": {c.USER_PROPERTY: [[1, 2]]}},
+        {"properties": {c.USER_PROPERTY: {"ab": 1}}},
+        {"properties": {c.SESSION_EXPIRY_INTERVAL: 5}},
+    ],
+    ids=str,
+)
+def test_a_message_that_no_client_could_have_published_is_not(change: dict[str, Any]) -> None:
+    assert not valid_body(replace(BODY, **change))
 
 
 def test_every_truncation_is_refused() -> None:

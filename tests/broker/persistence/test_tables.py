@@ -32,10 +32,13 @@ def test_a_table_without_a_disk_is_a_dict() -> None:
     assert "r" not in table and len(table) == 1 and table.get("r") is None
 
 
-def test_an_unreadable_row_is_told_and_the_others_are_there(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "bad", [b"\xc1", b"\x92\xa2\xff\xfe\x01", b"\x93\xa1x\x01" + b"\x91" * 100_000], ids=["form", "text", "depth"]
+)
+def test_an_unreadable_row_is_told_and_the_others_are_there(caplog: pytest.LogCaptureFixture, bad: bytes) -> None:
     tables = Tables()
     table = tables.open("colours", Colour)
-    tables.recover({"colours": {"bad": b"\xc1", "r": msgspec.msgpack.encode(Colour("red", 1))}})
+    tables.recover({"colours": {"bad": bad, "r": msgspec.msgpack.encode(Colour("red", 1))}})
     assert [key for key, _ in table.items()] == ["r"]
     assert "row_unreadable table=colours key=bad" in caplog.text
     assert table.unreadable == ["bad"] and tables.unreadable == {"colours": 1}
