@@ -146,6 +146,7 @@ class Members:
         self._answering = False
         self._last_tick = 0.0
         self._disconnected_at: float | None = None
+        self._doubt_until = 0.0
         self._was_isolated = False
         self._watch: Watch | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -237,6 +238,21 @@ class Members:
         if since is None or self.left:
             return False
         return self._loop.time() - since > self._context.settings.stopped_after
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether another node may take this one for stopped, or may have a moment ago: what such a one has done in
+        this node's place may be on its way."""
+        now = self._loop.time()
+        return now < self._doubt_until or self._may_be_unheard(now)
+
+    def _may_be_unheard(self, now: float) -> bool:
+        """Whether there is a node that does not say that it hears this one, or NATS is away, behind which there may be
+        a new one. A node whose ticks are late did not run, and has not read yet what the others have done."""
+        if not self._nats.connected or not self._nats.quorum or now - self._last_tick > 2 * HEARTBEAT:
+            return True
+        oldest = now - self._context.settings.suspect_after
+        return any(each.heard <= oldest or self.key not in each.hears for each in self.peers.values())
 
     def _look_whether_isolated(self) -> None:
         if self.isolated != self._was_isolated:
@@ -493,6 +509,8 @@ class Members:
             # This process did not run: what the others said meanwhile is still to be read.
             for peer in self.peers.values():
                 peer.heard += late
+        if late > HEARTBEAT or self._may_be_unheard(now):
+            self._doubt_until = now + self._context.settings.stopped_after
         if self.joined:
             self._beat()
         self._look_whether_isolated()

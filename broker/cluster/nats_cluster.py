@@ -8,6 +8,7 @@ from typing import Final
 from ..config import ZoneSettings
 from ..core.cluster import ChangeRefused, Handler, Member, NodeUnreachable
 from ..core.outcome import Outcome
+from ..mqtt.message import Message
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
 from ..session.session import Session
@@ -150,6 +151,9 @@ class NatsCluster:
 
     def will_changed(self, client_id: str) -> None:
         self.wills.changed(client_id)
+
+    def hold_will(self, client_id: str, will: Message, number: int) -> bool:
+        return self.wills.hold_due(client_id, will, number)
 
     def owner_of(self, client_id: str) -> str | None:
         return self.ownership.owner_of(client_id)

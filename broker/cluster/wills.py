@@ -4,7 +4,8 @@ Bucket ``wills`` has a key for each will that is in force, ``<node key>.<key of 
 in the background after CONNACK; a node that dies before that publishes the will when it is back, as does one that is
 back before ``cluster.will_grace``. Who publishes a will of another node marks its key first, by compare-and-set; the
 node that comes back finds the mark and does not publish it again. Who dies between the two loses the will: there is
-never more than one.
+never more than one. A node that others may take for stopped deletes its key first, by compare-and-set too, and then
+publishes.
 """
 
 import asyncio
@@ -71,6 +72,11 @@ class Wills:
         self._theirs: dict[str, set[str]] = {}
         # Out of the store: Client Identifier, number, will, when it is due, its session.
         self._held: list[tuple[str, int, Message, float, Session | None]] = []
+        # Wills that are due and that another node may have published, with their numbers in the store: the key goes
+        # first.
+        self._unclaimed: dict[str, tuple[Message, int]] = {}
+        # Of whose will the key still tells, though it is over here.
+        self._over: set[str] = set()
         # Wills of this node that another one has published.
         self._marked: set[str] = set()
         self._retry: asyncio.TimerHandle | None = None
@@ -118,7 +124,7 @@ class Wills:
         self._pump()
         try:
             async with asyncio.timeout(self._context.settings.call_timeout):
-                while not self._current or self._ours or self._active:
+                while not self._current or self._ours or self._active or self._unclaimed:
                     await asyncio.sleep(_PAUSE)
         except TimeoutError:
             self.offer()
@@ -134,15 +140,40 @@ class Wills:
 
     def changed(self, client_id: str) -> None:
         """The will of this client is in force, waits for its delay, or is gone."""
+        if self._current and client_id in self._ours and client_id not in self._unclaimed:
+            if not self._has_will(client_id):
+                self._over.add(client_id)
         if self._stopped or client_id in self._pending:
             return
         if not self._pending and self._current:
             asyncio.get_running_loop().call_soon(self._pump)
         self._pending[client_id] = None
 
+    def hold_due(self, client_id: str, will: Message, number: int) -> bool:
+        """As ``core.cluster.Cluster.hold_will``."""
+        if self._stopped or not self._has_key(client_id) or not self._members.in_doubt:
+            return False
+        self._hold(client_id, will, number)
+        return True
+
+    def _has_key(self, client_id: str) -> bool:
+        """Whether the bucket may tell of this will; one that it does not tell of is published by no other node."""
+        if client_id in self._unclaimed or client_id in self._over:
+            return False  # it tells of an earlier one
+        return client_id in self._ours or client_id in self._active
+
+    def _hold(self, client_id: str, will: Message, number: int) -> None:
+        self._unclaimed[client_id] = (will, number)
+        self.changed(client_id)
+
+    def _has_will(self, client_id: str) -> bool:
+        channel = self._context.channels.channels.get(client_id)
+        session = self._broker.sessions.get(client_id)
+        return (channel is not None and channel.will is not None) or (session is not None and session.will is not None)
+
     def _wanted(self, client_id: str) -> records.WillStored | None:
         """What the bucket should have of a client's will."""
-        if self._withdrawn:
+        if self._withdrawn or client_id in self._unclaimed:
             return None
         now, skew = self._context.clock.now(), self._context.clock.skew
         channel = self._context.channels.channels.get(client_id)
@@ -179,7 +210,7 @@ class Wills:
                 continue
             del self._pending[client_id]
             wanted = self._wanted(client_id)
-            if wanted is not None or client_id in self._ours:
+            if wanted is not None or client_id in self._ours or client_id in self._unclaimed:
                 self._active.add(client_id)
                 self._tasks.run(self._put(client_id, wanted))
 
@@ -193,12 +224,20 @@ class Wills:
             made = await self._nats.write(BUCKET, key, value, self._ours.get(client_id, 0), self._context.nonce())
         except (WrongRevision, Unknown, Unavailable, NoAnswer, TooLarge) as error:
             self._pending[client_id] = None
+            if isinstance(error, Unknown):
+                self._ours.setdefault(client_id, 0)  # it may be there
             await self._read_own(client_id, key, error)
         else:
             if wanted is None:
                 self._ours.pop(client_id, None)
             else:
                 self._ours[client_id] = made
+            if client_id not in self._pending:
+                self._over.discard(client_id)
+            if wanted is None and client_id in self._unclaimed:
+                will, number = self._unclaimed.pop(client_id)
+                self._broker.publish_will_late(will, number)
+                self.changed(client_id)  # its client may have another one by now
         finally:
             self._active.discard(client_id)
         self._pump()
@@ -263,6 +302,14 @@ class Wills:
     def _published_elsewhere(self, client_id: str, node: str) -> None:
         """This node did not answer for long: its will is out."""
         logger.warning("will_published_elsewhere client_id=%s node=%s setting=cluster.will_grace", client_id, node)
+        held = self._unclaimed.pop(client_id, None)
+        if held is not None or client_id in self._over:
+            # It was this one, or one that is over here: what its client has had since is not out.
+            if held is not None and held[1] and self._broker.durability is not None:
+                self._broker.durability.node.will_gone(held[1])
+            self._over.add(client_id)
+            self.changed(client_id)
+            return
         self._marked.add(client_id)
         channel = self._context.channels.channels.get(client_id)
         session = self._broker.sessions.get(client_id)
@@ -295,6 +342,7 @@ class Wills:
     def _lost(self, bucket: str) -> None:
         if bucket == BUCKET:
             self._ours.clear()
+            self._over.clear()
             self._theirs.clear()
 
     # --------------------------------------------------------- out of the store
@@ -304,6 +352,10 @@ class Wills:
         client_id = "" if will.publisher is None else will.publisher.client_id
         self._held.append((client_id, number, will, due, session))
         if session is not None:
+            if session.will is not None:
+                # It was due before its client came back and this node ended.
+                earlier = session.will
+                self._held = [(*each[:4], None) if each[2] is earlier else each for each in self._held]
             session.will, session.will_number = will, number
 
     def publish_held(self) -> None:
@@ -320,10 +372,13 @@ class Wills:
                 continue
             if session is not None:
                 session.will, session.will_number = None, 0
-            if client_id not in self._marked:
-                self._broker.send_will(will)
-            if durability is not None:
-                durability.node.will_gone(number)
+            if client_id in self._marked:
+                if durability is not None:
+                    durability.node.will_gone(number)
+            elif self._has_key(client_id):
+                self._hold(client_id, will, number)
+            else:
+                self._broker.publish_will_late(will, number)
 
     async def _publish_own(self, key: str) -> None:
         await self._publish_one(None, key, self._context.clock.wall())

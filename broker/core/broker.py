@@ -843,16 +843,20 @@ class Broker:
         if will is None:
             return
         session.will = None
+        if self.cluster.hold_will(session.client_id, will, session.will_number):
+            session.will_number = 0
+            return
         if self.timers.enough is not None and self.timers.enough():
             # One of many sessions whose connections end at once. On disk the will stays until it is published.
             number, session.will_number = session.will_number, 0
             self.cluster.will_changed(session.client_id)
-            self.timers.at(self.clock.now(), lambda: self._publish_late(will, number))
+            self.timers.at(self.clock.now(), lambda: self.publish_will_late(will, number))
             return
         self.send_will(will)
         self._will_gone(session)
 
-    def _publish_late(self, will: Message, number: int) -> None:
+    def publish_will_late(self, will: Message, number: int) -> None:
+        """A will was due before. ``number``: of it in the store; 0: it is in none."""
         self.send_will(will)
         if number and self.durability is not None:
             self.durability.node.will_gone(number)

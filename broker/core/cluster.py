@@ -5,6 +5,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from ..mqtt.message import Message
 from ..session.client_info import ClientInfo
 from ..session.session import Session
 from .outcome import Outcome
@@ -68,6 +69,10 @@ class Cluster(Protocol):
 
     def will_changed(self, client_id: str) -> None:
         """The will of a client of this node is in force, waits for its delay, or is gone."""
+
+    def hold_will(self, client_id: str, will: Message, number: int) -> bool:
+        """A will is due. True: another node may have published it; it is published here, and its ``number`` is gone
+        from the store, as soon as it is known that none has."""
 
     def owner_of(self, client_id: str) -> str | None:
         """The other node that has this client's session or connection; ``None``: this one, or nobody known."""
@@ -134,6 +139,9 @@ class SingleNode:
 
     def will_changed(self, client_id: str) -> None:
         pass
+
+    def hold_will(self, client_id: str, will: Message, number: int) -> bool:
+        return False
 
     def owner_of(self, client_id: str) -> None:
         return None

@@ -165,6 +165,100 @@ async def test_a_client_that_is_back_elsewhere_within_the_delay_has_no_will(tmp_
         await peer.nothing()
 
 
+@pytest.mark.parametrize("gone", ["while it is cut off", "as the network heals"])
+async def test_a_will_of_a_node_that_is_cut_off_and_lives_comes_once(tmp_path: Path, gone: str) -> None:
+    """The others have published it meanwhile."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        client = await cluster[1].client("s", will=Will("will", b"dead", 1))
+        await until(lambda: keys(cluster) == 1)
+        watcher, beside = await cluster[0].client("w"), await cluster[1].client("b")
+        for each in (watcher, beside):
+            await each.subscribe("will", qos=1)
+        await cluster.wait_until_quiet()
+        cluster.partition({0}, {1}, quorum=0)
+        await watcher.expect_publish("will", b"dead")
+        await client.drop()
+        if gone == "while it is cut off":
+            await until(lambda: not cluster[1].server.context.channels.get("s"))
+        cluster.heal()
+        await cluster.wait_until_running()
+        await until(lambda: keys(cluster) == 0)
+        await cluster.wait_until_quiet()
+        await beside.expect_publish("will", b"dead")
+        for each in (watcher, beside):
+            await each.nothing()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("expiry", [0, 60])
+async def test_a_will_that_is_due_while_its_node_is_cut_off_is_held_and_comes_once(
+    tmp_path: Path, expiry: int, killed: bool
+) -> None:
+    """Nobody has published it meanwhile. It is on disk until it is out, also where its client has another since."""
+    patient = {**QUICK, "will_grace": 60}
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=patient) as cluster:
+        client = await cluster[1].client("s", expiry=expiry, will=Will("will", b"1", 1))
+        await until(lambda: keys(cluster) == 1)
+        watcher = await cluster[0].client("w")
+        await watcher.subscribe("will", qos=1)
+        await cluster.wait_until_quiet()
+        cluster.partition({0}, {1}, quorum=0)
+        await until(lambda: status(cluster, 0, 1) == STOPPED and status(cluster, 1, 0) == STOPPED)
+        await client.drop()
+        await until(lambda: "s" not in cluster[1].server.context.channels)
+        beside = await cluster[1].client("b")
+        await beside.subscribe("will", qos=1)
+        await beside.nothing()
+        await cluster[1].client("s", expiry=expiry, will=Will("will", b"2", 1), session_present=None)
+        if killed:
+            await cluster[1].server.tables.stored()  # CONNACK of a session without expiry waits for no disk
+            await cluster.kill(1)
+        cluster.heal()
+        if killed:
+            await cluster.start(1)
+            assert {(await watcher.expect_publish()).payload for _ in range(2)} == {b"1", b"2"}
+        else:
+            await watcher.expect_publish("will", b"1", 1)
+            await beside.expect_publish("will", b"1", 1)
+            await until(lambda: keys(cluster) == 1)
+        await watcher.nothing()
+
+
+async def test_a_will_that_no_other_node_knows_of_waits_for_no_nats(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        cluster.hub.disconnect(cluster.name(1))
+        beside = await cluster[1].client("b")
+        await beside.subscribe("will", qos=1)
+        client = await cluster[1].client("s", will=Will("will", b"dead", 1))
+        await client.drop()
+        await beside.expect_publish("will", b"dead", 1)
+        cluster.hub.connect(cluster.name(1))
+        await cluster.wait_until_running()
+        await cluster.wait_until_quiet()
+        await beside.nothing()
+
+
+async def test_a_new_will_of_a_client_is_not_taken_for_the_one_that_another_node_has_published(tmp_path: Path) -> None:
+    """Its client has said DISCONNECT while its node was cut off, and connected again."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        client = await cluster[1].client("s", will=Will("will", b"1", 1))
+        await until(lambda: keys(cluster) == 1)
+        watcher = await cluster[0].client("w")
+        await watcher.subscribe("will", qos=1)
+        await cluster.wait_until_quiet()
+        cluster.partition({0}, {1}, quorum=0)
+        await client.disconnect()
+        await until(lambda: "s" not in cluster[1].server.context.channels)
+        client = await cluster[1].client("s", will=Will("will", b"2", 1))
+        await watcher.expect_publish("will", b"1")
+        cluster.heal()
+        await cluster.wait_until_running()
+        await cluster.wait_until_quiet()
+        await client.drop()
+        await watcher.expect_publish("will", b"2")
+        await watcher.nothing()
+
+
 async def test_force_leave_publishes_the_wills_and_ends_the_sessions(tmp_path: Path) -> None:
     patient = {**QUICK, "will_grace": 60}
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=patient) as cluster:
