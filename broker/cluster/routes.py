@@ -11,13 +11,13 @@ from itertools import islice
 from typing import Final
 
 from ..core.cluster import RUNNING, CallFailed, NodeUnreachable
-from ..mqtt.topics import is_shared
+from ..mqtt.topics import is_shared, parse_filter
 from ..session.subscription import Subscription, VolatileSubscription
 from .calls import Calls
 from .context import ClusterContext
 from .members import Members, Peer
 from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
-from .wire import RouteRecord, node_key, thing_key
+from .wire import MALFORMED, RouteRecord, node_key, thing_key
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +28,22 @@ MAX_WRITES: Final = 256
 RETRY: Final = 0.5
 _SLICE: Final = 2000
 """Filters of a node that is gone, which are taken out of the router in one go."""
+_MAX_MEMBERS: Final = 2**31
+"""Of a group at one node: more than there can be, and a number that can be reckoned with."""
 VOLATILE: Final = 1
 DURABLE: Final = 2
 """A node's pair of bits in the router's masks: where no durable session has a filter, and where one has."""
+
+
+def _valid(record: RouteRecord) -> bool:
+    """Whether a node can have such subscribers."""
+    try:
+        group, _ = parse_filter(record.filter)
+    except ValueError:
+        return False
+    if group is None:
+        return not record.members and not record.connected
+    return 0 < record.members <= _MAX_MEMBERS and 0 <= record.connected <= record.members
 
 
 class RemoteNode:
@@ -310,7 +323,11 @@ class Routes:
         found = self._reader.value(entry.value)
         if found is None:
             return
-        record = found[1]
+        header, record = found
+        # What is said of this node, and is wrong, is written over.
+        if thing_key(record.filter) != hashed or (node != self._key and not _valid(record)):
+            self._context.refusals.add(MALFORMED, header.node, "-")
+            return
         if node == self._key:
             self._forget_deleted(entry.revision - 1)
             self._own_entry(record, entry.revision)
@@ -398,7 +415,7 @@ class Routes:
         node = self._node(key)
         for record in records:
             hashed = bytes.fromhex(thing_key(record.filter))
-            if hashed not in node.filters and hashed not in node.groups:
+            if _valid(record) and hashed not in node.filters and hashed not in node.groups:
                 self._add(node, hashed, record)
                 node.stale.add(hashed)
 

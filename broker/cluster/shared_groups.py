@@ -253,11 +253,7 @@ class SharedGroups:
         if group is None:
             if not members:
                 return
-            try:
-                name, topic_filter = parse_filter(filter)
-            except ValueError:
-                self._context.refusals.add(MALFORMED, node, "-")
-                return
+            name, topic_filter = parse_filter(filter)
             group = self._router.group_of(filter, name or "", topic_filter)
         shares = group.remote
         if shares is None:

@@ -12,7 +12,9 @@ import pytest
 from taipan.broker.cluster import nats_cluster
 from taipan.broker.cluster.nats import Entry, NoAnswer, Unknown, Watch, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.cluster.routes import BUCKET
 from taipan.broker.cluster.wire import RouteRecord, node_key, thing_key
+from taipan.broker.mqtt.reason_codes import SUCCESS
 from tests.support.cluster_nodes import cluster_nodes
 from tests.support.node import Node
 from tests.support.virtual_nats import VirtualNats, VirtualNatsClient
@@ -265,3 +267,52 @@ async def test_who_comes_to_a_node_that_does_not_know_the_routes_yet_is_refused(
         publisher = await cluster[0].client("p")
         await publisher.publish("t", b"1", qos=1, expect=0)
         await subscriber.expect_publish("t", b"1")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        ("$share/g/t", 1, -5),
+        ("$share/g/t", -3, -3),
+        ("$share/g/t", 0, 0),
+        ("$share/g/t", 1, 7),
+        ("$share/g/t", 2**62, 2**62),
+        ("$share/g/", 1, 1),
+        ("$share//t", 1, 1),
+        ("$share/g/a/#/b", 1, 1),
+        ("", 0, 0),
+        ("a/#/b", 0, 0),
+        ("a\0", 0, 0),
+        ("t" * 70_000, 0, 0),
+        ("#", -1, -1),
+    ],
+    ids=lambda record: f"{record[0][:16]!r} {record[1]} {record[2]}",
+)
+async def test_a_route_that_cannot_be_is_passed_over_and_messages_go_where_they_should(
+    record: tuple[str, int, int],
+) -> None:
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        member = await cluster[0].client("m")
+        await member.subscribe("$share/g/t", qos=1)
+        await cluster.wait_until_running()
+        await until(lambda: len(list(parts(cluster[1]).routes.groups())) == 1)
+        key = f"{node_key(cluster.name(0))}.{thing_key(record[0])}"
+        wire = parts(cluster[0]).context.wire
+        revision = cluster.hub.write(BUCKET, key, wire.write(RouteRecord(*record)), None, "bad")
+        assert await parts(cluster[1]).routes.reached(revision)
+        publisher = await cluster[1].client("p")
+        for each in range(8):
+            assert await publisher.publish("t", b"%d" % each, qos=1) == SUCCESS
+        assert [(await member.expect_publish("t")).payload for _ in range(8)] == [b"%d" % each for each in range(8)]
+        assert cluster[1].server.metrics.refusals.snapshot()["cluster_malformed"]
+
+
+async def test_a_route_under_the_key_of_another_is_passed_over() -> None:
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        await cluster.wait_until_running()
+        wire = parts(cluster[0]).context.wire
+        key = f"{node_key(cluster.name(0))}.{thing_key('t')}"
+        revision = cluster.hub.write(BUCKET, key, wire.write(RouteRecord("u")), None, "bad")
+        assert await parts(cluster[1]).routes.reached(revision)
+        assert not cluster[1].server.broker.router.remote_mask("u")
+        assert cluster[1].server.metrics.refusals.snapshot()["cluster_malformed"]
