@@ -10,7 +10,7 @@ from ..observability.alarms import Alarms
 from ..persistence.tables import Tables
 from .nats import Nats
 from .session_transfer import PIECE_MESSAGES
-from .wire import Refusals, Wire, node_key
+from .wire import MALFORMED, Refusals, Wire, node_key
 
 
 class ClusterContext:
@@ -62,6 +62,7 @@ class ClusterContext:
         self.version = version
         self.piece_messages = PIECE_MESSAGES
         self.refusals = Refusals(broker.metrics.refusals, clock.now)
+        nats.on_unreadable = lambda: self.refusals.add(MALFORMED, "-", "-")
         self.wire = Wire(self.name, self.node, self.refusals)
 
     def subject(self, kind: str, node: str = "") -> str:

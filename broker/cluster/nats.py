@@ -70,7 +70,8 @@ class Nats(Protocol):
 
     ``max_payload``: bytes of the largest message that the server takes; 0 before the first connection. ``on_lost``:
     called with the name of a bucket whose data is gone from the servers; it was made again, and its watches begin anew:
-    ``current`` is False, and what is there is told from the first revision on.
+    ``current`` is False, and what is there is told from the first revision on. ``on_unreadable``: called where a
+    message cannot be handed on, since its subject or where to reply is no text.
     """
 
     connected: bool
@@ -78,6 +79,7 @@ class Nats(Protocol):
     on_connected: list[Callable[[], None]]
     on_disconnected: list[Callable[[], None]]
     on_lost: list[Callable[[str], None]]
+    on_unreadable: Callable[[], None]
 
     @property
     def quorum(self) -> bool:

@@ -50,6 +50,7 @@ class NatsClient:
         self.max_payload = 0
         self.on_connected: list[Callable[[], None]] = []
         self.on_disconnected: list[Callable[[], None]] = []
+        self.on_unreadable: Callable[[], None] = lambda: None
         self._settings = settings
         self._largest = largest
         self._connection: NatsConnection | None = None
@@ -218,7 +219,9 @@ class NatsClient:
             errors: list[str] = []
             for server in list(self._servers):
                 try:
-                    connection = await NatsConnection(self._settings, server).open(self._tls)
+                    connection = await NatsConnection(self._settings, server, lambda: self.on_unreadable()).open(
+                        self._tls
+                    )
                 except Unreachable as error:
                     errors.append(str(error))
                     continue

@@ -145,10 +145,16 @@ def credential_of(settings: ClusterSettings) -> str:
 
 
 class NatsConnection:
-    """A connection to one server, until it breaks. ``NatsProtocol`` calls it with what the server says."""
+    """A connection to one server, until it breaks. ``NatsProtocol`` calls it with what the server says.
 
-    def __init__(self, settings: ClusterSettings, server: Server) -> None:
+    ``on_unreadable``: as in ``nats.Nats``.
+    """
+
+    def __init__(
+        self, settings: ClusterSettings, server: Server, on_unreadable: Callable[[], None] = lambda: None
+    ) -> None:
         self.server = server
+        self.on_unreadable = on_unreadable
         self.lost = asyncio.Event()
         self.error = ""  # the latest that the server said
         self._settings = settings

@@ -61,6 +61,7 @@ class Owner(Protocol):
     def on_info(self, data: bytes) -> None: ...
     def on_error(self, text: str) -> None: ...
     def on_malformed(self, text: str) -> None: ...
+    def on_unreadable(self) -> None: ...
     def on_ping(self) -> None: ...
     def on_pong(self) -> None: ...
 
@@ -179,10 +180,14 @@ class NatsProtocol:
             return 0
         handler = self._handlers.get(parts[1])
         if handler is not None:
-            reply = parts[2].decode() if len(parts) == 4 else ""
+            try:
+                subject, reply = parts[0].decode(), parts[2].decode() if len(parts) == 4 else ""
+            except UnicodeDecodeError:  # the server passes on what any client gives it
+                self._owner.on_unreadable()
+                return end + 2
             told = headers_of(data[body : body + headers]) if headers else None
             try:
-                handler(Msg(parts[0].decode(), reply, data[body + headers : end], told))
+                handler(Msg(subject, reply, data[body + headers : end], told))
             except Exception:
-                logger.exception("nats_handler_failed subject=%s", parts[0].decode("utf-8", "replace"))
+                logger.exception("nats_handler_failed subject=%s", subject)
         return end + 2

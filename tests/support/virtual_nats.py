@@ -494,6 +494,7 @@ class VirtualNatsClient:
         self.on_connected: list[Callable[[], None]] = []
         self.on_disconnected: list[Callable[[], None]] = []
         self.on_lost: list[Callable[[str], None]] = []
+        self.on_unreadable: Callable[[], None] = lambda: None
         self._lives = {name: bucket.life for name, bucket in hub.buckets.items()}
         self.handlers: dict[str, list[Callable[[bytes, str], None]]] = {}
         self.watches: list[VirtualWatch] = []

@@ -177,6 +177,26 @@ async def test_what_a_server_holds_against_a_connection_ends_that_one_only() -> 
         await a.write("rows", "k", b"1", 0, "n")
 
 
+async def test_a_reply_subject_that_is_no_text_does_not_cost_the_connection() -> None:
+    async with NatsServers() as servers, client(servers.urls) as a:
+        heard: list[bytes] = []
+        refused: list[None] = []
+        lost: list[None] = []
+        a.subscribe("taipan.t.x", lambda data, reply: heard.append(data))
+        a.on_unreadable = lambda: refused.append(None)
+        a.on_disconnected.append(lambda: lost.append(None))
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(servers.urls[0].rsplit(":", 1)[1]))
+        await reader.readline()
+        writer.write(b'CONNECT {"verbose":false,"pedantic":false}\r\n')
+        while not refused:  # until the server knows of the subscription
+            writer.write(b"PUB taipan.t.x \xff\xfe 2\r\nhi\r\n")
+            await asyncio.sleep(0.01)
+        writer.write(b"PUB taipan.t.x 2\r\nho\r\n")
+        await until(lambda: heard == [b"ho"])
+        writer.close()
+        assert a.connected and not lost
+
+
 async def test_a_value_that_does_not_fit_is_refused_and_nothing_breaks() -> None:
     async with NatsServers() as servers, client(servers.urls) as a:
         for size in (a.max_payload - HEADROOM + 1, a.max_payload, a.max_payload + 1):

@@ -28,6 +28,9 @@ class Told:
     def on_malformed(self, text: str) -> None:
         self.told.append(("malformed", text))
 
+    def on_unreadable(self) -> None:
+        self.told.append(("unreadable", None))
+
     def on_ping(self) -> None:
         self.told.append(("ping", None))
 
@@ -87,6 +90,21 @@ def test_what_is_not_of_the_protocol_ends_the_connection(data: bytes) -> None:
     protocol.data_received(data)
     protocol.data_received(b"PING\r\n")
     assert [what for what, _ in told.told] == ["malformed"]
+
+
+def test_a_subject_that_is_no_text_costs_its_message_only() -> None:
+    """The server passes on what any client gives it for a reply."""
+    told = Told()
+    protocol = NatsProtocol(told)
+    number = protocol.subscribe(told.message)
+    protocol.data_received(b"MSG a %d 1\r\nw\r\nMSG a %d \xff\xfe 1\r\nx\r\n" % (number, number))
+    protocol.data_received(b"MSG \xff\xfe %d 1\r\ny\r\nMSG b %d 1\r\nz\r\n" % (number, number))
+    assert told.told == [
+        ("a", ("", b"w", None)),
+        ("unreadable", None),
+        ("unreadable", None),
+        ("b", ("", b"z", None)),
+    ]
 
 
 def test_a_handler_that_fails_costs_its_message_only(caplog: pytest.LogCaptureFixture) -> None:
