@@ -17,15 +17,16 @@ logger = logging.getLogger(__name__)
 MAX_CALLS: Final = 512
 """Questions of other nodes that are being answered at a time."""
 MAX_ANSWER: Final = 268_435_456
-MAX_KEPT: Final = 64
-"""Long answers that are kept for who asks for the rest of them."""
+MAX_KEPT: Final = 268_435_456
+"""Bytes of long answers that are kept for who asks for the rest of them."""
+ANSWERS_FULL: Final = "answers_full"
 
 
 BodyT = TypeVar("BodyT")
 
 
 class Calls:
-    """``serve`` what others may ask, ``call`` others."""
+    """``serve`` what others may ask, ``call`` others. ``kept_bytes``: of answers that others have still to fetch."""
 
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
@@ -35,8 +36,9 @@ class Calls:
         self._replies = context.wire.reader(Reply)
         self._next = 1
         self._tasks = Tasks()
-        # (node, incarnation, number) -> the whole answer, the oldest first
-        self._kept: dict[tuple[str, int, int], bytes] = {}
+        # (node, incarnation, number) -> the whole answer, and what drops it
+        self._kept: dict[tuple[str, int, int], tuple[bytes, asyncio.TimerHandle]] = {}
+        self.kept_bytes = 0
 
     def start(self) -> None:
         """Answer from now on."""
@@ -45,6 +47,8 @@ class Calls:
     async def stop(self) -> None:
         """Answer nothing more."""
         await self._tasks.stop()
+        for key in list(self._kept):
+            self._drop(key)
 
     def serve(self, method: str, handler: Handler) -> None:
         """From now on ``handler`` answers calls of ``method``."""
@@ -76,6 +80,8 @@ class Calls:
             raise CallFailed(first.failure)
         if len(first.part) == first.size:
             return first.part
+        if first.size > MAX_ANSWER:
+            raise CallFailed(f"{node}: an answer of {first.size} bytes is too long")
         parts = [first.part]
         offset = len(first.part)
         while offset < first.size:
@@ -84,6 +90,12 @@ class Calls:
                 raise NodeUnreachable(f"{node}: the rest of its answer is gone")
             parts.append(reply.part)
             offset += len(reply.part)
+        if offset > first.size:
+            self._context.refusals.add(MALFORMED, node, "-")
+            raise CallFailed(f"{node}: its answer is longer than it said")
+        # All of it is here, and need not be kept there.
+        done = self._context.wire.write(Request(number, "", b"", offset))
+        self._nats.publish(self._context.subject("call", node), done)
         return b"".join(parts)
 
     async def _ask(self, node: str, request: Request, timeout: float) -> Reply:
@@ -105,9 +117,12 @@ class Calls:
 
     def _asked(self, data: bytes, reply: str) -> None:
         found = self._requests.message(data)
-        if found is None or not reply:
+        if found is None:
             return
         header, request = found
+        if not reply:
+            self._drop((header.node, header.incarnation, request.number))  # it has all of it
+            return
         if request.offset:
             self._answer_rest(header, request, reply)
             return
@@ -135,19 +150,37 @@ class Calls:
             return
         most = self._part_size
         if len(answer) > most:
-            if len(self._kept) >= MAX_KEPT:
-                del self._kept[next(iter(self._kept))]
-            self._kept[header.node, header.incarnation, request.number] = answer
+            if self.kept_bytes + len(answer) > MAX_KEPT:
+                self._context.refusals.add(ANSWERS_FULL, header.node, "-")
+                self._fail(reply, "too much of other answers is still to be fetched")
+                return
+            self._keep((header.node, header.incarnation, request.number), answer)
         self._reply(reply, Reply("", len(answer), answer[:most]))
 
     def _answer_rest(self, header: Header, request: Request, reply: str) -> None:
         key = (header.node, header.incarnation, request.number)
-        answer = self._kept.get(key)
-        if answer is None:
+        kept = self._kept.get(key)
+        if kept is None:
             self._fail(reply, "the answer is not here any more")
             return
+        answer, _ = kept
+        self._keep(key, answer)
         end = request.offset + self._part_size
         self._reply(reply, Reply("", len(answer), answer[request.offset : end]))
+
+    def _keep(self, key: tuple[str, int, int], answer: bytes) -> None:
+        """Until who asked says that it has all of it, or asks for no part for so long. That the last part was sent is
+        not enough: it may have been lost, and be asked for again."""
+        self._drop(key)
+        timer = asyncio.get_running_loop().call_later(self._context.settings.call_timeout, self._drop, key)
+        self._kept[key] = (answer, timer)
+        self.kept_bytes += len(answer)
+
+    def _drop(self, key: tuple[str, int, int]) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            kept[1].cancel()
+            self.kept_bytes -= len(kept[0])
 
     @property
     def _part_size(self) -> int:

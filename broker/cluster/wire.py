@@ -250,7 +250,9 @@ class MemberRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Request(msgspec.Struct, array_like=True, frozen=True):
-    """``number``: of this asker, never used again. ``offset``: the rest of its answer from there on is asked for."""
+    """``number``: of this asker, never used again. ``offset``: the rest of its answer from there on is asked for.
+
+    Without a subject to reply to: all of the answer has come."""
 
     number: int
     method: str

@@ -388,6 +388,12 @@ REASONS: Final = (
     Reason("node", "old_incarnation", (), "of an earlier start of a node that has started again since"),
     Reason("node", "forced_out", (), "this node was forced out of the cluster"),
     Reason("node", "calls_full", (), "other nodes ask 512 questions at a time"),
+    Reason(
+        "node",
+        "answers_full",
+        (),
+        "answers of 256 MiB in all wait for other nodes that fetch them in parts: this one was not given",
+    ),
     Reason("node", "link_addressed", (), "a message for one session or group that is not here"),
     Reason(
         "node", "group_left", (), "a message for a member of a Shared Subscription, which no node has any more: dropped"

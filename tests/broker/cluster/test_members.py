@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from taipan.broker.cluster import calls as calls_module
 from taipan.broker.cluster.members import NameTaken
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.session_transfer import Offer
-from taipan.broker.cluster.wire import MemberRecord, node_key
+from taipan.broker.cluster.wire import MemberRecord, Reply, Request, node_key
 from taipan.broker.core.cluster import RUNNING, STOPPED, SUSPECT, CallFailed, ChangeRefused, NodeUnreachable
 from taipan.broker.server import Server
 from tests.support.node import make_settings
@@ -191,6 +192,65 @@ async def test_lost_records_are_written_again() -> None:
         bucket = hub.buckets["members"]
         await until(lambda: len(bucket.last) == 2)
         await until(lambda: status(a, "b@h") == RUNNING and status(b, "a@h") == RUNNING)
+
+
+async def long_answer(node: str, argument: bytes) -> bytes:
+    return argument * 100_000
+
+
+async def test_a_long_answer_is_kept_until_it_was_fetched() -> None:
+    hub = VirtualNats(max_payload=65536)
+    async with running(hub, "a@h", "b@h") as (a, b):
+        await until(lambda: status(a, "b@h") == RUNNING and status(b, "a@h") == RUNNING)
+        b.cluster.serve("long", long_answer)
+        for _ in range(3):
+            assert len(await a.cluster.call("b@h", "long", b"x")) == 100_000
+        await until(lambda: cluster_of(b).calls.kept_bytes == 0)
+
+
+async def test_the_last_part_of_a_long_answer_can_be_asked_for_again() -> None:
+    """It was lost. Who asks for nothing more is waited for no longer than ``call_timeout``."""
+    hub = VirtualNats(max_payload=65536)
+    async with running(hub, "a@h") as (a,):
+        late = server(hub, "b@h", call_timeout=1.0)
+        await late.start()
+        await until(lambda: status(a, "b@h") == RUNNING and status(late, "a@h") == RUNNING)
+        late.cluster.serve("long", long_answer)
+        calls = cluster_of(a).calls
+        first = await calls._ask("b@h", Request(1_000, "long", b"x"), 5)
+        offset = len(first.part)
+        last = b""
+        while offset < first.size:
+            last = (await calls._ask("b@h", Request(1_000, "", b"", offset), 5)).part
+            offset += len(last)
+        again = await calls._ask("b@h", Request(1_000, "", b"", offset - len(last)), 5)
+        assert again.part == last and cluster_of(late).calls.kept_bytes == first.size
+        await until(lambda: cluster_of(late).calls.kept_bytes == 0)
+        await late.stop()
+
+
+async def test_long_answers_are_bounded_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = VirtualNats(max_payload=65536)
+    async with running(hub, "a@h", "b@h") as (a, b):
+        await until(lambda: status(a, "b@h") == RUNNING and status(b, "a@h") == RUNNING)
+        b.cluster.serve("long", long_answer)
+        monkeypatch.setattr(calls_module, "MAX_KEPT", 250_000)
+        for number in (1_000, 1_001, 1_002):
+            reply = await cluster_of(a).calls._ask("b@h", Request(number, "long", b"x"), 5)
+        assert reply.failure and cluster_of(b).calls.kept_bytes == 200_000
+        assert b.metrics.refusals.snapshot()["cluster_answers_full"] == 1
+
+        sent: list[int] = []
+
+        def endless(subject: str, reply: Reply) -> None:
+            sent.append(reply.size)
+            write(subject, Reply("", 2**62, b"x"))
+
+        write = cluster_of(b).calls._reply
+        monkeypatch.setattr(cluster_of(b).calls, "_reply", endless)
+        with pytest.raises(CallFailed, match="too long"):
+            await a.cluster.call("b@h", "long", b"x")
+        assert len(sent) == 1
 
 
 @pytest.mark.parametrize(
