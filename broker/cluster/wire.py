@@ -12,8 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from ..mqtt.constants import PUBLISH
-from ..mqtt.properties import valid
+from ..mqtt.properties import of_publish
 from ..mqtt.topics import valid_name
 from ..observability.metrics import Reasons
 from ..persistence.log import records
@@ -210,7 +209,7 @@ def valid_time(time: float) -> bool:
 
 def valid_message(topic: str, qos: int, properties: dict[int, Any] | None) -> bool:
     """Whether a client could have published that. The form of what comes from another node does not say so."""
-    return 0 <= qos <= 2 and valid_name(topic) and (not properties or valid(properties, PUBLISH))
+    return 0 <= qos <= 2 and valid_name(topic) and (not properties or of_publish(properties) is not None)
 
 
 def valid_body(body: records.StoredBody) -> bool:
