@@ -1,18 +1,23 @@
 """What is asked of JetStream, which keeps the buckets of NATS, and what it answers."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 import msgspec
 
+from ..config import ClusterSettings
 from .nats import NatsRefused, NoAnswer, NoResponders, Unavailable
-from .nats_connection import ConnectionLost, NatsConnection
+from .nats_connection import ConnectionLost, NatsConnection, credential_of
 from .wire import UNREADABLE
 
 ATTEMPT: Final = 1.0
 """Seconds after which a write, or any other question to the buckets, is sent again."""
 PAUSE: Final = 0.2
 """Seconds between attempts where there is no leader."""
+ELECTION: Final = 5.0
+"""Seconds without any answer after which there is no quorum: servers that have started just now elect a leader first, and
+are silent until then."""
 
 # err_code of JetStream's API
 NOT_ENABLED: Final = (10039, 10076)
@@ -22,6 +27,9 @@ NO_MESSAGE: Final = 10037
 NOT_CLUSTERED: Final = 10074
 WRONG_SEQUENCE: Final = (10071, 10164)
 SAME_ID_UNDER_WAY: Final = 10158
+
+_UNAVAILABLE: Final = 503
+"""``code`` where the servers have no leader, and of ``NOT_ENABLED``."""
 
 
 class ApiError(msgspec.Struct):
@@ -34,6 +42,7 @@ class ApiFailed(Exception):
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.description)
         self.err_code = error.err_code
+        self.no_leader = error.code == _UNAVAILABLE and error.err_code not in NOT_ENABLED
 
 
 class Ack(msgspec.Struct):
@@ -118,14 +127,48 @@ async def ask(connection: NatsConnection, call: str, argument: object) -> bytes:
     return await connection.request(f"$JS.API.{call}", data, ATTEMPT)
 
 
-async def check_jetstream(connection: NatsConnection) -> None:
-    """:raises NatsRefused: this server has none."""
-    try:
-        info = decode_ack(await ask(connection, "INFO", None))
-    except (NoResponders, NoAnswer, ConnectionLost, Unavailable):
-        raise no_jetstream(connection) from None
+async def find_leader(connection: NatsConnection) -> None:
+    """:raises ApiFailed: JetStream has none, or there is no JetStream.
+    :raises NoAnswer: it may have none, or elect one just now.
+    :raises NoResponders: there is no JetStream, or not yet.
+    """
+    info = decode_ack(await ask(connection, "INFO", None))
     if info.error is not None:
-        raise no_jetstream(connection)
+        raise ApiFailed(info.error)
+
+
+async def check_jetstream(connection: NatsConnection, settings: ClusterSettings) -> None:
+    """:raises NatsRefused: this server has none, or its servers have no quorum."""
+    loop = asyncio.get_running_loop()
+    since = loop.time()
+    while True:
+        try:
+            await find_leader(connection)
+            return
+        except (NoResponders, ConnectionLost, Unavailable):
+            raise no_jetstream(connection) from None
+        except (NoAnswer, ApiFailed) as error:
+            refused = refusal(connection, settings, error)
+            if refused is None and has_no_quorum(error, loop.time() - since):
+                why = "JetStream has no leader. More than half of its servers must run, and some seconds pass then"
+                refused = NatsRefused(f"{connection.server.url} has no quorum yet: {why}", "cluster.servers")
+            if refused is not None:
+                raise refused from None
+            await asyncio.sleep(PAUSE)
+
+
+def has_no_quorum(error: Exception, waited: float) -> bool:
+    """Whether this error, after so many seconds of them, says that there is no leader and no election that ends soon."""
+    return error.no_leader if isinstance(error, ApiFailed) else isinstance(error, NoAnswer) and waited >= ELECTION
+
+
+def refusal(connection: NatsConnection, settings: ClusterSettings, error: Exception) -> NatsRefused | None:
+    """Why this server will never do, where the error says that."""
+    if isinstance(error, ApiFailed) and error.err_code in NOT_ENABLED:
+        return no_jetstream(connection)
+    if isinstance(error, NoAnswer) and "ermissions" in connection.error:
+        return NatsRefused(f"{connection.server.url}: {connection.error}", credential_of(settings))
+    return None
 
 
 def no_jetstream(connection: NatsConnection) -> NatsRefused:

@@ -30,7 +30,6 @@ from .nats_api import (
     NO_MESSAGE,
     NO_STREAM,
     NOT_CLUSTERED,
-    NOT_ENABLED,
     PAUSE,
     SAME_ID_UNDER_WAY,
     WRONG_SEQUENCE,
@@ -42,9 +41,12 @@ from .nats_api import (
     decode_ack,
     decode_stored,
     decode_stream,
+    find_leader,
+    has_no_quorum,
     no_jetstream,
+    refusal,
 )
-from .nats_connection import ConnectionLost, NatsConnection, credential_of
+from .nats_connection import ConnectionLost, NatsConnection
 from .nats_watch import NatsWatch
 
 logger = logging.getLogger(__name__)
@@ -58,18 +60,19 @@ _UNDER_WAY: Final = 0.01
 """Seconds until it is asked again what has become of a write."""
 _DUPLICATE_WINDOW: Final = 2 * LONGEST_WRITE
 STARTING: Final = 15.0
-"""Seconds that a start waits for buckets: servers that have started just now elect their leader first."""
+"""Seconds that a start waits for buckets, where the servers do not say that they have no quorum."""
 
 
 class NatsBuckets:
-    """``quorum``: whether they can be written. ``on_lost``: as in ``nats.Nats``. ``on_ready`` is called each time that
-    all of them are there."""
+    """``quorum``: whether they can be written. ``on_lost``: as in ``nats.Nats``. ``on_settled`` is called each time that
+    all of them are there, and when there is no quorum to make them: nobody need wait any more."""
 
-    def __init__(self, settings: ClusterSettings, on_ready: Callable[[], None]) -> None:
+    def __init__(self, settings: ClusterSettings, on_settled: Callable[[], None]) -> None:
         self.quorum = False
         self.on_lost: list[Callable[[str], None]] = []
         self._settings = settings
-        self._on_ready = on_ready
+        self._on_settled = on_settled
+        self._said_no_quorum = False
         self._connection: NatsConnection | None = None
         self._watches: list[NatsWatch] = []
         self._deletions: deque[tuple[float, str, str, int]] = deque()  # when to forget it, bucket, subject, revision
@@ -126,6 +129,8 @@ class NatsBuckets:
             if not self._ready.is_set():
                 servers = self._servers(connection)
                 try:
+                    # A bucket may have a leader where JetStream has none, and could not be watched.
+                    await find_leader(connection)
                     await self._make_buckets(connection, servers, asyncio.get_running_loop().time() - since)
                 except (NoResponders, NoAnswer, Unavailable, ApiFailed) as error:
                     await self._not_yet(connection, error, asyncio.get_running_loop().time() - since)
@@ -133,7 +138,8 @@ class NatsBuckets:
                 self._missing.clear()
                 self.quorum = True
                 self._ready.set()
-                self._on_ready()
+                self._say_quorum(connection)
+                self._on_settled()
             elif self._servers(connection) > servers:  # one has come, or was not known when the buckets were made
                 with suppress(NoResponders, NoAnswer, Unavailable, ApiFailed):
                     await self._make_buckets(connection, self._servers(connection), 0.0)
@@ -153,9 +159,24 @@ class NatsBuckets:
             if stream.error is None:
                 failures = 0
                 self.quorum = stream.has_quorum()
+                if self.quorum and self._said_no_quorum:
+                    with suppress(NoResponders, NoAnswer, Unavailable, ApiFailed):
+                        await find_leader(connection)
+                        self._say_quorum(connection)
             if self._missing.is_set() or (stream.error is not None and stream.error.err_code == NO_STREAM):
                 since = asyncio.get_running_loop().time()
                 self._ready.clear()
+
+    def no_quorum(self, connection: NatsConnection, error: Exception) -> None:
+        """The servers are connected and have no leader. That is said once."""
+        if not self._said_no_quorum:
+            self._said_no_quorum = True
+            logger.warning("nats_no_quorum server=%s error=%s setting=cluster.servers", connection.server.url, error)
+
+    def _say_quorum(self, connection: NatsConnection) -> None:
+        if self._said_no_quorum:
+            self._said_no_quorum = False
+            logger.info("nats_quorum_back server=%s", connection.server.url)
 
     def forget_later(self, bucket: str, subject: str, revision: int) -> None:
         """A deletion stays in its bucket until it is removed: when everybody has heard of it."""
@@ -184,18 +205,20 @@ class NatsBuckets:
 
     async def _not_yet(self, connection: NatsConnection, error: Exception, waited: float) -> None:
         """The buckets could not be made: wait a moment, unless they never will."""
-        if isinstance(error, ApiFailed) and error.err_code in NOT_ENABLED:
-            raise no_jetstream(connection)
+        refused = refusal(connection, self._settings, error)
+        if refused is not None:
+            raise refused
         if isinstance(error, NoResponders) and waited > 3.0:
             raise no_jetstream(connection)
-        if isinstance(error, NoAnswer) and "ermissions" in connection.error:
-            raise NatsRefused(f"{connection.server.url}: {connection.error}", credential_of(self._settings))
         if isinstance(error, ApiFailed) and error.err_code == NOT_CLUSTERED:
             raise NatsRefused(
                 f"{connection.server.url} is in no cluster of NATS servers, but"
                 f" {len(self._settings.servers)} are named: they would know nothing of each other",
                 "cluster.servers",
             )
+        if has_no_quorum(error, waited):
+            self.no_quorum(connection, error)
+            self._on_settled()
         logger.debug("nats_buckets_not_there error=%r waited=%.1f", error, waited)
         await asyncio.sleep(PAUSE)
 

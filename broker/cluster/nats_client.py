@@ -58,7 +58,7 @@ class NatsClient:
         self._refused: NatsRefused | None = None
         self._told_refusal = ""
         self._tell_refusal = 0.0  # when it is told again
-        self._settled = asyncio.Event()  # the first connection is ready, or refused
+        self._settled = asyncio.Event()  # the first connection is ready, refused, or without a quorum
         self._buckets = NatsBuckets(settings, self._settled.set)
         self.on_lost = self._buckets.on_lost
         self._dropped = 0
@@ -107,7 +107,7 @@ class NatsClient:
                 continue
             try:
                 self._check(connection)
-                await check_jetstream(connection)
+                await check_jetstream(connection, self._settings)
             finally:
                 await connection.close()
             found.append(f"{server.url} ({'.'.join(map(str, connection.version))})")

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 _HEARTBEAT: Final = 1.0
 """Seconds between signs of life of a watch's consumer; without three of them it is made anew."""
-_AFTER_A_BUG: Final = 1.0
+_AFTER_A_FAILURE: Final = 1.0
 
 
 class NatsWatch:
@@ -35,6 +35,7 @@ class NatsWatch:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._broken = asyncio.Event()
         self._consumed = 0  # messages of the consumer that there is
+        self._failure = ""  # why there is no consumer, as it was logged
         self._heard = 0.0
         self._prefix = len(buckets.subject(bucket, ""))
         self._task = asyncio.create_task(self._run())
@@ -76,12 +77,17 @@ class NatsWatch:
             except ApiFailed as error:
                 if error.err_code == NO_STREAM:
                     self._buckets.missing(connection)
-                else:
+                    await asyncio.sleep(PAUSE)
+                    continue
+                if error.no_leader:
+                    self._buckets.no_quorum(connection, error)
+                elif str(error) != self._failure:
+                    self._failure = str(error)
                     logger.warning("nats_watch_failed bucket=%s error=%s", self.bucket, error)
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(_AFTER_A_FAILURE)
             except Exception:
                 logger.exception("nats_watcher_failed bucket=%s", self.bucket)
-                await asyncio.sleep(_AFTER_A_BUG)
+                await asyncio.sleep(_AFTER_A_FAILURE)
 
     async def _follow(self, connection: NatsConnection) -> None:
         """Tell what comes until the connection breaks, a message is missing, or the consumer is silent."""
@@ -118,7 +124,7 @@ class NatsWatch:
             made = decode_consumer(await ask(connection, f"CONSUMER.CREATE.{stream}", asked))
             if made.error is not None:
                 raise ApiFailed(made.error)
-            name = made.name
+            name, self._failure = made.name, ""
             if made.num_pending == 0:
                 self._is_current()
             while not broken.is_set() and not connection.lost.is_set():

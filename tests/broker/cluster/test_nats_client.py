@@ -5,7 +5,7 @@ import contextlib
 import json
 import logging
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -262,6 +262,127 @@ async def test_without_a_quorum_nothing_is_written_and_messages_pass() -> None:
         await servers[1].start()
         await until(lambda: a.quorum)
         await a.write("rows", "k", b"", 0, "n", timeout=50.0)
+
+
+NO_LEADER = b'{"error": {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}}'
+NO_QUORUM = r"^cluster.servers: nats://127.0.0.1:\d+ has no quorum yet: JetStream has no leader\. [^\n]*$"
+
+
+def silenced(monkeypatch: pytest.MonkeyPatch, answer: bytes | None) -> None:
+    """JetStream answers so where it would need its leader; ``None``: it does not answer."""
+    sent = NatsConnection.request
+
+    async def request(self: NatsConnection, subject: str, *arguments: Any) -> bytes:
+        if subject == "$JS.API.INFO" or subject.startswith("$JS.API.CONSUMER.CREATE."):
+            if answer is None:
+                raise NoAnswer(subject)
+            return answer
+        return await sent(self, subject, *arguments)
+
+    monkeypatch.setattr(NatsConnection, "request", request)
+
+
+async def test_no_quorum_at_the_start_is_said_once_and_nobody_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Buckets are there, and none can be watched: so it is when two of three servers have died a moment ago."""
+    caplog.set_level(logging.INFO)
+    async with NatsServers() as servers:
+        async with client(servers.urls):
+            pass
+        with monkeypatch.context() as patch:
+            # A start that waits for the whole time ends after the test is to have ended.
+            patch.setattr("taipan.broker.cluster.nats_client.STARTING", 600.0)
+            silenced(patch, NO_LEADER)
+            with pytest.raises(NatsRefused, match=NO_QUORUM):
+                await NatsClient(ClusterSettings(servers=servers.urls), "b", LARGEST).probe()
+            a = NatsClient(ClusterSettings(servers=servers.urls), "a", LARGEST)
+            await a.start()
+            told = [Told(a, bucket) for bucket in BUCKETS]
+            assert a.connected and not a.quorum
+            await asyncio.sleep(1.0)  # many attempts
+        await until(lambda: all(each.current for each in told) and a.quorum)
+        await a.stop()
+    said = [record.getMessage() for record in caplog.records]
+    assert [line.split(" ")[0] for line in said if "quorum" in line] == ["nats_no_quorum", "nats_quorum_back"]
+    assert not any("nats_watch_failed" in line for line in said)
+
+
+async def test_no_quorum_while_it_runs_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with NatsServers() as servers, client(servers.urls) as a:
+        with monkeypatch.context() as patch:
+            silenced(patch, NO_LEADER)
+            told = [Told(a, bucket) for bucket in BUCKETS]
+            await until(lambda: "nats_no_quorum" in caplog.text)
+            await asyncio.sleep(1.5)  # more than one attempt of each watch
+        await until(lambda: all(each.current for each in told) and "nats_quorum_back" in caplog.text)
+    assert caplog.text.count("nats_no_quorum") == 1 and "nats_watch_failed" not in caplog.text
+
+
+async def test_servers_that_are_silent_for_long_have_no_quorum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are silent while they elect a leader."""
+    async with NatsServers() as servers:
+        silenced(monkeypatch, None)
+        monkeypatch.setattr("taipan.broker.cluster.nats_api.ELECTION", 0.3)
+        monkeypatch.setattr("taipan.broker.cluster.nats_client.STARTING", 600.0)
+        with pytest.raises(NatsRefused, match=NO_QUORUM):
+            await NatsClient(ClusterSettings(servers=servers.urls), "b", LARGEST).probe()
+        async with client(servers.urls) as a:
+            assert a.connected and not a.quorum
+
+
+async def test_why_a_bucket_is_not_followed_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("taipan.broker.cluster.nats_watch._AFTER_A_FAILURE", 0.01)
+    async with NatsServers() as servers, client(servers.urls) as a:
+        with monkeypatch.context() as patch:
+            silenced(patch, b'{"error": {"code": 400, "err_code": 10026, "description": "maximum consumers"}}')
+            told = Told(a)
+            await until(lambda: "nats_watch_failed" in caplog.text)
+            await asyncio.sleep(0.2)
+        await until(lambda: bool(told.current))
+    assert caplog.text.count("nats_watch_failed") == 1
+
+
+async def in_time(true: Callable[[], bool]) -> None:
+    """Where servers elect leaders, one bucket after the other."""
+    async with asyncio.timeout(60):
+        while not true():
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+async def test_one_server_of_three_has_no_quorum(caplog: pytest.LogCaptureFixture) -> None:
+    """Both where it has just lost the others and where it has started alone."""
+    caplog.set_level(logging.INFO)
+    async with NatsServers(3) as servers:
+        async with client(servers.urls) as a:
+            await in_time(lambda: a.quorum)
+        await servers.until_whole()
+        await servers[1].kill()
+        await servers[2].kill()
+        for again in (False, True):
+            if again:
+                await servers[0].kill()
+                await servers[0].start()
+            with pytest.raises(NatsRefused, match=NO_QUORUM):
+                await NatsClient(ClusterSettings(servers=servers.urls), "b", LARGEST).probe()
+            caplog.clear()
+            async with client(servers.urls, "b") as b:
+                assert b.connected
+                for bucket in BUCKETS:
+                    b.watch(bucket, lambda entry: None, lambda: None)
+                await in_time(lambda: "nats_no_quorum" in caplog.text)
+                await asyncio.sleep(3.0)
+            assert caplog.text.count("nats_no_quorum") == 1 and "nats_watch_failed" not in caplog.text
+        async with client(servers.urls, "b") as b:
+            await servers[1].start()
+            await in_time(lambda: b.quorum)
 
 
 async def test_servers_that_know_nothing_of_each_other_are_refused() -> None:
