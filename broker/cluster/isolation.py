@@ -38,7 +38,7 @@ class Isolation:
             return None
         if self._members.isolated:
             return self._refuse(_DETAIL)
-        if self._members.joined and not (self._routes.current and self._members.known):
+        if not self._members.left and not (self._routes.current and self._members.known):
             return self._refuse(_ROUTES_UNKNOWN)
         return None
 

@@ -190,7 +190,7 @@ class Members:
             self._watch = self._nats.watch(BUCKET, self._entry, self._is_current)
         # An identity that is not on disk could come a second time.
         await self._context.tables.stored()
-        if self._nats.connected and not self.left:
+        if self._nats.quorum and not self.left:
             try:
                 await self._join()
             except (Unavailable, Unknown, NoAnswer) as error:
@@ -267,11 +267,15 @@ class Members:
             self._joining = self._loop.create_task(self._keep_joining())
 
     async def _keep_joining(self) -> None:
+        said = ""
         while not self.joined and self._nats.connected:
             try:
                 await self._join()
             except (Unavailable, Unknown, NoAnswer) as error:
-                logger.info("cluster_join_waits error=%s", _text(error))
+                if _text(error) != said:
+                    said = _text(error)
+                    logger.info("cluster_join_waits error=%s", said)
+                self._no_quorum(error)
                 await asyncio.sleep(_RETRY)
             except NatsRefused as error:
                 details = {"setting": error.setting}
@@ -298,6 +302,7 @@ class Members:
         self._disconnected_at = None if self._nats.connected else self._loop.time()
         self._look_whether_isolated()
         self._context.alarms.deactivate("cluster_refused")
+        self._context.alarms.deactivate("nats_no_quorum")
         logger.info("cluster_joined node=%s incarnation=%s", self._context.node, self._wire.incarnation)
         self._beat()
         for call in self.on_joined:
@@ -606,10 +611,13 @@ class Members:
         except WrongRevision:
             alarms.deactivate("nats_no_quorum")
         except (Unavailable, Unknown) as error:
-            if self._nats.connected:
-                details = {"setting": "cluster.servers", "error": str(error)}
-                message = "NATS takes no writes: sessions, users, rules and retained messages cannot change"
-                alarms.activate("nats_no_quorum", message, details)
+            self._no_quorum(error)
+
+    def _no_quorum(self, error: Exception) -> None:
+        if self._nats.connected:
+            details = {"setting": "cluster.servers", "error": _text(error)}
+            message = "NATS takes no writes: sessions, users, rules and retained messages cannot change"
+            self._context.alarms.activate("nats_no_quorum", message, details)
 
     # ---------------------------------------------------------- join and leave
 

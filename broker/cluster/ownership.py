@@ -103,7 +103,7 @@ class Ownership:
         self._members.on_removed.append(self._removed)
         self._to_settle.update((client_id, None) for client_id, _ in self._unanswered.items())
         self._watch = self._nats.watch(BUCKET, self._entry, self._is_current)
-        if not self._nats.connected:
+        if not self._nats.quorum:
             return
         try:
             async with asyncio.timeout(self._context.settings.takeover_timeout):

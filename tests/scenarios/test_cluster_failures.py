@@ -309,6 +309,44 @@ class Isolated:
         await until(lambda: not self.cluster[0].server.alarms.active)
 
 
+@pytest.mark.parametrize("gone", [False, True], ids=["no_quorum", "nats_is_gone"])
+async def test_a_node_that_starts_without_nats_or_a_quorum_listens_at_once(tmp_path: Path, gone: bool) -> None:
+    """It waits for nothing that only NATS could give, serves its own clients, and joins later."""
+    settings = {"stopped_after": 600.0, "strict_subscribe": False}  # as long as a start would wait for routes
+    async with quick(tmp_path, 2, cluster=settings) as cluster:
+        everybody = {cluster.name(number) for number in range(2)}
+        await cluster.kill(0)
+        if gone:
+            cluster.hub.stop_server(0)
+        else:
+            cluster.hub.partition(everybody, quorum=None)
+        await cluster.start(0)
+        subscriber = await cluster[0].client("s")
+        publisher = await cluster[0].client("p")
+        await subscriber.subscribe("t", qos=1)
+        await publisher.publish("t", b"1", qos=1)
+        assert await payloads(subscriber, 1) == [b"1"]
+        if gone:
+            cluster.hub.start_server(0)
+        else:
+            await until(lambda: "nats_no_quorum" in cluster[0].server.alarms.active)
+            cluster.hub.heal()
+        await cluster.wait_until_running()
+        await until(lambda: not cluster[0].server.alarms.active)
+
+
+async def test_without_a_quorum_at_the_start_routes_are_not_known(tmp_path: Path) -> None:
+    """Where only a node with the others may serve, nobody gets in until this one knows what is for them."""
+    async with quick(tmp_path, 2, cluster={"isolated": "refuse_new"}) as cluster:
+        await cluster.kill(0)
+        cluster.hub.partition({cluster.name(number) for number in range(2)}, quorum=None)
+        await cluster.start(0)
+        await cluster[0].client("new", 5, expect=NOT_AVAILABLE[5])
+        cluster.hub.heal()
+        await cluster.wait_until_running()
+        await cluster[0].client("new")
+
+
 async def test_nats_is_gone_serve_local(tmp_path: Path) -> None:
     """A node serves its own clients, new ones too; what others are owed waits on its disk, within its bounds."""
     settings = {"isolated": "serve_local", "link_queue_messages": 4}
