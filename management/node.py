@@ -299,13 +299,17 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
         data_dir = DataDir(settings.broker.node.data_dir, config)
         node = Assembly(loaded)
         node.engine.prepare()
-        await node.start()
+        started = await _start(node, stop)
     except Exception as error:
         # Whatever it is, the operator wants one line; the whole story is for who turned on debug.
         logger.debug("start_failed", exc_info=True)
         what = one_line(str(error) or type(error).__name__)
         print(f"taipan: cannot start: {what}{_way_out(error, settings)}", file=sys.stderr)
         return 1
+    if not started:
+        data_dir.close()
+        logger.info("stopped")
+        return 0
     _tune_collector()
     ready = True
     server, management = node.server, node.management
@@ -327,6 +331,20 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
     data_dir.close()
     logger.info("stopped")
     return 0
+
+
+async def _start(node: "Assembly", stop: asyncio.Event) -> bool:
+    """Start the node; False: it was to stop before it had, and has ended. A start may wait for other machines."""
+    starting, stopping = asyncio.create_task(node.start()), asyncio.create_task(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait((starting,))
+        if starting.cancelled():
+            return False
+    starting.result()
+    return True
 
 
 def _way_out(error: Exception, settings: Settings) -> str:

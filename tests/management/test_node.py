@@ -256,6 +256,22 @@ def test_runs_and_stops(start: Callable[..., Process], number: signal.Signals) -
     assert any(f"stopping signal={number.name}" in line for line in node.log)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_start_that_waits_for_nats(start: Callable[..., Process], number: signal.Signals) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        node = start(
+            *ANY_PORT,
+            "--set", f'cluster.servers=["nats://127.0.0.1:{silent.getsockname()[1]}"]',
+            "--set", "cluster.connect_timeout=600",
+        )  # fmt: skip
+        silent.settimeout(TIMEOUT)
+        connection, _ = silent.accept()
+        with connection:
+            assert node.end(number) == 0
+    assert any(f"stopping signal={number.name}" in line for line in node.log)
+    assert "stopped" in node.log[-1] and not any("Traceback" in line for line in node.log)
+
+
 def test_a_node_of_the_plain_installation(start: Callable[..., Process], plain: dict[str, str]) -> None:
     """It serves, on asyncio's loop, and says how to get the other."""
     node = start(*ANY_PORT, env=plain)
