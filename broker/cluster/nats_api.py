@@ -16,8 +16,8 @@ ATTEMPT: Final = 1.0
 PAUSE: Final = 0.2
 """Seconds between attempts where there is no leader."""
 ELECTION: Final = 5.0
-"""Seconds without any answer after which there is no quorum: servers that have started just now elect a leader first, and
-are silent until then."""
+"""Seconds without any answer after which there is no quorum: servers that have started just now elect a leader first,
+and are silent until then."""
 
 # err_code of JetStream's API
 NOT_ENABLED: Final = (10039, 10076)

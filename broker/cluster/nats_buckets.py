@@ -64,8 +64,8 @@ STARTING: Final = 15.0
 
 
 class NatsBuckets:
-    """``quorum``: whether they can be written. ``on_lost``: as in ``nats.Nats``. ``on_settled`` is called each time that
-    all of them are there, and when there is no quorum to make them: nobody need wait any more."""
+    """``quorum``: whether they can be written. ``on_lost``: as in ``nats.Nats``. ``on_settled`` is called each time
+    that all of them are there, and when there is no quorum to make them: nobody need wait any more."""
 
     def __init__(self, settings: ClusterSettings, on_settled: Callable[[], None]) -> None:
         self.quorum = False

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 READ_TIMEOUT: Final = 10.0
 """Seconds that a start waits for the rows and retained messages of the cluster, where NATS has a quorum."""
+_ROUTES_WITHOUT_QUORUM: Final = 3.0
+"""Seconds that a start waits for the routes of others without NATS or its quorum, which may come in a moment."""
 _LAST_FRAMES: Final = 2.0
 """Seconds that what is for other nodes has to leave when the node stops."""
 
@@ -70,7 +72,7 @@ class NatsCluster:
         self.wills = Wills(context, self.membership, self.ownership, self.handover.receiver, refusal_of_will)
 
     async def start(self) -> None:
-        """Become a member. Where NATS is not there or has no quorum, the node serves its own clients at once, and joins
+        """Become a member. Where NATS is not there or has no quorum, the node soon serves its own clients, and joins
         later.
 
         :raises NatsRefused: this node may not, or this NATS cannot be used.
@@ -100,7 +102,8 @@ class NatsCluster:
                 logger.warning("cluster_rows_not_read seconds=%s detail=%s", READ_TIMEOUT, "those of this node count")
             if not await self.retained.wait_until_joined(READ_TIMEOUT):
                 logger.warning("cluster_retained_not_read seconds=%s", READ_TIMEOUT)
-        if not await self.routes.wait_until_current(self.context.settings.stopped_after if self.nats.quorum else 0.0):
+        patience = self.context.settings.stopped_after if self.nats.quorum else _ROUTES_WITHOUT_QUORUM
+        if not await self.routes.wait_until_current(patience):
             known = "those that were known last count until then"
             logger.warning("cluster_routes_unknown detail=%s setting=cluster.servers", known)
         await self.ownership.start()

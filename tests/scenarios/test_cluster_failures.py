@@ -310,9 +310,9 @@ class Isolated:
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["no_quorum", "nats_is_gone"])
-async def test_a_node_that_starts_without_nats_or_a_quorum_listens_at_once(tmp_path: Path, gone: bool) -> None:
+async def test_a_node_that_starts_without_nats_or_a_quorum_listens_soon(tmp_path: Path, gone: bool) -> None:
     """It waits for nothing that only NATS could give, serves its own clients, and joins later."""
-    settings = {"stopped_after": 600.0, "strict_subscribe": False}  # as long as a start would wait for routes
+    settings = {"stopped_after": 600.0, "strict_subscribe": False}  # as long as a start would wait
     async with quick(tmp_path, 2, cluster=settings) as cluster:
         everybody = {cluster.name(number) for number in range(2)}
         await cluster.kill(0)
