@@ -77,8 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.print_defaults:
             return _print_defaults()
-        if arguments.command is not None:
-            start.release()  # only a node stops and reloads
+        if arguments.command not in (None, "cluster"):
+            start.release()  # only nodes stop in order and reload
         if "run" in arguments:
             run: Callable[[argparse.Namespace], int] = arguments.run
             return run(arguments)
@@ -163,12 +163,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     trying.add_argument("--nodes", metavar="N", type=int, choices=range(1, 17), default=3, help="how many; 3")
     trying.add_argument("--share-port", action="store_true", help="all nodes listen at one port (reuse_port)")
-    trying.add_argument("--port", metavar="PORT", type=int, default=1883, help="the first MQTT port to take; 1883")
+    trying.add_argument("--port", metavar="PORT", type=_port, default=1883, help="the first MQTT port to take; 1883")
     trying.add_argument(
-        "--management-port", metavar="PORT", type=int, default=8081, help="the first management port to take; 8081"
+        "--management-port", metavar="PORT", type=_port, default=8081, help="the first management port to take; 8081"
     )
     trying.add_argument(
-        "--dashboard-port", metavar="PORT", type=int, default=18083, help="the first dashboard port to take; 18083"
+        "--dashboard-port", metavar="PORT", type=_port, default=18083, help="the first dashboard port to take; 18083"
     )
     trying.add_argument("--dir", metavar="DIR", help="where data and logs stay, for another run")
     add_migrate(commands)
@@ -179,6 +179,13 @@ def _parser() -> argparse.ArgumentParser:
         command.add_to(commands)
     completion.add_to(commands, parser)
     return parser
+
+
+def _port(text: str) -> int:
+    port = int(text) if text.isascii() and text.isdecimal() else 0
+    if not 1 <= port <= 65_535:
+        raise argparse.ArgumentTypeError(f"{text} is no port from 1 to 65535")
+    return port
 
 
 def _print_defaults() -> int:

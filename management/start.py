@@ -17,9 +17,16 @@ _kept: list[signal.Signals] = []
 def main() -> int:
     """The console script. Returns the exit status."""
     keep()
-    from . import node
+    try:
+        from . import node
 
-    return node.main()
+        return node.main()
+    except KeyboardInterrupt:  # a command that Ctrl-C just ends
+        return 130
+    finally:
+        # One that comes while the interpreter goes ends the process, and prints no traceback.
+        for each in STOPS:
+            signal.signal(each, signal.SIG_DFL)
 
 
 def keep() -> None:

