@@ -158,7 +158,7 @@ async def check_jetstream(connection: NatsConnection, settings: ClusterSettings)
 
 
 def has_no_quorum(error: Exception, waited: float) -> bool:
-    """Whether this error, after so many seconds of them, says that there is no leader and no election that ends soon."""
+    """Whether this error, after so many seconds of them, says that there is no leader, nor soon will be."""
     return error.no_leader if isinstance(error, ApiFailed) else isinstance(error, NoAnswer) and waited >= ELECTION
 
 
