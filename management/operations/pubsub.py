@@ -16,6 +16,7 @@ from taipan.broker.core.outcome import (
     OPERATOR,
     QUEUE_FULL,
     RESERVED,
+    RETAINED_ALONE,
     STORE_TROUBLE,
     Outcome,
 )
@@ -212,6 +213,8 @@ class PubSub:
             raise Refusal(
                 RPC_ERROR, f"{topic}: {outcome.detail}, and too much waits for it (setting {outcome.setting})"
             )
+        if outcome is RETAINED_ALONE:
+            raise Refusal(RPC_ERROR, f"{topic}: {outcome.detail} (setting {outcome.setting})")
         if outcome.code == TOPIC_NAME_INVALID:
             raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic!r}")
         if self._server.delayed.handles(message.topic) and not outcome.setting.startswith("retained."):

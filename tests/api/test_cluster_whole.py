@@ -147,3 +147,18 @@ async def test_leave_and_join(cluster: ClusterNodes) -> None:
 
     await until(back)
     assert [row["node"] for row in (await first.api.get("/clients")).data] == [N2]
+
+
+async def test_without_a_quorum_nothing_is_retained_and_the_answer_is_that_of_every_refused_change(
+    cluster: ClusterNodes,
+) -> None:
+    first = cluster.managed_node(0)
+    cluster.partition({0, 1, 2}, quorum=None)
+
+    async def without() -> bool:
+        return not first.server.broker.retained_changes.writable
+
+    await until(without)
+    message = {"clientid": "x", "topic": "t", "payload": "r", "retain": True, "qos": 1}
+    assert_refused(await first.api.post("/mqtt/publish", message), 500, 101, "cluster.servers")
+    cluster.heal()
