@@ -8,6 +8,7 @@ from ..core.broker import Broker
 from ..loop.clock import Clock
 from ..observability.alarms import Alarms
 from ..persistence.tables import Tables
+from .member_nats import MemberNats
 from .nats import Nats
 from .session_transfer import PIECE_MESSAGES
 from .wire import MALFORMED, Refusals, Wire, node_key
@@ -52,7 +53,7 @@ class ClusterContext:
         self.settings: ClusterSettings = settings.cluster
         self.name = self.settings.name
         self.node = settings.node.name
-        self.nats = nats
+        self.nats = MemberNats(nats)
         self.broker = broker
         self.channels = channels
         self.tables = tables

@@ -303,6 +303,7 @@ class Links:
         nats.on_connected.append(self._update)
         nats.on_disconnected.append(self._update)
         self._membership.on_joined.append(self._update)
+        self._membership.on_refused.append(self._update)
         self._membership.on_change.append(self._changed)
         self._membership.on_removed.append(self._removed)
         self._membership.on_current.append(self._end_links_to_nobody)

@@ -41,6 +41,7 @@ BUCKET: Final = "members"
 TABLE: Final = "cluster"
 _SELF: Final = "node"
 _RETRY: Final = 1.0
+_LOOK_AGAIN: Final = 0.1
 PROBE: Final = 5
 """Heartbeats between two writes of the own record."""
 
@@ -113,7 +114,8 @@ class Members:
     """``peers``: the other nodes by name, stopped ones too. ``joined``: whether this node has its record.
     ``known``: whether a node that is not in ``peers`` is no member; not before NATS has told all of them.
 
-    ``on_isolated`` is called when ``isolated`` has changed.
+    ``on_isolated`` is called when ``isolated`` has changed; ``on_refused`` when this node is no member any more, as it
+    was forced out or another one has its name.
     ``on_change`` is called after the status or the identity of a node changed, with the status before; ``on_removed``
     when a node is forced out or has left; ``on_joined`` each time this node has become a member; ``on_current`` when
     all nodes that were known at the start are in ``peers``.
@@ -121,7 +123,10 @@ class Members:
 
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
-        self._nats = context.nats
+        # What a node does to be a member it does before it is one; all else goes through ``_member_nats``.
+        self._member_nats = context.nats
+        self._member_nats.certain = self._certain
+        self._nats = context.nats.raw
         self._wire = context.wire
         self._wire.admits = self._admits
         self._table = context.tables.open(TABLE, Identity)
@@ -133,6 +138,7 @@ class Members:
         self.left = False
         self._told = False
         self.on_isolated: list[Callable[[], None]] = []
+        self.on_refused: list[Callable[[], None]] = []
         self.on_change: list[Callable[[Peer, str], None]] = []
         self.on_removed: list[Callable[[Peer], None]] = []
         self.on_joined: list[Callable[[], None]] = []
@@ -145,6 +151,10 @@ class Members:
         self._name_heard = False
         self._answering = False
         self._last_tick = 0.0
+        # Until it has its record, and after a time in which others may have forced it out, this node may be no member.
+        self._doubtful = True
+        self._last_beat = 0.0
+        self._looking = asyncio.Lock()
         self._disconnected_at: float | None = None
         self._doubt_until = 0.0
         self._was_isolated = False
@@ -165,7 +175,7 @@ class Members:
             self._wire.identify(self._new_uid(), 1)
         else:
             self._wire.identify(row.uid, row.incarnation + 1)
-            self.left = row.left
+            self._note_left(row.left)
         self._store_identity()
 
     def _new_uid(self) -> str:
@@ -180,7 +190,7 @@ class Members:
         :raises NatsRefused: this node may not.
         """
         self._loop = asyncio.get_running_loop()
-        self._last_tick = self._loop.time()
+        self._last_tick = self._last_beat = self._loop.time()
         self._disconnected_at = None if self._nats.connected else -1e9
         self._nats.on_connected.append(self._connected)
         self._nats.on_disconnected.append(self._disconnected)
@@ -281,6 +291,7 @@ class Members:
                 details = {"setting": error.setting}
                 self._context.alarms.activate("cluster_refused", str(error), details)
                 logger.error("cluster_refused_this_node setting=%s error=%s", error.setting, error)
+                self._note_refused(str(error))
                 return
 
     async def _join(self) -> None:
@@ -288,6 +299,7 @@ class Members:
         found = self._read(entry)
         if found is not None:
             record = found[1]
+            self._check_not_forced_out(record)
             if record.uid != self._wire.uid or record.incarnation != self._wire.incarnation:
                 await self._supersede(record)
         if not self._answering:
@@ -299,6 +311,8 @@ class Members:
         except WrongRevision:
             await self._look_again()
         self.joined = True
+        self._doubtful = False
+        self._member_nats.outside = ""
         self._disconnected_at = None if self._nats.connected else self._loop.time()
         self._look_whether_isolated()
         self._context.alarms.deactivate("cluster_refused")
@@ -315,24 +329,29 @@ class Members:
         if entry is None or found is None:
             raise Unknown("the record of this node changes")
         record = found[1]
+        self._check_not_forced_out(record)
         if record.uid != self._wire.uid or record.incarnation != self._wire.incarnation:
             raise NameTaken(record)
         self._revision = entry.revision
 
+    def _check_not_forced_out(self, record: MemberRecord) -> None:
+        """:raises NatsRefused: this node was, with the data that it has."""
+        if record.uid == self._wire.uid and record.forced_out:
+            raise NatsRefused(self._forced_out, "node.data_dir")
+
+    @property
+    def _forced_out(self) -> str:
+        what = "its data_dir must be another one, or empty"
+        return f"{self._context.node} was forced out of the cluster {self._context.name}: {what}"
+
     async def _supersede(self, record: MemberRecord) -> None:
         """An earlier start of this node, or another node of its name, has the record.
 
-        :raises NatsRefused: it lives, or this node was forced out.
+        :raises NatsRefused: it lives.
         """
-        ours = record.uid == self._wire.uid
-        if ours and record.forced_out:
-            what = "its data_dir must be another one, or empty"
-            raise NatsRefused(
-                f"{record.node} was forced out of the cluster {self._context.name}: {what}", "node.data_dir"
-            )
         if await self._name_in_use():
             raise NameTaken(record)
-        if ours and record.incarnation >= self._wire.incarnation:
+        if record.uid == self._wire.uid and record.incarnation >= self._wire.incarnation:
             self._wire.identify(self._wire.uid, record.incarnation + 1)
             self._store_identity()
             await self._context.tables.stored()
@@ -467,14 +486,69 @@ class Members:
             self._revision = revision
             return
         self.joined = False
-        self._disconnected_at = self._loop.time()
-        if record.forced_out:
+        if record.forced_out and record.uid == self._wire.uid:
             self._wire.refusals.add(FORCED_OUT, self._context.node, "-")
-            what = f"this node was forced out of the cluster {self._context.name}"
+            what, setting = f"{self._forced_out}; until then it serves its own clients only", "node.data_dir"
         else:
-            what = f"host {record.host}, pid {record.pid} took the name {record.node}"
-        self._context.alarms.activate("cluster_refused", what, {"setting": "node.name"})
+            what, setting = f"host {record.host}, pid {record.pid} took the name {record.node}", "node.name"
+        self._context.alarms.activate("cluster_refused", what, {"setting": setting})
         logger.error("cluster_membership_lost reason=%s", what)
+        self._note_refused(what)
+
+    def _note_refused(self, why: str) -> None:
+        self._member_nats.outside = why
+        if self._disconnected_at is None:
+            self._disconnected_at = self._loop.time()
+        for call in self.on_refused:
+            call()
+
+    @property
+    def outside(self) -> str:
+        """Why this node is no member and will not be one by itself; empty: it is one, or is about to be."""
+        return self._member_nats.outside
+
+    @property
+    def refused(self) -> str:
+        """As ``core.cluster.Cluster.refused``."""
+        return "" if self.left else self.outside
+
+    async def _certain(self, timeout: float) -> float:
+        """As ``MemberNats.certain``: who was paused or cut off for so long that others took it for stopped looks first
+        whether it was forced out meanwhile. Gives the seconds that are left."""
+        self._notice_pause()
+        if not self._doubtful:
+            return timeout
+        start = self._loop.time()
+        try:
+            async with asyncio.timeout(timeout):
+                while not await self._look_at_own_record():
+                    await asyncio.sleep(_LOOK_AGAIN)
+        except TimeoutError:
+            raise Unavailable("it is not known whether this node is a member still") from None
+        return timeout - (self._loop.time() - start)
+
+    def _notice_pause(self) -> None:
+        if self._loop.time() - self._last_beat >= self._context.settings.stopped_after:
+            self._doubtful = True
+
+    async def _look_at_own_record(self) -> bool:
+        """Whether it is known now if this node is a member. Where it has no record it is about to write one."""
+        async with self._looking:
+            if self.outside or not self._doubtful:
+                return True
+            if not self.joined:
+                return False
+            asked = self._loop.time()
+            try:
+                entry = await self._nats.read(BUCKET, self.key)
+            except (Unavailable, NoAnswer):
+                return False
+            found = None if entry is None or entry.value is None else self._records.value(entry.value)
+            if entry is None or found is None:
+                return False
+            self._own_entry(found[1], entry.revision)
+            self._doubtful = self._loop.time() - asked >= self._context.settings.stopped_after
+            return not self._doubtful
 
     def _is_current(self) -> None:
         self._told = True
@@ -517,14 +591,18 @@ class Members:
         if late > HEARTBEAT or self._may_be_unheard(now):
             self._doubt_until = now + self._context.settings.stopped_after
         if self.joined:
+            self._notice_pause()
             self._beat()
         self._look_whether_isolated()
         self._look()
-        if self._nats.connected and self._number % PROBE == 0 and (self._probing is None or self._probing.done()):
+        due = self._doubtful or self._number % PROBE == 0
+        if self._nats.connected and due and (self._probing is None or self._probing.done()):
             self._probing = self._loop.create_task(self._probe())
 
     def _beat(self, leaving: bool = False) -> None:
         self._number += 1
+        if self._nats.connected:
+            self._last_beat = self._loop.time()
         hears = [each.key for each in self.peers.values() if each.status == RUNNING]
         self._nats.publish(self._subject, self._wire.write(Heartbeat(self._number, (OLDEST, VERSION), hears, leaving)))
 
@@ -602,6 +680,7 @@ class Members:
 
     async def _probe(self) -> None:
         """Write the own record again: without a quorum of NATS' servers nothing can be written."""
+        await self._look_at_own_record()
         if not self.joined:
             return
         alarms = self._context.alarms
@@ -609,6 +688,7 @@ class Members:
             self._revision = max(self._revision, await self._write_record(self._revision))
             alarms.deactivate("nats_no_quorum")
         except WrongRevision:
+            self._doubtful = True
             alarms.deactivate("nats_no_quorum")
         except (Unavailable, Unknown) as error:
             self._no_quorum(error)
@@ -625,6 +705,7 @@ class Members:
         """:raises ChangeRefused: it has left, or cannot now."""
         if self.left:
             raise ChangeRefused(f"{self._context.node} has left the cluster {self._context.name} already")
+        self._check_not_refused()
         if not self.joined:
             raise ChangeRefused(f"{self._context.node} is no member of the cluster {self._context.name} now")
 
@@ -649,6 +730,7 @@ class Members:
 
     async def join(self) -> None:
         """Take part again."""
+        self._check_not_refused()
         if not self.left:
             raise ChangeRefused(f"{self._context.node} is a member of the cluster {self._context.name} already")
         try:
@@ -680,5 +762,14 @@ class Members:
             self._remove(peer)
 
     def _set_left(self, left: bool) -> None:
-        self.left = left
+        self._note_left(left)
         self._store_identity()
+
+    def _note_left(self, left: bool) -> None:
+        self.left = left
+        self._member_nats.outside = f"{self._context.node} has left the cluster {self._context.name}" if left else ""
+
+    def _check_not_refused(self) -> None:
+        """:raises ChangeRefused: this node was forced out, or another one has its name."""
+        if self.refused:
+            raise ChangeRefused(self.refused)

@@ -139,6 +139,10 @@ class NatsCluster:
 
     # ----------------------------------------------------- core.cluster.Cluster
 
+    @property
+    def refused(self) -> str:
+        return self.membership.refused
+
     def members(self) -> list[Member]:
         return self.membership.members()
 
@@ -160,7 +164,10 @@ class NatsCluster:
         return self.wills.hold_due(client_id, will, number)
 
     def owner_of(self, client_id: str) -> str | None:
-        return self.ownership.owner_of(client_id)
+        owner = self.ownership.owner_of(client_id)
+        # The key of a node that is no member any more is about to be deleted.
+        gone = self.membership.known and owner not in self.membership.peers
+        return None if gone else owner
 
     def serve(self, method: str, handler: Handler) -> None:
         self.calls.serve(method, handler)

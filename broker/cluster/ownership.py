@@ -615,6 +615,7 @@ class _Claim:
         """Get the session from the node that has it: whether that is settled, and why the client is refused."""
         client = self._client
         step = self._ownership.step
+        self._context.nats.check()
         move = self._context.nonce()
         try:
             prepared = await self._handover.prepare(owner.node, client, move, self._clean_start, self._left)

@@ -396,7 +396,7 @@ class Wills:
             self._publish_all_of(peer, removed=True)
 
     def _publish_all_of(self, peer: Peer, removed: bool = False) -> None:
-        if self._stopped or peer.status != STOPPED:
+        if self._stopped or peer.status != STOPPED or self._members.outside:
             return
         keys = list(self._theirs.get(peer.key, ()))
         if keys:
@@ -415,7 +415,7 @@ class Wills:
     async def _publish_one(self, peer: Peer | None, key: str, since: float) -> None:
         """Publish the will of a key, where nobody has and its time has come. ``peer``: whose it is; ``None``: this
         node's own, of before its start. ``since``: when its client was gone at the latest."""
-        while not self._stopped and (peer is None or peer.status == STOPPED):
+        while not (self._stopped or self._members.outside) and (peer is None or peer.status == STOPPED):
             try:
                 entry = await self._nats.read(BUCKET, key)
                 found = None if entry is None else self._read(entry)

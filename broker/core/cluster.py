@@ -51,6 +51,10 @@ class Cluster(Protocol):
     clustered: bool
     strict_subscribe: bool
 
+    @property
+    def refused(self) -> str:
+        """Why this node is no member though it has not left: it was forced out, or another one has its name."""
+
     def members(self) -> list[Member]:
         """All known nodes by name, this one and stopped ones too."""
 
@@ -121,6 +125,7 @@ class SingleNode:
 
     clustered: bool = False
     strict_subscribe: bool = False
+    refused: str = ""
 
     def __init__(self, name: str, version: str, since: float) -> None:
         self._member = Member(name, "", 0, RUNNING, since, version)

@@ -14,7 +14,7 @@ _IGNORE: Final = "Ignore."
 
 @commands.add("cluster status", "Show which nodes run and which are stopped")
 def show_status(call: CommandCall) -> CommandResult:
-    return CommandResult(call.operations.membership.status(), _status_line)
+    return CommandResult(call.operations.membership.status(), _status_lines)
 
 
 @commands.add("cluster join <Node>", "After cluster leave: take part again, in the cluster that has this node")
@@ -46,12 +46,13 @@ async def _changed(call: CommandCall, change: Awaitable[None], did: str, do: str
     with telling(lambda refusal: f"Failed to {do}: {refusal.message}"):
         await change
     status = call.operations.membership.status()
-    return CommandResult(status, lambda now: [f"{did} successfully.", _status_line(now)])
+    return CommandResult(status, lambda now: [f"{did} successfully.", *_status_lines(now)])
 
 
-def _status_line(status: ClusterStatus) -> str:
+def _status_lines(status: ClusterStatus) -> list[str]:
     running, stopped = _list(status.running_nodes), _list(status.stopped_nodes)
-    return f"Cluster status: #{{running_nodes => {running},stopped_nodes => {stopped}}}"
+    line = f"Cluster status: #{{running_nodes => {running},stopped_nodes => {stopped}}}"
+    return [line, f"No member: {status.refused}."] if status.refused else [line]
 
 
 def _list(names: list[str]) -> str:

@@ -9,11 +9,12 @@ from .node_calls import NodeCalls
 from .refusal import RPC_ERROR, Refusal
 
 
-class ClusterStatus(msgspec.Struct):
-    """As ``emqx_ctl`` has it."""
+class ClusterStatus(msgspec.Struct, omit_defaults=True):
+    """As ``emqx_ctl`` has it. ``refused``: why this node is no member of it, where it has not left."""
 
     running_nodes: list[str]
     stopped_nodes: list[str]
+    refused: str = ""
 
 
 class Membership:
@@ -30,6 +31,7 @@ class Membership:
         return ClusterStatus(
             [each.name for each in members if each.status != STOPPED],
             [each.name for each in members if each.status == STOPPED],
+            self._server.cluster.refused,
         )
 
     async def join(self, node: str) -> None:

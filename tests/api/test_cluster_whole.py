@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from taipan.broker.mqtt import constants as c
 from tests.support.api import ManagedNode, assert_refused
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.ctl import ctl, done
@@ -14,6 +15,7 @@ from tests.support.ctl import ctl, done
 pytestmark = pytest.mark.asyncio
 
 N1, N2, N3 = "n1@127.0.0.1", "n2@127.0.0.1", "n3@127.0.0.1"
+QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "takeover_timeout": 4, "call_timeout": 1}
 
 
 @pytest_asyncio.fixture
@@ -162,3 +164,50 @@ async def test_without_a_quorum_nothing_is_retained_and_the_answer_is_that_of_ev
     message = {"clientid": "x", "topic": "t", "payload": "r", "retain": True, "qos": 1}
     assert_refused(await first.api.post("/mqtt/publish", message), 500, 101, "cluster.servers")
     cluster.heal()
+
+
+async def force_out(cluster: ClusterNodes, number: int) -> None:
+    """As an operator at the first node does, while the other is paused or cut off; then that goes on."""
+    first, name = cluster.managed_node(0), cluster.name(number)
+    for node in cluster.nodes.values():
+        node.ignore(lambda record: "cluster_membership_lost" in record.getMessage())
+    cluster.hub.disconnect(name)
+
+    async def stopped() -> bool:
+        return (await statuses(first))[name] == "Stopped"
+
+    await until(stopped)
+    await done(first, "cluster", "force-leave", name)
+    cluster.hub.connect(name)
+
+
+async def test_a_node_that_was_forced_out_while_it_ran_changes_nothing_for_the_others() -> None:
+    async with cluster_nodes(2, managed=True, cluster=QUICK) as cluster:
+        first, second = cluster.managed_node(0), cluster.managed_node(1)
+        await first.client("theirs", expiry=60)
+        before = {name: dict(bucket.last) for name, bucket in cluster.hub.buckets.items()}
+        await force_out(cluster, 1)
+
+        async def knows() -> bool:
+            return "cluster_refused" in second.server.alarms.active
+
+        await until(knows)
+        user = {"login": "u", "password": "secret-1", "is_superuser": False}
+        assert_refused(await second.api.post("/auth_user", user), 500, 101, "changed")
+        retained = {"clientid": "x", "topic": "t", "payload": "r", "retain": True, "qos": 1}
+        assert_refused(await second.api.post("/mqtt/publish", retained), 500, 101, "t")
+        # Its own clients are served; one whose session another node has is not, and that session stays.
+        await second.client("own", expiry=60)
+        other = second.peer()
+        connack = await other.connect("theirs", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=None)
+        assert connack.reason_code == 0x88
+        await cluster.wait_until_quiet()
+        for name in ("rows", "retained", "sessions", "wills"):
+            assert cluster.hub.buckets[name].last == before[name]
+        assert (await first.api.get("/clients/theirs")).data[0]["node"] == N1
+        assert (await first.api.get("/clients/own")).data == []
+        said = (await done(second, "cluster", "status"))[-1]
+        assert said.startswith(f"No member: {N2} was forced out of the cluster taipan")
+        for words in (("leave",), ("join", N1)):
+            said = await ctl(second, "cluster", *words)
+            assert said.status == 1 and "was forced out" in said.out

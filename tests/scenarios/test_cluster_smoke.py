@@ -1,12 +1,14 @@
 """Three real nodes over a real NATS server, by the command as it is installed: what a cluster is for, in one test."""
 
 import asyncio
+import signal
 from pathlib import Path
 
 import pytest
 
 from taipan.broker.mqtt import constants as c
-from tests.support.cluster_processes import ClusterProcesses
+from tests.support.api import assert_refused
+from tests.support.cluster_processes import PROGRAM, ClusterProcesses
 from tests.support.peer import Peer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
@@ -45,4 +47,34 @@ async def test_three_nodes(tmp_path: Path) -> None:
         while sorted((row["clientid"], row["node"]) for row in await cluster.ask(1, "/clients")) != places:
             await asyncio.sleep(0.02)  # what has moved is forgotten where it was a moment later
         for peer in (*moved, publisher, old, new):
+            await peer.close()
+
+
+@pytest.mark.slow
+async def test_a_node_that_was_forced_out_while_it_was_paused_changes_nothing(tmp_path: Path) -> None:
+    """What it was asked meanwhile is the first that it finds when it goes on: it does not know yet that it is out."""
+    async with ClusterProcesses(3, tmp_path, "suspect_after = 2\nstopped_after = 3") as cluster:
+        paused = cluster[2]
+        paused.process.send_signal(signal.SIGSTOP)
+        try:
+            while [each["node_status"] for each in await cluster.ask(0, "/nodes")] != ["Running", "Running", "Stopped"]:
+                await asyncio.sleep(0.05)
+            words = ("--data-dir", str(tmp_path / "n1"), "cluster", "force-leave", paused.name)
+            ctl = await asyncio.create_subprocess_exec(str(PROGRAM.with_name("taipan-ctl")), *words)
+            assert await ctl.wait() == 0
+            user = {"login": "u", "password": "secret-1", "is_superuser": False}
+            user_added = asyncio.create_task(paused.api.post("/auth_user", user))
+            client = Peer(paused.tcp, 5)
+            expiry = {c.SESSION_EXPIRY_INTERVAL: 3600}
+            connected = asyncio.create_task(client.connect("s", clean_start=False, properties=expiry, expect=None))
+            await asyncio.sleep(0)
+        finally:
+            paused.process.send_signal(signal.SIGCONT)
+        assert_refused(await user_added, 500, 101, "nothing was changed")
+        assert (await connected).reason_code == 0  # cluster.isolated: its own clients are served
+        assert await cluster.ask(0, "/auth_user") == [] and await cluster.ask(1, "/clients/s") == []
+        there = Peer(cluster[0].tcp, 5)
+        await there.connect("s", clean_start=False, properties=expiry, session_present=False)
+        assert [row["node"] for row in await cluster.ask(1, "/clients/s")] == [cluster[0].name]
+        for peer in (client, there):
             await peer.close()

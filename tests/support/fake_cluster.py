@@ -61,6 +61,7 @@ class FakeCluster:
     """The seam of one node."""
 
     clustered = True
+    refused = ""
 
     def __init__(self, hub: Hub, name: str) -> None:
         self._hub = hub

@@ -307,3 +307,24 @@ async def test_a_call_is_answered_whatever_its_size() -> None:
         hub.delays["b@h", "a@h"] = (2.0, 2.0)
         with pytest.raises(NodeUnreachable, match="no answer in time"):
             await a.cluster.call("b@h", "repeat", b"x", 0.05)
+
+
+async def test_who_was_forced_out_while_it_ran_does_not_come_back_with_the_next_connection() -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h", "b@h") as (a, b):
+        await until(lambda: status(a, "b@h") == RUNNING)
+        hub.disconnect("b@h")
+        await until(lambda: status(a, "b@h") == STOPPED)
+        await a.cluster.force_leave("b@h")
+        hub.connect("b@h")
+        await until(lambda: "cluster_refused" in b.alarms.active)
+        refusals: list[str] = []
+        cluster_of(b).membership.on_refused.append(lambda: refusals.append(b.cluster.refused))
+        hub.disconnect("b@h")
+        hub.connect("b@h")
+        await until(lambda: bool(refusals))
+        assert "was forced out of the cluster taipan" in refusals[0]
+        assert status(a, "b@h") == "" and not b.cluster.membership.joined
+        for change in (b.cluster.leave, b.cluster.join):
+            with pytest.raises(ChangeRefused, match="was forced out"):
+                await change()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from taipan.broker.cluster import nats_cluster, outgoing
@@ -16,7 +17,7 @@ from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.outgoing import Leaving
 from taipan.broker.cluster.ownership import BUCKET, Ownership
 from taipan.broker.cluster.session_transfer import BUSY, PIECE_MESSAGES, Fetch, Piece
-from taipan.broker.cluster.wire import thing_key
+from taipan.broker.cluster.wire import Owned, thing_key
 from taipan.broker.core.cluster import STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
 from tests.support.peer import TIMEOUT, Peer
@@ -887,3 +888,28 @@ async def test_a_client_is_let_in_where_the_key_of_a_node_that_is_forced_out_cou
         await own(cluster, 0).membership.force_leave(cluster.name(1))
         await until(lambda: owner(cluster, "s") is None)
         await cluster[2].client("s", expiry=60, session_present=False)
+
+
+async def test_the_session_of_a_node_that_is_no_member_is_nobodys(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path) as cluster:
+        owned = own(cluster, 1).context.wire.write(Owned("s", "n9@gone", "uid of n9"))
+        await cluster.clients[1].write(BUCKET, thing_key("s"), owned, 0, "nonce")
+        await until(lambda: own(cluster, 0).ownership.owner_of("s") == "n9@gone")
+        assert own(cluster, 0).owner_of("s") is None
+
+
+async def test_who_was_paused_looks_whether_it_is_a_member_before_it_takes_a_session(tmp_path: Path) -> None:
+    """Forced out meanwhile, and not told yet; or not, and then nothing is lost but the time of the question."""
+    async with cluster_nodes(2, directory=tmp_path, cluster=QUICK) as cluster:
+        cluster[1].ignore(lambda record: "cluster_membership_lost" in record.getMessage())
+        cluster[0].ignore(lambda record: "cluster_membership_lost" in record.getMessage())
+        members, raw = own(cluster, 1).membership, cluster.clients[1]
+        members._last_beat -= 60
+        await cluster[1].client("before", expiry=60)
+        assert owner(cluster, "before") is not None and members.joined
+        raw.watches = [each for each in raw.watches if each.bucket != "members"]
+        record = msgspec.structs.replace(members._record(), forced_out=True)
+        await raw.write("members", members.key, members._wire.write(record), members._revision, "nonce")
+        members._last_beat -= 60
+        await cluster[1].client("after", expiry=60)
+        assert owner(cluster, "after") is None and not members.joined
