@@ -657,7 +657,7 @@ class Handover:
             logger.warning("handover_ended client_id=%s node=%s reason=node_removed", incoming.client_id, node)
             return False
         fresh = self._context.settings.takeover == FRESH
-        if fresh and peer.status == STOPPED and incoming.staging is not None and incoming.session is not None:
+        if fresh and not peer.may_run and incoming.staging is not None and incoming.session is not None:
             # Its client has waited long enough: what that node still has comes when it is back, after newer messages.
             logger.warning("handover_interrupted client_id=%s node=%s error=%s", incoming.client_id, node, error)
             await self._merge(incoming, incoming.session)

@@ -56,7 +56,8 @@ class Identity(msgspec.Struct, array_like=True, frozen=True):
 
 class Peer:
     """Another node. ``heard``: when its last heartbeat came, by the loop's clock. ``stopped_at``: when it said that it
-    stops. ``versions``: of the wire."""
+    stops. ``unheard_until``: until then it may run though this node, which has just learned of it, has not heard it;
+    long ago, once it was heard. ``versions``: of the wire."""
 
     __slots__ = (
         "forced_out",
@@ -72,10 +73,11 @@ class Peer:
         "status",
         "stopped_at",
         "uid",
+        "unheard_until",
         "versions",
     )
 
-    def __init__(self, record: MemberRecord, revision: int, since: float, now: float) -> None:
+    def __init__(self, record: MemberRecord, revision: int, since: float, now: float, unheard_until: float) -> None:
         self.name = record.node
         self.key = node_key(record.node)
         self.uid = record.uid
@@ -86,6 +88,7 @@ class Peer:
         self.since = since
         self.heard = -1e9
         self.stopped_at = -1e9
+        self.unheard_until = unheard_until
         self.lost_at = now
         self.hears: list[str] = []
         self.versions = (OLDEST, VERSION)
@@ -94,6 +97,12 @@ class Peer:
     def running(self) -> bool:
         """Whether it is heard, or was a moment ago."""
         return self.status != STOPPED
+
+    @property
+    def may_run(self) -> bool:
+        """Whether it runs, or has not had the time yet to be heard: then it is Stopped and may be there all the
+        same."""
+        return self.running or asyncio.get_running_loop().time() < self.unheard_until
 
 
 class NameTaken(NatsRefused):
@@ -453,7 +462,9 @@ class Members:
                 self._remove(peer)
             return
         if peer is None:
-            peer = self.peers[record.node] = Peer(record, entry.revision, self._context.clock.wall(), self._loop.time())
+            now = self._loop.time()
+            until = now + self._context.settings.stopped_after
+            peer = self.peers[record.node] = Peer(record, entry.revision, self._context.clock.wall(), now, until)
             self._by_key[peer.key] = peer
             self._tell(peer, "")
             self._greet()
@@ -469,6 +480,7 @@ class Members:
             peer.status = STOPPED
             peer.heard = -1e9
             peer.lost_at = self._loop.time()
+            peer.unheard_until = peer.lost_at + self._context.settings.stopped_after
             peer.since = self._context.clock.wall()
             self._tell(peer, before)
             self._greet()
@@ -588,6 +600,7 @@ class Members:
             # This process did not run: what the others said meanwhile is still to be read.
             for peer in self.peers.values():
                 peer.heard += late
+                peer.unheard_until += late
         if late > HEARTBEAT or self._may_be_unheard(now):
             self._doubt_until = now + self._context.settings.stopped_after
         if self.joined:
@@ -621,6 +634,7 @@ class Members:
         beat = found[1]
         peer.hears = beat.hears
         peer.heard = -1e9 if beat.leaving else self._loop.time()
+        peer.unheard_until = -1e9
         if peer.versions != beat.versions:
             peer.versions = beat.versions
             self._agree()
@@ -744,13 +758,24 @@ class Members:
         await self._watch.reached(self._revision, self._context.settings.call_timeout)
         await self._context.tables.stored()
 
+    async def wait_until_heard(self) -> None:
+        """Until each known node was heard, or is Stopped for certain."""
+        while any(peer.may_run and not peer.running for peer in self.peers.values()):
+            await asyncio.sleep(_LOOK_AGAIN)
+
     async def force_leave(self, node: str) -> None:
         """Take a node that is Stopped out of the cluster: it may not come back with the same data."""
         peer = self.peers.get(node)
         if peer is None:
             raise ChangeRefused(f"{node} is no node of the cluster {self._context.name}")
-        if peer.status != STOPPED:
+        if peer.running:
             raise ChangeRefused(f"{node} is {peer.status}; stop it, then it is removed by force-leave")
+        if peer.may_run:
+            left = peer.unheard_until - self._loop.time()
+            raise ChangeRefused(
+                f"{node} may run: it was not heard yet, but this node has only just learned of it; in {left:.0f} s it"
+                " is Stopped for certain, or Running"
+            )
         value = self._wire.write(msgspec.structs.replace(peer.record, forced_out=True))
         try:
             await self._nats.write(BUCKET, peer.key, value, peer.revision, self._context.nonce())

@@ -182,11 +182,12 @@ class NatsCluster:
         await self.membership.join()
         if not self._begun:  # it had left when it started
             await self._take_part()
-            return
-        self.rows.start()
-        self.retained.start()
-        self.ownership.joined_again()
-        self.wills.offer()
+        else:
+            self.rows.start()
+            self.retained.start()
+            self.ownership.joined_again()
+            self.wills.offer()
+        await self.membership.wait_until_heard()
 
     async def leave(self) -> None:
         self.membership.check_leave()

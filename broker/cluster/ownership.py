@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, NamedTuple
 
 from ..channel.identity import SESSION_OWNER
-from ..core.cluster import STOPPED, CallFailed, NodeUnreachable
+from ..core.cluster import CallFailed, NodeUnreachable
 from ..core.outcome import STORE_TROUBLE, Outcome
 from ..mqtt import reason_codes
 from ..session.client_info import ClientInfo
@@ -642,11 +642,11 @@ class _Claim:
         return await self._move(owner, move, prepared.session, prepared)
 
     def _may_run(self, peer: Peer) -> bool:
-        """Whether it runs, or soon will again: one that was stopped in order may be starting, as in an upgrade. With
+        """Whether it may run, or soon will again: one that was stopped in order may be starting, as in an upgrade. With
         Clean Start nothing of its session is wanted."""
         timeout = self._context.settings.takeover_timeout
         stopped = not self._clean_start and self._loop.time() - peer.stopped_at < timeout
-        return peer.status != STOPPED or stopped
+        return peer.may_run or stopped
 
     async def _move(
         self, owner: Owner, move: str, moved: MovedSession, prepared: Prepared

@@ -398,6 +398,9 @@ class Wills:
     def _publish_all_of(self, peer: Peer, removed: bool = False) -> None:
         if self._stopped or peer.status != STOPPED or self._members.outside:
             return
+        if peer.may_run and not removed:
+            self._later(RETRY, partial(self._publish_all_of, peer))  # it has not had the time yet to be heard
+            return
         keys = list(self._theirs.get(peer.key, ()))
         if keys:
             logger.info("wills_of_stopped_node node=%s wills=%s", peer.name, len(keys))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from taipan.broker.cluster import calls as calls_module
-from taipan.broker.cluster.members import NameTaken
+from taipan.broker.cluster.members import NameTaken, Peer
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.session_transfer import Offer
 from taipan.broker.cluster.wire import MemberRecord, Reply, Request, node_key
@@ -328,3 +328,36 @@ async def test_who_was_forced_out_while_it_ran_does_not_come_back_with_the_next_
         for change in (b.cluster.leave, b.cluster.join):
             with pytest.raises(ChangeRefused, match="was forced out"):
                 await change()
+
+
+async def test_who_was_not_heard_yet_is_not_forced_out_and_join_waits_until_it_was() -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h", "b@h") as (a, b):
+        await until(lambda: status(a, "b@h") == RUNNING)
+        await b.cluster.leave()
+        refused: list[str] = []
+
+        async def force_out(peer: Peer) -> None:
+            try:
+                await b.cluster.force_leave(peer.name)
+            except ChangeRefused as error:
+                refused.append(str(error))
+
+        tasks: list[asyncio.Task[None]] = []
+        told = cluster_of(b).membership.on_change
+        told.append(lambda peer, before: None if before else tasks.append(asyncio.create_task(force_out(peer))))
+        await b.cluster.join()
+        assert status(b, "a@h") == RUNNING
+        await asyncio.gather(*tasks)
+        assert len(refused) == 1 and "a@h may run" in refused[0]
+
+
+async def test_join_waits_no_longer_than_until_a_node_that_is_gone_is_stopped_for_certain() -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h", "b@h", "c@h") as (a, b, c):
+        await until(lambda: status(a, "b@h") == RUNNING)
+        await b.cluster.leave()
+        await c.stop()
+        await b.cluster.join()
+        assert status(b, "a@h") == RUNNING and status(b, "c@h") == STOPPED
+        await b.cluster.force_leave("c@h")

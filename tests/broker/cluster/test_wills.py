@@ -289,3 +289,19 @@ async def test_a_node_that_has_left_and_joined_again_publishes_wills_of_others_t
         await cluster.wait_until_running()
         await cluster.kill(1)
         await watcher.expect_publish("will", b"dead", 1)
+
+
+async def test_no_will_is_published_of_a_node_that_was_not_heard_yet(tmp_path: Path) -> None:
+    at_once = {**QUICK, "will_grace": 0}
+    async with cluster_nodes(2, directory=tmp_path, cluster=at_once) as cluster:
+        watcher = await cluster[0].client("watcher")
+        await watcher.subscribe("will", qos=1)
+        await cluster[0].client("s", will=Will("will", b"dead", 1))
+        await until(lambda: keys(cluster) == 1)
+        await cluster.stop(1)
+        cluster.hub.delays[cluster.name(0), cluster.name(1)] = (0.8, 0.8)
+        await cluster.start(1)
+        await cluster.wait_until_running()
+        await cluster.wait_until_quiet()
+        await watcher.nothing()
+        assert keys(cluster) == 1
