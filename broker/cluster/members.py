@@ -742,12 +742,14 @@ class Members:
         self._set_left(True)
         await self._context.tables.stored()
 
-    async def join(self) -> None:
-        """Take part again."""
+    async def join(self, node: str) -> None:
+        """Take part again, where ``node`` does. As ``core.cluster.Cluster.join``."""
         self._check_not_refused()
         if not self.left:
             raise ChangeRefused(f"{self._context.node} is a member of the cluster {self._context.name} already")
         try:
+            # Before anything is written: what this node has is replaced by what the cluster has.
+            await self._check_is_member(node)
             await self._join()
         except (Unavailable, Unknown, NoAnswer, NatsRefused) as error:
             raise ChangeRefused(str(error) or "NATS does not answer") from None
@@ -757,6 +759,15 @@ class Members:
         # Who is there is known when the own record is told.
         await self._watch.reached(self._revision, self._context.settings.call_timeout)
         await self._context.tables.stored()
+
+    async def _check_is_member(self, node: str) -> None:
+        """:raises ChangeRefused: the bucket has no record of this node."""
+        entry = await self._nats.read(BUCKET, node_key(node))
+        found = None if entry is None or entry.value is None else self._records.value(entry.value)
+        if found is None or found[1].forced_out:
+            raise ChangeRefused(
+                f"{node} is no member of the cluster {self._context.name} (settings cluster.servers, cluster.name)"
+            )
 
     async def wait_until_heard(self) -> None:
         """Until each known node was heard, or is Stopped for certain."""

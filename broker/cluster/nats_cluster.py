@@ -178,8 +178,8 @@ class NatsCluster:
             raise NodeUnreachable(f"{node}: {'no such node' if peer is None else peer.status}")
         return await self.calls.call(node, method, argument, timeout)
 
-    async def join(self) -> None:
-        await self.membership.join()
+    async def join(self, node: str) -> None:
+        await self.membership.join(node)
         if not self._begun:  # it had left when it started
             await self._take_part()
         else:

@@ -91,10 +91,11 @@ class Cluster(Protocol):
         :raises CallFailed: it could not do it.
         """
 
-    async def join(self) -> None:
+    async def join(self, node: str) -> None:
         """Take part again after ``leave``, in the cluster that the configuration names.
 
-        :raises ChangeRefused: it does already, or cannot now.
+        :raises ChangeRefused: it does already, or cannot now, or ``node`` is no member of that cluster. Then nothing is
+            changed.
         """
 
     async def leave(self) -> None:
@@ -157,7 +158,7 @@ class SingleNode:
     async def call(self, node: str, method: str, argument: bytes, timeout: float | None = None) -> bytes:
         raise NodeUnreachable(node)
 
-    async def join(self) -> None:
+    async def join(self, node: str) -> None:
         raise ChangeRefused(_ALONE)
 
     async def leave(self) -> None:

@@ -36,14 +36,8 @@ class Membership:
 
     async def join(self, node: str) -> None:
         """Take part again, in the cluster that has ``node``. Raises Refusal."""
-        cluster = self._server.cluster
         try:
-            await cluster.join()
-            if all(each.name != node for each in cluster.members()):
-                await cluster.leave()
-                raise Refusal(
-                    RPC_ERROR, f"{node} is no member of it (settings cluster.servers, cluster.name); not joined"
-                )
+            await self._server.cluster.join(node)
         except ChangeRefused as refused:
             raise Refusal(RPC_ERROR, str(refused)) from None
 

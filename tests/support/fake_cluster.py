@@ -98,9 +98,11 @@ class FakeCluster:
         self._hub.octets.append(len(answer))
         return answer
 
-    async def join(self) -> None:
+    async def join(self, node: str) -> None:
         if not self.left:
             raise ChangeRefused("it is a member already")
+        if node not in self._hub.statuses:
+            raise ChangeRefused(f"{node} is no member of it")
         self.left = False
 
     async def leave(self) -> None:

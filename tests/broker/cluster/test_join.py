@@ -8,6 +8,7 @@ import pytest
 
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.ownership import BUCKET
+from taipan.broker.core.cluster import ChangeRefused
 from taipan.broker.mqtt.packets import Will
 from tests.support.peer import TIMEOUT
 
@@ -50,7 +51,7 @@ async def test_after_a_restart_too_it_takes_part_again_without_another(tmp_path:
         await cluster[1].leave_session("alone", "t", qos=1)
         there = await cluster[1].client("both")
         here = await cluster[0].client("both")
-        await own(cluster, 1).join()
+        await own(cluster, 1).join(cluster.name(0))
         await cluster.wait_until_running()
         # Of two clients of one identifier that of the cluster stays.
         await there.expect_disconnect(0x8E)
@@ -81,8 +82,27 @@ async def test_what_begins_while_it_is_out_has_a_key_when_it_is_back(tmp_path: P
         await cluster[1].leave_session("alone", "t", qos=1)
         await cluster.wait_until_quiet()
         assert sessions_with_a_key(cluster) == 0
-        await own(cluster, 1).join()
+        await own(cluster, 1).join(cluster.name(0))
         await until(lambda: own(cluster, 0).owner_of("before") and own(cluster, 0).owner_of("alone"))
+
+
+async def test_a_join_to_a_node_that_is_no_member_leaves_everything_as_it_is(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await own(cluster, 1).leave()
+        here, there = await cluster[0].client("both", expiry=60), await cluster[1].client("both", expiry=60)
+        await there.publish("kept", b"own", qos=1, retain=True)
+        await cluster.wait_until_quiet()
+        before = {name: dict(bucket.last) for name, bucket in cluster.hub.buckets.items()}
+        with pytest.raises(ChangeRefused, match=r"n9@127.0.0.1 is no member .* cluster.servers, cluster.name"):
+            await own(cluster, 1).join("n9@127.0.0.1")
+        await cluster.wait_until_quiet()
+        assert own(cluster, 1).membership.left
+        for each in (here, there):
+            await each.nothing()
+        assert cluster[1].server.broker.retained.get("kept") is not None
+        del before["members"]  # in which those that are there write their own record again and again
+        assert before == {name: cluster.hub.buckets[name].last for name in before}
+        assert not own(cluster, 0).membership.peers
 
 
 async def test_no_will_is_published_because_its_node_leaves(tmp_path: Path) -> None:

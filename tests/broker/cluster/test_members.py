@@ -162,7 +162,7 @@ async def test_who_leaves_is_forgotten_until_it_joins_again() -> None:
     async with running(hub, "a@h", "b@h") as (a, b):
         await until(lambda: status(a, "b@h") == RUNNING)
         with pytest.raises(ChangeRefused, match="already"):
-            await b.cluster.join()
+            await b.cluster.join("a@h")
         await b.cluster.leave()
         await until(lambda: status(a, "b@h") == "")
         for _ in range(100):
@@ -170,7 +170,7 @@ async def test_who_leaves_is_forgotten_until_it_joins_again() -> None:
         assert status(a, "b@h") == "" and not b.cluster.membership.joined
         with pytest.raises(ChangeRefused, match="already"):
             await b.cluster.leave()
-        await b.cluster.join()
+        await b.cluster.join("a@h")
         assert [each.name for each in b.cluster.members()] == ["a@h", "b@h"]
         await until(lambda: status(a, "b@h") == RUNNING)
 
@@ -325,9 +325,9 @@ async def test_who_was_forced_out_while_it_ran_does_not_come_back_with_the_next_
         await until(lambda: bool(refusals))
         assert "was forced out of the cluster taipan" in refusals[0]
         assert status(a, "b@h") == "" and not b.cluster.membership.joined
-        for change in (b.cluster.leave, b.cluster.join):
+        for change in (b.cluster.leave(), b.cluster.join("a@h")):
             with pytest.raises(ChangeRefused, match="was forced out"):
-                await change()
+                await change
 
 
 async def test_who_was_not_heard_yet_is_not_forced_out_and_join_waits_until_it_was() -> None:
@@ -346,7 +346,7 @@ async def test_who_was_not_heard_yet_is_not_forced_out_and_join_waits_until_it_w
         tasks: list[asyncio.Task[None]] = []
         told = cluster_of(b).membership.on_change
         told.append(lambda peer, before: None if before else tasks.append(asyncio.create_task(force_out(peer))))
-        await b.cluster.join()
+        await b.cluster.join("a@h")
         assert status(b, "a@h") == RUNNING
         await asyncio.gather(*tasks)
         assert len(refused) == 1 and "a@h may run" in refused[0]
@@ -358,6 +358,6 @@ async def test_join_waits_no_longer_than_until_a_node_that_is_gone_is_stopped_fo
         await until(lambda: status(a, "b@h") == RUNNING)
         await b.cluster.leave()
         await c.stop()
-        await b.cluster.join()
+        await b.cluster.join("a@h")
         assert status(b, "a@h") == RUNNING and status(b, "c@h") == STOPPED
         await b.cluster.force_leave("c@h")

@@ -202,7 +202,7 @@ async def test_a_node_that_leaves_takes_its_routes_along() -> None:
         assert reaches(cluster[0], "t") == 1
         await parts(cluster[1]).leave()
         await until(lambda: reaches(cluster[0], "t") == 0 and keys(cluster.hub) == 0)
-        await parts(cluster[1]).join()
+        await parts(cluster[1]).join(cluster.name(0))
         await until(lambda: reaches(cluster[0], "t") == 1)
 
 

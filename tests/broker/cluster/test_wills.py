@@ -285,7 +285,7 @@ async def test_a_node_that_has_left_and_joined_again_publishes_wills_of_others_t
         await until(lambda: keys(cluster) == 1)
         await cluster.wait_until_quiet()
         await cluster[0].server.cluster.leave()
-        await cluster[0].server.cluster.join()
+        await cluster[0].server.cluster.join(cluster.name(1))
         await cluster.wait_until_running()
         await cluster.kill(1)
         await watcher.expect_publish("will", b"dead", 1)

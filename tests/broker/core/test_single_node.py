@@ -21,6 +21,6 @@ async def test_what_needs_other_nodes_says_that_there_are_none() -> None:
     cluster = Server(make_settings()).cluster
     with pytest.raises(NodeUnreachable, match="n2@host"):
         await cluster.call("n2@host", "operations.x", b"")
-    for change in (cluster.join(), cluster.leave(), cluster.force_leave("n2@host")):
+    for change in (cluster.join("n2@host"), cluster.leave(), cluster.force_leave("n2@host")):
         with pytest.raises(ChangeRefused, match=r"cluster\.servers"):
             await change
