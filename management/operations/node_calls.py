@@ -23,7 +23,10 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_encode: Final = msgspec.msgpack.Encoder(enc_hook=str).encode
+_LARGEST: Final = 2**63 - 1
+"""A whole number that is larger goes over the wire as this one, which is beyond every bound and every count, too."""
+
+_encode_exactly: Final = msgspec.msgpack.Encoder(enc_hook=str).encode
 
 
 class Unreachable(Refusal):
@@ -190,6 +193,23 @@ class NodeCalls:
         if missing and settings is not None and settings.strict_fanout:
             raise Unreachable(missing[0], "does not answer (setting cluster.strict_fanout)")
         return missing
+
+
+def _encode(what: object) -> bytes:
+    try:
+        return _encode_exactly(what)
+    except OverflowError:
+        return _encode_exactly(_within_64_bits(msgspec.to_builtins(what, builtin_types=(bytes,), enc_hook=str)))
+
+
+def _within_64_bits(what: Any) -> Any:
+    if isinstance(what, int):
+        return max(-_LARGEST, min(what, _LARGEST))
+    if isinstance(what, dict):
+        return {key: _within_64_bits(each) for key, each in what.items()}
+    if isinstance(what, (list, tuple)):
+        return [_within_64_bits(each) for each in what]
+    return what
 
 
 async def _settled(done: R | Awaitable[R]) -> R:

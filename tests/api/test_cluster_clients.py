@@ -102,6 +102,15 @@ async def test_subscriptions_of_a_client(nodes: FakeNodes) -> None:
     assert (await nodes[1].api.get("/subscriptions/there")).json == reply.json
 
 
+async def test_a_keep_alive_beyond_64_bits_is_refused_as_on_one_node(nodes: FakeNodes) -> None:
+    await nodes[1].client("there")
+    path = "/clients/there/keepalive"
+    for interval in (10**23, -(10**23)):
+        reply = await nodes.api.put(path, {"interval": interval})
+        assert_refused(reply, 400, 108, "interval")
+        assert reply.json == (await nodes[1].api.put(path, {"interval": interval})).json
+
+
 async def test_subscribed_by_another_node_it_gets_messages(nodes: FakeNodes) -> None:
     peer = await nodes[1].client("there")
     assert (await nodes.api.post("/mqtt/subscribe", {"clientid": "there", "topics": "a,b", "qos": 1})).code == 0

@@ -11,7 +11,7 @@ from taipan.broker.core.cluster import NodeUnreachable
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.limits import Limits
 from taipan.management.operations import node_listing
-from tests.support.api import assert_refused
+from tests.support.api import assert_refused, managed_node
 from tests.support.fake_cluster import FakeNodes, fake_nodes
 
 pytestmark = pytest.mark.asyncio
@@ -203,3 +203,33 @@ async def test_a_deep_page_fetches_that_page_alone() -> None:
         ]
         a_row = len(reply.octets) // 100
         assert sum(nodes.hub.octets) < 1.2 * 100 * a_row
+
+
+BEYOND_64_BITS = 10**21
+BEYOND: list[tuple[str, str]] = [
+    *((path, name) for path in LISTINGS for name in ("_page", "_limit")),
+    ("/clients", "proto_ver"),
+    ("/clients", "_gte_mqueue_len"),
+    ("/clients", "_gte_created_at"),
+    ("/subscribers", "_limit"),
+    ("/subscribers", "_page"),
+    ("/clients/c2-0/queue", "_limit"),
+    ("/clients/c2-0/queue", "_page"),
+]
+
+
+@pytest.mark.parametrize(("path", "name"), BEYOND)
+async def test_a_number_beyond_64_bits_is_answered_as_on_one_node(nodes: FakeNodes, path: str, name: str) -> None:
+    query = {"topic": "t/c2-0"} if path == "/subscribers" else {}
+    async with managed_node() as alone:
+        await alone.leave_session("c2-0", "t/c2-0")
+        for number in (BEYOND_64_BITS, -BEYOND_64_BITS):
+            expected = await alone.api.get(path, **query, **{name: number})
+            reply = await nodes.api.get(path, **query, **{name: number})
+            assert (reply.status, reply.code) == (expected.status, expected.code), reply.text
+            if reply.code == 0:
+                assert reply.meta["page"] == expected.meta["page"] and reply.meta["limit"] == expected.meta["limit"]
+                assert bool(reply.data) == bool(expected.data)
+                if path in ("/clients", "/subscriptions"):
+                    other = await nodes.api.get(f"/nodes/{N2}{path}", **{name: number})
+                    assert other.status == 200 and bool(other.data) == bool(reply.data)
