@@ -13,7 +13,7 @@ from taipan.broker.session.subscription import Subscription
 
 from .listing import EVERYTHING, FILTERED, PAUSE_EVERY, Listing, PageQuery, searched
 from .node_calls import NodeCalls
-from .node_listing import Page, Piece, listing_of, piece_of
+from .node_listing import Joined, Page, Piece, listing_of, piece_of
 from .owners import Owners
 from .refusal import BAD_TOPIC, Refusal
 
@@ -60,9 +60,13 @@ class Subscriptions:
 
     async def of_client(self, client_id: str, node: str | None = None) -> Page[SubscriptionRecord]:
         """All of one client's; with ``node``, those that it has there."""
-        if node is None:
-            node = (await self._owners.find([client_id])).nodes.get(client_id, self._calls.name)
         query = SubscriptionsQuery(clientid=client_id)
+        if node is None:
+            found = await self._owners.find([client_id])
+            node = found.nodes.get(client_id, self._calls.name)
+            if client_id not in found.nodes and found.missing:
+                missing = self._calls.may_lack(found.missing)
+                return Joined(self._calls, self, query, 1, EVERYTHING, [], missing, meta=False)
         return await listing_of(self._calls, self, query, 1, EVERYTHING, node, meta=False)
 
     def count(self, query: SubscriptionsQuery) -> int:

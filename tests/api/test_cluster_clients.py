@@ -102,6 +102,17 @@ async def test_subscriptions_of_a_client(nodes: FakeNodes) -> None:
     assert (await nodes[1].api.get("/subscriptions/there")).json == reply.json
 
 
+async def test_missing_nodes_are_named_where_the_subscriptions_of_a_client_are_not_found(nodes: FakeNodes) -> None:
+    nodes.hub.silent.add(N2)
+    reply = await nodes.api.get("/subscriptions/there")
+    assert reply.data == [] and reply.meta == {"missing_nodes": [N2]}
+    await nodes[2].leave_session("elsewhere", "a")
+    reply = await nodes.api.get("/subscriptions/elsewhere")
+    assert reply.data[0]["node"] == N3 and "meta" not in reply.json
+    nodes.be_strict()
+    assert_refused(await nodes.api.get("/subscriptions/there"), 500, 101, "cluster.strict_fanout")
+
+
 async def test_a_keep_alive_beyond_64_bits_is_refused_as_on_one_node(nodes: FakeNodes) -> None:
     await nodes[1].client("there")
     path = "/clients/there/keepalive"
