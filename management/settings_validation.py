@@ -28,6 +28,7 @@ from taipan.broker.config import (
     parse_bind,
 )
 from taipan.broker.core.memory import parse_limit
+from taipan.broker.observability.masking import mask_text
 from taipan.ruleengine.config import RuleEngineSettings
 
 from .settings import AppSettings, DashboardSettings, ManagementSettings
@@ -39,7 +40,7 @@ WEBSOCKET_KEYS: Final = ("path", "subprotocols", "subprotocol_required", "allowe
 # Reason Codes of SUBACK that refuse (MQTT 5.0 table 3-8).
 _SUBACK_REFUSALS: Final = (0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2)
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^`|~\w-]+", re.ASCII)
-_NATS_SERVER: Final = re.compile(r"(nats|tls)://(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::(\d{1,5}))?", re.ASCII)
+_NATS_SERVER: Final = re.compile(r"(nats|tls)://(?:\[([0-9A-Fa-f:.]+)\]|[\w.-]+)(?::(\d{1,5}))?", re.ASCII)
 _NO_HEADER_VALUE: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
 
@@ -180,12 +181,21 @@ def _servers(value: list[str]) -> Iterator[Fault]:
         yield Fault((), "expected at least one NATS server")
     for index, url in enumerate(value):
         found = _NATS_SERVER.fullmatch(url)
-        if found is None or int(found[2] or 0) > 65_535:
-            yield Fault((index,), f"expected nats://host:port or tls://host:port, got {shown(url)}")
+        if found is None or not 0 < int(found[3] or 4222) <= 65_535 or not _is_ipv6(found[2] or "::"):
+            got = shown(mask_text(url))
+            yield Fault((index,), f"expected nats://host:port or tls://host:port, got {got}")
         elif url in value[:index]:
             yield Fault((index,), "the same server twice")
         elif found[1] != value[0].partition("://")[0] and _NATS_SERVER.fullmatch(value[0]):
             yield Fault((index,), "nats:// and tls:// do not go together")
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _at_least(least: int, unit: str) -> ValueRule:

@@ -48,6 +48,8 @@ def refusal(tmp_path: Path, text: str) -> str:
         ('[cluster]\nservers = ["h:4222"]', 't.toml:2: cluster.servers.0: expected nats://host:port or tls://host:port'),
         ('[cluster]\nservers = ["nats://u:p@h"]', "cluster.servers.0: expected nats://host:port"),
         ('[cluster]\nservers = ["nats://h:99999"]', "cluster.servers.0: expected nats://host:port"),
+        ('[cluster]\nservers = ["nats://h:0"]', "cluster.servers.0: expected nats://host:port"),
+        ('[cluster]\nservers = ["nats://[1:2]:4222"]', "cluster.servers.0: expected nats://host:port"),
         ('[cluster]\nservers = ["nats://h", "nats://h"]', "cluster.servers.1: the same server twice"),
         ('[cluster]\nservers = ["nats://h", "tls://i"]', "cluster.servers.1: nats:// and tls:// do not go together"),
         (f'{CLUSTER}name = "a.b"', "t.toml:3: cluster.name: expected 1 to 64 letters"),
@@ -70,6 +72,11 @@ def refusal(tmp_path: Path, text: str) -> str:
 )  # fmt: skip
 def test_refused(tmp_path: Path, text: str, error: str) -> None:
     assert error in refusal(tmp_path, text + "\n")
+
+
+def test_the_password_of_a_nats_server_is_not_repeated(tmp_path: Path) -> None:
+    said = refusal(tmp_path, '[cluster]\nservers = ["nats://u:geheim@h:4222"]\n')
+    assert "nats://u:" in said and "geheim" not in said
 
 
 def test_taken(tmp_path: Path) -> None:
