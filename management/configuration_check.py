@@ -2,7 +2,8 @@
 
 import time
 
-from taipan.broker.config import parse_bind
+from taipan.broker.config import ClusterSettings, parse_bind
+from taipan.broker.observability.log_text import one_line
 from taipan.broker.session.client_info import authority
 from taipan.broker.transport.tls import TlsError, build_context
 
@@ -22,11 +23,22 @@ def faults(settings: Settings) -> list[str]:
                 build_context(tls)
             except TlsError as error:
                 wrong.append(f"{place}.{error}")
+    if settings.broker.cluster is not None:
+        wrong += _cluster_faults(settings.broker.cluster)
     wrong += filter(None, (each.fault(time.time()) for each in served_certificates(settings)))
     from taipan.ruleengine.operator_modules import validate_modules  # here: few commands want it
 
     wrong += validate_modules([each.module for each in settings.ruleengine.functions])
     return wrong
+
+
+def _cluster_faults(cluster: ClusterSettings) -> list[str]:
+    """Of the files of credentials and TLS, as a start reads them."""
+    try:
+        from taipan.broker.cluster.nats_connection import file_faults  # here: who has no [cluster] needs no nkeys
+    except ImportError as error:
+        return [f"[cluster]: {error}: pip install 'taipan-mqtt[cluster]'"]
+    return [one_line(str(each)) for each in file_faults(cluster)]
 
 
 def http_tables(settings: Settings) -> list[tuple[str, ManagementSettings | DashboardSettings]]:

@@ -367,7 +367,7 @@ def _validate_jwt(jwt: JwtSettings) -> Iterator[Fault]:
 
 
 def validate_cluster(cluster: ClusterSettings) -> Iterator[Fault]:
-    """Looks for the files; what is in them shows when NATS is connected to."""
+    """What the files have is read by ``configuration_check``, and at the start."""
     given = [key for key in ("user", "token", "nkey_file", "credentials_file") if getattr(cluster, key)]
     for key in given[1:]:
         yield Fault((key,), f"{given[0]} says already who this node is")
@@ -380,13 +380,6 @@ def validate_cluster(cluster: ClusterSettings) -> Iterator[Fault]:
         yield Fault(("tls_cert",) if cluster.tls_cert else ("tls_key",), "needs both tls_cert and tls_key")
     if not cluster.tls_verify and cluster.tls_ca:
         yield Fault(("tls_ca",), "is not used without tls_verify")
-    for key in ("nkey_file", "credentials_file", "tls_ca", "tls_cert", "tls_key"):
-        path = getattr(cluster, key)
-        try:
-            if path:
-                open(path, "rb").close()
-        except (OSError, ValueError) as error:
-            yield Fault((key,), f"cannot read {quoted(path)}: {getattr(error, 'strerror', None) or error}")
     if cluster.stopped_after <= cluster.suspect_after:
         yield Fault(("stopped_after",), "is not longer than suspect_after")
 

@@ -15,7 +15,7 @@ import secrets
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, cast
@@ -83,21 +83,46 @@ def tls_context(settings: ClusterSettings) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if settings.tls_ca:
-        try:
-            context.load_verify_locations(settings.tls_ca)
-        except (OSError, ssl.SSLError) as error:
-            raise NatsRefused(f"cannot use {settings.tls_ca}: {error}", "cluster.tls_ca") from error
+        _load_certificates(context, "tls_ca", settings.tls_ca)
     else:
         context.load_default_certs()
     if not settings.tls_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if settings.tls_cert:
+        key = settings.tls_key or settings.tls_cert
+        _read("tls_key", key)
         try:
-            context.load_cert_chain(settings.tls_cert, settings.tls_key or None, lambda: "")
+            context.load_cert_chain(settings.tls_cert, key, lambda: "")
         except (OSError, ssl.SSLError) as error:
-            raise NatsRefused(f"cannot use {settings.tls_cert}: {error}", "cluster.tls_cert") from error
+            _load_certificates(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), "tls_cert", settings.tls_cert)
+            raise NatsRefused(f"cannot use {key}: it is not the key of the certificate", "cluster.tls_key") from error
     return context
+
+
+def _load_certificates(context: ssl.SSLContext, key: str, path: str) -> None:
+    _read(key, path)
+    try:
+        context.load_verify_locations(path)
+    except (OSError, ssl.SSLError) as error:
+        raise NatsRefused(f"cannot use {path}: it holds no PEM certificate", f"cluster.{key}") from error
+
+
+def _read(key: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise NatsRefused(f"cannot read {path}: {reason}", f"cluster.{key}") from error
+
+
+def file_faults(settings: ClusterSettings) -> Iterator[NatsRefused]:
+    """What is wrong with the files of these settings: a start would tell."""
+    for read in (check_credentials, tls_context):
+        try:
+            read(settings)
+        except NatsRefused as error:
+            yield error
 
 
 def check_credentials(settings: ClusterSettings) -> None:
@@ -116,10 +141,7 @@ def _signed(key: str, path: str, nonce: str) -> dict[str, str]:
 
     :raises NatsRefused: the file cannot be used.
     """
-    try:
-        text = Path(path).read_bytes()
-    except OSError as error:
-        raise NatsRefused(f"cannot read {path}: {error.strerror}", f"cluster.{key}") from error
+    text = _read(key, path)
     fields: dict[str, str] = {}
     try:
         if key == "credentials_file":

@@ -25,6 +25,8 @@ from taipan.management.config import TABLES, load
 from taipan.management.node import main
 from taipan.management.setting_types import struct_in
 from taipan.management.validation import expected
+from tests.support.certificates import Certificates
+from tests.support.fixtures import certificates as certificates
 from tests.support.no_package import path_without
 from tests.support.node import NO_DASHBOARD
 
@@ -85,6 +87,30 @@ def test_check_reads_the_certificates_of_the_management_server(
         f"taipan: management.tls.certfile: cannot read '{tmp_path}/absent.pem': No such file or directory",
     ]
     assert main(["check", str(file), "--set", "management.enabled=false"]) == 0
+
+
+@pytest.mark.parametrize("text", [None, "", "-----BEGIN nothing"])
+@pytest.mark.parametrize("key", ["nkey_file", "credentials_file", "tls_ca", "tls_cert", "tls_key"])
+def test_check_reads_the_files_of_a_cluster(
+    tmp_path: Path, certificates: Certificates, capsys: pytest.CaptureFixture[str], key: str, text: str | None
+) -> None:
+    certfile, keyfile = certificates.issue("node")
+    pair = {"tls_cert": certfile, "tls_key": keyfile}
+    given = {"tls_ca": certificates.ca, **(pair if key in pair else {})}
+    file = tmp_path / "cluster.toml"
+
+    def check() -> int:
+        table = "".join(f'{each} = "{path}"\n' for each, path in given.items())
+        file.write_text(f'[cluster]\nservers = ["tls://h"]\n{table}')
+        return main(["check", str(file)])
+
+    assert check() == 0
+    if text is not None:
+        (tmp_path / "wrong").write_text(text)
+    given[key] = str(tmp_path / "wrong")
+    assert check() == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"taipan: cluster.{key}: ") and given[key] in said
 
 
 def test_hashing_takes_no_config(capsys: pytest.CaptureFixture[str]) -> None:
