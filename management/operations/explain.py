@@ -13,7 +13,7 @@ from taipan.broker.session.subscription import Subscription
 from taipan.broker.transport.connection import Connection
 
 from .advice import advice_of
-from .node_calls import NodeCalls
+from .node_calls import NodeCalls, stopped
 from .owners import may_have
 from .reasons import text_of
 from .refusal import BAD_TOPIC, NOT_ONLINE, Refusal
@@ -41,6 +41,9 @@ class Explain:
         answers, missing = await self._calls.everywhere(self.client_here, client_id)
         found = [(node, facts) for node, facts in answers if facts is not None]
         if not found:
+            owner = self._server.cluster.owner_of(client_id)
+            if owner is not None and owner not in self._calls.running():
+                raise stopped(owner)
             raise may_have(missing[0], client_id) if missing else _unknown(client_id)
         _, explained = next((each for each in found if each[1]["session"] is not None), found[0])
         if self._calls.clustered:

@@ -37,6 +37,11 @@ class Unreachable(Refusal):
         self.node = node
 
 
+def stopped(node: str) -> Unreachable:
+    """Why a node that is Stopped is not asked."""
+    return Unreachable(node, "is stopped")
+
+
 class Gathered(NamedTuple, Generic[R]):
     """What all running nodes answered, by their names, and the names of those that did not."""
 
@@ -147,7 +152,7 @@ class NodeCalls:
         self.check(node)
         operation = self._operations[function.__qualname__]
         if any(each.name == node and each.status == STOPPED for each in self.members()):
-            raise Unreachable(node, "is stopped")
+            raise stopped(node)
         try:
             octets = await self._server.cluster.call(node, operation.name, operation.encode(args, kwargs))
             answer = msgspec.msgpack.decode(octets, type=_Answer)

@@ -107,6 +107,14 @@ async def test_what_happened_to_a_client_anywhere(nodes: FakeNodes) -> None:
     assert_refused(await nodes.api.get("/clients/nobody/explain"), 500, 101, N2)
 
 
+async def test_of_a_client_whose_node_is_stopped_it_is_told_which_that_is(nodes: FakeNodes) -> None:
+    nodes.hub.owners["there"] = N2
+    nodes.hub.stop(N2)
+    for path in ("/clients/there/explain", "/clients/there/queue"):
+        assert_refused(await nodes.api.get(path), 500, 101, f"node {N2} is stopped")
+    assert_refused(await nodes.api.get("/clients/nobody/explain"), 404, 112, "nobody")
+
+
 async def test_who_would_get_a_message(nodes: FakeNodes) -> None:
     await nodes[0].leave_session("c1", "a", "$share/g/a")
     await nodes[1].leave_session("c2", "#", "$share/g/a", "$share/h/a")
