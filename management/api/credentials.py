@@ -83,7 +83,7 @@ async def add_users(call: Call, given: list[tuple[str, Credentials, bool]], kind
 
     async def work(progress: Callable[[int], None]) -> Extra:
         users = call.operations.users
-        warning = users.first_user()
+        warning = await users.first_user()
         outcome = await users.add(new, kind, progress)
         beside: dict[str, str | dict[str, str]] = {}
         passwords = {name: secret for name, secret in made.items() if secret is not None and outcome[name] == OK}

@@ -29,7 +29,7 @@ async def _add_login(call: CommandCall) -> CommandResult:
 
 async def _added(call: CommandCall, user: NewUser, kind: str) -> CommandResult:
     users = call.operations.users
-    warning = users.first_user()
+    warning = await users.first_user()
     with telling(_account_words):
         await users.add_one(user, kind)
     if warning is None:

@@ -69,7 +69,7 @@ class Operations:
         self.subscribers = Subscribers(server, self.calls)
         self.shared_groups = SharedGroups(server, self.calls)
         self.routes = Routes(server, self.calls)
-        self.users = Users(server)
+        self.users = Users(server, self.calls)
         self.user_requests = UserRequests()
         self.acl = Acl(server)
         self.access = Access(server, self.calls, owners)

@@ -18,6 +18,7 @@ from taipan.broker.server import Server
 
 from .durable_answer import check_store_writable, rows_of_a_size, wait_until_stored
 from .listing import FILTERED, Listing, searched
+from .node_calls import NodeCalls
 from .refusal import EXISTS, NO_USER, RPC_ERROR, WRONG, Refusal, missing
 
 OK: Final = "ok"
@@ -66,9 +67,11 @@ _USER_RECORDS: Final[dict[str, type[UserRecord]]] = {CLIENT_ID: ClientIdUserReco
 class Users:
     """``kind`` is what a user's name is: ``USERNAME`` or ``CLIENT_ID``. Only users by user name can be superusers."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
+        self._calls = calls
         self._users = server.stored_users
+        calls.serve(self.named_clients)
 
     def listing(self, page: int, limit: int) -> Listing[LoginRecord]:
         """Authentication user records, the oldest first."""
@@ -151,18 +154,24 @@ class Users:
                 self._users.put(kind, user.name, hash, user.is_superuser)
             outcome[user.name] = OK
 
-    def first_user(self) -> str | None:
+    async def first_user(self) -> str | None:
         """What the first user that is added now changes for others; ``None``: nothing, or it would not be the first."""
         server = self._server
         access = server.access
         if access.authentication.has_users or access.settings.unknown_user == "anonymous" or not self._open():
             return None
-        given = sum(1 for channel in server.context.channels.values() if channel.client.username)
+        found, missing = await self._calls.everywhere(self.named_clients)
+        given = sum(count for _, count in found)
+        unasked = f" (without {', '.join(missing)}, which did not answer)" if missing else ""
         return (
             "this is the first user: from now on clients that give a user name or a password that is nobody's are"
-            f" refused (setting access.unknown_user); {given} of the clients connected now gave a user name, they stay"
-            " until they reconnect"
+            f" refused (setting access.unknown_user); {given} of the clients connected now gave a user name{unasked},"
+            " they stay until they reconnect"
         )
+
+    def named_clients(self) -> int:
+        """How many clients that are connected to this node gave a user name."""
+        return sum(1 for channel in self._server.context.channels.values() if channel.client.username)
 
     def _open(self) -> bool:
         """Whether some listener lets anonymous clients in."""

@@ -145,3 +145,14 @@ async def test_files_of_another_node(nodes: FakeNodes) -> None:
     assert (await nodes.api.delete(f"/data/export/{name}")).code == 0
     assert (await nodes[1].api.get("/data/export")).data == []
     assert_refused(await nodes.api.delete(f"/data/export/{name}"), 404, 102, name)
+
+
+async def test_the_first_user_says_how_many_clients_of_all_nodes_it_shuts_out(nodes: FakeNodes) -> None:
+    for place, node in enumerate(nodes.nodes):
+        await node.client(f"c{place}", username="somebody", password=b"x")
+    user = {"login": "alice", "password": "secret-1", "is_superuser": False}
+    assert "; 2 of the clients connected now" in (await nodes.api.post("/auth_user", user)).json["warning"]
+    nodes.hub.silent.add(N2)
+    assert (await nodes.api.delete("/auth_user/alice")).code == 0
+    warning = (await nodes.api.post("/auth_user", user)).json["warning"]
+    assert f"; 1 of the clients connected now gave a user name (without {N2}, which did not answer)" in warning
