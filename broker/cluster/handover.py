@@ -233,7 +233,7 @@ class Handover:
         if incoming is None or incoming.row.state != FINISHED or incoming.staging is not None:
             return False
         peer = self._members.peers.get(incoming.row.node)
-        return self._context.settings.takeover == FRESH and peer is not None and peer.status == STOPPED
+        return self._context.settings.takeover == FRESH and peer is not None and not peer.may_run
 
     def _late_at_stopped(self, client_id: str) -> set[str]:
         """Nodes of whose messages some are with a keeper that is stopped: what waits for those may wait for long, and
