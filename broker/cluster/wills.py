@@ -248,6 +248,7 @@ class Wills:
                 entry = await self._nats.read(BUCKET, key)
                 if entry is None or entry.value is None:
                     self._ours.pop(client_id, None)
+                    self._over.discard(client_id)
                 else:
                     self._entry(entry)
                 return
