@@ -504,6 +504,7 @@ async def test_what_is_kept_for_a_session_stays_where_a_node_is_forced_out_that_
             await cluster.kill(0)
             await cluster.start(0)
             await until_away(cluster, 1)
+            await until(lambda: not own(cluster, 0).membership.peers[cluster.name(1)].may_run)
         await own(cluster, 0).force_leave(cluster.name(1))
         if restarted:
             await cluster.start(3)
