@@ -555,7 +555,7 @@ class Members:
                 entry = await self._nats.read(BUCKET, self.key)
             except (Unavailable, NoAnswer):
                 return False
-            found = None if entry is None or entry.value is None else self._records.value(entry.value)
+            found = self._read(entry)
             if entry is None or found is None:
                 return False
             self._own_entry(found[1], entry.revision)
@@ -763,7 +763,7 @@ class Members:
     async def _check_is_member(self, node: str) -> None:
         """:raises ChangeRefused: the bucket has no record of this node."""
         entry = await self._nats.read(BUCKET, node_key(node))
-        found = None if entry is None or entry.value is None else self._records.value(entry.value)
+        found = self._read(entry)
         if found is None or found[1].forced_out:
             raise ChangeRefused(
                 f"{node} is no member of the cluster {self._context.name} (settings cluster.servers, cluster.name)"

@@ -35,8 +35,8 @@ Rules.reset_metrics_here(rule_id) Rules.trace_here(rule_id) SharedGroups.count(q
 SharedGroups.piece(query,skip,limit) SharedMembers.count(query) SharedMembers.piece(query,skip,limit)
 SlowRanking.clear_here() SlowRanking.slowest() Subscribers.count(query) Subscribers.piece(query,skip,limit)
 Subscriptions.count(query) Subscriptions.piece(query,skip,limit) TopicCounts.counted(topics)
-Traces.log_here(name,position,size) Traces.piece(name,position) Traces.sizes() WaitingMessages.count(query)
-WaitingMessages.piece(query,skip,limit)
+Traces.log_here(name,position,size) Traces.piece(name,position) Traces.sizes() Users.named_clients()
+WaitingMessages.count(query) WaitingMessages.piece(query,skip,limit)
 """
 
 
