@@ -364,7 +364,7 @@ class EndingClient(SimulatedClient):
         super().__init__(world, name, expiry, filters)
         self.rng = Random(f"{name} {world.seed}")  # of its own, so that the rest of a seed is the same without it
         self.present: bool | None = False
-        self._clean = False
+        self._wanted_present: bool | None = None
         self._ending: SimulatedNode | None = None
 
     def end(self) -> None:
@@ -399,8 +399,11 @@ class EndingClient(SimulatedClient):
         self.world.loop.call_later(wait, self.connect, context=NOBODY)
 
     def _clean_start(self) -> bool:
-        self._clean = self.rng.random() < 0.1
-        return self._clean
+        clean = self.rng.random() < 0.1
+        self._wanted_present = False if clean else self.present
+        if clean or self.present is False:
+            self.present = None  # without CONNACK nobody knows how far it came
+        return clean
 
     def connect(self) -> None:
         if self.transport is None:
@@ -409,7 +412,7 @@ class EndingClient(SimulatedClient):
 
     def _connack(self, packet: Connack) -> None:
         if not packet.reason_code:
-            wanted = False if self._clean else self.present
+            wanted = self._wanted_present
             if wanted is not None and packet.session_present != wanted:
                 self.world.wrong(f"{self.name} has session present {packet.session_present}, not {wanted}")
             self.present = True
