@@ -411,6 +411,11 @@ class Ownership:
         """A node that has asked for this session may write that it is its own, now or later."""
         self._unanswered.put(client_id, Owned(client_id, self._context.node, self._context.wire.uid))
 
+    def may_be_taken(self, client_id: str) -> bool:
+        """Whether that is so still, as far as this node knows."""
+        asked = self._unanswered.get(client_id)
+        return asked is not None and asked.node == self._context.node
+
     def key_is_certain(self, client_id: str) -> None:
         """It has, or will not."""
         self._unanswered.remove(client_id)
@@ -603,7 +608,8 @@ class _Claim:
     def _without_quorum(self, owner: Owner | None, error: str) -> Outcome | None:
         """Nothing can be written. A session that nobody has may begin here, and its key be written later."""
         settings = self._context.settings
-        if settings.isolated == SERVE_LOCAL and (owner is None or not owner.node):
+        nobodys = owner is None or not owner.node
+        if settings.isolated == SERVE_LOCAL and nobodys and not self._ownership.may_be_taken(self._client.client_id):
             logger.warning(
                 "session_without_key client_id=%s setting=cluster.isolated error=%s", self._client.client_id, error
             )
