@@ -100,6 +100,14 @@ def test_seeds_that_failed_where_queues_move_in_small_pieces(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
+def test_a_seed_that_failed_where_a_node_starts_without_nats() -> None:
+    """It served a session that another node had taken."""
+    done = simulate("--seed", "721", "--features", "all")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
 def test_queues_move_in_small_pieces() -> None:
     done = simulate("--seeds", "15", "--features", "all")
     assert done.returncode == 0, done.stdout + done.stderr
