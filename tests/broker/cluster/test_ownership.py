@@ -58,6 +58,14 @@ def is_over(cluster: ClusterNodes, number: int, client_id: str) -> bool:
     return known is None or not known.node
 
 
+async def leave_five(cluster: ClusterNodes) -> None:
+    """A session of the first node, whose client is away and is owed five messages."""
+    await cluster[0].leave_session("s", "t", qos=2)
+    publisher = await cluster[0].client("p")
+    for number in range(5):
+        await publisher.publish("t", b"%d" % number, qos=2)
+
+
 async def attempt(peer: Peer, client_id: str, **connect: Any) -> int:
     connack = await peer.connect(client_id, expect=None, **connect)
     return connack.reason_code
@@ -731,10 +739,7 @@ async def test_what_a_moved_session_got_does_not_come_again_once_it_is_over(tmp_
     """Its old node dies after the last piece; the client gets that, ends its session, and begins another."""
     settings = {**QUICK, "takeover": takeover}
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=settings) as cluster:
-        await cluster[0].leave_session("s", "t", qos=2)
-        publisher = await cluster[0].client("p")
-        for number in range(5):
-            await publisher.publish("t", b"%d" % number, qos=2)
+        await leave_five(cluster)
         taken = asyncio.Event()
 
         def at(step: str) -> None:
@@ -845,10 +850,7 @@ async def test_a_node_that_starts_without_nats_keeps_a_session_that_it_has_just_
     monkeypatch.setattr(nats_cluster, "READ_TIMEOUT", 0.2)
     settings = {**QUICK, "takeover": "refuse", "takeover_timeout": 30}
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=settings) as cluster:
-        await cluster[0].leave_session("s", "t", qos=2)
-        publisher = await cluster[0].client("p")
-        for number in range(5):
-            await publisher.publish("t", b"%d" % number, qos=2)
+        await leave_five(cluster)
         taken = asyncio.Event()
 
         def dies(step: str) -> None:

@@ -23,7 +23,7 @@ from ...support.peer import Peer
 from ...support.virtual_nats import VirtualNatsClient
 from ...support.wire import Publish
 from .test_handover import received
-from .test_ownership import QUICK, attempt, own, owner, sessions, until
+from .test_ownership import QUICK, attempt, leave_five, own, owner, sessions, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -443,10 +443,7 @@ async def test_a_session_that_is_back_gets_what_is_kept_behind_what_still_comes_
 async def test_a_client_is_let_in_where_the_node_that_got_its_session_is_forced_out(tmp_path: Path) -> None:
     """That node died with the first piece; the one that gave it lets its own clients in again."""
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "refuse"}) as cluster:
-        await cluster[0].leave_session("s", "t", qos=2)
-        publisher = await cluster[0].client("p")
-        for number in range(5):
-            await publisher.publish("t", b"%d" % number, qos=2)
+        await leave_five(cluster)
         taken = asyncio.Event()
 
         def dies(step: str) -> None:
