@@ -162,7 +162,7 @@ class Handover:
             session, row = incoming.session, incoming.row
             if incoming.keeper or not self._incoming.has(incoming):
                 continue
-            if row.state == ADOPTED and not self.ownership.has(incoming.client_id):
+            if row.state == ADOPTED:
                 self._tasks.run(self._decide(incoming))
             elif row.state == FINISHED or session is None:
                 self._end_staging(incoming)
@@ -180,11 +180,16 @@ class Handover:
     async def _decide(self, incoming: Incoming) -> None:
         """This node died as it took the session, which is where the key says."""
         await self.ownership.known()
+        while not self._members.known:  # this node's mark goes to the other one
+            await asyncio.sleep(_PAUSE_UNREACHABLE)
         session = incoming.session
         if not self._incoming.has(incoming) or incoming.row.state != ADOPTED:
             return
-        if session is None or not self.ownership.has(incoming.client_id):
+        if not self.ownership.has(incoming.client_id):
             self.drop(incoming.client_id)
+            return
+        if session is None:
+            self._finish(incoming)
             return
         self._stage(incoming, session)
         self._fetch(incoming)
