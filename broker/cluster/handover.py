@@ -332,9 +332,11 @@ class Handover:
 
     # ---------------------------------------------------------- the steps of a claim
 
-    async def prepare(self, node: str, client: ClientInfo, move: str, clean_start: bool, timeout: float) -> Prepared:
-        """Ask a node for a session."""
-        ask = Prepare(client.client_id, move, client.owner, client.username, self.checks_owner, clean_start)
+    async def prepare(
+        self, node: str, revision: int, client: ClientInfo, move: str, clean_start: bool, timeout: float
+    ) -> Prepared:
+        """Ask a node for a session, whose key has this revision."""
+        ask = Prepare(client.client_id, move, revision, client.owner, client.username, self.checks_owner, clean_start)
         most = self._context.settings.call_timeout
         answer = await self._calls.call(node, PREPARE, _encode(ask), min(timeout, most))
         prepared = self._calls.decoded(node, answer, Prepared)

@@ -228,7 +228,8 @@ class Outgoing:
             return self._ready(leaving, now) if same else Prepared(BUSY)
         if self.ownership.busy(client_id) or self._is_coming(client_id):
             return Prepared(BUSY)
-        if not self.ownership.has(client_id):
+        if not self.ownership.has(client_id, ask.revision):
+            # With another revision the question is late: this is a session that has begun, or come here, since.
             return Prepared(NOT_OURS)
         session = self._broker.sessions.get(client_id)
         if session is None:

@@ -272,9 +272,10 @@ class Ownership:
         """Until the bucket has told whose the sessions are."""
         await self._current.wait()
 
-    def has(self, client_id: str) -> bool:
-        """Whether the bucket says that this node has it."""
-        return thing_key(client_id) in self._ours
+    def has(self, client_id: str, revision: int | None = None) -> bool:
+        """Whether the bucket says that this node has it, with this revision of the key."""
+        key = thing_key(client_id)
+        return key in self._ours and revision in (None, self._owners[key].revision)
 
     def knows(self, client_id: str) -> bool:
         """Whether a key of this node is what it should be: its session is here, or is over and the key soon will be.
@@ -624,7 +625,9 @@ class _Claim:
         self._context.nats.check()
         move = self._context.nonce()
         try:
-            prepared = await self._handover.prepare(owner.node, client, move, self._clean_start, self._left)
+            prepared = await self._handover.prepare(
+                owner.node, owner.revision, client, move, self._clean_start, self._left
+            )
         except (NodeUnreachable, CallFailed) as error:
             self._why = f"{owner.node} has its session: {error}"
             peer = self._ownership.peer(owner.node)

@@ -40,11 +40,13 @@ PIECE_BYTES: Final = 262_144
 
 
 class Prepare(msgspec.Struct, array_like=True, frozen=True):
-    """A client wants its session on the node that asks. ``move``: this attempt, never used again. ``owner``: see
-    ``ClientInfo.owner``; ``check_owner``: whether a session of another is refused."""
+    """A client wants its session on the node that asks. ``move``: this attempt, never used again. ``revision``: of the
+    key, as far as that node knows. ``owner``: see ``ClientInfo.owner``; ``check_owner``: whether a session of another
+    is refused."""
 
     client_id: str
     move: str
+    revision: int
     owner: str
     username: str | None
     check_owner: bool

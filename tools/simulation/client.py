@@ -380,14 +380,16 @@ class EndingClient(SimulatedClient):
         return {} if self._ending is None else {c.SESSION_EXPIRY_INTERVAL: 0}
 
     def _look(self, life: object) -> None:
-        """It is certain where the node has it on disk, and the bucket has nobody's key."""
+        """It is certain where the node has it on disk, the bucket has nobody's key, and no node is still at an earlier
+        attempt of this client."""
         node = self._ending
         if node is None or self.transport is not None or node.life is not life or not node.running:
             return
         durability = node.server.broker.durability
         stored = durability is None or not durability.commit.pending
+        busy = any(each.running and each.is_at_session_of(self.name) for each in self.world.nodes)
         has_key = any(key.client_id == self.name and key.node for key in self.world.session_keys())
-        if stored and self.name not in node.server.broker.sessions and not has_key:
+        if stored and self.name not in node.server.broker.sessions and not has_key and not busy:
             self.world.note(f"the session of {self.name} is over")
             self.present = False
             return

@@ -225,6 +225,12 @@ class SimulatedNode:
         assert isinstance(cluster, NatsCluster)
         return cluster.routes._current.is_set()
 
+    def is_at_session_of(self, client_id: str) -> bool:
+        """Whether an attempt of that client to connect is under way, or its key has still to be written."""
+        cluster = self.server.cluster
+        assert isinstance(cluster, NatsCluster)
+        return cluster.ownership.busy(client_id)
+
     def connect(self, client: "SimulatedClient") -> SimulatedTransport:
         """A network connection to this node."""
         transport = SimulatedTransport(self, client)

@@ -10,6 +10,8 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.cluster.outgoing import PREPARE
+from taipan.broker.cluster.session_transfer import NOT_OURS, Prepared
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Will
 from taipan.broker.persistence.paging import Paging
@@ -195,6 +197,31 @@ async def test_clean_start_ends_the_session_on_the_other_node(cluster: ClusterNo
     assert not has(cluster, 0, "s")
     assert cluster[0].server.metrics.session_discarded == 1
     await until(lambda: cluster[0].server.cluster.owner_of("s") == cluster.name(1))
+
+
+async def test_a_question_that_comes_late_takes_no_session_that_has_begun_since(cluster: ClusterNodes) -> None:
+    """Its node has died, and its client been elsewhere meanwhile."""
+    late: list[bytes] = []
+    far = cluster[1].server.cluster
+    assert isinstance(far, NatsCluster)
+    calls = far.calls
+    call = calls.call
+
+    async def keep(node: str, method: str, argument: bytes, timeout: float | None = None) -> bytes:
+        if method == PREPARE:
+            late.append(argument)
+        return await call(node, method, argument, timeout)
+
+    calls.call = keep  # type: ignore[method-assign]
+    await cluster[0].leave_session("s", "t", qos=1)
+    await cluster[1].client("s", clean_start=True, properties={c.SESSION_EXPIRY_INTERVAL: 60})
+    client = await cluster[0].client("s", expiry=60, session_present=True)
+    await until_moved(cluster, "s", 1, 0)
+    calls.call = call  # type: ignore[method-assign]
+    answer = await calls.call(cluster.name(0), PREPARE, late[0])
+    assert calls.decoded(cluster.name(0), answer, Prepared).state == NOT_OURS
+    assert has(cluster, 0, "s")
+    await client.nothing()
 
 
 @versions
