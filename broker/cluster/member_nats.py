@@ -62,11 +62,18 @@ class MemberNats:
         return await self.raw.request(subject, data, timeout)
 
     async def write(
-        self, bucket: str, key: str, value: bytes | None, revision: int | None, nonce: str, timeout: float = 5.0
+        self,
+        bucket: str,
+        key: str,
+        value: bytes | None,
+        revision: int | None,
+        nonce: str,
+        timeout: float = 5.0,
+        about: bytes = b"",
     ) -> int:
         left = await self.certain(timeout)
         self.check()
-        return await self.raw.write(bucket, key, value, revision, nonce, max(left, _LEAST))
+        return await self.raw.write(bucket, key, value, revision, nonce, max(left, _LEAST), about)
 
     async def read(self, bucket: str, key: str) -> Entry | None:
         self.check()

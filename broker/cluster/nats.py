@@ -15,11 +15,12 @@ MAX_PAYLOAD: Final = "max_payload of the NATS server"
 
 class Entry(NamedTuple):
     """The value of a key; ``None``: it was deleted. ``revision`` is the bucket's: it grows with every change of any
-    key."""
+    key. ``about``: what was written with the deletion."""
 
     key: str
     value: bytes | None
     revision: int
+    about: bytes = b""
 
 
 class WrongRevision(Exception):
@@ -109,9 +110,16 @@ class Nats(Protocol):
         """
 
     async def write(
-        self, bucket: str, key: str, value: bytes | None, revision: int | None, nonce: str, timeout: float = 5.0
+        self,
+        bucket: str,
+        key: str,
+        value: bytes | None,
+        revision: int | None,
+        nonce: str,
+        timeout: float = 5.0,
+        about: bytes = b"",
     ) -> int:
-        """Put a value, or delete the key (``value`` None); the revision of that.
+        """Put a value, or delete the key (``value`` None), with ``about`` as in ``Entry``; the revision of that.
 
         ``revision``: 0, the key must not be there; n, it must be at n; None, whatever is there. It is sent again, with
         the same ``nonce`` and so with effect once, until there is an answer.

@@ -1,13 +1,13 @@
 """What is asked of JetStream, which keeps the buckets of NATS, and what it answers."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final, TypeVar
 
 import msgspec
 
 from ..config import ClusterSettings
-from .nats import NatsRefused, NoAnswer, NoResponders, Unavailable
+from .nats import Entry, NatsRefused, NoAnswer, NoResponders, Unavailable
 from .nats_connection import ConnectionLost, NatsConnection, credential_of
 from .wire import UNREADABLE
 
@@ -119,6 +119,12 @@ decode_ack = _decoder(Ack)
 decode_stored = _decoder(_StoredReply)
 decode_stream = _decoder(Stream)
 decode_consumer = _decoder(_Consumer)
+
+
+def entry_of(key: str, data: bytes, revision: int, headers: Container[str]) -> Entry:
+    """A message of a bucket's stream."""
+    deleted = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
+    return Entry(key, None, revision, data) if deleted else Entry(key, data, revision)
 
 
 async def ask(connection: NatsConnection, call: str, argument: object) -> bytes:

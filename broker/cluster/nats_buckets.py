@@ -41,6 +41,7 @@ from .nats_api import (
     decode_ack,
     decode_stored,
     decode_stream,
+    entry_of,
     find_leader,
     has_no_quorum,
     no_jetstream,
@@ -310,11 +311,18 @@ class NatsBuckets:
             watch.begin_anew(bucket)
 
     async def write(
-        self, bucket: str, key: str, value: bytes | None, revision: int | None, nonce: str, timeout: float = 5.0
+        self,
+        bucket: str,
+        key: str,
+        value: bytes | None,
+        revision: int | None,
+        nonce: str,
+        timeout: float = 5.0,
+        about: bytes = b"",
     ) -> int:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(timeout, LONGEST_WRITE)
-        data = value or b""
+        data = about if value is None else value
         headers = {"Nats-Msg-Id": nonce}
         if value is None:
             headers["KV-Operation"] = "DEL"
@@ -399,8 +407,7 @@ class NatsBuckets:
         stored = reply.message
         lines = stored.hdrs.decode("utf-8", "replace").splitlines()
         headers = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        deleted = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
-        return Entry(key, None if deleted else stored.data, stored.seq), headers.get("Nats-Msg-Id", "")
+        return entry_of(key, stored.data, stored.seq, headers), headers.get("Nats-Msg-Id", "")
 
     def watch(self, bucket: str, on_entry: Callable[[Entry], None], on_current: Callable[[], None]) -> NatsWatch:
         made = NatsWatch(self, bucket, on_entry, on_current)

@@ -300,9 +300,16 @@ class NatsClient:
     # ---------------------------------------------------------------- buckets
 
     async def write(
-        self, bucket: str, key: str, value: bytes | None, revision: int | None, nonce: str, timeout: float = 5.0
+        self,
+        bucket: str,
+        key: str,
+        value: bytes | None,
+        revision: int | None,
+        nonce: str,
+        timeout: float = 5.0,
+        about: bytes = b"",
     ) -> int:
-        return await self._buckets.write(bucket, key, value, revision, nonce, timeout)
+        return await self._buckets.write(bucket, key, value, revision, nonce, timeout, about)
 
     async def read(self, bucket: str, key: str) -> Entry | None:
         return await self._buckets.read(bucket, key)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from .nats import Entry, NoAnswer, NoResponders, Unavailable
-from .nats_api import NO_STREAM, PAUSE, ApiFailed, ask, decode_consumer
+from .nats_api import NO_STREAM, PAUSE, ApiFailed, ask, decode_consumer, entry_of
 from .nats_connection import ConnectionLost, Msg, NatsConnection
 
 if TYPE_CHECKING:
@@ -167,10 +167,9 @@ class NatsWatch:
         self._consumed = consumed
         if revision > self.revision:
             self.revision = revision
-            deleted = headers is not None and ("KV-Operation" in headers or "Nats-Marker-Reason" in headers)
-            if deleted and not self.current:
+            entry = entry_of(message.subject[self._prefix :], message.data, revision, headers or {})
+            if entry.value is None and not self.current:
                 self._buckets.forget_later(self.bucket, message.subject, revision)  # who deleted it may be gone
-            entry = Entry(message.subject[self._prefix :], None if deleted else message.data, revision)
             try:
                 self._on_entry(entry)
             except Exception:

@@ -22,7 +22,7 @@ from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version
 from .context import ClusterContext
 from .nats import MAX_PAYLOAD, Entry, NoAnswer, TooLarge, Unavailable, Unknown, Watch, WrongRevision, fits
 from .tasks import Tasks
-from .wire import MALFORMED, thing_key, valid_body
+from .wire import MALFORMED, thing_key, valid_body, valid_time
 
 logger = logging.getLogger(__name__)
 
@@ -45,29 +45,34 @@ class RetainedValue(msgspec.Struct, array_like=True, frozen=True):
     version: Version | None = None
 
 
+class Deletion(msgspec.Struct, array_like=True, frozen=True):
+    """What is written with a deletion: the date of the clear, or of the message that has expired."""
+
+    at: float
+
+
 class Unwritten(msgspec.Struct, array_like=True, frozen=True):
     """Row: what this node has of a topic is a change that the bucket may not have yet. ``base``: how far this node had
-    read (bucket and revision), ``at``: the date of it, ``cleared``: as in ``_Change``."""
+    read (bucket and revision), ``at``: the date of it."""
 
     bucket: str
     base: int
     at: float
-    cleared: bool = False
 
 
 class _Change:
-    """A topic whose retained message was changed here. ``base``: how far this node had read when it was; ``count``
-    grows with each change; ``late``: an attempt to write it has failed. ``told``: what the watch has told meanwhile.
-    ``cleared``: it was a clear first, so that a deletion in the bucket may be this node's own."""
+    """A topic whose retained message was changed here. ``base``: how far this node had read when it was; ``at``: the
+    date; 0: it has expired, and ``expired`` is its own date. ``count`` grows with each change; ``late``: an attempt to
+    write it has failed. ``told``: what the watch has told meanwhile."""
 
-    __slots__ = ("at", "base", "cleared", "count", "late", "name", "told", "topic")
+    __slots__ = ("at", "base", "count", "expired", "late", "name", "told", "topic")
 
     def __init__(self, name: str, topic: str, base: int, at: float) -> None:
         self.name = name
         self.topic = topic
         self.base = base
         self.at = at
-        self.cleared = False
+        self.expired = 0.0
         self.count = 0
         self.late = False
         self.told: Entry | None = None
@@ -96,6 +101,7 @@ class Retained:
         self._broker = context.broker
         self._clock = context.clock
         self._values = context.wire.reader(RetainedValue)
+        self._deletion = context.wire.reader(Deletion)
         self._life = BucketLife(context, BUCKET, "retained_joined")
         self._rows = context.tables.open("retained_unwritten", Unwritten)
         zones = context.node_settings.listener_zones
@@ -112,8 +118,8 @@ class Retained:
         self._changes: dict[str, _Change] = {}
         self._queue: deque[_Change] = deque()
         self._workers = 0
-        # (date, key, revision): what has expired by then
-        self._expiring: list[tuple[float, str, int]] = []
+        # (when, key, revision, date): what has expired by then
+        self._expiring: list[tuple[float, str, int, float]] = []
         self._tasks = Tasks()
         self._joining: asyncio.Task[None] | None = None
         context.nats.on_lost.append(self._on_lost)
@@ -127,7 +133,6 @@ class Retained:
         for topic, row in list(self._rows.items()):
             change = self._change(topic, row.base, row.at)
             change.late = True
-            change.cleared = row.cleared
             joined = self._life.joined
             if joined is None or joined.id != row.bucket:
                 change.base = 0
@@ -197,9 +202,8 @@ class Retained:
         change = self._change(topic, base, self._clock.wall())
         change.at = self._clock.wall()
         change.base = max(change.base, base, self._deleted.get(name, 0))
-        change.cleared = change.cleared or self._broker.retained.get(topic) is None
         # In the same batch as the message itself: what is acknowledged outlives this process, and is written then.
-        self._rows.put(topic, Unwritten("" if joined is None else joined.id, change.base, change.at, change.cleared))
+        self._rows.put(topic, Unwritten("" if joined is None else joined.id, change.base, change.at))
 
     def _change(self, topic: str, base: int, at: float) -> _Change:
         name = thing_key(topic)
@@ -268,7 +272,7 @@ class Retained:
                         own = None if data is None else self._values.value(data)
                         if there is not None and own is not None and own[1].body == there[1].body:
                             return entry.revision  # it was written after all
-                        if self._newer(there, data, change):
+                        if self._newer(self._dated(entry), change):
                             self._done(change, 0, entry)
                             return -1
                     if data is None and base == 0:
@@ -277,7 +281,8 @@ class Retained:
                     return 0
                 try:
                     nonce = self._context.nonce()
-                    revision = await self._nats.write(BUCKET, change.name, data, base, nonce, self.write_timeout)
+                    about = b"" if data is not None else self._wire.write(Deletion(change.at or change.expired))
+                    revision = await self._nats.write(BUCKET, change.name, data, base, nonce, self.write_timeout, about)
                 except WrongRevision:  # another node's came before this one
                     entry = Entry(change.name, None, base)
                     continue
@@ -292,11 +297,19 @@ class Retained:
         """The message is kept by this node alone."""
         self._wire.refusals.add(TOO_LARGE, self._context.node, MAX_PAYLOAD)
 
-    def _newer(self, there: tuple[str, RetainedValue] | None, data: bytes | None, change: _Change) -> bool:
-        """Whether what another node has written, before it knew of this change or this node of that, is to stay."""
-        if there is None:
-            return data is not None and not change.cleared  # it was cleared, and it is not known when
-        return (there[1].body.timestamp, there[0]) > (change.at, self._context.node)
+    def _dated(self, entry: Entry) -> tuple[float, str]:
+        """The date of what is there, and the node that wrote it. A deletion by other means has none."""
+        if entry.value is None:
+            deleted = self._deletion.value(entry.about) if entry.about else None
+            return (0.0, "") if deleted is None or not valid_time(deleted[1].at) else (deleted[1].at, deleted[0].node)
+        found = self._read(entry)
+        return (0.0, "") if found is None else (found[1].body.timestamp, found[0])
+
+    def _newer(self, there: tuple[float, str], change: _Change) -> bool:
+        """Whether what another node has written, before it knew of this change or this node of that, is to stay. What
+        this one wrote was before."""
+        node = self._context.node
+        return there[1] != node and there > (change.at, node)
 
     def _has(self, change: _Change, data: bytes | None, revision: int) -> None:
         if data is None:
@@ -426,7 +439,8 @@ class Retained:
     def _will_expire(self, name: str, message: Message, revision: int, later: float) -> None:
         deadline = self._broker.retained.deadline(message)
         if deadline is not None:
-            heapq.heappush(self._expiring, (deadline + later, name, revision))
+            date = message.timestamp + self._clock.skew
+            heapq.heappush(self._expiring, (deadline + later, name, revision, date))
 
     async def _sweep(self) -> None:
         """Take out of the bucket what has expired, and note how far this node has read."""
@@ -439,12 +453,12 @@ class Retained:
             for _ in range(_PER_SWEEP):
                 if not self._expiring or self._expiring[0][0] > now or not self.writable:
                     break
-                _, name, revision = heapq.heappop(self._expiring)
+                _, name, revision, date = heapq.heappop(self._expiring)
                 known = self._known.get(name)
                 if known is None or known.revision != revision or name in self._changes:
                     continue
                 # As a change, so that one that comes meanwhile is written after it. Any other message is later.
-                self._change(known.topic, revision, 0.0).cleared = True
+                self._change(known.topic, revision, 0.0).expired = date
 
     # -------------------------------------------------------------------- join
 

@@ -224,19 +224,63 @@ async def test_a_deletion_that_was_known_takes_nothing_from_a_message_that_is_wr
         await until_same(cluster, t=b"second")
 
 
-async def test_a_deletion_that_was_not_known_stays_though_another_message_is_written_late() -> None:
+@pytest.mark.parametrize("stays", [True, False])
+async def test_of_a_message_that_is_written_late_and_a_deletion_that_was_not_known_the_later_one_counts(
+    stays: bool,
+) -> None:
     async with cluster_nodes(2) as cluster:
         await retain(cluster[0], "t", b"first")
         await until_same(cluster, t=b"first")
         part(cluster[0])
         cluster.partition({0}, {1}, quorum=1)
         await until(lambda: not cluster.clients[0].quorum)
-        await retain(cluster[1], "t", b"")
+        for of, payload in ((1, b""), (0, b"second")) if stays else ((0, b"second"), (1, b"")):
+            await retain(cluster[of], "t", payload, qos=0)
+            await asyncio.sleep(0.01)
         await until(lambda: payloads(cluster[1]) == {} and not part(cluster[1]).pending)
-        await retain(cluster[0], "t", b"second", qos=0)
         await until_late(cluster[0])
         cluster.heal()
-        await until_same(cluster)
+        await until(lambda: not part(cluster[0]).pending)
+        await until_same(cluster, **({"t": b"second"} if stays else {}))
+
+
+async def test_a_clear_that_is_written_late_takes_nothing_from_a_message_that_is_acknowledged_after_it() -> None:
+    """The message finds the deletion in the bucket, which it did not know of."""
+    async with cluster_nodes(3, level="disk") as cluster:
+        await retain(cluster[0], "t", b"first")
+        await until_same(cluster, t=b"first")
+        cluster.hub.lose_request = 1.0
+        await retain(cluster[0], "t", b"")
+        await until_late(cluster[0])
+        await retain(cluster[1], "t", b"second")
+        await until_late(cluster[1])
+        release = asyncio.Event()
+        write = cluster.clients[1].write
+
+        async def wait(*arguments: Any) -> int:
+            await release.wait()
+            return await write(*arguments)
+
+        cluster.clients[1].write = wait  # type: ignore[method-assign]
+        cluster.hub.lose_request = 0.0
+        await until(lambda: not part(cluster[0]).pending)
+        release.set()
+        await until_same(cluster, t=b"second")
+
+
+async def test_what_another_node_deletes_as_expired_takes_nothing_from_what_is_retained_after_it() -> None:
+    async with cluster_nodes(2) as cluster:
+        await retain(cluster[0], "t", b"first", properties={MESSAGE_EXPIRY_INTERVAL: 100})
+        await until_same(cluster, t=b"first")
+        part(cluster[1])
+        cluster.partition({0}, {1}, quorum=0)
+        await until(lambda: not cluster.clients[1].quorum)
+        await cluster[0].pass_time(101)
+        await until(lambda: cluster.hub.buckets[BUCKET].value(thing_key("t")) is None)
+        await retain(cluster[1], "t", b"second", qos=0)
+        await until_late(cluster[1])
+        cluster.heal()
+        await until_same(cluster, t=b"second")
 
 
 async def test_a_clear_without_an_answer_takes_nothing_from_what_is_retained_after_it() -> None:

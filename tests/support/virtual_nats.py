@@ -64,7 +64,7 @@ class Bucket:
         self.log: list[Entry] = []
         self._nonces: dict[str, int] = {}
 
-    def apply(self, key: str, value: bytes | None, revision: int | None, nonce: str) -> int:
+    def apply(self, key: str, value: bytes | None, revision: int | None, nonce: str, about: bytes = b"") -> int:
         """The revision of this write; with a nonce that was here before, of that one."""
         before = self._nonces.get(nonce)
         if before is not None:
@@ -77,7 +77,7 @@ class Bucket:
             if at != revision:
                 raise WrongRevision(f"{key} is at {at}, not {revision}")
         self.revision += 1
-        entry = Entry(key, value, self.revision)
+        entry = Entry(key, value, self.revision, about if value is None else b"")
         self.last[key] = entry
         self.log.append(entry)
         self._nonces[nonce] = self.revision
@@ -380,9 +380,11 @@ class VirtualNats:
 
         self.send(WRITE, (client.name, ""), arrive)
 
-    def write(self, bucket: str, key: str, value: bytes | None, revision: int | None, nonce: str) -> int:
+    def write(
+        self, bucket: str, key: str, value: bytes | None, revision: int | None, nonce: str, about: bytes = b""
+    ) -> int:
         """What the leader does with a write that has arrived."""
-        made = self.buckets[bucket].apply(key, value, revision, nonce)
+        made = self.buckets[bucket].apply(key, value, revision, nonce, about)
         self._note(f"{bucket} {key} = {'deleted' if value is None else len(value)} at {made}")
         self._tell_watches(bucket)
         return made
@@ -603,12 +605,19 @@ class VirtualNatsClient:
     # ---------------------------------------------------------------- buckets
 
     async def write(
-        self, bucket: str, key: str, value: bytes | None, revision: int | None, nonce: str, timeout: float = 5.0
+        self,
+        bucket: str,
+        key: str,
+        value: bytes | None,
+        revision: int | None,
+        nonce: str,
+        timeout: float = 5.0,
+        about: bytes = b"",
     ) -> int:
         self.on_operation(f"write {bucket}")
         if not fits(value or b"", self.max_payload):
             raise TooLarge(f"{len(value or b'')} bytes")
-        made = await self._ask(lambda: self.hub.write(bucket, key, value, revision, nonce), timeout, Unknown)
+        made = await self._ask(lambda: self.hub.write(bucket, key, value, revision, nonce, about), timeout, Unknown)
         assert isinstance(made, int)
         return made
 

@@ -150,6 +150,21 @@ async def test_a_deleted_key_can_be_made_again(connect: Connect) -> None:
         await a.write("sessions", "k", b"4", 0, "n5")
 
 
+async def test_what_is_written_with_a_deletion_is_told_with_it(connect: Connect) -> None:
+    a, b = await connect("a"), await connect("b")
+    told: list[Entry] = []
+    current = asyncio.Event()
+    b.watch("retained", told.append, current.set)
+    await current.wait()
+    first = await a.write("retained", "k", b"1", 0, "n1", about=b"not of a value")
+    second = await a.write("retained", "k", None, first, "n2", about=b"why")
+    assert await b.read("retained", "k") == Entry("k", None, second, b"why")
+    await until(lambda: told == [Entry("k", b"1", first), Entry("k", None, second, b"why")])
+    late: list[Entry] = []
+    a.watch("retained", late.append, lambda: None)
+    await until(lambda: late == [Entry("k", None, second, b"why")])
+
+
 async def test_the_same_nonce_writes_once(connect: Connect) -> None:
     a = await connect("a")
     first = await a.write("rows", "k", b"1", 0, "n1")
