@@ -3,7 +3,8 @@
 What comes is on this node's disk before the key of the session is; the queue follows when the client has its CONNACK::
 
     this node                        the node that has the session
-    prepare  ──────────────────────► closes its client, keeps all as it is (``outgoing``)
+    prepare  ──────────────────────► closes its client, keeps all as it is (``outgoing``); with Clean Start it ends it,
+                                     where this node's client still waits
              ◄────────────────────── subscriptions, what is in flight, will
     adopt: session, on disk
     take: compare-and-set of the key
@@ -40,7 +41,7 @@ from .context import ClusterContext
 from .incoming import ADOPTED, FETCHING, FINISHED, HandoverRow, Incoming, IncomingSessions
 from .mark_questions import MarkQuestions
 from .members import Members
-from .outgoing import CANCEL, DONE, FETCH, FRESH, OFFER, PREPARE, Outgoing
+from .outgoing import CANCEL, DONE, FETCH, FRESH, OFFER, PREPARE, WANTED, Outgoing
 from .routes import Routes
 from .session_transfer import (
     BUSY,
@@ -116,7 +117,10 @@ class Handover:
             lambda each: bool(self._waiting.held(each)),
         )
         self.ownership: Ownership
+        # Attempts that other nodes are asked about, and whether their clients still wait.
+        self._asking: dict[str, Callable[[], bool]] = {}
         calls.serve(OFFER, self._offered)
+        calls.serve(WANTED, self._is_wanted)
 
     # -------------------------------------------------------------- start, stop
 
@@ -333,12 +337,23 @@ class Handover:
     # ---------------------------------------------------------- the steps of a claim
 
     async def prepare(
-        self, node: str, revision: int, client: ClientInfo, move: str, clean_start: bool, timeout: float
+        self,
+        node: str,
+        revision: int,
+        client: ClientInfo,
+        move: str,
+        clean_start: bool,
+        waits: Callable[[], bool],
+        timeout: float,
     ) -> Prepared:
-        """Ask a node for a session, whose key has this revision."""
+        """Ask a node for a session, whose key has this revision. ``waits``: whether the client is there still."""
         ask = Prepare(client.client_id, move, revision, client.owner, client.username, self.checks_owner, clean_start)
         most = self._context.settings.call_timeout
-        answer = await self._calls.call(node, PREPARE, _encode(ask), min(timeout, most))
+        self._asking[move] = waits
+        try:
+            answer = await self._calls.call(node, PREPARE, _encode(ask), min(timeout, most))
+        finally:
+            del self._asking[move]
         prepared = self._calls.decoded(node, answer, Prepared)
         moved = prepared.session
         if moved is None:
@@ -349,6 +364,11 @@ class Handover:
             self._context.refusals.add(MALFORMED, node, "-")
             will = None
         return msgspec.structs.replace(prepared, session=msgspec.structs.replace(moved, inflight=inflight, will=will))
+
+    async def _is_wanted(self, node: str, argument: bytes) -> bytes:
+        """Whether a client still waits for a session that this node has asked another one for."""
+        waits = self._asking.get(argument.decode("ascii", "replace"))
+        return b"1" if waits is not None and waits() else b""
 
     def _is_valid(self, node: str, moved: MovedDelivery) -> bool:
         """Whether what a node has given can be delivered; it is counted where not."""

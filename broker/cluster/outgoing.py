@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PREPARE: Final = "handover.prepare"
+WANTED: Final = "handover.wanted"
 FETCH: Final = "handover.fetch"
 DONE: Final = "handover.done"
 OFFER: Final = "handover.offer"
@@ -208,12 +209,29 @@ class Outgoing:
 
     async def _prepare(self, node: str, argument: bytes) -> bytes:
         ask = self._calls.decoded(node, argument, Prepare)
-        prepared = self._prepared(node, ask)
+        if ask.clean_start and not await self._is_wanted(node, ask):
+            prepared = Prepared(BUSY)
+        else:
+            prepared = self._prepared(node, ask)
         # What is given is on this disk: should this node die now, no link brings it here once more, and what is over
         # does not come back. With a disk that is full the client is not kept from going elsewhere.
         if prepared.state in (READY, GONE, DISCARDED):
             await self._context.tables.stored()
         return msgspec.msgpack.encode(prepared)
+
+    async def _is_wanted(self, node: str, ask: Prepare) -> bool:
+        """Whether the client still waits there. It may have gone, and have its session back at this node, before a
+        question comes that ends this."""
+        session = self._broker.sessions.get(ask.client_id)
+        if session is None:
+            return True
+        client = session.client
+        timeout = self._context.settings.call_timeout / 2
+        try:
+            waits = await self._calls.call(node, WANTED, ask.move.encode(), timeout)
+        except (NodeUnreachable, CallFailed):
+            return False
+        return bool(waits) and self._broker.sessions.get(ask.client_id) is session and session.client is client
 
     def _prepared(self, node: str, ask: Prepare) -> Prepared:
         client_id = ask.client_id

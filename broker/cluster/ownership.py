@@ -626,7 +626,7 @@ class _Claim:
         move = self._context.nonce()
         try:
             prepared = await self._handover.prepare(
-                owner.node, owner.revision, client, move, self._clean_start, self._left
+                owner.node, owner.revision, client, move, self._clean_start, self._waits, self._left
             )
         except (NodeUnreachable, CallFailed) as error:
             self._why = f"{owner.node} has its session: {error}"

@@ -10,10 +10,10 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.outgoing import PREPARE
+from taipan.broker.cluster.outgoing import PREPARE, Outgoing
 from taipan.broker.cluster.session_transfer import NOT_OURS, Prepared
 from taipan.broker.mqtt import constants as c
-from taipan.broker.mqtt.packets import Will
+from taipan.broker.mqtt.packets import Connect, Will
 from taipan.broker.persistence.paging import Paging
 from taipan.broker.session.session import Session
 from tests.support.peer import TIMEOUT, Peer
@@ -199,8 +199,8 @@ async def test_clean_start_ends_the_session_on_the_other_node(cluster: ClusterNo
     await until(lambda: cluster[0].server.cluster.owner_of("s") == cluster.name(1))
 
 
-async def test_a_question_that_comes_late_takes_no_session_that_has_begun_since(cluster: ClusterNodes) -> None:
-    """Its node has died, and its client been elsewhere meanwhile."""
+async def test_a_question_that_comes_late_takes_no_session_that_has_been_elsewhere_since(cluster: ClusterNodes) -> None:
+    """Its client has been there meanwhile, and is back."""
     late: list[bytes] = []
     far = cluster[1].server.cluster
     assert isinstance(far, NatsCluster)
@@ -214,7 +214,8 @@ async def test_a_question_that_comes_late_takes_no_session_that_has_begun_since(
 
     calls.call = keep  # type: ignore[method-assign]
     await cluster[0].leave_session("s", "t", qos=1)
-    await cluster[1].client("s", clean_start=True, properties={c.SESSION_EXPIRY_INTERVAL: 60})
+    await cluster[1].client("s", expiry=60, session_present=True)
+    await until_moved(cluster, "s")
     client = await cluster[0].client("s", expiry=60, session_present=True)
     await until_moved(cluster, "s", 1, 0)
     calls.call = call  # type: ignore[method-assign]
@@ -222,6 +223,33 @@ async def test_a_question_that_comes_late_takes_no_session_that_has_begun_since(
     assert calls.decoded(cluster.name(0), answer, Prepared).state == NOT_OURS
     assert has(cluster, 0, "s")
     await client.nothing()
+
+
+async def test_clean_start_that_comes_late_ends_no_session_that_its_client_has_back(
+    cluster: ClusterNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client has gone to the node that has its session, before that one is asked by the other."""
+    await cluster[0].leave_session("s", "t", qos=1)
+    asked, goes_on = asyncio.Event(), asyncio.Event()
+    prepare = Outgoing._prepare
+
+    async def late(self: Outgoing, node: str, argument: bytes) -> bytes:
+        asked.set()
+        await goes_on.wait()
+        return await prepare(self, node, argument)
+
+    owner, far = cluster[0].server.cluster, cluster[1].server.cluster
+    assert isinstance(owner, NatsCluster) and isinstance(far, NatsCluster)
+    monkeypatch.setitem(owner.calls._handlers, PREPARE, late.__get__(owner.handover.outgoing))
+    gone = await cluster[1].peer().open()
+    await gone.send(Connect(5, "s", properties={c.SESSION_EXPIRY_INTERVAL: 60}))
+    await asked.wait()
+    gone.abort()
+    client = await cluster[0].client("s", expiry=60, session_present=True)
+    goes_on.set()
+    await until(lambda: not far.ownership.busy("s"))
+    await client.publish("t", b"1", qos=1)
+    await client.expect_publish("t", b"1", 1)
 
 
 @versions
