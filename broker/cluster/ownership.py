@@ -47,6 +47,10 @@ _PAUSE_UNREACHABLE: Final = 0.25
 _SETTLED_AT_A_TIME: Final = 200
 
 
+class NotStored(Exception):
+    """The disk does not say that a change is there."""
+
+
 class Owner(NamedTuple):
     """``node`` empty: nobody. ``revision``: of the bucket when that was written; it only grows. ``earlier``: as in
     ``wire.Owned``."""
@@ -452,7 +456,7 @@ class Ownership:
         try:
             async with self._locked(client_id):
                 await self._settle(client_id)
-        except (Unavailable, Unknown, NoAnswer, WrongRevision) as error:
+        except (Unavailable, Unknown, NoAnswer, WrongRevision, NotStored) as error:
             logger.debug("session_key_waits client_id=%s error=%s", client_id, error)
             self._to_settle[client_id] = None
             if self._retry is None and not self._stopped:
@@ -494,9 +498,11 @@ class Ownership:
             if back is not None and back.node == self._context.node:
                 await self._write(client_id, owned, revision)
         elif ours and owned is not None:
-            elsewhere = back is not None and back.node not in ("", self._context.node)
-            over = self._over_at(client_id, self._others(owned.earlier, self._handover.untold(client_id)))
-            await self._write(client_id, back if elsewhere else over, revision)
+            if back is not None and back.node not in ("", self._context.node):
+                await self._write(client_id, back, revision)
+            else:
+                earlier = self._others(owned.earlier, self._handover.untold(client_id))
+                await self._write_end(client_id, self._over_at(client_id, earlier), revision)
         elif owned is None and stays and session is not None:
             await self._write(client_id, self._owned_here(session, {}), revision)
         elif owned is None and back is not None:
@@ -508,16 +514,22 @@ class Ownership:
         broker = self._context.broker
         session = broker.sessions.get(client_id)
         earlier = self._others(owned.earlier)
-        over = self._over_at(client_id, earlier)
         if session is not None and persistent(session):
             if client_id in self._context.channels.channels:
                 # Its client was here meanwhile, or is again: it has this one.
-                over = self._owned_here(session, earlier)
-            else:
-                broker.discard_session(session, self._context.clock.now())
+                await self._write(client_id, self._owned_here(session, earlier), revision)
+                return
+            broker.discard_session(session, self._context.clock.now())
         elif earlier == owned.earlier:
             return
-        await self._write(client_id, over, revision)
+        await self._write_end(client_id, self._over_at(client_id, earlier), revision)
+
+    async def _write_end(self, client_id: str, owned: Owned | None, revision: int) -> None:
+        """What this node had is over. It is on disk that it is: else it would be back after this node's next start, and
+        no key would say so."""
+        if not await self._context.tables.stored():
+            raise NotStored
+        await self._write(client_id, owned, revision)
 
     def _owned_here(self, session: Session, earlier: dict[str, bool]) -> Owned:
         wire = self._context.wire
@@ -594,6 +606,8 @@ class _Claim:
                     return refusal
             except WrongRevision:
                 continue
+            except NotStored:
+                return STORE_TROUBLE
             except Unavailable as error:
                 # The bucket may have told meanwhile whose it is.
                 return self._without_quorum(ownership.owner(client_id), str(error))

@@ -20,23 +20,24 @@ RETRY = (0.05, 1.0)
 
 
 class Sent:
-    """A message that a publisher sends. ``number``: of this publisher on this topic. ``again``: it was begun anew, when
-    nobody knew whether the first attempt had been taken. ``node``: the one that it was sent to; empty where
-    it was sent to several, and nobody knows which of them took it. ``unrouted``: taken by a node that had not read
-    the routes of the others since its start, and says in its log that they get nothing. ``first_at``: when it was sent
-    first."""
+    """A message that a publisher sends. ``number``: of this publisher on this topic. ``clears``: it has no payload,
+    which deletes what is retained. ``again``: it was begun anew, when nobody knew whether the first attempt had been
+    taken. ``node``: the one that it was sent to; empty where it was sent to several, and nobody knows which of them
+    took it. ``unrouted``: taken by a node that had not read the routes of the others since its start, and says in its
+    log that they get nothing. ``first_at``: when it was sent first."""
 
     __slots__ = (
-        "acknowledged", "again", "first_at", "node", "number", "publisher", "qos", "released", "retain", "topic",
-        "unrouted",
+        "acknowledged", "again", "clears", "first_at", "node", "number", "publisher", "qos", "released", "retain",
+        "topic", "unrouted",
     )  # fmt: skip
 
-    def __init__(self, publisher: str, topic: str, number: int, qos: int, retain: bool) -> None:
+    def __init__(self, publisher: str, topic: str, number: int, qos: int, retain: bool, clears: bool = False) -> None:
         self.publisher = publisher
         self.topic = topic
         self.number = number
         self.qos = qos
         self.retain = retain
+        self.clears = clears
         self.released = False
         self.acknowledged = False
         self.again = False
@@ -46,7 +47,7 @@ class Sent:
 
     @property
     def payload(self) -> bytes:
-        return f"{self.publisher} {self.number} {self.qos}".encode()
+        return b"" if self.clears else f"{self.publisher} {self.number} {self.qos}".encode()
 
     def __repr__(self) -> str:
         return f"{self.publisher}#{self.number} qos {self.qos} on {self.topic}"
@@ -262,11 +263,11 @@ class SimulatedClient:
 
     # ------------------------------------------------------------ as publisher
 
-    def publish(self, topic: str, qos: int, retain: bool = False, count: int = 1) -> Sent:
+    def publish(self, topic: str, qos: int, retain: bool = False, count: int = 1, clears: bool = False) -> Sent:
         """So many messages at once; the last one."""
         for _ in range(count):
             number = self._numbers[topic] = self._numbers.get(topic, 0) + 1
-            sent = Sent(self.name, topic, number, qos, retain)
+            sent = Sent(self.name, topic, number, qos, retain, clears)
             self.world.sent(sent)
             self.waiting.append(sent)
         self._pump()
@@ -354,6 +355,22 @@ class SimulatedClient:
     def _answer_late(self, transport: SimulatedTransport, packet: Packet) -> None:
         if transport is self.transport and transport is not None:
             self._send(packet)
+
+
+class RetainingClient(SimulatedClient):
+    """Retains messages on a topic that is its alone, and clears it, from one node after the other. Each is acknowledged
+    before the next one is sent."""
+
+    def __init__(self, world: "World", name: str, expiry: int) -> None:
+        super().__init__(world, name, expiry)
+        self.rng = Random(f"{name} {world.seed}")  # as with ``EndingClient``
+        self.window = 1
+        self.topic = f"k/{name}"
+
+    def change(self) -> None:
+        """The next one, if there is none under way."""
+        if not self.waiting and not self.unacknowledged:
+            self.publish(self.topic, self.rng.randint(1, 2), retain=True, clears=self.rng.random() < 0.5)
 
 
 class EndingClient(SimulatedClient):

@@ -20,6 +20,7 @@ def check(world: "World") -> None:
         _shared(world, group, members)
     _owners(world)
     _retained(world)
+    _cleared(world)
     _tables(world)
     _left_behind(world)
 
@@ -127,8 +128,9 @@ def _retained(world: "World") -> None:
         return
     found = retained_of(world.nodes[0])
     last: dict[tuple[str, str], Sent] = {}
+    alone = {client.topic for client in world.retaining}
     for sent in world.messages:
-        if sent.retain and sent.acknowledged:
+        if sent.retain and sent.acknowledged and sent.topic not in alone:
             last[sent.topic, sent.publisher] = sent
     for (topic, publisher), sent in last.items():
         payload = found.get(topic)
@@ -138,6 +140,23 @@ def _retained(world: "World") -> None:
         by, number, _ = payload.decode().split()
         if by == publisher and int(number) < sent.number:
             world.wrong(f"retained on {topic} is {payload!r}, though {sent} was acknowledged")
+
+
+def _cleared(world: "World") -> None:
+    """Of a topic of one publisher what was acknowledged last, or a later one. A clear of what NATS does not have yet
+    may miss what another node has taken (docs/decisions/0055)."""
+    found = retained_of(world.nodes[0])
+    for client in world.retaining:
+        payload = found.get(client.topic, b"")
+        sent = [each for each in world.messages if each.publisher == client.name]
+        last = max((number for number, each in enumerate(sent) if each.acknowledged), default=-1)
+        possible = sent[max(last, 0) :]
+        # Nobody knows when a node takes what another one has acknowledged.
+        possible += [each for each in sent[:last] if each.again or not each.node]
+        if last >= 0 and sent[last].clears:
+            possible += [each for each in sent[:last] if each.node != sent[last].node]
+        if payload not in {each.payload for each in possible} | ({b""} if last < 0 else set()):
+            world.wrong(f"retained on {client.topic} is {payload!r}, not of {possible}")
 
 
 def rows_of(node: SimulatedNode) -> dict[str, str]:

@@ -16,7 +16,7 @@ from taipan.broker.persistence.tables import NotAgreed
 from tests.support.virtual_nats import VirtualNats
 
 from . import promises
-from .client import EndingClient, Sent, SimulatedClient
+from .client import EndingClient, RetainingClient, Sent, SimulatedClient
 from .loop import NOBODY, Killed, Spinning, VirtualLoop
 from .node import Row, SimulatedNode, settings_of
 
@@ -42,9 +42,14 @@ PIECES: Final = "pieces"
 """One more: a queue goes to another node in pieces of two or three messages."""
 ENDS: Final = "ends"
 """One more: clients end their sessions, and begin others."""
+CLEARS: Final = "clears"
+"""One more: what is retained is cleared and retained again, from one node after the other."""
+FORCED: Final = "forced"
+"""One more: nodes are forced out, and come back with an empty disk. Sessions end with them, so that of what clients get
+nothing is promised then, only that all comes to rest."""
 DEFAULT: Final = ("members", "rows", "links")
-EVERYTHING: Final = (*FEATURES, PAGING, RESTLESS, BURSTS, PIECES, ENDS)
-"""``--features all``"""
+EVERYTHING: Final = (*FEATURES, PAGING, RESTLESS, BURSTS, PIECES, ENDS, CLEARS)
+"""``--features all``: all but ``FORCED``"""
 
 
 class RowChange:
@@ -101,6 +106,7 @@ class World:
         self.publishers: list[SimulatedClient] = []
         self.subscribers: list[SimulatedClient] = []
         self.ending: list[EndingClient] = []
+        self.retaining: list[RetainingClient] = []
         self.groups: dict[str, list[SimulatedClient]] = {}
         self.messages: list[Sent] = []
         self.row_changes: dict[str, list[RowChange]] = {}
@@ -214,6 +220,8 @@ class World:
             return
         for publisher in self.publishers:
             self.loop.call_later(0.0, self._publish_on, publisher, context=NOBODY)
+        for client in self.retaining:
+            self._retain_on(client)
         await self._faults()
         await self._recover()
         if not self.violations:
@@ -264,6 +272,18 @@ class World:
                 self.ending.append(client)
                 self.clients.append(client)
                 self._end_later(client)
+
+        if CLEARS in self.features:
+            self.retaining = [RetainingClient(self, f"k{number}", durable) for number in range(2)]
+            self.clients += self.retaining
+
+    def _retain_on(self, client: RetainingClient) -> None:
+        if self._calm:
+            return
+        client.change()
+        if client.rng.random() < 0.2:
+            client.move()
+        self.loop.call_later(client.rng.choice((0.05, 0.3, 1.0)), self._retain_on, client, context=NOBODY)
 
     def _end_later(self, client: EndingClient) -> None:
         if not self._calm:
@@ -351,6 +371,9 @@ class World:
             kinds += [(20.0, self._move_subscriber), (4.0, self._slow_way)]
             weights += [20.0, 4.0]
             pace = rng.choice((2.0, 6.0))
+        if CLEARS in self.features:
+            kinds.append((4.0, self._slow_writes))
+            weights.append(4.0)
         while self.loop.time() < end and not self.violations:
             await asyncio.sleep(rng.expovariate(pace))
             if self.loop.steps > MAX_STEPS:
@@ -373,6 +396,12 @@ class World:
         """What one node sends to another comes late, for some time."""
         way = tuple(node.name for node in self.rng.sample(self.nodes, 2))
         self.hub.delays[way[0], way[1]] = (0.0, self.rng.choice((1.0, 4.0, 15.0)))
+        self.loop.call_later(self.rng.choice((1.0, 5.0)), self.hub.delays.pop, way, None, context=NOBODY)
+
+    def _slow_writes(self) -> None:
+        """What one node asks of the servers comes late, for some time."""
+        way = (self.rng.choice(self.nodes).name, "")
+        self.hub.delays[way] = (0.0, self.rng.choice((0.3, 1.0, 4.0)))
         self.loop.call_later(self.rng.choice((1.0, 5.0)), self.hub.delays.pop, way, None, context=NOBODY)
 
     def _drop_client(self) -> None:

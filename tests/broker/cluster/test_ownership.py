@@ -82,6 +82,31 @@ async def test_a_key_is_there_as_long_as_the_session(tmp_path: Path) -> None:
         assert owner(cluster, "t") is None
 
 
+async def test_a_key_stays_until_the_end_of_its_session_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the session would be back after a kill, and no key would say whose it is."""
+    async with cluster_nodes(1, directory=tmp_path, level="disk") as cluster:
+        client = await cluster[0].client("s", expiry=60)
+        tables = own(cluster, 0).context.tables
+        stored, asked, goes_on = tables.stored, asyncio.Event(), asyncio.Event()
+        answers = [False]
+
+        async def late() -> bool:
+            asked.set()
+            await goes_on.wait()
+            return answers.pop() if answers else await stored()
+
+        monkeypatch.setattr(tables, "stored", late)
+        await client.disconnect(properties=END)
+        await asked.wait()
+        assert owner(cluster, "s") is not None
+        goes_on.set()  # the disk is in trouble, and then it is not
+        await until(lambda: not answers)
+        assert owner(cluster, "s") is not None
+        await until(lambda: owner(cluster, "s") is None)
+
+
 async def test_another_users_session_is_refused_as_on_one_node(tmp_path: Path) -> None:
     """Whoever is not its owner neither gets it nor disturbs its client."""
     access = {"users": users("alice", "mallory")}
