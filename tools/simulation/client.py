@@ -434,5 +434,10 @@ class EndingClient(SimulatedClient):
             wanted = self._wanted_present
             if wanted is not None and packet.session_present != wanted:
                 self.world.wrong(f"{self.name} has session present {packet.session_present}, not {wanted}")
-            self.present = True
+            # Without a quorum it has begun without a key, and other nodes may not know of it for some time.
+            assert self.node is not None
+            has_key = any(
+                key.client_id == self.name and key.node == self.node.name for key in self.world.session_keys()
+            )
+            self.present = True if has_key else None
         super()._connack(packet)
