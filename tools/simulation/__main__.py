@@ -8,7 +8,7 @@ import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
-from .world import DEFAULT, EVERYTHING, NODES, World
+from .world import DEFAULT, EVERYTHING, FORCED, NODES, World
 
 CHUNK = 5
 
@@ -33,7 +33,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--seed", type=int, default=None, help="this one alone")
     parser.add_argument("--trace", action="store_true", help="with --seed: everything that happens")
-    parser.add_argument("--features", default=",".join(DEFAULT), help="what it is about, with commas; or all")
+    parser.add_argument(
+        "--features", default=",".join(DEFAULT), help="what it is about, with commas; all but forced: all"
+    )
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--failures", type=int, default=10, help="end after so many seeds have failed")
@@ -43,7 +45,11 @@ def main() -> int:
         os.execve(sys.executable, [sys.executable, "-m", "tools.simulation", *sys.argv[1:]], {
             **os.environ, "PYTHONHASHSEED": "0",
         })  # fmt: skip
-    features = EVERYTHING if options.features == "all" else tuple(options.features.split(","))
+    named = options.features.split(",")
+    features = tuple(each for name in named for each in (EVERYTHING if name == "all" else (name,)))
+    unknown = sorted({*features} - {*EVERYTHING, FORCED})
+    if unknown:
+        parser.error(f"no such part: {', '.join(unknown)}")
     if options.seed is not None:
         wrong = run_seed(options.seed, features, options.nodes, options.trace)
         for each in wrong:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from taipan.broker.channel.channel import ListenerFacts
+from taipan.broker.cluster.nats import NatsRefused
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.config import BrokerSettings, ZoneSettings
 from taipan.broker.loop.clock import Clock
@@ -191,7 +192,14 @@ class SimulatedNode:
         self.context = contextvars.Context()
         self.context.run(life.set, self.life)
         self.starting = True
-        await asyncio.wait([self.loop.create_task(self._start(), context=self.context)])
+        task = self.loop.create_task(self._start(), context=self.context)
+        await asyncio.wait([task])
+        error = task.exception()
+        if isinstance(error, NatsRefused):
+            self.kill()
+            self.world.start_refused(self, error)
+        elif error is not None:
+            raise error
 
     async def _start(self) -> None:
         self.nats = self.world.hub.client(self.name)

@@ -7,16 +7,19 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
+from taipan.broker.cluster.members import BUCKET as MEMBERS
+from taipan.broker.cluster.nats import NatsRefused
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.ownership import BUCKET
 from taipan.broker.cluster.session_transfer import PIECE_MESSAGES
-from taipan.broker.cluster.wire import Owned
-from taipan.broker.core.cluster import RUNNING
+from taipan.broker.cluster.wire import Owned, node_key
+from taipan.broker.core.cluster import RUNNING, ChangeRefused
 from taipan.broker.persistence.tables import NotAgreed
 from tests.support.virtual_nats import VirtualNats
 
 from . import promises
 from .client import EndingClient, RetainingClient, Sent, SimulatedClient
+from .disk import SimulatedDisk
 from .loop import NOBODY, Killed, Spinning, VirtualLoop
 from .node import Row, SimulatedNode, settings_of
 
@@ -113,6 +116,9 @@ class World:
         self.kills = 0
         self.unrouted = 0
         self.starting: list[asyncio.Task[None]] = []
+        # A node that is about to be forced out, and whether one was.
+        self.forcing: SimulatedNode | None = None
+        self.forced = False
         self.stays = "ownership" not in features
         self.bursts = BURSTS in features
         self._calm = False
@@ -147,6 +153,8 @@ class World:
     def accepted(self, client: SimulatedClient, present: bool) -> None:
         """It has its CONNACK."""
         if not client.expiry:
+            return
+        if self.forced:
             return
         if client.sessions and not present and client not in self.ending:
             self.wrong(f"{client.name} lost its session")
@@ -240,6 +248,8 @@ class World:
         return True
 
     def _all_running(self) -> bool:
+        if self._calm:
+            self._start_anew_if_forced_out()
         for node in self.nodes:
             if not node.running:
                 return False
@@ -374,6 +384,11 @@ class World:
         if CLEARS in self.features:
             kinds.append((4.0, self._slow_writes))
             weights.append(4.0)
+        if FORCED in self.features:
+            self.expected_errors = ("cluster_membership_lost", "cluster_refused_this_node")
+            kinds.append((4.0, self._force_out))
+            weights.append(4.0)
+            end += 20.0
         while self.loop.time() < end and not self.violations:
             await asyncio.sleep(rng.expovariate(pace))
             if self.loop.steps > MAX_STEPS:
@@ -419,8 +434,68 @@ class World:
         node.kill()
         self.loop.call_later(self.rng.choice((0.1, 1.0, 5.0, 15.0)), self._start, node, context=NOBODY)
 
+    def _force_out(self) -> None:
+        """A node dies or is cut off, and an operator removes it."""
+        node = self._some()
+        if node is None or self.forcing is not None:
+            return
+        self.forcing = node
+        if self.rng.random() < 0.6:
+            self.note(f"kill {node.name} to force it out")
+            self.kills += 1
+            node.kill()
+        else:
+            self.hub.disconnect(node.name)
+        self.loop.call_later(self.rng.uniform(10.5, 14.0), self._order_force_leave, node, context=NOBODY)
+
+    def _order_force_leave(self, node: SimulatedNode) -> None:
+        others = [each for each in self.nodes if each is not node and each.running]
+        if others and not self._calm:
+            other = self.rng.choice(others)
+            self.loop.create_task(self._force_leave(node, other), context=other.context.copy())
+        self.loop.call_later(self.rng.choice((0.1, 2.0, 6.0)), self._bring_back, node, context=NOBODY)
+
+    async def _force_leave(self, node: SimulatedNode, other: SimulatedNode) -> None:
+        self.note(f"force {node.name} out at {other.name}")
+        self.forced = True
+        try:
+            await other.server.cluster.force_leave(node.name)
+        except ChangeRefused as error:
+            self.note(f"{node.name} stays: {error}")
+
+    def _bring_back(self, node: SimulatedNode) -> None:
+        self.hub.connect(node.name)
+        self.forcing = None
+        self._start(node)
+
+    def _is_forced_out(self, node: SimulatedNode) -> bool:
+        """Whether it was, with the data that it has."""
+        entry = self.hub.buckets[MEMBERS].last.get(node_key(node.name))
+        running = next((each.server.cluster for each in self.nodes if each.running), None)
+        if entry is None or entry.value is None or not isinstance(running, NatsCluster):
+            return False
+        found = running.membership._records.value(entry.value)
+        return found is not None and found[1].forced_out
+
+    def start_refused(self, node: SimulatedNode, error: NatsRefused) -> None:
+        """It was forced out while it started."""
+        if self.forced:
+            self.loop.call_later(0.5, self._start, node, context=NOBODY)
+        else:
+            self.wrong(f"{node.name} does not start: {error}")
+
+    def _start_anew_if_forced_out(self) -> None:
+        for node in self.nodes:
+            if node.running and node.server.cluster.refused:
+                self.note(f"kill {node.name}, which was forced out")
+                node.kill()
+                self._start(node)
+
     def _start(self, node: SimulatedNode) -> None:
-        if not node.running and not node.starting:
+        if not node.running and not node.starting and node is not self.forcing:
+            if FORCED in self.features and self._is_forced_out(node):
+                self.note(f"{node.name} has an empty disk")
+                node.disk = SimulatedDisk(node.rng)
             self.note(f"start {node.name}")
             self.starting.append(self.loop.create_task(node.start()))
 
@@ -502,6 +577,7 @@ class World:
                 node.nats.on_operation = lambda _: None
                 node.log.on_append = lambda: None
             hub.connect(node.name)
+            self.forcing = None
             self._start(node)
         await self._until("every node sees the others again", self._all_running)
         if await self._until("all is quiet", self._quiet):
