@@ -393,6 +393,13 @@ class EndingClient(SimulatedClient):
             self.disconnect()
             self.world.loop.call_later(0.01, self._look, self.node.life, context=NOBODY)
 
+    def disconnect(self) -> None:
+        # Before its CONNACK it gives up: a DISCONNECT would wait behind the CONNECT, which would still count.
+        if self.online:
+            super().disconnect()
+        else:
+            self.drop()
+
     def _disconnect_properties(self) -> dict[int, object]:
         return {} if self._ending is None else {c.SESSION_EXPIRY_INTERVAL: 0}
 
