@@ -184,6 +184,7 @@ class Handover:
     async def _decide(self, incoming: Incoming) -> None:
         """This node died as it took the session, which is where the key says."""
         await self.ownership.known()
+        await self.ownership.settle_earlier_life(incoming.client_id, incoming.row.node)
         while not self._members.known:  # this node's mark goes to the other one
             await asyncio.sleep(_PAUSE_UNREACHABLE)
         session = incoming.session

@@ -132,8 +132,12 @@ class Ownership:
         if found is not None:
             header, owned = found
             self._note(entry.key, owned, entry.revision)
-            if header.node != self._context.node and self.has(owned.client_id):
-                self._handover.returned(owned.client_id)
+            if self.has(owned.client_id):
+                if header.node != self._context.node:
+                    self._handover.returned(owned.client_id)
+                elif owned.client_id not in self._context.broker.sessions and owned.client_id not in self._locks:
+                    # It was taken by an earlier life of this node.
+                    asyncio.get_running_loop().call_later(RETRY, self._look_at, owned.client_id)
             return
         if entry.value is None:
             self._owners.pop(entry.key, None)
@@ -473,6 +477,19 @@ class Ownership:
         up."""
         if client_id in self._unanswered:
             await self._settle(client_id)
+
+    async def settle_earlier_life(self, client_id: str, node: str) -> None:
+        """This node died as it wrote that a session of ``node`` is its own: until that write cannot come any more."""
+        owner = self.owner(client_id)
+        if owner is None or owner.node != node:
+            return
+        self._unanswered.put(client_id, Owned(client_id, node, owner.uid, earlier=owner.earlier or {}))
+        while client_id in self._unanswered:
+            try:
+                async with self._locked(client_id):
+                    await self.settle_unanswered(client_id)
+            except (Unavailable, Unknown, NoAnswer, WrongRevision, NotStored):
+                await asyncio.sleep(RETRY)
 
     async def _settle(self, client_id: str) -> None:
         """Make the key say what is so."""

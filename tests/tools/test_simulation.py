@@ -12,7 +12,7 @@ import pytest
 
 from tools.simulation.client import SimulatedClient
 from tools.simulation.disk import SimulatedLog
-from tools.simulation.world import BURSTS, DEFAULT, ENDS, FEATURES, PAGING, PIECES, RESTLESS, World
+from tools.simulation.world import BURSTS, CLEARS, DEFAULT, ENDS, FEATURES, PAGING, PIECES, RESTLESS, World
 
 ROOT = Path(__file__).parents[2]
 ONE_NODE = FEATURES
@@ -108,6 +108,28 @@ def test_seeds_that_failed_where_sessions_end(seed: int) -> None:
     session that had begun since, and one that its client had back; a session that was over came back with a node that
     had died before that was on its disk."""
     done = simulate("--seed", str(seed), "--features", ",".join([*FEATURES, PAGING, RESTLESS, BURSTS, PIECES, ENDS]))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_seed_that_failed_where_a_node_took_a_session_as_it_died() -> None:
+    """What it had written came to NATS when it had started again, and had dropped the session."""
+    done = simulate(
+        "--seed", "3212", "--features", ",".join([*FEATURES, PAGING, RESTLESS, BURSTS, PIECES, ENDS, CLEARS])
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_what_is_retained_is_cleared() -> None:
+    done = simulate("--seeds", "15", "--features", ",".join(["members", "links", "ownership", "retained", CLEARS]))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_nodes_are_forced_out_while_sessions_move() -> None:
+    done = simulate("--seeds", "25", "--features", "all,forced")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

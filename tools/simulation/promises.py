@@ -60,7 +60,8 @@ def _received(world: "World", subscriber: SimulatedClient) -> None:
 def _in_order(world: "World", subscriber: SimulatedClient) -> None:
     """Of each publisher and topic, what one node has taken came in order to one session, where it came for the first
     time. What a publisher sends after it has moved may overtake what its node before has still to give to others. What
-    it sent first before the session began may come out of what it sends again."""
+    it sent first before the session began may come out of what it sends again, and so may what a node took that had not
+    read the routes."""
     taken = {(sent.publisher, sent.topic, sent.number): sent for sent in world.messages if not sent.again}
     begun = 0.0
     seen: set[tuple[str, bytes]] = set()
@@ -76,7 +77,7 @@ def _in_order(world: "World", subscriber: SimulatedClient) -> None:
         publisher, number, qos = payload.decode().split()
         # Order is promised among messages of one QoS.
         sent = taken.get((publisher, topic, int(number)))
-        if sent is None or not sent.node or sent.first_at < begun:
+        if sent is None or not sent.node or sent.unrouted or sent.first_at < begun:
             continue
         key = (publisher, topic, qos, sent.node)
         if int(number) < last.get(key, 0):

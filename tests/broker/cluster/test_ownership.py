@@ -12,7 +12,7 @@ import pytest
 from taipan.broker.cluster import nats_cluster, outgoing
 from taipan.broker.cluster.handover import Handover
 from taipan.broker.cluster.incoming import Incoming
-from taipan.broker.cluster.nats import Entry
+from taipan.broker.cluster.nats import Entry, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.outgoing import Leaving
 from taipan.broker.cluster.ownership import BUCKET, Ownership
@@ -680,6 +680,38 @@ async def test_each_node_may_die_at_each_step(tmp_path: Path, step: str, killed:
         assert sorted(got) == messages
         await until(lambda: sessions(cluster, 1) == {"s"} and "s" not in sessions(cluster, 0))
         await client.nothing()
+
+
+async def test_what_a_node_wrote_before_it_died_takes_no_session_afterwards(tmp_path: Path) -> None:
+    """That a session is its own: it comes when that node has started again, and has read that it is not."""
+    settings = {**QUICK, "takeover": "refuse", "takeover_timeout": 60}
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        await leave_five(cluster)
+        stored = asyncio.Event()
+        late = own(cluster, 1).context.wire.write(Owned("s", cluster.name(1), own(cluster, 1).context.wire.uid))
+        revision = cluster.hub.buckets[BUCKET].last[thing_key("s")].revision
+
+        def die(step: str) -> None:
+            if step == "stored":
+                stored.set()
+                cluster.hub.disconnect(cluster.name(1))
+                raise asyncio.CancelledError
+
+        own(cluster, 1).ownership.step = die
+        properties = {c.SESSION_EXPIRY_INTERVAL: 60}
+        connecting = asyncio.ensure_future(attempt(cluster[1].peer(), "s", clean_start=False, properties=properties))
+        await stored.wait()
+        await cluster.kill(1)
+        await asyncio.wait([connecting])
+        connecting.exception()
+        await cluster.start(1)
+        await cluster.wait_until_running()
+        await until(lambda: "s" not in sessions(cluster, 1))
+        with pytest.raises(WrongRevision):
+            cluster.hub.write(BUCKET, thing_key("s"), late, revision, "late")
+        client = await cluster[0].client("s", expiry=60, session_present=True)
+        for number in range(5):
+            await client.expect_publish("t", b"%d" % number, 2)
 
 
 async def test_a_node_that_starts_without_nats_forgets_no_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
