@@ -141,6 +141,10 @@ class Handover:
                     self._broker.router.unsubscribe(subscription)
             elif row.state == FETCHING:
                 incoming.staging = self._waiting.open_staging(session)
+        for client_id, staging in self._waiting.stagings():
+            main = self._incoming.get(client_id)
+            if main is None or main.staging is not staging:
+                self._broker.forget_session(staging)
         self._turns.load(self._session_of, self.outgoing.stays)
         for client_id in self._waiting.held_clients():
             if self._turns.get(client_id) is None:
@@ -296,6 +300,7 @@ class Handover:
         if main is not None and main.row.state == FETCHING:
             if main.task is not None:
                 main.task.cancel()
+            self._end_staging(main)
             self._remove(main)
         for incoming in self._incoming.keepers_of(client_id):
             if moved:
@@ -317,6 +322,10 @@ class Handover:
         incoming = self._incoming.get(session.client_id)
         if incoming is not None and incoming.row.state == ADOPTED:
             return  # not ours yet
+        if incoming is not None and incoming.staging is not None:
+            if not clean_start:
+                self._waiting.deliver(incoming.staging, session)
+            self._end_staging(incoming)
         self.outgoing.lost(session, node, epoch, clean_start)
 
     def returned(self, client_id: str) -> None:

@@ -51,6 +51,11 @@ class WaitingMessages:
         """What a restart has left."""
         return self._broker.sessions.internal.get(_STAGING + client_id)
 
+    def stagings(self) -> list[tuple[str, Session]]:
+        """All that a restart has left, by Client Identifier."""
+        internal = self._broker.sessions.internal.items()
+        return [(name.removeprefix(_STAGING), each) for name, each in internal if name.startswith(_STAGING)]
+
     def held(self, client_id: str) -> dict[str, Session]:
         """By the node whose messages these are."""
         return self._held.get(client_id, {})

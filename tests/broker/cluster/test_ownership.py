@@ -714,6 +714,24 @@ async def test_what_a_node_wrote_before_it_died_takes_no_session_afterwards(tmp_
             await client.expect_publish("t", b"%d" % number, 2)
 
 
+async def test_what_waits_for_a_queue_goes_with_a_session_that_is_begun_anew_elsewhere(tmp_path: Path) -> None:
+    settings = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        await leave_five(cluster)
+
+        async def not_now(node: str, argument: bytes) -> bytes:
+            raise CallFailed("not now")
+
+        own(cluster, 0).calls._handlers[outgoing.FETCH] = not_now
+        await (await cluster[1].client("s", expiry=60, session_present=True)).drop()
+        internal = cluster[1].server.broker.sessions.internal
+        assert any("staging" in name for name in internal)
+        cluster.partition({0, 2}, {1})
+        await cluster[2].client("s", clean_start=True, properties={c.SESSION_EXPIRY_INTERVAL: 60})
+        cluster.heal()
+        await until(lambda: "s" not in sessions(cluster, 1) and not any("staging" in name for name in internal))
+
+
 async def test_a_node_that_starts_without_nats_forgets_no_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has a session that is going elsewhere, and knows neither that nor who the other nodes are."""
     monkeypatch.setattr(nats_cluster, "READ_TIMEOUT", 0.2)
