@@ -124,7 +124,7 @@ class IncomingSessions:
         session was last, or from one where it was before this one, and that keeps messages of the same nodes."""
         main = self._coming.get(keeper.client_id)
         if main is not None:
-            if main.staging is not None and not main.came:
+            if main.row.state == ADOPTED or (main.staging is not None and not main.came):
                 return True
             if (main.row.node, main.row.epoch) == (keeper.row.node, keeper.row.epoch) and not main.told:
                 return True  # it does not keep it yet

@@ -9,6 +9,8 @@ BUCKETS: Final = ("members", "routes", "sessions", "rows", "wills", "retained")
 
 HEADROOM: Final = 512
 """Bytes of the headers of a write, which count for ``max_payload`` too."""
+NEVER_THERE: Final = -1
+"""Revision for ``write``: the key was never there, or it has been forgotten that it was deleted."""
 MAX_PAYLOAD: Final = "max_payload of the NATS server"
 """What decides about ``TooLarge``, for the log."""
 
@@ -121,8 +123,9 @@ class Nats(Protocol):
     ) -> int:
         """Put a value, or delete the key (``value`` None), with ``about`` as in ``Entry``; the revision of that.
 
-        ``revision``: 0, the key must not be there; n, it must be at n; None, whatever is there. It is sent again, with
-        the same ``nonce`` and so with effect once, until there is an answer.
+        ``revision``: 0, the key must not be there; ``NEVER_THERE``, nor may its deletion be; n, it must be at n, which
+        may be a deletion; None, whatever is there. It is sent again, with the same ``nonce`` and so with effect once,
+        until there is an answer.
 
         :raises WrongRevision: the key is not at ``revision``.
         :raises Unknown: no answer within ``timeout``.

@@ -14,6 +14,7 @@ from typing import Final
 from ..config import ClusterSettings
 from .nats import (
     BUCKETS,
+    NEVER_THERE,
     Entry,
     NatsRefused,
     NoAnswer,
@@ -326,7 +327,7 @@ class NatsBuckets:
         headers = {"Nats-Msg-Id": nonce}
         if value is None:
             headers["KV-Operation"] = "DEL"
-        expected = revision
+        expected = 0 if revision == NEVER_THERE else revision
         unanswered = False
         reason = "not connected"
         while (left := deadline - loop.time()) > 0:

@@ -214,9 +214,12 @@ class Outgoing:
         else:
             prepared = self._prepared(node, ask)
         # What is given is on this disk: should this node die now, no link brings it here once more, and what is over
-        # does not come back. With a disk that is full the client is not kept from going elsewhere.
-        if prepared.state in (READY, GONE, DISCARDED):
-            await self._context.tables.stored()
+        # does not come back. With a disk that is full the client is not kept from going elsewhere: it is the key then
+        # that tells this node after its next start.
+        given = prepared.state in (READY, GONE, DISCARDED)
+        if given and not await self._context.tables.stored() and prepared.state != READY:
+            earlier = {**prepared.earlier, self._context.node: False}
+            prepared = msgspec.structs.replace(prepared, earlier=earlier)
         return msgspec.msgpack.encode(prepared)
 
     async def _is_wanted(self, node: str, ask: Prepare) -> bool:

@@ -91,6 +91,8 @@ class Ownership:
         # Where a write was not answered: whose the session was, for the key if that write has taken it. Where another
         # node has asked for a session: that it is this node's.
         self._unanswered = context.tables.open(TABLE, Owned)
+        # Whose end is not on disk, as that is in trouble: the key stays until it is.
+        self._not_stored: set[str] = set()
         self._tasks = Tasks()
         self._retry: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -145,6 +147,13 @@ class Ownership:
             client_id = self._ours.pop(entry.key, None)
             if client_id is not None:
                 self.settle_soon(client_id)
+            return
+        # It cannot be read: the node whose key it was writes it again.
+        known = self._owners.get(entry.key)
+        if entry.key in self._ours:
+            self.settle_soon(self._ours[entry.key])
+        elif known is None or not known.node:
+            self._owners[entry.key] = Owner("", "", entry.revision)
 
     def _read(self, entry: Entry) -> tuple[Header, Owned] | None:
         """The node that wrote it, and what."""
@@ -297,6 +306,8 @@ class Ownership:
 
     def busy(self, client_id: str) -> bool:
         """Whether something is being done about it, or has to be."""
+        if client_id in self._not_stored and client_id not in self._context.broker.sessions:
+            return False  # it may begin elsewhere; a disk that is full keeps no client from that
         return client_id in self._locks or client_id in self._to_settle or client_id in self._unanswered
 
     # --------------------------------------------------------------------- claim
@@ -485,10 +496,10 @@ class Ownership:
             return
         self._unanswered.put(client_id, Owned(client_id, node, owner.uid, earlier=owner.earlier or {}))
         while client_id in self._unanswered:
-            try:
-                async with self._locked(client_id):
-                    await self.settle_unanswered(client_id)
-            except (Unavailable, Unknown, NoAnswer, WrongRevision, NotStored):
+            # Without the lock: a claim has it until this is decided, and does nothing about the key meanwhile.
+            with contextlib.suppress(Unavailable, Unknown, NoAnswer, WrongRevision, NotStored):
+                await self.settle_unanswered(client_id)
+            if client_id in self._unanswered:
                 await asyncio.sleep(RETRY)
 
     async def _settle(self, client_id: str) -> None:
@@ -520,11 +531,12 @@ class Ownership:
             else:
                 earlier = self._others(owned.earlier, self._handover.untold(client_id))
                 await self._write_end(client_id, self._over_at(client_id, earlier), revision)
-        elif owned is None and stays and session is not None:
+        elif owned is None and stays and session is not None and not self._handover.is_undecided(client_id):
             await self._write(client_id, self._owned_here(session, {}), revision)
         elif owned is None and back is not None:
             await self._write(client_id, None, revision)
         self._unanswered.remove(client_id)
+        self._not_stored.discard(client_id)
 
     async def _settle_ended(self, client_id: str, owned: Owned, revision: int) -> None:
         """A session that went on without this node is over elsewhere: so is what this node has of it."""
@@ -545,6 +557,7 @@ class Ownership:
         """What this node had is over. It is on disk that it is: else it would be back after this node's next start, and
         no key would say so."""
         if not await self._context.tables.stored():
+            self._not_stored.add(client_id)
             raise NotStored
         await self._write(client_id, owned, revision)
 
@@ -606,7 +619,8 @@ class _Claim:
                 continue
             owner = ownership.owner(client_id)
             try:
-                await ownership.settle_unanswered(client_id)
+                with contextlib.suppress(NotStored):  # of a session that is over
+                    await ownership.settle_unanswered(client_id)
                 owner = ownership.owner(client_id)
                 if owner is not None and ownership.is_ours(owner):
                     if not ownership.knows(client_id):
@@ -623,8 +637,6 @@ class _Claim:
                     return refusal
             except WrongRevision:
                 continue
-            except NotStored:
-                return STORE_TROUBLE
             except Unavailable as error:
                 # The bucket may have told meanwhile whose it is.
                 return self._without_quorum(ownership.owner(client_id), str(error))
@@ -672,7 +684,9 @@ class _Claim:
         if state == OF_ANOTHER:
             return True, Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, prepared.detail)
         if state in (GONE, DISCARDED):
-            return (not self._expiry or await self._take(owner, dict.fromkeys(prepared.earlier, False))), None
+            # Without an expiry that node deletes the key, unless its disk is in trouble.
+            left = not self._expiry and owner.node not in prepared.earlier
+            return (left or await self._take(owner, dict.fromkeys(prepared.earlier, False))), None
         if state != READY or prepared.session is None:
             self._why = f"{owner.node} is busy with its session"
             await asyncio.sleep(_PAUSE)

@@ -20,7 +20,7 @@ from ..session.limits import Limits
 from ..store.restored import restored_client, restored_message
 from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version, each_of
 from .context import ClusterContext
-from .nats import MAX_PAYLOAD, Entry, NoAnswer, TooLarge, Unavailable, Unknown, Watch, WrongRevision, fits
+from .nats import MAX_PAYLOAD, NEVER_THERE, Entry, NoAnswer, TooLarge, Unavailable, Unknown, Watch, WrongRevision, fits
 from .tasks import Tasks
 from .wire import MALFORMED, thing_key, valid_body, valid_time
 
@@ -32,17 +32,21 @@ TOO_LARGE: Final = "retained_too_large"
 _AT_ONCE: Final = 64
 """Writes that are under way."""
 _PER_SWEEP: Final = 1000
+_SUPERSEDED: Final = 1000
+"""Messages with a Message Expiry Interval that are remembered though others have taken their places."""
 _LATER: Final = 60.0
 """Seconds after which a node takes out of the bucket what has expired, where the one that wrote it has not."""
 
 
 class RetainedValue(msgspec.Struct, array_like=True, frozen=True):
     """A retained message as the bucket has it, its time being a date. ``mountpoint``: its publisher's. ``version``: it
-    was written by a node that had read a bucket before this one, which was lost, up to there."""
+    was written by a node that had read a bucket before this one, which was lost, up to there. ``at``: the date when it
+    was retained, which is later than its own where it was delayed, or copied; 0: that is not known."""
 
     body: records.StoredBody
     mountpoint: str
     version: Version | None = None
+    at: float = 0.0
 
 
 class Deletion(msgspec.Struct, array_like=True, frozen=True):
@@ -63,9 +67,10 @@ class Unwritten(msgspec.Struct, array_like=True, frozen=True):
 class _Change:
     """A topic whose retained message was changed here. ``base``: how far this node had read when it was; ``at``: the
     date; 0: it has expired, and ``expired`` is its own date. ``count`` grows with each change; ``late``: an attempt to
-    write it has failed. ``told``: what the watch has told meanwhile."""
+    write it has failed. ``told``: what the watch has told meanwhile. ``restored``: it is of before this node's start,
+    which may have forgotten that it was written, and others after it."""
 
-    __slots__ = ("at", "base", "count", "expired", "late", "name", "told", "topic")
+    __slots__ = ("at", "base", "count", "expired", "late", "name", "restored", "told", "topic")
 
     def __init__(self, name: str, topic: str, base: int, at: float) -> None:
         self.name = name
@@ -75,6 +80,7 @@ class _Change:
         self.expired = 0.0
         self.count = 0
         self.late = False
+        self.restored = False
         self.told: Entry | None = None
 
 
@@ -132,7 +138,7 @@ class Retained:
         self._broker.retained_changes = self
         for topic, row in list(self._rows.items()):
             change = self._change(topic, row.base, row.at)
-            change.late = True
+            change.late = change.restored = True
             joined = self._life.joined
             if joined is None or joined.id != row.bucket:
                 change.base = 0
@@ -201,6 +207,7 @@ class Retained:
         base = self._last if self.joined else 0 if joined is None else joined.reached
         change = self._change(topic, base, self._clock.wall())
         change.at = self._clock.wall()
+        change.restored = False
         change.base = max(change.base, base, self._deleted.get(name, 0))
         # In the same batch as the message itself: what is acknowledged outlives this process, and is written then.
         self._rows.put(topic, Unwritten("" if joined is None else joined.id, change.base, change.at))
@@ -232,7 +239,7 @@ class Retained:
             message = self._broker.retained.get(change.topic)
             if message is not None and self._broker.retained.expired(message, self._clock.now()):
                 message = None
-            data = None if message is None else self._encoded(message, None)
+            data = None if message is None else self._encoded(message, None, change.at)
             try:
                 revision = await self._write_value(change, data)
             except TooLarge:
@@ -258,16 +265,18 @@ class Retained:
         """
         known = self._known.get(change.name)
         entry: Entry | None = None
-        base = 0 if known is None else known.revision
+        base = NEVER_THERE if known is None else known.revision
+        is_there = known is not None
         told = change.told
         if told is not None and base < told.revision <= change.base:
-            base = 0 if told.value is None else told.revision
+            base, is_there = told.revision, told.value is not None
         try:
             while True:
                 if change.late or entry is not None:
                     entry = await self._nats.read(BUCKET, change.name)
                     there = None if entry is None else self._read(entry)
-                    base = 0 if entry is None or entry.value is None else entry.revision
+                    base = NEVER_THERE if entry is None else entry.revision
+                    is_there = entry is not None and entry.value is not None
                     if entry is not None and entry.revision > change.base:
                         own = None if data is None else self._values.value(data)
                         if there is not None and own is not None and own[1].body == there[1].body:
@@ -275,9 +284,9 @@ class Retained:
                         if self._newer(self._dated(entry), change):
                             self._done(change, 0, entry)
                             return -1
-                    if data is None and base == 0:
+                    if data is None and not is_there:
                         return 0 if entry is None else entry.revision
-                elif data is None and base == 0:
+                elif data is None and not is_there:
                     return 0
                 try:
                     nonce = self._context.nonce()
@@ -303,13 +312,13 @@ class Retained:
             deleted = self._deletion.value(entry.about) if entry.about else None
             return (0.0, "") if deleted is None or not valid_time(deleted[1].at) else (deleted[1].at, deleted[0].node)
         found = self._read(entry)
-        return (0.0, "") if found is None else (found[1].body.timestamp, found[0])
+        return (0.0, "") if found is None else (found[1].at or found[1].body.timestamp, found[0])
 
     def _newer(self, there: tuple[float, str], change: _Change) -> bool:
         """Whether what another node has written, before it knew of this change or this node of that, is to stay. What
-        this one wrote was before."""
+        this one has written since its start was before."""
         node = self._context.node
-        return there[1] != node and there > (change.at, node)
+        return (there[1] != node or change.restored) and there > (change.at, node)
 
     def _has(self, change: _Change, data: bytes | None, revision: int) -> None:
         if data is None:
@@ -338,11 +347,11 @@ class Retained:
         # Not by ``_told``: a node that has started knows the revision of what it has not taken yet.
         self._apply(entry)
 
-    def _encoded(self, message: Message, version: Version | None) -> bytes:
+    def _encoded(self, message: Message, version: Version | None, at: float = 0.0) -> bytes:
         if not message.id:
             message.id = self._context.nonce().upper()
         record = retained_record(message, self._clock.skew)
-        return self._wire.write(RetainedValue(record.body, record.mountpoint, version))
+        return self._wire.write(RetainedValue(record.body, record.mountpoint, version, at))
 
     # ------------------------------------------------------- changes of others
 
@@ -413,7 +422,8 @@ class Retained:
             return None
         header, value = read
         topic = value.body.topic
-        if thing_key(topic) != entry.key or topic.startswith("$SYS") or not valid_body(value.body):
+        valid = valid_body(value.body) and valid_time(value.at)
+        if thing_key(topic) != entry.key or topic.startswith("$SYS") or not valid:
             self._wire.refusals.add(MALFORMED, header.node, "-")
             return None
         return header.node, value
@@ -438,9 +448,18 @@ class Retained:
 
     def _will_expire(self, name: str, message: Message, revision: int, later: float) -> None:
         deadline = self._broker.retained.deadline(message)
-        if deadline is not None:
-            date = message.timestamp + self._clock.skew
-            heapq.heappush(self._expiring, (deadline + later, name, revision, date))
+        if deadline is None:
+            return
+        date = message.timestamp + self._clock.skew
+        heapq.heappush(self._expiring, (deadline + later, name, revision, date))
+        if len(self._expiring) > 2 * len(self._known) + _SUPERSEDED:
+            found = [each for each in self._expiring if self._is_at(each[1], each[2])]
+            heapq.heapify(found)
+            self._expiring = found
+
+    def _is_at(self, name: str, revision: int) -> bool:
+        known = self._known.get(name)
+        return known is not None and known.revision == revision
 
     async def _sweep(self) -> None:
         """Take out of the bucket what has expired, and note how far this node has read."""
@@ -454,11 +473,10 @@ class Retained:
                 if not self._expiring or self._expiring[0][0] > now or not self.writable:
                     break
                 _, name, revision, date = heapq.heappop(self._expiring)
-                known = self._known.get(name)
-                if known is None or known.revision != revision or name in self._changes:
+                if not self._is_at(name, revision) or name in self._changes:
                     continue
                 # As a change, so that one that comes meanwhile is written after it. Any other message is later.
-                self._change(known.topic, revision, 0.0).expired = date
+                self._change(self._known[name].topic, revision, 0.0).expired = date
 
     # -------------------------------------------------------------------- join
 

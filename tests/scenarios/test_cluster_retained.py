@@ -1,6 +1,7 @@
 """Retained messages in a cluster: the same on all nodes, in one order, whatever fails meanwhile."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from taipan.broker.cluster import retained
 from taipan.broker.cluster.nats import HEADROOM
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.retained import BUCKET, Retained
@@ -266,6 +268,86 @@ async def test_a_clear_that_is_written_late_takes_nothing_from_a_message_that_is
         await until(lambda: not part(cluster[0]).pending)
         release.set()
         await until_same(cluster, t=b"second")
+
+
+@pytest.mark.parametrize("last", [b"second", b""])
+async def test_a_change_of_before_a_kill_takes_nothing_from_one_of_after_it(last: bytes) -> None:
+    """NATS has both, and the disk does not say so."""
+    async with cluster_nodes(2, level="disk") as cluster:
+        cluster.hub.lose_request = 1.0
+        await retain(cluster[0], "t", b"first")
+        await until_late(cluster[0])
+        store = cluster[0].server.store
+        assert store is not None
+        log, goes_on = store._log, threading.Event()  # type: ignore[attr-defined]
+        append = log.append
+
+        def late(*arguments: Any) -> None:
+            goes_on.wait()
+            append(*arguments)
+
+        log.append = late
+        cluster.hub.lose_request = 0.0
+        await until_same(cluster, t=b"first")
+        await until(lambda: not part(cluster[0]).pending)
+        await retain(cluster[0], "t", last, qos=0)
+        wanted = {"t": last} if last else {}
+        await until_same(cluster, **wanted)
+        await until(lambda: not part(cluster[0]).pending)
+        await cluster.kill(0)
+        goes_on.set()
+        await cluster.start(0)
+        await cluster.wait_until_running()
+        await until(lambda: part(cluster[0]).joined and not part(cluster[0]).pending)
+        await until_same(cluster, **wanted)
+
+
+async def test_a_later_deletion_counts_that_was_not_known_where_nothing_was_known_of_the_topic() -> None:
+    async with cluster_nodes(2) as cluster:
+        first, hub, name = part(cluster[0]), cluster.hub, cluster.name(0)
+        first.write_timeout = 5.0
+        hub.delays[name, ""] = hub.delays["", name] = (0.4, 0.4)
+        await retain(cluster[0], "t", b"early")
+        await asyncio.sleep(0.05)
+        await retain(cluster[1], "t", b"other")
+        await until(lambda: hub.buckets[BUCKET].value(thing_key("t")) is not None)
+        await retain(cluster[1], "t", b"")
+        await until(lambda: not part(cluster[1]).pending)
+        await until(lambda: not first.pending)
+        hub.delays.clear()
+        await until_same(cluster)
+
+
+async def test_a_delayed_message_is_as_late_as_it_is_retained() -> None:
+    async with cluster_nodes(2) as cluster:
+        part(cluster[0])
+        part(cluster[1])
+        await retain(cluster[0], "t", b"first")
+        await until_same(cluster, t=b"first")
+        await (await cluster[0].client()).publish("$delayed/5/t", b"late", qos=1, retain=True)
+        cluster.partition({0}, {1}, quorum=0)
+        await until(lambda: not cluster.clients[1].quorum)
+        await retain(cluster[1], "t", b"", qos=0)
+        await until_late(cluster[1])
+        await asyncio.sleep(0.01)
+        await cluster[0].pass_time(6)
+        await until(lambda: payloads(cluster[0]) == {"t": b"late"} and not part(cluster[0]).pending)
+        cluster.heal()
+        await until(lambda: not part(cluster[1]).pending)
+        await until_same(cluster, t=b"late")
+
+
+async def test_what_others_have_taken_the_place_of_is_not_remembered_until_it_would_expire(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retained, "_SUPERSEDED", 20)
+    async with cluster_nodes(2) as cluster:
+        client = await cluster[0].client()
+        for number in range(100):
+            properties = {MESSAGE_EXPIRY_INTERVAL: 86_400}
+            await client.publish("t", b"%d" % number, qos=1, retain=True, properties=properties)
+        await until_same(cluster, t=b"99")
+        assert all(0 < len(part(node)._expiring) <= 22 for node in cluster.nodes.values())
 
 
 async def test_what_another_node_deletes_as_expired_takes_nothing_from_what_is_retained_after_it() -> None:

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from taipan.broker.cluster.nats import (
     BUCKETS,
+    NEVER_THERE,
     Entry,
     NatsRefused,
     NoAnswer,
@@ -74,7 +75,7 @@ class Bucket:
             at = last.revision if last is not None else 0
             if revision == 0 and last is not None and last.value is None:
                 at = 0
-            if at != revision:
+            if at != (0 if revision == NEVER_THERE else revision):
                 raise WrongRevision(f"{key} is at {at}, not {revision}")
         self.revision += 1
         entry = Entry(key, value, self.revision, about if value is None else b"")

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import pytest_asyncio
 
-from taipan.broker.cluster.nats import Entry, Nats, NoAnswer, NoResponders, WrongRevision
+from taipan.broker.cluster.nats import NEVER_THERE, Entry, Nats, NoAnswer, NoResponders, WrongRevision
 from taipan.broker.cluster.nats_client import NatsClient
 from taipan.broker.config import ClusterSettings
 
@@ -163,6 +163,18 @@ async def test_what_is_written_with_a_deletion_is_told_with_it(connect: Connect)
     late: list[Entry] = []
     a.watch("retained", late.append, lambda: None)
     await until(lambda: late == [Entry("k", None, second, b"why")])
+
+
+async def test_a_key_that_was_never_there_was_not_deleted_either(connect: Connect) -> None:
+    a = await connect("a")
+    first = await a.write("retained", "k", b"1", NEVER_THERE, "n1")
+    with pytest.raises(WrongRevision):
+        await a.write("retained", "k", b"2", NEVER_THERE, "n2")
+    second = await a.write("retained", "k", None, first, "n3")
+    with pytest.raises(WrongRevision):
+        await a.write("retained", "k", b"3", NEVER_THERE, "n4")
+    third = await a.write("retained", "k", b"4", second, "n5")
+    assert await a.read("retained", "k") == Entry("k", b"4", third)
 
 
 async def test_the_same_nonce_writes_once(connect: Connect) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from taipan.broker.cluster import nats_cluster, outgoing
 from taipan.broker.cluster.handover import Handover
-from taipan.broker.cluster.incoming import Incoming
+from taipan.broker.cluster.incoming import ADOPTED, FETCHING, HandoverRow, Incoming
+from taipan.broker.cluster.members import Members
 from taipan.broker.cluster.nats import Entry, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.outgoing import Leaving
@@ -29,6 +30,7 @@ from ...support.virtual_nats import VirtualWatch
 pytestmark = pytest.mark.asyncio
 
 END = {c.SESSION_EXPIRY_INTERVAL: 0}
+MINUTE = {c.SESSION_EXPIRY_INTERVAL: 60}
 QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "takeover_timeout": 4, "call_timeout": 1}
 
 
@@ -682,28 +684,32 @@ async def test_each_node_may_die_at_each_step(tmp_path: Path, step: str, killed:
         await client.nothing()
 
 
+async def die_as_it_adopts(cluster: ClusterNodes) -> None:
+    """The second node has the session on its disk, and has not written that it is its own."""
+    stored = asyncio.Event()
+
+    def die(step: str) -> None:
+        if step == "stored":
+            stored.set()
+            cluster.hub.disconnect(cluster.name(1))
+            raise asyncio.CancelledError
+
+    own(cluster, 1).ownership.step = die
+    connecting = asyncio.ensure_future(attempt(cluster[1].peer(), "s", clean_start=False, properties=MINUTE))
+    await stored.wait()
+    await cluster.kill(1)
+    await asyncio.wait([connecting])
+    connecting.exception()
+
+
 async def test_what_a_node_wrote_before_it_died_takes_no_session_afterwards(tmp_path: Path) -> None:
     """That a session is its own: it comes when that node has started again, and has read that it is not."""
     settings = {**QUICK, "takeover": "refuse", "takeover_timeout": 60}
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=settings) as cluster:
         await leave_five(cluster)
-        stored = asyncio.Event()
         late = own(cluster, 1).context.wire.write(Owned("s", cluster.name(1), own(cluster, 1).context.wire.uid))
         revision = cluster.hub.buckets[BUCKET].last[thing_key("s")].revision
-
-        def die(step: str) -> None:
-            if step == "stored":
-                stored.set()
-                cluster.hub.disconnect(cluster.name(1))
-                raise asyncio.CancelledError
-
-        own(cluster, 1).ownership.step = die
-        properties = {c.SESSION_EXPIRY_INTERVAL: 60}
-        connecting = asyncio.ensure_future(attempt(cluster[1].peer(), "s", clean_start=False, properties=properties))
-        await stored.wait()
-        await cluster.kill(1)
-        await asyncio.wait([connecting])
-        connecting.exception()
+        await die_as_it_adopts(cluster)
         await cluster.start(1)
         await cluster.wait_until_running()
         await until(lambda: "s" not in sessions(cluster, 1))
@@ -712,6 +718,111 @@ async def test_what_a_node_wrote_before_it_died_takes_no_session_afterwards(tmp_
         client = await cluster[0].client("s", expiry=60, session_present=True)
         for number in range(5):
             await client.expect_publish("t", b"%d" % number, 2)
+
+
+async def test_a_client_that_comes_before_it_is_known_who_has_its_session_is_let_in_when_it_is(tmp_path: Path) -> None:
+    settings = {**QUICK, "takeover_timeout": 6}
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        await leave_five(cluster)
+        await die_as_it_adopts(cluster)
+        cluster.partition({0}, {1})
+        await cluster.start(1)
+        assert own(cluster, 1).handover.is_undecided("s")
+        connecting = asyncio.ensure_future(attempt(cluster[1].peer(), "s", clean_start=False, properties=MINUTE))
+        await asyncio.sleep(0.5)
+        cluster.heal()
+        assert await connecting == 0
+
+
+@pytest.mark.parametrize("members_are_late", [False, True])
+async def test_a_session_that_ends_before_it_is_known_who_has_it_stays_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members_are_late: bool
+) -> None:
+    settings = {**QUICK, "takeover_timeout": 2}
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        await leave_five(cluster)
+        await die_as_it_adopts(cluster)
+        known = [not members_are_late]
+        name = cluster.name(1)
+        told = Members.known.fget
+        assert told is not None
+        monkeypatch.setattr(
+            Members, "known", property(lambda self: told(self) and (known[0] or self._context.node != name))
+        )
+        settles, settle = asyncio.Event(), Ownership.settle_earlier_life
+
+        async def without_nats(self: Ownership, client_id: str, node: str) -> None:
+            if not members_are_late:
+                cluster.partition({0}, {1})
+            settles.set()
+            await settle(self, client_id, node)
+
+        monkeypatch.setattr(Ownership, "settle_earlier_life", without_nats)
+
+        async def end() -> None:
+            client = await cluster[0].client("s", expiry=60, session_present=True)
+            for number in range(5):
+                await client.expect_publish("t", b"%d" % number, 2)
+            await client.disconnect(properties=END)
+            await until(lambda: owner(cluster, "s") is None)
+
+        if members_are_late:
+            await end()
+        await cluster.start(1)
+        await settles.wait()
+        if not members_are_late:
+            await end()
+        await asyncio.sleep(0.5)
+        known[0] = True
+        cluster.heal()
+        await cluster.wait_until_running()
+        await until(lambda: "s" not in sessions(cluster, 1) and not own(cluster, 1).ownership.busy("s"))
+        assert owner(cluster, "s") is None
+        await cluster[1].client("s", expiry=60, session_present=False)
+
+
+async def test_what_is_kept_of_a_session_waits_until_it_is_known_who_has_it(tmp_path: Path) -> None:
+    async with cluster_nodes(1, directory=tmp_path, level="disk") as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        session = cluster[0].server.broker.sessions.get("s")
+        assert session is not None
+        incoming = own(cluster, 0).handover._incoming
+        incoming.begin("s", HandoverRow("a", "move", ADOPTED), session)
+        incoming.keep("s", HandoverRow("b", "", FETCHING, rest=True, late=["c"], epoch=5, order=1), session)
+        assert incoming.is_early(incoming.keepers_of("s")[0])
+
+
+@pytest.mark.parametrize("expiry", [0, 60])
+async def test_a_disk_in_trouble_keeps_no_client_from_going_elsewhere_when_its_session_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expiry: int
+) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        client = await cluster[0].client("s", expiry=60)
+
+        async def in_trouble() -> bool:
+            return False
+
+        first = own(cluster, 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(first.context.tables, "stored", in_trouble)
+            await client.disconnect(properties=END)
+            await until(lambda: first.ownership._not_stored)
+            properties = {c.SESSION_EXPIRY_INTERVAL: expiry}
+            assert await attempt(cluster[1].peer(), "s", clean_start=True, properties=properties) == 0
+            # Should the first node have it again after its next start, this tells that it is over.
+            key = own(cluster, 1).ownership.owner("s")
+            assert key is not None and key.earlier == {cluster.name(0): False}
+        await until(lambda: not first.ownership._not_stored)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_a_key_that_cannot_be_read_keeps_no_client_out(tmp_path: Path, at: int) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        for client_id in ("s", "of nobody"):
+            cluster.hub.write(BUCKET, thing_key(client_id), b"no key", None, client_id)
+        await cluster[at].client("s", expiry=60, session_present=True)
+        await cluster[at].client("of nobody", expiry=60, session_present=False)
 
 
 async def test_what_waits_for_a_queue_goes_with_a_session_that_is_begun_anew_elsewhere(tmp_path: Path) -> None:
