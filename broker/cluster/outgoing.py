@@ -254,7 +254,7 @@ class Outgoing:
             return Prepared(NOT_OURS)
         session = self._broker.sessions.get(client_id)
         if session is None:
-            return Prepared(GONE, earlier=self.untold(client_id))
+            return self._over(client_id, GONE)
         owner = owner_before(session, ask.owner, ask.username) if ask.check_owner else ""
         if owner:
             return Prepared(OF_ANOTHER, f"the session belongs to {owner}")
@@ -264,14 +264,20 @@ class Outgoing:
         elif ask.clean_start:
             self._broker.discard_session(session, now)
         if ask.clean_start:
-            return Prepared(DISCARDED, earlier=self.untold(client_id))
+            return self._over(client_id, DISCARDED)
         session = self._broker.sessions.get(client_id)
         if session is None:
-            return Prepared(GONE, earlier=self.untold(client_id))
+            return self._over(client_id, GONE)
         leaving = self._suspend(session, node, ask.move)
         self.ownership.key_may_go(client_id)
         self.step("suspended")
         return self._ready(leaving, now)
+
+    def _over(self, client_id: str, state: str) -> Prepared:
+        """There is no session any more, and the key is the other node's, if it takes it."""
+        self.ownership.key_may_go(client_id)
+        self.ownership.settle_soon(client_id)
+        return Prepared(state, earlier=self.untold(client_id))
 
     def _suspend(self, session: Session, node: str, move: str) -> Leaving:
         leaving = self._leaving[session.client_id] = Leaving(session, node, move)
