@@ -16,6 +16,7 @@ import msgspec
 
 from ..core.cluster import RUNNING, STOPPED, SUSPECT, ChangeRefused, Member
 from .context import ClusterContext
+from .doubt import HEARTBEAT, LOOK_AGAIN, Doubt
 from .nats import Entry, NatsRefused, NoAnswer, NoResponders, Unavailable, Unknown, Watch, WrongRevision
 from .wire import (
     FORCED_OUT,
@@ -34,14 +35,12 @@ from .wire import (
 
 logger = logging.getLogger(__name__)
 
-HEARTBEAT: Final = 1.0
 _AGREES: Final = 2 * HEARTBEAT
 """Seconds within which others notice what this node does."""
 BUCKET: Final = "members"
 TABLE: Final = "cluster"
 _SELF: Final = "node"
 _RETRY: Final = 1.0
-_LOOK_AGAIN: Final = 0.1
 PROBE: Final = 5
 """Heartbeats between two writes of the own record."""
 
@@ -134,7 +133,6 @@ class Members:
         self._context = context
         # What a node does to be a member it does before it is one; all else goes through ``_member_nats``.
         self._member_nats = context.nats
-        self._member_nats.certain = self._certain
         self._nats = context.nats.raw
         self._wire = context.wire
         self._wire.admits = self._admits
@@ -159,13 +157,8 @@ class Members:
         self._started = context.clock.wall()
         self._name_heard = False
         self._answering = False
-        self._last_tick = 0.0
-        # Until it has its record, and after a time in which others may have forced it out, this node may be no member.
-        self._doubtful = True
-        self._last_beat = 0.0
-        self._looking = asyncio.Lock()
+        self.doubt = Doubt(context.settings, context.nats, self.key, self.peers, self._read_own_record)
         self._disconnected_at: float | None = None
-        self._doubt_until = 0.0
         self._was_isolated = False
         self._watch: Watch | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -199,7 +192,7 @@ class Members:
         :raises NatsRefused: this node may not.
         """
         self._loop = asyncio.get_running_loop()
-        self._last_tick = self._last_beat = self._loop.time()
+        self.doubt.start()
         self._disconnected_at = None if self._nats.connected else -1e9
         self._nats.on_connected.append(self._connected)
         self._nats.on_disconnected.append(self._disconnected)
@@ -258,21 +251,6 @@ class Members:
             return False
         return self._loop.time() - since > self._context.settings.stopped_after
 
-    @property
-    def in_doubt(self) -> bool:
-        """Whether another node may take this one for stopped, or may have a moment ago: what such a one has done in
-        this node's place may be on its way."""
-        now = self._loop.time()
-        return now < self._doubt_until or self._may_be_unheard(now)
-
-    def _may_be_unheard(self, now: float) -> bool:
-        """Whether there is a node that does not say that it hears this one, or NATS is away, behind which there may be
-        a new one. A node whose ticks are late did not run, and has not read yet what the others have done."""
-        if not self._nats.connected or not self._nats.quorum or now - self._last_tick > 2 * HEARTBEAT:
-            return True
-        oldest = now - self._context.settings.suspect_after
-        return any(each.heard <= oldest or self.key not in each.hears for each in self.peers.values())
-
     def _look_whether_isolated(self) -> None:
         if self.isolated != self._was_isolated:
             self._was_isolated = not self._was_isolated
@@ -320,7 +298,7 @@ class Members:
         except WrongRevision:
             await self._look_again()
         self.joined = True
-        self._doubtful = False
+        self.doubt.may_be_out = False
         self._member_nats.outside = ""
         self._disconnected_at = None if self._nats.connected else self._loop.time()
         self._look_whether_isolated()
@@ -524,43 +502,19 @@ class Members:
         """As ``core.cluster.Cluster.refused``."""
         return "" if self.left else self.outside
 
-    async def _certain(self, timeout: float) -> float:
-        """As ``MemberNats.certain``: who was paused or cut off for so long that others took it for stopped looks first
-        whether it was forced out meanwhile. Gives the seconds that are left."""
-        self._notice_pause()
-        if not self._doubtful:
-            return timeout
-        start = self._loop.time()
+    async def _read_own_record(self) -> bool:
+        """Whether it is there. A node that has none is about to write one."""
+        if not self.joined:
+            return False
         try:
-            async with asyncio.timeout(timeout):
-                while not await self._look_at_own_record():
-                    await asyncio.sleep(_LOOK_AGAIN)
-        except TimeoutError:
-            raise Unavailable("it is not known whether this node is a member still") from None
-        return timeout - (self._loop.time() - start)
-
-    def _notice_pause(self) -> None:
-        if self._loop.time() - self._last_beat >= self._context.settings.stopped_after:
-            self._doubtful = True
-
-    async def _look_at_own_record(self) -> bool:
-        """Whether it is known now if this node is a member. Where it has no record it is about to write one."""
-        async with self._looking:
-            if self.outside or not self._doubtful:
-                return True
-            if not self.joined:
-                return False
-            asked = self._loop.time()
-            try:
-                entry = await self._nats.read(BUCKET, self.key)
-            except (Unavailable, NoAnswer):
-                return False
-            found = self._read(entry)
-            if entry is None or found is None:
-                return False
-            self._own_entry(found[1], entry.revision)
-            self._doubtful = self._loop.time() - asked >= self._context.settings.stopped_after
-            return not self._doubtful
+            entry = await self._nats.read(BUCKET, self.key)
+        except (Unavailable, NoAnswer):
+            return False
+        found = self._read(entry)
+        if entry is None or found is None:
+            return False
+        self._own_entry(found[1], entry.revision)
+        return True
 
     def _is_current(self) -> None:
         self._told = True
@@ -592,30 +546,27 @@ class Members:
     # --------------------------------------------------------------- heartbeats
 
     def _tick(self) -> None:
-        now = self._loop.time()
-        late = now - self._last_tick - HEARTBEAT
-        self._last_tick = now
+        late = self.doubt.tick()
         self._timer = self._loop.call_later(HEARTBEAT, self._tick)
         if late > HEARTBEAT:
             # This process did not run: what the others said meanwhile is still to be read.
             for peer in self.peers.values():
                 peer.heard += late
                 peer.unheard_until += late
-        if late > HEARTBEAT or self._may_be_unheard(now):
-            self._doubt_until = now + self._context.settings.stopped_after
+        self.doubt.judge(late)
         if self.joined:
-            self._notice_pause()
+            self.doubt.notice_pause()
             self._beat()
         self._look_whether_isolated()
         self._look()
-        due = self._doubtful or self._number % PROBE == 0
+        due = self.doubt.may_be_out or self._number % PROBE == 0
         if self._nats.connected and due and (self._probing is None or self._probing.done()):
             self._probing = self._loop.create_task(self._probe())
 
     def _beat(self, leaving: bool = False) -> None:
         self._number += 1
         if self._nats.connected:
-            self._last_beat = self._loop.time()
+            self.doubt.beat()
         hears = [each.key for each in self.peers.values() if each.status == RUNNING]
         self._nats.publish(self._subject, self._wire.write(Heartbeat(self._number, (OLDEST, VERSION), hears, leaving)))
 
@@ -694,7 +645,7 @@ class Members:
 
     async def _probe(self) -> None:
         """Write the own record again: without a quorum of NATS' servers nothing can be written."""
-        await self._look_at_own_record()
+        await self.doubt.look()
         if not self.joined:
             return
         alarms = self._context.alarms
@@ -702,7 +653,7 @@ class Members:
             self._revision = max(self._revision, await self._write_record(self._revision))
             alarms.deactivate("nats_no_quorum")
         except WrongRevision:
-            self._doubtful = True
+            self.doubt.may_be_out = True
             alarms.deactivate("nats_no_quorum")
         except (Unavailable, Unknown) as error:
             self._no_quorum(error)
@@ -772,7 +723,7 @@ class Members:
     async def wait_until_heard(self) -> None:
         """Until each known node was heard, or is Stopped for certain."""
         while any(peer.may_run and not peer.running for peer in self.peers.values()):
-            await asyncio.sleep(_LOOK_AGAIN)
+            await asyncio.sleep(LOOK_AGAIN)
 
     async def force_leave(self, node: str) -> None:
         """Take a node that is Stopped out of the cluster: it may not come back with the same data."""
