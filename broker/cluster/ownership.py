@@ -428,7 +428,7 @@ class Ownership:
         return self.has(client_id)
 
     def key_may_go(self, client_id: str) -> None:
-        """A node that has asked for this session may write that it is its own, now or later."""
+        """Now or later the key may say that this session is another node's, which has asked for it, or is over."""
         self._unanswered.put(client_id, Owned(client_id, self._context.node, self._context.wire.uid))
 
     def may_be_taken(self, client_id: str) -> bool:
@@ -559,7 +559,11 @@ class Ownership:
         if not await self._context.tables.stored():
             self._not_stored.add(client_id)
             raise NotStored
-        await self._write(client_id, owned, revision)
+        try:
+            await self._write(client_id, owned, revision)
+        except Unknown:
+            self.key_may_go(client_id)  # so that no session begins on it
+            raise
 
     def _owned_here(self, session: Session, earlier: dict[str, bool]) -> Owned:
         wire = self._context.wire
