@@ -444,7 +444,7 @@ class EndingClient(SimulatedClient):
             has_key = any(
                 key.client_id == self.name and key.node == self.node.name for key in self.world.session_keys()
             )
-            is_certain = has_key and wanted is not None and not self.world.forced
+            is_certain = has_key and wanted is not None and not self.world.sessions_end
             if is_certain and packet.session_present != wanted:
                 self.world.wrong(f"{self.name} has session present {packet.session_present}, not {wanted}")
             self.present = True if has_key else None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def check(world: "World") -> None:
     """Everything that is not as promised goes to ``world.wrong``."""
-    if not world.forced:
+    if not world.sessions_end:
         for subscriber in world.subscribers:
             _received(world, subscriber)
             _in_order(world, subscriber)

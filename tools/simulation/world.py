@@ -50,9 +50,12 @@ CLEARS: Final = "clears"
 FORCED: Final = "forced"
 """One more: nodes are forced out, and come back with an empty disk. Sessions end with them, so that of what clients get
 nothing is promised then, only that all comes to rest."""
+FRESH: Final = "fresh"
+"""One more: ``takeover`` is ``fresh``, so that sessions begin anew where their nodes are away. Nothing more is promised
+then."""
 DEFAULT: Final = ("members", "rows", "links")
 EVERYTHING: Final = (*FEATURES, PAGING, RESTLESS, BURSTS, PIECES, ENDS, CLEARS)
-"""``--features all``: all but ``FORCED``"""
+"""``--features all``: all but ``FORCED`` and ``FRESH``"""
 
 
 class RowChange:
@@ -116,14 +119,15 @@ class World:
         self.kills = 0
         self.unrouted = 0
         self.starting: list[asyncio.Task[None]] = []
-        # A node that is about to be forced out, and whether one was.
+        # A node that is about to be forced out.
         self.forcing: SimulatedNode | None = None
-        self.forced = False
+        # Whether sessions may have ended with their nodes.
+        self.sessions_end = FRESH in features
         self.stays = "ownership" not in features
         self.bursts = BURSTS in features
         self._calm = False
         level = "disk"
-        cluster: dict[str, object] = {"strict_subscribe": True, "takeover": "refuse"}
+        cluster: dict[str, object] = {"strict_subscribe": True, "takeover": "fresh" if FRESH in features else "refuse"}
         memory = Random(seed)  # of its own, so that the rest of a seed is the same without it
         # By a generator of its own as well.
         piece = Random(f"pieces {seed}").choice((2, 3)) if PIECES in features else PIECE_MESSAGES
@@ -154,7 +158,7 @@ class World:
         """It has its CONNACK."""
         if not client.expiry:
             return
-        if self.forced:
+        if self.sessions_end:
             return
         if client.sessions and not present and client not in self.ending:
             self.wrong(f"{client.name} lost its session")
@@ -465,7 +469,7 @@ class World:
 
     async def _force_leave(self, node: SimulatedNode, other: SimulatedNode) -> None:
         self.note(f"force {node.name} out at {other.name}")
-        self.forced = True
+        self.sessions_end = True
         try:
             await other.server.cluster.force_leave(node.name)
         except ChangeRefused as error:
@@ -487,7 +491,7 @@ class World:
 
     def start_refused(self, node: SimulatedNode, error: NatsRefused) -> None:
         """It was forced out while it started."""
-        if self.forced:
+        if self.sessions_end:
             self.loop.call_later(0.5, self._start, node, context=NOBODY)
         else:
             self.wrong(f"{node.name} does not start: {error}")
