@@ -112,8 +112,10 @@ class Leaving:
         self.begun_again = False
         # Of its key there, once it is confirmed.
         self.epoch = 0
-        # The other node has not asked for it: it began the session anew while this node was away.
+        # The key says that it is the other node's, which has not asked for it; or this one does not remember that.
         self.anew = False
+        # It began anew there while this node was away: nothing more comes to this one.
+        self.apart = False
         self.will_due = 0.0
         self.limits = session.limits
         # The number of the last piece, and what it had.
@@ -339,8 +341,10 @@ class Outgoing:
         leaving = self._leaving.get(client_id)
         if leaving is None or leaving.confirmed:
             return
-        if not leaving.anew or self._context.settings.takeover != FRESH:
-            self._keep(leaving)
+        if leaving.apart:
+            for subscription in leaving.session.subscriptions.values():
+                self._broker.router.subscribe(subscription)
+        self._keep(leaving)
 
     async def _cancel(self, node: str, argument: bytes) -> bytes:
         """The other node does not take it, and has written nothing."""
@@ -689,15 +693,16 @@ class Outgoing:
         if self._broker.sessions.get(client_id) is not session:
             return
         logger.warning("session_lost client_id=%s node=%s clean_start=%s", client_id, node, clean_start)
-        if clean_start or (self._context.settings.takeover == FRESH and not again):
+        fresh = self._context.settings.takeover == FRESH
+        apart = fresh and not again and not self.ownership.may_be_taken(client_id)
+        if clean_start or apart:
             self.end_held(client_id, session)
             self._leave_turn(client_id)
             for subscription in session.subscriptions.values():
                 self._broker.router.unsubscribe(subscription)
             empty = not (session.inflight or session.queued)
         else:
-            # No session begins anew while its node is away: it was on its way when this node ended, and what other
-            # nodes still have for it comes here first.
+            # It was on its way when this node ended, and what other nodes still have for it comes here first.
             empty = False
         if clean_start or empty:
             self._broker.suspend_session(session)
@@ -706,6 +711,7 @@ class Outgoing:
             return
         leaving = self._suspend(session, node, self._context.nonce())
         leaving.anew = True
+        leaving.apart = apart
         leaving.earlier = earlier
         self._tasks.run(self._offer(leaving))
 

@@ -511,6 +511,8 @@ class Ownership:
         entry = await self._nats.read(BUCKET, key)
         if entry is not None:
             self._entry(entry)
+            if self._handover.leaves(client_id):
+                return  # it was on its way: that stays noted until it is there
         found = None if entry is None else self._read(entry)
         owned = None if found is None else found[1]
         revision = 0 if entry is None or entry.value is None else entry.revision

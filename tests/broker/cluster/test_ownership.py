@@ -645,10 +645,11 @@ async def test_the_late_answer_of_a_write_takes_no_session_back(
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["prepared", "adopted", "stored", "taken", "piece_taken", "fetched", "merged"])
 @pytest.mark.parametrize("killed", [0, 1])
-async def test_each_node_may_die_at_each_step(tmp_path: Path, step: str, killed: int) -> None:
+@pytest.mark.parametrize("takeover", ["fresh", "refuse"])
+async def test_each_node_may_die_at_each_step(tmp_path: Path, step: str, killed: int, takeover: str) -> None:
     """The session is on one node, whole, when both run again; the node that asked for it need not wait then until its
     attempt before has run out of time."""
-    settings = {**QUICK, "takeover": "refuse", "takeover_timeout": 60}
+    settings = {**QUICK, "suspect_after": 8, "stopped_after": 10, "takeover": takeover, "takeover_timeout": 60}
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=settings) as cluster:
         await cluster[0].leave_session("s", "t", qos=2)
         publisher = await cluster[0].client("p")
@@ -682,6 +683,8 @@ async def test_each_node_may_die_at_each_step(tmp_path: Path, step: str, killed:
         assert sorted(got) == messages
         await until(lambda: sessions(cluster, 1) == {"s"} and "s" not in sessions(cluster, 0))
         await client.nothing()
+        await (await cluster[0].client("q")).publish("t", b"later", qos=2)
+        await client.expect_publish("t", b"later", 2)
 
 
 async def die_as_it_adopts(cluster: ClusterNodes) -> None:
