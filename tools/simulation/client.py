@@ -383,6 +383,7 @@ class EndingClient(SimulatedClient):
         self.present: bool | None = False
         self._wanted_present: bool | None = None
         self._ending: SimulatedNode | None = None
+        self._clean_at: list[tuple[SimulatedNode, object]] = []
 
     def end(self) -> None:
         """DISCONNECT with Session Expiry Interval 0, and the next connection wherever it likes."""
@@ -429,7 +430,19 @@ class EndingClient(SimulatedClient):
         self._wanted_present = False if clean else self.present
         if clean or self.present is False:
             self.present = None  # without CONNACK nobody knows how far it came
+        assert self.node is not None
+        if clean:
+            self._clean_at.append((self.node, self.node.life))
         return clean
+
+    def _is_to_be_discarded(self) -> bool:
+        """Whether an earlier attempt, with Clean Start, may still be under way at another node."""
+        self._clean_at = [
+            (node, life)
+            for node, life in self._clean_at
+            if node.running and node.life is life and node.is_at_session_of(self.name)
+        ]
+        return any(node is not self.node for node, _ in self._clean_at)
 
     def connect(self) -> None:
         if self.transport is None:
@@ -447,5 +460,5 @@ class EndingClient(SimulatedClient):
             is_certain = has_key and wanted is not None and not self.world.sessions_end
             if is_certain and packet.session_present != wanted:
                 self.world.wrong(f"{self.name} has session present {packet.session_present}, not {wanted}")
-            self.present = True if has_key else None
+            self.present = True if has_key and not self._is_to_be_discarded() else None
         super()._connack(packet)
