@@ -727,7 +727,8 @@ class Handover:
     async def _tell(self, incoming: Incoming, keep: bool) -> bool:
         """Whether the other node knows that all has come, or need not."""
         row = incoming.row
-        done = Done(incoming.at_sender, row.move, keep, row.epoch)
+        over = bool(incoming.keeper) and incoming.client_id not in self._broker.sessions
+        done = Done(incoming.at_sender, row.move, keep, row.epoch, over)
         if row.node == self._context.node:
             await self.outgoing.done(row.node, done)
             return True

@@ -114,7 +114,7 @@ class Leaving:
         self.epoch = 0
         # The key says that it is the other node's, which has not asked for it; or this one does not remember that.
         self.anew = False
-        # It began anew there while this node was away: nothing more comes to this one.
+        # It began anew there while this node was away. What others keep for this one does not go along.
         self.apart = False
         self.will_due = 0.0
         self.limits = session.limits
@@ -341,7 +341,7 @@ class Outgoing:
         leaving = self._leaving.get(client_id)
         if leaving is None or leaving.confirmed:
             return
-        if leaving.apart:
+        if leaving.apart and self._context.settings.takeover == FRESH:
             for subscription in leaving.session.subscriptions.values():
                 self._broker.router.subscribe(subscription)
         self._keep(leaving)
@@ -590,11 +590,16 @@ class Outgoing:
         session = self._broker.sessions.get(client_id)
         owned = self.ownership.owner_of(client_id) == node
         if leaving is not None and leaving.kept is not None:
-            if leaving.node == node or self.ownership.owner_of(leaving.client_id) in (node, None):
+            owner = self.ownership.owner_of(leaving.client_id)
+            if done.over or leaving.node == node or owner in (node, None):
+                left = leaving.session.queued
+                if left and owner is not None:
+                    self._context.refusals.add("cluster_kept_of_lost_session", node, "cluster.takeover", left)
                 self._end_kept(leaving)
             await self._context.tables.stored()
             return
         rest_over = leaving is not None and owned and leaving.anew and not leaving.confirmed
+        apart = leaving is not None and leaving.apart
         if leaving is not None and (leaving.move == done.move or done.move in leaving.earlier or rest_over):
             # Or this node has started again after the other had all of it: what it would offer is over.
             self._forget(leaving)
@@ -608,7 +613,7 @@ class Outgoing:
             else:
                 self._leave_turn(client_id)
             self._broker.forget_session(session)
-            self.on_gone(client_id, True)
+            self.on_gone(client_id, not apart)
             await self._context.tables.stored()
 
     # --------------------------------------------------------------- what is late
@@ -693,9 +698,8 @@ class Outgoing:
         if self._broker.sessions.get(client_id) is not session:
             return
         logger.warning("session_lost client_id=%s node=%s clean_start=%s", client_id, node, clean_start)
-        fresh = self._context.settings.takeover == FRESH
-        apart = fresh and not again and not self.ownership.may_be_taken(client_id)
-        if clean_start or apart:
+        apart = not again and not self.ownership.may_be_taken(client_id)
+        if clean_start or (apart and self._context.settings.takeover == FRESH):
             self.end_held(client_id, session)
             self._leave_turn(client_id)
             for subscription in session.subscriptions.values():
@@ -744,6 +748,7 @@ class Outgoing:
                 self._leave_turn(client_id)
                 self.end_held(client_id, None)
                 self._broker.forget_session(leaving.session)
+                self.on_gone(client_id, False)
                 return
             await asyncio.sleep(_OFFER_AGAIN)
 

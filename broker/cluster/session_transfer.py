@@ -139,12 +139,13 @@ class Piece(msgspec.Struct, array_like=True, frozen=True):
 
 class Done(msgspec.Struct, array_like=True, frozen=True):
     """All of a session has come, or is not wanted any more. ``keep``: what nodes still send that have not sent the mark
-    of this epoch."""
+    of this epoch. ``over``: the session is, or it went on elsewhere without what is kept for it."""
 
     client_id: str
     move: str
     keep: bool = False
     epoch: int = 0
+    over: bool = False
 
 
 class Offer(msgspec.Struct, array_like=True, frozen=True):

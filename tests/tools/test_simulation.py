@@ -12,7 +12,7 @@ import pytest
 
 from tools.simulation.client import SimulatedClient
 from tools.simulation.disk import SimulatedLog
-from tools.simulation.world import BURSTS, CLEARS, DEFAULT, ENDS, FEATURES, PAGING, PIECES, RESTLESS, World
+from tools.simulation.world import BURSTS, CLEARS, DEFAULT, ENDS, FEATURES, FRESH, PAGING, PIECES, RESTLESS, World
 
 ROOT = Path(__file__).parents[2]
 ONE_NODE = FEATURES
@@ -120,6 +120,22 @@ def test_seeds_that_failed_where_what_is_retained_is_cleared(seed: int) -> None:
     that a session had begun on it."""
     features = [*FEATURES, PAGING, RESTLESS, BURSTS, PIECES, ENDS, CLEARS]
     done = simulate("--seed", str(seed), "--features", ",".join(features))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [6, 214])
+def test_seeds_that_failed_with_takeover_fresh(seed: int) -> None:
+    """Moves that did not end where the old node started again meanwhile, and what nodes kept for a session that was
+    begun anew without its node."""
+    features = [*FEATURES, PAGING, RESTLESS, BURSTS, PIECES, ENDS, CLEARS, FRESH]
+    done = simulate("--seed", str(seed), "--features", ",".join(features))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_takeover_fresh() -> None:
+    done = simulate("--seeds", "15", "--features", "all,fresh")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

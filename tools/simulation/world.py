@@ -169,10 +169,9 @@ class World:
                 self.wrong(f"{client.name} is connected to {node.name}, too")
 
     def _hears(self, one: SimulatedNode | None, other: SimulatedNode) -> bool:
-        """Whether what one node says reaches another one."""
-        if one is None or not one.nats.connected or not other.nats.connected:
-            return False
-        return self.hub.side(one.name) == self.hub.side(other.name)
+        """Whether one node takes another one for running."""
+        members = [] if one is None else one.server.cluster.members()
+        return any(each.name == other.name and each.status == RUNNING for each in members)
 
     def session_keys(self) -> list[Owned]:
         """What the bucket has of sessions, as a node that runs reads it."""
