@@ -432,6 +432,7 @@ class Outgoing:
         journal = session.journal
         held = [each for each in session.inflight.values() if each is not None]
         if ask.rest:
+            leaving.apart = True
             lost = sum(each.qos == 2 for each in held) + len(session.inflight) - len(held)
             if lost:
                 self._broker.metrics.refusals.add("cluster_qos2_of_lost_session", lost)
