@@ -116,6 +116,8 @@ class Leaving:
         self.anew = False
         # It began anew there while this node was away. What others keep for this one does not go along.
         self.apart = False
+        # No new message comes to it any more.
+        self.closed = False
         self.will_due = 0.0
         self.limits = session.limits
         # The number of the last piece, and what it had.
@@ -341,7 +343,7 @@ class Outgoing:
         leaving = self._leaving.get(client_id)
         if leaving is None or leaving.confirmed:
             return
-        if leaving.apart and self._context.settings.takeover == FRESH:
+        if leaving.closed:
             for subscription in leaving.session.subscriptions.values():
                 self._broker.router.subscribe(subscription)
         self._keep(leaving)
@@ -494,6 +496,8 @@ class Outgoing:
             return await self._made(leaving)
         if session.queued:
             return Piece(BUSY)  # what waits was paged out again
+        if leaving.closed:
+            return Piece(END, ask.taken)
         if leaving.kept is not None:
             late = self._late(leaving.kept.late, leaving)
             return Piece(MORE, ask.taken, [], late) if late else Piece(END, ask.taken)
@@ -685,6 +689,7 @@ class Outgoing:
         earlier: set[str] = set()
         # It went to this node already, and nothing of it began anew there.
         again = leaving is not None and leaving.node == node
+        closed = leaving is not None and leaving.closed
         if leaving is not None:
             if again and (leaving.epoch in (0, epoch) or not leaving.confirmed):
                 return  # as it should be
@@ -700,7 +705,8 @@ class Outgoing:
             return
         logger.warning("session_lost client_id=%s node=%s clean_start=%s", client_id, node, clean_start)
         apart = not again and not self.ownership.may_be_taken(client_id)
-        if clean_start or (apart and self._context.settings.takeover == FRESH):
+        closed = closed or clean_start or (apart and self._context.settings.takeover == FRESH)
+        if closed:
             self.end_held(client_id, session)
             self._leave_turn(client_id)
             for subscription in session.subscriptions.values():
@@ -717,6 +723,7 @@ class Outgoing:
         leaving = self._suspend(session, node, self._context.nonce())
         leaving.anew = True
         leaving.apart = apart
+        leaving.closed = closed
         leaving.earlier = earlier
         self._tasks.run(self._offer(leaving))
 

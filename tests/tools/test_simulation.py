@@ -124,7 +124,7 @@ def test_seeds_that_failed_where_what_is_retained_is_cleared(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [6, 214, 531])
+@pytest.mark.parametrize("seed", [6, 214, 531, 628])
 def test_seeds_that_failed_with_takeover_fresh(seed: int) -> None:
     """Moves that did not end where the old node started again meanwhile, and what nodes kept for a session that was
     begun anew without its node."""
