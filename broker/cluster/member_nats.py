@@ -17,7 +17,7 @@ async def _always(timeout: float) -> float:
 class MemberNats:
     """Implements ``nats.Nats`` over ``raw``. ``outside``: why this node is no member; empty: it is one, or it is not
     known. ``certain``: called before each write with its timeout, gives what is left of it; raises Unavailable where
-    this node may be no member. ``members`` sets both."""
+    this node may be no member. ``members`` sets the one, ``membership_check`` the other."""
 
     def __init__(self, raw: Nats) -> None:
         self.raw = raw

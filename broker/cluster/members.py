@@ -16,7 +16,7 @@ import msgspec
 
 from ..core.cluster import RUNNING, STOPPED, SUSPECT, ChangeRefused, Member
 from .context import ClusterContext
-from .doubt import HEARTBEAT, LOOK_AGAIN, Doubt
+from .membership_check import HEARTBEAT, LOOK_AGAIN, MembershipCheck
 from .nats import Entry, NatsRefused, NoAnswer, NoResponders, Unavailable, Unknown, Watch, WrongRevision
 from .wire import (
     FORCED_OUT,
@@ -157,7 +157,7 @@ class Members:
         self._started = context.clock.wall()
         self._name_heard = False
         self._answering = False
-        self.doubt = Doubt(context.settings, context.nats, self.key, self.peers, self._read_own_record)
+        self.check = MembershipCheck(context.settings, context.nats, self.key, self.peers, self._read_own_record)
         self._disconnected_at: float | None = None
         self._was_isolated = False
         self._watch: Watch | None = None
@@ -192,7 +192,7 @@ class Members:
         :raises NatsRefused: this node may not.
         """
         self._loop = asyncio.get_running_loop()
-        self.doubt.start()
+        self.check.start()
         self._disconnected_at = None if self._nats.connected else -1e9
         self._nats.on_connected.append(self._connected)
         self._nats.on_disconnected.append(self._disconnected)
@@ -298,7 +298,7 @@ class Members:
         except WrongRevision:
             await self._look_again()
         self.joined = True
-        self.doubt.may_be_out = False
+        self.check.may_be_out = False
         self._member_nats.outside = ""
         self._disconnected_at = None if self._nats.connected else self._loop.time()
         self._look_whether_isolated()
@@ -546,27 +546,27 @@ class Members:
     # --------------------------------------------------------------- heartbeats
 
     def _tick(self) -> None:
-        late = self.doubt.tick()
+        late = self.check.tick()
         self._timer = self._loop.call_later(HEARTBEAT, self._tick)
         if late > HEARTBEAT:
             # This process did not run: what the others said meanwhile is still to be read.
             for peer in self.peers.values():
                 peer.heard += late
                 peer.unheard_until += late
-        self.doubt.judge(late)
+        self.check.judge(late)
         if self.joined:
-            self.doubt.notice_pause()
+            self.check.notice_pause()
             self._beat()
         self._look_whether_isolated()
         self._look()
-        due = self.doubt.may_be_out or self._number % PROBE == 0
+        due = self.check.may_be_out or self._number % PROBE == 0
         if self._nats.connected and due and (self._probing is None or self._probing.done()):
             self._probing = self._loop.create_task(self._probe())
 
     def _beat(self, leaving: bool = False) -> None:
         self._number += 1
         if self._nats.connected:
-            self.doubt.beat()
+            self.check.beat()
         hears = [each.key for each in self.peers.values() if each.status == RUNNING]
         self._nats.publish(self._subject, self._wire.write(Heartbeat(self._number, (OLDEST, VERSION), hears, leaving)))
 
@@ -645,7 +645,7 @@ class Members:
 
     async def _probe(self) -> None:
         """Write the own record again: without a quorum of NATS' servers nothing can be written."""
-        await self.doubt.look()
+        await self.check.look()
         if not self.joined:
             return
         alarms = self._context.alarms
@@ -653,7 +653,7 @@ class Members:
             self._revision = max(self._revision, await self._write_record(self._revision))
             alarms.deactivate("nats_no_quorum")
         except WrongRevision:
-            self.doubt.may_be_out = True
+            self.check.may_be_out = True
             alarms.deactivate("nats_no_quorum")
         except (Unavailable, Unknown) as error:
             self._no_quorum(error)

@@ -598,7 +598,7 @@ class Outgoing:
             owner = self.ownership.owner_of(leaving.client_id)
             if done.over or leaving.node == node or owner in (node, None):
                 left = leaving.session.queued
-                if left and owner is not None:
+                if left and owner not in (node, None):  # it went on without that node
                     self._context.refusals.add("cluster_kept_of_lost_session", node, "cluster.takeover", left)
                 self._end_kept(leaving)
             await self._context.tables.stored()

@@ -151,7 +151,7 @@ class Wills:
 
     def hold_due(self, client_id: str, will: Message, number: int) -> bool:
         """As ``core.cluster.Cluster.hold_will``."""
-        if self._stopped or not self._has_key(client_id) or not self._members.doubt.others_may_act:
+        if self._stopped or not self._has_key(client_id) or not self._members.check.others_may_act:
             return False
         self._hold(client_id, will, number)
         return True

@@ -156,9 +156,7 @@ class World:
 
     def accepted(self, client: SimulatedClient, present: bool) -> None:
         """It has its CONNACK."""
-        if not client.expiry:
-            return
-        if self.sessions_end:
+        if not client.expiry or self.sessions_end:
             return
         if client.sessions and not present and client not in self.ending:
             self.wrong(f"{client.name} lost its session")

@@ -1095,12 +1095,12 @@ async def test_who_was_paused_looks_whether_it_is_a_member_before_it_takes_a_ses
         cluster[1].ignore(lambda record: "cluster_membership_lost" in record.getMessage())
         cluster[0].ignore(lambda record: "cluster_membership_lost" in record.getMessage())
         members, raw = own(cluster, 1).membership, cluster.clients[1]
-        members.doubt._last_beat -= 60
+        members.check._last_beat -= 60
         await cluster[1].client("before", expiry=60)
         assert owner(cluster, "before") is not None and members.joined
         raw.watches = [each for each in raw.watches if each.bucket != "members"]
         record = msgspec.structs.replace(members._record(), forced_out=True)
         await raw.write("members", members.key, members._wire.write(record), members._revision, "nonce")
-        members.doubt._last_beat -= 60
+        members.check._last_beat -= 60
         await cluster[1].client("after", expiry=60)
         assert owner(cluster, "after") is None and not members.joined

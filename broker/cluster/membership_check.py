@@ -1,4 +1,4 @@
-"""Doubt: whether the others may take this node for stopped, or may have a moment ago.
+"""MembershipCheck: whether the others may take this node for stopped, or may have a moment ago.
 
 Who was paused or cut off for so long may have been forced out meanwhile: it looks at its record before it writes
 anything (``member_nats``). What others have done in its place may be on its way to it.
@@ -20,7 +20,7 @@ HEARTBEAT: Final = 1.0
 LOOK_AGAIN: Final = 0.1
 
 
-class Doubt:
+class MembershipCheck:
     """``may_be_out``: until it has its record, and after a time in which others may have forced it out, this node may
     be no member. ``peers``: the other nodes by name. ``read_record``: read the own record; whether it is there.
     """
