@@ -599,7 +599,7 @@ class Outgoing:
             if done.over or leaving.node == node or owner in (node, None):
                 left = leaving.session.queued
                 if left and owner not in (node, None):  # it went on without that node
-                    self._context.refusals.add("cluster_kept_of_lost_session", node, "cluster.takeover", left)
+                    self._context.refusals.add("kept_of_lost_session", node, "cluster.takeover", left)
                 self._end_kept(leaving)
             await self._context.tables.stored()
             return

@@ -204,6 +204,21 @@ async def test_what_is_kept_comes_behind_the_queue_of_a_session_that_moves_again
         await client.nothing()
 
 
+async def test_what_is_kept_for_a_session_that_is_begun_anew_elsewhere_is_dropped_and_counted(tmp_path: Path) -> None:
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await move_once(cluster, {cluster.name(1)})
+        cluster.heal()
+        await until_kept(cluster)
+        cluster.partition({0, 2}, {1})
+        await until_away(cluster, 1)
+        await cluster[2].client("s", expiry=3600, session_present=False)
+        cluster.heal()
+        refusals = cluster[0].server.metrics.refusals
+        await until(lambda: refusals.snapshot().get("cluster_kept_of_lost_session") == 1)
+        internal = cluster[0].server.broker.sessions.internal
+        await until(lambda: not any(name.startswith(KEPT) for name in internal))
+
+
 async def test_messages_of_the_node_itself_come_behind_what_it_sent_to_a_keeper(tmp_path: Path) -> None:
     settings = {**QUICK, "takeover": "refuse"}
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
