@@ -345,6 +345,7 @@ class Broker:
             made, _ = server.broker.open_session(
                 client, False, zone.session_expiry_interval, server.limits_of(zone), now
             )
+            made.announced = True
             server.broker.leave(made, None, 0, now, "normal")
         session = self._sessions.by_id.get(client_id)
         if session is None:

@@ -37,6 +37,10 @@ class Link(Protocol):
     @property
     def writer(self) -> WriteTarget: ...
 
+    @property
+    def disconnects(self) -> bool:
+        """Whether DISCONNECT is the next packet that waits to be taken."""
+
     def close(self) -> None:
         """Write what is in the writer, then close so that the peer still reads it."""
 
@@ -53,6 +57,10 @@ class _Gone:
     @property
     def writer(self) -> WriteTarget:
         return self
+
+    @property
+    def disconnects(self) -> bool:
+        return True
 
     def close(self) -> None:
         pass

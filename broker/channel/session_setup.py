@@ -8,7 +8,7 @@ from typing import Final
 
 from ..access.decision import Decision
 from ..access.token import Token
-from ..core.outcome import NO_MEMORY, STORE_TROUBLE, Outcome
+from ..core.outcome import CLIENT_GONE, NO_MEMORY, STORE_TROUBLE, Outcome
 from ..mqtt import reason_codes
 from ..mqtt.constants import (
     ASSIGNED_CLIENT_IDENTIFIER,
@@ -72,13 +72,16 @@ def accept(channel: Channel, connect: Connect, now: float, extra: Properties) ->
         # Whoever is refused disturbs no session, wherever it is.
         if _connack_properties_if_admitted(channel, connect, extra) is None:
             return None
-        claim = cluster.claim(
-            client, connect.clean_start, client.expiry_interval, lambda: channel.state == AUTHENTICATING
-        )
+        claim = cluster.claim(client, connect.clean_start, client.expiry_interval, partial(_waits, channel))
         if claim is not None:
             channel.state = AUTHENTICATING
             return _claim_first(channel, connect, claim, extra)
     return _accept_here(channel, connect, now, extra)
+
+
+def _waits(channel: Channel) -> bool:
+    """Whether its client waits for CONNACK, and has not given up."""
+    return channel.state == AUTHENTICATING and not channel.link.disconnects
 
 
 async def _claim_first(channel: Channel, connect: Connect, claim: Awaitable[Outcome | None], extra: Properties) -> None:
@@ -86,6 +89,8 @@ async def _claim_first(channel: Channel, connect: Connect, claim: Awaitable[Outc
     refusal = await claim
     if channel.state != AUTHENTICATING:
         return
+    if refusal is None and channel.link.disconnects:
+        refusal = CLIENT_GONE  # a session that begins now would be there at its next CONNECT, and it knows of none
     if refusal is not None:
         _refuse_claim(channel, refusal)
         return

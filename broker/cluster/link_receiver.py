@@ -111,7 +111,7 @@ class LinkReceiver:
 
     ``on_addressed`` gets what is for one member of a Shared Subscription: the message, its record, and the node that it
     comes from; ``on_mark`` the same of a node's mark (``turns``). ``apart`` gets each other message and that node,
-    while sessions move; else they go to all that match.
+    while sessions move; else they go to all that match. ``on_new_node`` gets a node of which nothing has come yet.
     """
 
     def __init__(self, context: ClusterContext, membership: Members, calls: Calls) -> None:
@@ -137,6 +137,7 @@ class LinkReceiver:
         self._loop: asyncio.AbstractEventLoop
         self.on_addressed: Callable[[Message, MessageRecord, str], None] = self._nobody
         self.on_mark: Callable[[Message, MessageRecord, str], None] = self._nobody
+        self.on_new_node: Callable[[str], None] = lambda node: None
         self.apart: Callable[[Message, str], None] | None = None
         calls.serve(HELLO, self._hello)
 
@@ -193,6 +194,7 @@ class LinkReceiver:
             incoming = self._incoming[node] = Incoming(node, peer.uid, taken, self._context.subject("ack", node))
             if not known:
                 self._table.put(node, LinkRow(peer.uid, taken))
+                self.on_new_node(node)
         elif hello.acked > incoming.taken:
             # Acknowledged before a crash of this node, and not written down.
             incoming.taken = incoming.stored = hello.acked

@@ -263,11 +263,13 @@ class Outgoing:
         if owner:
             return Prepared(OF_ANOTHER, f"the session belongs to {owner}")
         channel = self._context.channels.channels.get(client_id)
+        # What no CONNACK has told of is no session to the client, which expects Session Present 0.
+        ends = ask.clean_start or not session.announced
         if channel is not None:
-            take_over(channel, ask.clean_start, node)
-        elif ask.clean_start:
+            take_over(channel, ends, node)
+        elif ends:
             self._broker.discard_session(session, now)
-        if ask.clean_start:
+        if ends:
             return self._over(client_id, DISCARDED)
         session = self._broker.sessions.get(client_id)
         if session is None:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from ..channel.identity import SESSION_OWNER
 from ..core.cluster import CallFailed, NodeUnreachable
-from ..core.outcome import STORE_TROUBLE, Outcome
+from ..core.outcome import CLIENT_GONE, STORE_TROUBLE, Outcome
 from ..mqtt import reason_codes
 from ..session.client_info import ClientInfo
 from ..session.session import Session
@@ -614,8 +614,7 @@ class _Claim:
         ownership, client_id = self._ownership, self._client.client_id
         while self._left > 0:
             if not self._waits():
-                # It may have its session elsewhere by now.
-                return Outcome(reason_codes.SERVER_UNAVAILABLE, "-", "the client has gone")
+                return CLIENT_GONE
             if self._handover.leaves(client_id):
                 await self._handover.left(client_id, self._left)
                 continue
@@ -627,6 +626,8 @@ class _Claim:
             try:
                 with contextlib.suppress(NotStored):  # of a session that is over
                     await ownership.settle_unanswered(client_id)
+                if self._handover.leaves(client_id):
+                    continue  # that has told that it is another node's
                 owner = ownership.owner(client_id)
                 if owner is not None and ownership.is_ours(owner):
                     if not ownership.knows(client_id):

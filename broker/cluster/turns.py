@@ -188,6 +188,7 @@ class Turns:
         self._kept = Router(cache_size=1024)
         self.ownership: Ownership
         receiver.on_mark = self._came
+        receiver.on_new_node = self._forget_marks
         calls.serve(TURN, self._asked)
 
     def load(self, session_of: Callable[[str], Session | None], stays_of: Callable[[str], Iterable[Stay]]) -> None:
@@ -399,6 +400,14 @@ class Turns:
             self._context.refusals.add(MALFORMED, node, "-")
             return
         self._marked(node, mark)
+
+    def _forget_marks(self, node: str) -> None:
+        """Nothing has come from this node yet. One of its name that was forced out may have sent its mark to one place
+        of a session and not to the other."""
+        for turn in list(self._turns.values()):
+            if turn.marks.pop(node, None) is not None or turn.early.pop(node, None) is not None:
+                self.put(turn)
+                turn.changed.set()
 
     def _marked(self, node: str, mark: Mark) -> None:
         here = mark.node == self._context.node

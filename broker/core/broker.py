@@ -642,14 +642,16 @@ class Broker:
     def open_session(
         self, client: ClientInfo, clean_start: bool, expiry_interval: int, limits: Limits, now: float
     ) -> tuple[Session, bool]:
-        """The session of an accepted client, and whether it existed before. No client may be connected to it."""
+        """The session of an accepted client, and whether it existed before, as far as a client may know: one that began
+        for a connection that had no CONNACK begins with this one. No client may be connected to it."""
         session = self.sessions.get(client.client_id)
         if session is not None and clean_start:
             self.discard_session(session, now)
             session = None
-        present = session is not None
+        present = session is not None and session.announced
         if session is None:
             session = Session(client, limits, self, now, expiry_interval)
+            session.announced = False
             session.account = self.account
             session.owner = client.owner
             self.sessions.add(session)

@@ -46,6 +46,8 @@ RETAINED_ALONE: Final = Outcome(
     reason_codes.QUOTA_EXCEEDED, "cluster.servers", "the cluster has no quorum: nothing can be retained at present"
 )
 
+CLIENT_GONE: Final = Outcome(reason_codes.SERVER_UNAVAILABLE, "-", "the client has gone")
+"""It has not waited for its CONNACK. It may have its session elsewhere by now."""
 FILTER_INVALID: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID)
 FILTER_TOO_DEEP: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID, "max_topic_levels")
 FILTER_TOO_LONG: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID, "mountpoint", "too long with the mount point")

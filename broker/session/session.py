@@ -49,6 +49,7 @@ class Session:
     __slots__ = (
         "_subscriptions",
         "account",
+        "announced",
         "awaiting_rel",
         "client",
         "client_id",
@@ -88,6 +89,8 @@ class Session:
         self.observer = observer
         self.created_at = now
         self.now = now  # the time of what is happening to it, told by whoever drives it
+        # Whether a CONNACK has told a client of it; until then it is no session that a client could know.
+        self.announced = True
         # Session Expiry Interval in seconds; 0 ends with the connection, 0xFFFFFFFF never.
         self.expiry_interval = expiry_interval
         self._subscriptions: dict[str, Subscription] | None = None  # None: it has had none
@@ -675,7 +678,9 @@ class Session:
     # ---------------------------------------------------- coming, going, ending
 
     def attach(self, writer: ClientWriter, window: int, limits: Limits, now: float) -> None:
-        """A client is there. ``window`` is how many QoS 1 and 2 it takes unacknowledged; nothing is sent yet."""
+        """A client is there, and is told of it. ``window`` is how many QoS 1 and 2 it takes unacknowledged; nothing is
+        sent yet."""
+        self.announced = True
         self.writer = writer
         self.window = min(window, MAX_INFLIGHT)
         self.now = now

@@ -21,6 +21,7 @@ from ..loop.timers import Timer
 from ..mqtt.decoder import Decoder, Packet, TopicNames
 from ..mqtt.errors import MqttError
 from ..mqtt.message import Message
+from ..mqtt.packets import Disconnect
 from ..session.client_info import ClientInfo, Traffic
 from .connection_writer import ConnectionWriter, Flusher
 from .large_packets import LARGE_BEGINNING, LARGE_REST, LargePacket, keep_freed_memory
@@ -311,6 +312,12 @@ class Connection:
     def resume_writing(self) -> None:
         self.writer.resume_writing()
         self._resume(_SLOW)
+
+    @property
+    def disconnects(self) -> bool:
+        """Whether DISCONNECT is the next packet that waits to be taken."""
+        queued = self._queued_packets
+        return queued is not None and len(queued) > 0 and isinstance(queued[0], Disconnect)
 
     # --------------------------------------------------------------- packets
 

@@ -68,6 +68,7 @@ class SimulatedClient:
         self.will = will
         self.window = 10
         self.online = False
+        self.unanswered = False  # whether its last CONNECT has no CONNACK
         self.subscribed = False
         self.sessions = 0  # that it was told of as new
         # How many messages it had received when each of them began, and when that was.
@@ -103,6 +104,10 @@ class SimulatedClient:
             if not nodes:
                 self._retry()
                 return
+        if self.unanswered and self.world.may_begin_anew:
+            # A session may have begun anew, and the CONNACK that said so was lost.
+            self.subscribed = False
+        self.unanswered = True
         node = self.node = self.rng.choice(nodes)
         self._reader = Reader(V5)
         self.world.note(f"{self.name} connects to {node.name}")
@@ -219,6 +224,7 @@ class SimulatedClient:
         if packet.reason_code:
             self.world.refused(self, packet.reason_code)
             return
+        self.unanswered = False
         if self._timer is not None:
             self._timer.cancel()
         self.online = True

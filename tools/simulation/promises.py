@@ -19,11 +19,29 @@ def check(world: "World") -> None:
             _in_order(world, subscriber)
         for group, members in world.groups.items():
             _shared(world, group, members)
+    if not world.forced_out:
+        # The disk of a node that was forced out took with it what that node had acknowledged.
         _retained(world)
         _cleared(world)
     _owners(world)
     _tables(world)
     _left_behind(world)
+
+
+def check_last(world: "World", last: list[Sent]) -> None:
+    """What was published while nothing was wrong came to each subscriber, and to one of each group, once."""
+    counts = [(subscriber.name, subscriber.filters, _counts(subscriber)) for subscriber in world.subscribers]
+    for group, members in world.groups.items():
+        together: dict[tuple[str, bytes], int] = {}
+        for member in members:
+            for key, count in _counts(member).items():
+                together[key] = together.get(key, 0) + count
+        counts.append((group, {group.split("/", 2)[2]: 2}, together))
+    for name, filters, found in counts:
+        for sent in last:
+            count = found.get((sent.topic, sent.payload), 0)
+            if count != any(matches(each, sent.topic) for each in filters):
+                world.wrong(f"{name} got {sent} {count} times, which was published when nothing was wrong any more")
 
 
 def _counts(subscriber: SimulatedClient) -> dict[tuple[str, bytes], int]:

@@ -121,8 +121,11 @@ class World:
         self.starting: list[asyncio.Task[None]] = []
         # A node that is about to be forced out.
         self.forcing: SimulatedNode | None = None
+        self.may_begin_anew = FRESH in features or FORCED in features
         # Whether sessions may have ended with their nodes.
         self.sessions_end = FRESH in features
+        # Whether an operator has removed a node, with all that its disk has.
+        self.forced_out = False
         self.stays = "ownership" not in features
         self.bursts = BURSTS in features
         self._calm = False
@@ -243,6 +246,7 @@ class World:
         await self._recover()
         if not self.violations:
             promises.check(self)
+            await self._publish_once_more()
 
     async def _until(self, what: str, holds: Callable[[], bool], seconds: float = SETTLE) -> bool:
         seconds *= self.timeout_factor
@@ -466,7 +470,7 @@ class World:
 
     async def _force_leave(self, node: SimulatedNode, other: SimulatedNode) -> None:
         self.note(f"force {node.name} out at {other.name}")
-        self.sessions_end = True
+        self.sessions_end = self.forced_out = True
         try:
             await other.server.cluster.force_leave(node.name)
         except ChangeRefused as error:
@@ -592,6 +596,16 @@ class World:
         if await self._until("all is quiet", self._quiet):
             await asyncio.sleep(3.0)
             await self._until("all is still quiet", self._quiet)
+
+    async def _publish_once_more(self) -> None:
+        """Whatever has happened before: what is published now comes to everyone, once."""
+        first = len(self.messages)
+        for publisher in self.publishers:
+            for topic in (*TOPICS, *(SHARED_TOPICS if self.groups else ())):
+                for qos in (0, 1, 2):
+                    publisher.publish(topic, qos)
+        if await self._until("what was published last is acknowledged, and all is quiet", self._quiet):
+            promises.check_last(self, self.messages[first:])
 
     def _quiet(self) -> bool:
         if not self._all_running() or not self._all_subscribed():

@@ -21,6 +21,9 @@ from taipan.broker.cluster.session_transfer import BUSY, PIECE_MESSAGES, Fetch, 
 from taipan.broker.cluster.wire import Owned, thing_key
 from taipan.broker.core.cluster import STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.mqtt.packets import Disconnect
+from taipan.broker.persistence.group_commit import GroupCommit
 from tests.support.peer import TIMEOUT, Peer
 from tests.support.users import PASSWORD, users
 
@@ -413,7 +416,8 @@ async def test_a_session_is_found_again_by_a_node_that_learns_late_of_its_leavin
         await cluster[0].client("s", expiry=3600, session_present=True)
 
 
-async def test_a_client_that_has_gone_takes_no_session_from_one_that_is_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["reset", "DISCONNECT"])
+async def test_a_client_that_has_gone_takes_no_session_from_one_that_is_there(tmp_path: Path, how: str) -> None:
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         old = await cluster[0].client("s", expiry=3600)
         cluster.partition({0}, {1}, quorum=1)
@@ -421,13 +425,59 @@ async def test_a_client_that_has_gone_takes_no_session_from_one_that_is_there(tm
         connecting = asyncio.ensure_future(attempt(gone, "s", clean_start=False))
         ownership = own(cluster, 1).ownership
         await until(lambda: ownership.busy("s"))
-        gone.abort()
-        with pytest.raises(AssertionError):
-            await connecting
+        if how == "reset":
+            gone.abort()
+            with pytest.raises(AssertionError):
+                await connecting
+        else:
+            await gone.send(Disconnect())
         cluster.heal()
         await until(lambda: not ownership.busy("s"))
         await old.nothing()
         assert sessions(cluster, 0) == {"s"} and not sessions(cluster, 1)
+        if how == "DISCONNECT":
+            assert await connecting == rc.SERVER_UNAVAILABLE
+
+
+async def test_a_client_that_sends_disconnect_before_it_has_its_session_begins_none(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        cluster.hub.delays[cluster.name(0), ""] = (0.3, 0.3)
+        gone = cluster[0].peer()
+        connecting = asyncio.ensure_future(attempt(gone, "s", properties=MINUTE))
+        ownership = own(cluster, 0).ownership
+        await until(lambda: ownership.busy("s"))
+        await gone.send(Disconnect())
+        assert await connecting == rc.SERVER_UNAVAILABLE
+        cluster.hub.delays.clear()
+        await until(lambda: is_over(cluster, 0, "s") and is_over(cluster, 1, "s"))
+        await cluster[1].client("s", expiry=60, session_present=False)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_a_session_that_no_connack_has_told_of_does_not_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+
+        async def never(commit: GroupCommit, batch: int) -> bool:
+            return await asyncio.get_running_loop().create_future()
+
+        peer = cluster[0].peer()
+        with monkeypatch.context() as patch:
+            patch.setattr(GroupCommit, "wait_until_durable", never)
+            connecting = asyncio.ensure_future(attempt(peer, "s", clean_start=False, properties=MINUTE))
+            await until(lambda: "s" in sessions(cluster, 0))
+        if gone:
+            peer.abort()
+        client = await cluster[1].client("s", expiry=60, session_present=False)
+        await client.subscribe("t", qos=1)
+        with pytest.raises(AssertionError):
+            await connecting
+        await until(lambda: "s" not in sessions(cluster, 0))
+        await (await cluster[0].client("p")).publish("t", b"1", qos=1)
+        await client.expect_publish("t", b"1", 1)
+        await client.drop()
+        await cluster[0].client("s", expiry=60, session_present=True)
 
 
 async def test_a_client_that_leaves_meanwhile_leaves_its_session_whole(tmp_path: Path) -> None:

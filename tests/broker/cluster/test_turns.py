@@ -1,6 +1,7 @@
 """What nodes that are away while a session moves still have for it."""
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from taipan.broker.cluster.nats import Entry, Watch
 from taipan.broker.cluster.outgoing import DONE, Outgoing
 from taipan.broker.cluster.session_transfer import BUSY, Fetch, Piece, Prepare, Prepared
 from taipan.broker.cluster.turns import KEPT, Mark
+from taipan.broker.cluster.wire import MessageRecord
 from taipan.broker.core.cluster import RUNNING, STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
@@ -479,6 +481,37 @@ async def test_a_client_is_let_in_where_the_node_that_got_its_session_is_forced_
         await until(lambda: not own(cluster, 0).handover.leaves("s"))
         await cluster[0].client("s", expiry=60, session_present=False)
         assert not turns(cluster)
+
+
+async def test_a_node_that_was_forced_out_and_is_back_sends_its_mark_to_both_places_again(tmp_path: Path) -> None:
+    """The new node had it, and the old one, which was cut off meanwhile, not yet."""
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[0].leave_session("s", "t", qos=2)
+        receiver = own(cluster, 0).handover._turns._receiver
+        came = receiver.on_mark
+
+        def of_others(message: Message, record: MessageRecord, node: str) -> None:
+            if node != cluster.name(2):
+                came(message, record, node)
+
+        receiver.on_mark = of_others
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        turn = own(cluster, 1).handover._turns.get("s")
+        await until(lambda: turn is not None and turn.marked(cluster.name(2)))
+        cluster.partition({1, 2}, {0})
+        await cluster.kill(2)
+        await until(lambda: own(cluster, 1).members()[2].status == STOPPED)
+        await own(cluster, 1).force_leave(cluster.name(2))
+        shutil.rmtree(cluster._data_dir(2))
+        receiver.on_mark = came
+        await cluster.start(2)
+        cluster.heal()
+        await cluster.wait_until_running()
+        await until(lambda: not turns(cluster))
+        far = await cluster[2].client("far")
+        await far.publish("t", b"1", qos=2)
+        await client.expect_publish("t", b"1", 2)
+        await client.nothing()
 
 
 async def test_a_session_that_is_all_here_may_go_on_while_its_old_node_is_away(tmp_path: Path) -> None:

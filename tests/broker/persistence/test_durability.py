@@ -350,17 +350,29 @@ async def test_the_connack_of_a_session_on_disk_waits_for_that_its_client_is_bac
     assert "c" in node.crash().broker.sessions  # its earlier absence is over, and would have ended it
 
 
-async def test_who_takes_over_a_session_not_yet_on_disk_waits_too() -> None:
+@pytest.mark.parametrize("gone", ["taken over", "lost", "lost before it is stored"])
+async def test_a_session_that_no_connack_has_told_of_is_not_present(gone: str) -> None:
+    """A client that knows of no session must close a connection where one is present [MQTT-3.2.2-4]."""
     node = DurableFakeNode()
-    node.send_connect("c")
+    first = node.send_connect("c")
+    await node.settle()
+    if gone != "taken over":
+        first.vanish()
+        await node.settle()
+    if gone == "lost":
+        node.store()
+        await node.settle()
     second = node.send_connect("c")
     await node.settle()
     assert second.received() == []
     node.store()
     await node.settle()
     (connack,) = second.received()
-    assert isinstance(connack, Connack) and connack.session_present
+    assert isinstance(connack, Connack) and connack.reason_code == 0 and not connack.session_present
     assert "c" in node.crash().broker.sessions
+    second.vanish()
+    third = await node.connect_durable("c")
+    assert third.connack.session_present
 
 
 async def test_clean_start_waits_until_the_old_session_is_gone_on_disk() -> None:
