@@ -174,8 +174,9 @@ interop: setup node-modules ## only the tests with the clients of others
 soak: setup compiled ## load, kill -9, restart, check every promise (CYCLES=1000 SEED=...)
 	@$(BIN)/python -m tools.soak --cycles $(or $(CYCLES),1000) $(if $(SEED),--seed $(SEED))
 
-soak-cluster: setup compiled ## three NATS servers, three nodes, and what breaks them (CYCLES=300 SEED=...)
-	@$(BIN)/python -m tools.soak.cluster --cycles $(or $(CYCLES),300) $(if $(SEED),--seed $(SEED))
+soak-cluster: setup compiled ## three NATS servers, three nodes, and what breaks them (CYCLES=300 SEED=... TAKEOVER=refuse)
+	@$(BIN)/python -m tools.soak.cluster --cycles $(or $(CYCLES),300) $(if $(SEED),--seed $(SEED)) \
+	    --takeover $(or $(TAKEOVER),refuse)
 
 soak-disk: setup ## a fake disk that loses power or fails at every single operation (EVERY=1 SEED=...)
 	@$(BIN)/python -m tools.soak.disk --every $(or $(EVERY),1) $(if $(SEED),--seed $(SEED))

@@ -116,6 +116,7 @@ class Handover:
             self.outgoing.leaves,
             lambda each: bool(self._waiting.held(each)),
         )
+        turns.on_begun = self._marks.ask
         self.ownership: Ownership
         # Attempts that other nodes are asked about, and whether their clients still wait.
         self._asking: dict[str, Callable[[], bool]] = {}
@@ -176,7 +177,8 @@ class Handover:
                 self._end_staging(incoming)
                 self._finish(incoming, row.keep)
             else:
-                if not row.rest:
+                # One that is another node's by now takes no new messages; what is still to come goes there, too.
+                if not row.rest and not self.outgoing.leaves(incoming.client_id):
                     self._stage(incoming, session)
                 self._fetch(incoming)
         for incoming in self._incoming.all():

@@ -751,6 +751,8 @@ class _Claim:
         gone = self._ownership.peer(owner.node) is None and self._ownership.knows_members
         if settings.takeover == "refuse" and not self._clean_start and not gone:
             return True, Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.takeover", detail)
+        if not self._waits():
+            return True, CLIENT_GONE
         if not await self._take(owner, {owner.node: True}):
             return False, None
         self._context.broker.metrics.refusals.add("cluster_session_begun_anew")

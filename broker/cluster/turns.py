@@ -170,7 +170,7 @@ class Turn:
 
 
 class Turns:
-    """Those of this node, by Client Identifier."""
+    """Those of this node, by Client Identifier. ``on_begun`` gets one that has begun by a mark alone."""
 
     def __init__(
         self, context: ClusterContext, members: Members, calls: Calls, routes: Routes, receiver: LinkReceiver
@@ -187,6 +187,7 @@ class Turns:
         # Subscriptions that only other nodes' messages go to.
         self._kept = Router(cache_size=1024)
         self.ownership: Ownership
+        self.on_begun: Callable[[Turn], None] = lambda turn: None
         receiver.on_mark = self._came
         receiver.on_new_node = self._forget_marks
         calls.serve(TURN, self._asked)
@@ -414,10 +415,14 @@ class Turns:
         turn = self._turns.get(mark.client_id)
         if turn is None:
             session = self._broker.sessions.get(mark.client_id)
+            owner = self.ownership.owner(mark.client_id)
             if session is None or here:
                 return
-            # It went away before this node's last end.
+            if owner is not None and self.ownership.is_ours(owner) and owner.revision > mark.epoch:
+                return  # that was about an earlier one
+            # It went away before this node's last end, or it is not known yet that it is here.
             turn = self.leaves(session)
+            self.on_begun(turn)
         turn.mark(node, mark, here)
         if node == self._context.node and not here and not turn.kept:
             self._keep(turn)

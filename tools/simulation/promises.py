@@ -30,7 +30,8 @@ def check(world: "World") -> None:
 
 def check_last(world: "World", last: list[Sent]) -> None:
     """What was published while nothing was wrong came to each subscriber, and to one of each group, once."""
-    counts = [(subscriber.name, subscriber.filters, _counts(subscriber)) for subscriber in world.subscribers]
+    subscribers = [*world.subscribers, *world.ending]
+    counts = [(subscriber.name, subscriber.filters, _counts(subscriber)) for subscriber in subscribers]
     for group, members in world.groups.items():
         together: dict[tuple[str, bytes], int] = {}
         for member in members:

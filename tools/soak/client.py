@@ -105,6 +105,7 @@ class Client:
         self.receive_maximum = 0
         self.over_web_socket = False
         self.expiry = FOREVER
+        self.may_begin_anew = False  # its session may be gone whenever it connects
         # When it left for the last time at the earliest, for a session of the last CONNACK, and at the latest.
         self._left = (0.0, 0.0)
         # Whether a CONNECT that was not answered may have begun a new session where the last one had expired.
@@ -153,7 +154,7 @@ class Client:
         if self.version > 3:
             if clean_start and present:
                 self.fault("session present after clean start")
-            elif not clean_start and held and not unsure and not present and self._must_be_there():
+            elif not (clean_start or unsure or present or self.may_begin_anew) and held and self._must_be_there():
                 self.fault("the session is gone")
             elif present and self._must_be_gone(asked):
                 self.fault("the session has outlived its Session Expiry Interval")
@@ -430,6 +431,14 @@ class Receiver(Client):
         if suback.reason_codes != [qos for _, qos in filters]:
             self.fault(f"{suback} for {filters}")
 
+    def subscribe_unheard(self, *filters: tuple[str, int]) -> None:
+        """SUBSCRIBE, whatever is answered."""
+        if self.connection is not None:
+            for topic_filter, _ in filters:
+                self.promises.subscribing(self.session, topic_filter)
+            entries = [TopicFilter(topic_filter, qos) for topic_filter, qos in filters]
+            self.connection.send(Subscribe(self._packet_id(), entries))
+
     async def unsubscribe(self, topic_filter: str) -> None:
         packet_id = self._packet_id()
         state = self.session.filters.get(topic_filter)
@@ -467,7 +476,8 @@ class Receiver(Client):
         if packet.qos == 2:
             known = self.awaiting.get(packet.packet_id)
             self.session.note(f"PUBLISH {packet.packet_id} dup={packet.dup} {packet.payload[:30]!r}")
-            if known is None:
+            # MQTT 3.1 does not say that a session is a new one, and a CONNACK that does may be lost.
+            if known is None or (known != packet.payload and self.may_begin_anew):
                 self.awaiting[packet.packet_id] = packet.payload
                 self._deliver(packet)
             elif known != packet.payload:

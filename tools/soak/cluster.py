@@ -3,6 +3,11 @@
 In each cycle clients publish, subscribe and move between the nodes while one thing goes wrong: a node or a NATS server
 is killed or paused, a connection to NATS is cut one way or both or is slow, a disk is full. Every few cycles all is
 mended, and then every promise must have been kept. Exit status 1 if one was not.
+
+``--takeover fresh``: sessions of clients that move begin anew where their nodes are away, and nothing is promised of
+what was published before. All is promised to clients that stay at one node, and to all clients of what is published
+when everything is mended. Publishers whose sessions stay with them stay at one node, too: after a time on the other
+side of a cut their own node would know nothing of, its session would not be the one that they have.
 """
 
 import argparse
@@ -31,6 +36,8 @@ AREAS = 4
 RETAINED = 6
 QUIET = 20.0
 """Seconds that deliveries may take when nothing is wrong any more."""
+CALM = 2.0
+"""Seconds without a delivery after which nothing is on its way."""
 FAULTS = (
     ("none", 10),
     ("kill node", 25),
@@ -80,17 +87,21 @@ class MovingPublisher(Publisher):
 class ClusterSoak:
     """One run. ``run`` returns whether every promise was kept."""
 
-    def __init__(self, seed: int, directory: Path | None, only: str = "") -> None:
+    def __init__(self, seed: int, directory: Path | None, only: str = "", takeover: str = "refuse") -> None:
         self.rng = random.Random(seed)
         self.only = only
         self.directory = directory or Path(tempfile.mkdtemp(prefix="taipan-soak-cluster-"))
         self.directory.mkdir(parents=True, exist_ok=True)
         self.promises = Promises()
         self.promises.stopping = True  # a client may be refused while something is wrong
-        self.processes = Processes(self.directory, self.promises, random.Random(seed))
+        self.processes = Processes(self.directory, self.promises, random.Random(seed), takeover)
+        self.fresh = takeover == "fresh"
         self.nodes = self.processes.nodes
         self.cycles = 0
         self.faults: dict[str, int] = {}
+        # Of those that move.
+        self.filters: dict[Receiver, list[tuple[str, int]]] = {}
+        self.begun_anew = 0
         promises = self.promises
         self.stable = [Receiver(promises, 0, f"stable-{v}-{n}", v, True) for n, v in enumerate((4, 5, 5))]
         self.moving = [Receiver(promises, 0, f"moving-{v}-{n}", v, True) for n, v in enumerate((3, 4, 5, 5))]
@@ -102,6 +113,9 @@ class ClusterSoak:
                 ((5, True, 20), (4, True, 5), (5, False, 30), (4, False, 1), (5, True, 1), (4, True, 10))
             )
         ]
+
+        for client in [*self.moving, *self.members]:
+            client.may_begin_anew = self.fresh
 
     @property
     def receivers(self) -> list[Receiver]:
@@ -145,7 +159,7 @@ class ClusterSoak:
             f"cycles={self.cycles} published={promises.published} promised={promises.promised} "
             f"delivered={promises.delivered} lost={promises.lost} qos2_duplicates={promises.duplicates} "
             f"order_violations={promises.disorder} other={promises.other} refused={promises.refusals} "
-            f"qos1_repeated={promises.repeated} faults: {faults}"
+            f"qos1_repeated={promises.repeated} begun_anew={self.begun_anew} faults: {faults}"
         )
 
     async def _begin(self) -> None:
@@ -156,16 +170,25 @@ class ClusterSoak:
             await receiver.subscribe(*everything)
         for receiver in self.moving:
             await self._connect(receiver, self.rng.choice(self.nodes), clean_start=True)
-            await receiver.subscribe(*((each, self.rng.choice((1, 2))) for each, _ in everything[:2]))
+            self.filters[receiver] = [(each, self.rng.choice((1, 2))) for each, _ in everything[:2]]
+            await receiver.subscribe(*self.filters[receiver])
         for number, member in enumerate(self.members):
             await self._connect(member, self.nodes[number])
-            await member.subscribe(("$share/g/t/0/#", 2))
+            self.filters[member] = [("$share/g/t/0/#", 2)]
+            await member.subscribe(*self.filters[member])
+        self._count(not self.fresh)
 
-    async def _connect(self, client: Client, node: ClusterNode, clean_start: bool = False) -> None:
-        """Raises Gone where the node is not there or does not take it."""
+    def _count(self, counts: bool) -> None:
+        """Whether what is published is owed to those whose sessions may begin anew."""
+        if self.fresh:
+            for session in {receiver.session for receiver in self.filters}:
+                self.promises.count(session, counts)
+
+    async def _connect(self, client: Client, node: ClusterNode, clean_start: bool = False) -> bool:
+        """Whether its session was there. Raises Gone where the node is not there or does not take it."""
         client.port = node.port
         self.promises.note(f"{client.client_id} connects to {node.name}")
-        await client.connect(clean_start)
+        return await client.connect(clean_start)
 
     async def _cycle(self) -> None:
         rng = self.rng
@@ -182,7 +205,8 @@ class ClusterSoak:
         tasks = [asyncio.create_task(actor) for actor in actors]
         await asyncio.sleep(rng.uniform(0.1, 0.5))
         mend = await self._break(fault)
-        await asyncio.sleep(spread(rng, 0.1, 3.0))
+        # Long enough for sessions to begin anew, where they may.
+        await asyncio.sleep(spread(rng, 0.1, 8.0 if self.fresh else 3.0))
         await mend()
         await asyncio.sleep(rng.uniform(0.1, 0.4))
         for task in tasks:
@@ -236,7 +260,7 @@ class ClusterSoak:
         rng = self.rng
         while True:
             try:
-                await self._connect(receiver, rng.choice(self.nodes))
+                await self._come(receiver)
                 while rng.random() < 0.7:
                     await asyncio.sleep(spread(rng, 0.01, 0.4))
                     if not receiver.connected:
@@ -251,13 +275,26 @@ class ClusterSoak:
             except Gone:
                 await asyncio.sleep(spread(rng, 0.01, 0.2))
 
+    def _node_for(self, client: Client) -> ClusterNode:
+        """Any, or its own: with ``fresh``, and a session that may not begin anew."""
+        if self.fresh and client.persistent and not client.may_begin_anew:
+            return self.nodes[self.clients.index(client) % len(self.nodes)]
+        return self.rng.choice(self.nodes)
+
+    async def _come(self, receiver: Receiver) -> None:
+        """It subscribes where its session is a new one, or it cannot know: MQTT 3.1 has no Session Present."""
+        present = await self._connect(receiver, self._node_for(receiver))
+        if receiver.may_begin_anew and (not present or receiver.version == 3):
+            self.begun_anew += not present
+            receiver.subscribe_unheard(*self.filters[receiver])
+
     async def _publish(self, publisher: MovingPublisher) -> None:
         rng = self.rng
         number = self.publishers.index(publisher)
         mine = [f"r/{n}" for n in range(RETAINED) if n % len(self.publishers) == number]
         while True:
             try:
-                await self._connect(publisher, rng.choice(self.nodes))
+                await self._connect(publisher, self._node_for(publisher))
                 while rng.random() < 0.9:
                     for _ in range(rng.randint(1, 2 * publisher.window)):
                         if rng.random() < 0.05:
@@ -314,6 +351,8 @@ class ClusterSoak:
         for publisher in self.publishers:
             if publisher.connected:
                 await self._patiently(f"{publisher.client_id} is done", lambda p=publisher: self._finished(p))
+        if self.fresh:
+            await self._publish_once_more()
         still, owed = time.monotonic(), promises.owed()
         while owed and time.monotonic() - still < QUIET:
             await asyncio.sleep(0.05)
@@ -340,6 +379,36 @@ class ClusterSoak:
             if client.connected:
                 client.disconnect()
         promises.settle()
+        self._count(False)
+
+    async def _publish_once_more(self) -> None:
+        """Whatever was lost with a session: what is published now comes to all."""
+        before = -1
+        # Until sessions that moved have all that was on its way to them, and no CONNECT of before is under way.
+        while before != self.promises.delivered or not all(receiver.connected for receiver in self.filters):
+            for receiver in self.filters:
+                # The CONNACK that said that its session is a new one may have been lost.
+                await self._patiently(f"{receiver.client_id} subscribes", lambda r=receiver: self._subscribed(r))
+            before = self.promises.delivered
+            await asyncio.sleep(CALM)
+        self._count(True)
+        for publisher in self.publishers:
+            await self._patiently(f"{publisher.client_id} publishes", lambda p=publisher: self._published(p))
+            await self._patiently(f"{publisher.client_id} is done", lambda p=publisher: self._finished(p))
+
+    async def _subscribed(self, receiver: Receiver) -> bool:
+        if not receiver.connected:
+            await self._again(receiver)
+        await receiver.subscribe(*self.filters[receiver])
+        return True
+
+    async def _published(self, publisher: MovingPublisher) -> bool:
+        if not publisher.connected:
+            await self._again(publisher)
+        for area in range(AREAS):
+            for qos in (1, 2):
+                await publisher.publish(f"t/{area}/0", qos)
+        return True
 
     async def _note_sessions(self) -> None:
         """Where the sessions are that do not get what is owed to them, for whoever looks for the reason."""
@@ -350,7 +419,10 @@ class ClusterSoak:
             (self.directory / f"clients-{node.number}").write_text("\n".join(lines))
 
     async def _again(self, client: Client) -> bool:
-        await self._connect(client, self.rng.choice(self.nodes))
+        if isinstance(client, Receiver):
+            await self._come(client)
+        else:
+            await self._connect(client, self._node_for(client))
         return True
 
     async def _finished(self, publisher: Publisher) -> bool:
@@ -413,10 +485,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of what is done, not of when")
     parser.add_argument("--settle-every", type=int, default=3, metavar="N", help="cycles between complete checks")
     parser.add_argument("--only", default="", choices=[name for name, _ in FAULTS], help="this fault in every cycle")
+    parser.add_argument("--takeover", default="refuse", choices=["refuse", "fresh"], help="of the nodes")
     parser.add_argument("--dir", type=Path, default=None, help="data and logs; kept if anything is wrong")
     options = parser.parse_args()
-    soak = ClusterSoak(options.seed, options.dir, options.only)
-    print(f"soak-cluster seed={options.seed} dir={soak.directory}", flush=True)
+    soak = ClusterSoak(options.seed, options.dir, options.only, options.takeover)
+    print(f"soak-cluster seed={options.seed} takeover={options.takeover} dir={soak.directory}", flush=True)
     began = time.monotonic()
     kept = asyncio.run(soak.run(options.cycles, options.settle_every, options.seconds))
     print(f"{'ok' if kept else 'FAILED'} {soak.account()} seconds={time.monotonic() - began:.0f} seed={options.seed}")

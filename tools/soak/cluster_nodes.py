@@ -78,11 +78,19 @@ cluster {{ name: "soak", listen: "127.0.0.1:{self.route_port}", no_advertise: tr
             await self.process.wait()
 
 
+TAKEOVER = {
+    "refuse": "suspect_after = 2.0\nstopped_after = 4.0\ntakeover_timeout = 4.0",
+    "fresh": "suspect_after = 2.0\nstopped_after = 2.1\ntakeover_timeout = 1.0",
+}
+"""How long a node waits for another one: with ``fresh`` so short that sessions begin anew."""
+
+
 class ClusterNode:
     """A node, on the same ports and data directory every time."""
 
-    def __init__(self, directory: Path, number: int, promises: Promises, rng: random.Random) -> None:
+    def __init__(self, directory: Path, number: int, promises: Promises, rng: random.Random, takeover: str) -> None:
         self.number = number
+        self.takeover = takeover
         self.name = f"n{number}@127.0.0.1"
         self.rng = rng
         self.directory = directory / f"node-{number}"
@@ -114,10 +122,8 @@ queue_memory = {queue_memory}
 [cluster]
 servers = [{servers}]
 name = "soak"
-suspect_after = 2.0
-stopped_after = 4.0
-takeover_timeout = 4.0
-takeover = "refuse"
+{TAKEOVER[self.takeover]}
+takeover = "{self.takeover}"
 strict_subscribe = true
 [[listeners]]
 name = "tcp"
@@ -227,11 +233,11 @@ secret = "{APP[1]}"
 class Processes:
     """All of them. ``close`` ends what is still there."""
 
-    def __init__(self, directory: Path, promises: Promises, rng: random.Random) -> None:
+    def __init__(self, directory: Path, promises: Promises, rng: random.Random, takeover: str) -> None:
         self.servers = [NatsServer(directory, number) for number in range(1, NODES + 1)]
         for server in self.servers:
             server.configure(self.servers)
-        self.nodes = [ClusterNode(directory, number, promises, rng) for number in range(1, NODES + 1)]
+        self.nodes = [ClusterNode(directory, number, promises, rng, takeover) for number in range(1, NODES + 1)]
 
     async def start(self) -> bool:
         for server in self.servers:

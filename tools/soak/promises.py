@@ -86,6 +86,7 @@ class Subscriber:
         self.client_id = client_id
         self.ordered = True  # members of a group read side by side
         self.mortal = False  # it expires; when it comes back all the same, everything is owed to it
+        self.counts_from = 0.0  # when what is published counts; it has no promise of what was before
         self.filters: dict[str, _Filter] = {}
         self.owed: set[Published] = set()
         # publisher, topic, QoS, QoS of the delivery -> order of the newest message that came
@@ -235,6 +236,13 @@ class Promises:
             state.solid, state.known, state.gone_at = False, True, now
         session.note("the session has ended")
 
+    def count(self, session: Subscriber, counts: bool) -> None:
+        """From now on what is published is owed to it, and comes as it should; or nothing of that."""
+        session.counts_from = self._now() if counts else float("inf")
+        session.owed.clear()
+        session.newest.clear()
+        session.note(f"counts={counts}")
+
     def _open_messages(self) -> list[Published]:
         return [message for message in self.messages.values() if not message.acked_at]
 
@@ -248,7 +256,7 @@ class Promises:
         message = Published(name, publisher, self._order, topic, qos, self._now(), expiry)
         for session in self.subscribers.values():
             for topic_filter, state in session.filters.items():
-                if state.solid and matches(topic_filter, topic):
+                if state.solid and matches(topic_filter, topic) and session.counts_from <= message.sent_at:
                     message.candidates.add(session)
                     break
         self.messages[name] = message
@@ -293,6 +301,8 @@ class Promises:
         """A PUBLISH (RETAIN 0) was read; for QoS 2 only one that the client takes as new."""
         message = self.messages.get(name)
         self.delivered += 1
+        if session.counts_from and (message is None or message.sent_at < session.counts_from):
+            return
         if message is None or message.topic != topic:
             self.wrong(f"{session.client_id} was sent {name!r} on {topic}: nobody published that, or it was settled")
             return

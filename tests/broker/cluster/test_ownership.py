@@ -170,6 +170,40 @@ async def test_a_session_of_a_node_that_is_stopped_in_order_waits_until_that_is_
         await client.expect_publish("t", b"1", 1)
 
 
+async def test_a_node_that_was_getting_a_session_that_began_anew_elsewhere_opens_no_place_for_it(
+    tmp_path: Path,
+) -> None:
+    """It learns so when it starts again. What waits there for a queue would be nobody's, and its links would stop."""
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
+        await leave_five(cluster)
+
+        keeper = own(cluster, 0).handover.outgoing
+        piece = keeper.piece
+
+        async def one(node: str, ask: Fetch) -> Piece:
+            return Piece(BUSY) if ask.taken else await piece(node, ask)
+
+        keeper.piece = one  # type: ignore[method-assign]
+        await (await cluster[1].client("s", expiry=60, session_present=True)).drop()
+        incoming = own(cluster, 1).handover._incoming
+        await until(lambda: (each := incoming.get("s")) is not None and each.row.taken == 1)
+        await cluster.wait_until_quiet()
+        await cluster.kill(1)
+        await until(lambda: own(cluster, 2).members()[1].status == STOPPED)
+        client = await cluster[2].client("s", expiry=60, session_present=False)
+        await client.subscribe("t", qos=2)
+        await cluster.start(1)
+        assert not [name for name in cluster[1].server.broker.sessions.internal if "staging" in name]
+        await cluster.wait_until_running()
+        keeper.piece = piece  # type: ignore[method-assign]
+        publishers = [await cluster[number].client(f"p{number}") for number in range(3)]
+        there = await cluster[1].client("there")
+        await there.subscribe("t", qos=2)
+        for number, publisher in enumerate(publishers):
+            await publisher.publish("t", b"%d" % number, qos=2)
+            await there.expect_publish("t", b"%d" % number, 2)
+
+
 async def test_or_is_refused_where_the_setting_says_so(tmp_path: Path) -> None:
     refuse = {**QUICK, "takeover": "refuse"}
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=refuse) as cluster:
@@ -437,6 +471,26 @@ async def test_a_client_that_has_gone_takes_no_session_from_one_that_is_there(tm
         assert sessions(cluster, 0) == {"s"} and not sessions(cluster, 1)
         if how == "DISCONNECT":
             assert await connecting == rc.SERVER_UNAVAILABLE
+
+
+async def test_a_client_that_has_gone_begins_no_session_anew_elsewhere(tmp_path: Path) -> None:
+    """It would end the one of the node that is not heard, whose client is there."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
+        old = await cluster[0].client("s", expiry=3600)
+        cluster.partition({0}, {1}, quorum=1)
+        await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
+        cluster.hub.delays[cluster.name(1), ""] = (0.3, 0.3)
+        gone = cluster[1].peer()
+        connecting = asyncio.ensure_future(attempt(gone, "s", properties=MINUTE, clean_start=False))
+        await until(lambda: own(cluster, 1).ownership.busy("s"))
+        gone.abort()
+        with pytest.raises(AssertionError):
+            await connecting
+        await until(lambda: not own(cluster, 1).ownership.busy("s"))
+        cluster.heal()
+        await cluster.wait_until_running()
+        await old.nothing()
+        assert sessions(cluster, 0) == {"s"} and not sessions(cluster, 1)
 
 
 async def test_a_client_that_sends_disconnect_before_it_has_its_session_begins_none(tmp_path: Path) -> None:

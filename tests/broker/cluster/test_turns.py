@@ -14,7 +14,7 @@ from taipan.broker.cluster.nats import Entry, Watch
 from taipan.broker.cluster.outgoing import DONE, Outgoing
 from taipan.broker.cluster.session_transfer import BUSY, Fetch, Piece, Prepare, Prepared
 from taipan.broker.cluster.turns import KEPT, Mark
-from taipan.broker.cluster.wire import MessageRecord
+from taipan.broker.cluster.wire import MessageRecord, thing_key
 from taipan.broker.core.cluster import RUNNING, STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
@@ -512,6 +512,35 @@ async def test_a_node_that_was_forced_out_and_is_back_sends_its_mark_to_both_pla
         await far.publish("t", b"1", qos=2)
         await client.expect_publish("t", b"1", 2)
         await client.nothing()
+
+
+async def test_a_mark_of_an_earlier_session_comes_late(tmp_path: Path) -> None:
+    """It says that that one was elsewhere, and takes nothing from the one that has begun here since."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        client = await cluster[0].client("s", expiry=60)
+        await client.subscribe("t", qos=2)
+        far = await cluster[1].client("far")
+        own(cluster, 1).handover._turns.mark(Mark("s", cluster.name(1), 0), [cluster.name(0)])
+        for number in range(2):
+            await far.publish("t", b"%d" % number, qos=2)
+            await client.expect_publish("t", b"%d" % number, 2)
+            await cluster.wait_until_quiet()
+        assert not turns(cluster)
+
+
+async def test_a_mark_that_comes_before_it_is_known_whose_the_session_is_asks_for_another(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        client = await cluster[0].client("s", expiry=60)
+        await client.subscribe("t", qos=2)
+        ownership = own(cluster, 0).ownership
+        key = ownership._owners.pop(thing_key("s"))
+        own(cluster, 1).handover._turns.mark(Mark("s", cluster.name(1), 0), [cluster.name(0)])
+        await until(lambda: turns(cluster))
+        ownership._owners[thing_key("s")] = key
+        await until(lambda: not turns(cluster))
+        far = await cluster[1].client("far")
+        await far.publish("t", b"1", qos=2)
+        await client.expect_publish("t", b"1", 2)
 
 
 async def test_a_session_that_is_all_here_may_go_on_while_its_old_node_is_away(tmp_path: Path) -> None:

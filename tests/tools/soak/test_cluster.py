@@ -13,11 +13,11 @@ from tools.soak.cluster import ClusterSoak
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("fault", ["none", "kill node"])
-def test_a_cluster_keeps_what_it_acknowledged(tmp_path: Path, fault: str) -> None:
+@pytest.mark.parametrize(("fault", "takeover"), [("none", "refuse"), ("kill node", "refuse"), ("cut both", "fresh")])
+def test_a_cluster_keeps_what_it_acknowledged(tmp_path: Path, fault: str, takeover: str) -> None:
     nats_server_program()
     seed = random.SystemRandom().randrange(1_000_000)
-    soak = ClusterSoak(seed, tmp_path / "cluster", fault)
+    soak = ClusterSoak(seed, tmp_path / "cluster", fault, takeover)
     kept = asyncio.run(soak.run(2, settle_every=2, seconds=60.0))
     assert kept, f"seed={seed} {soak.account()}\n" + "\n".join(each[:3000] for each in soak.promises.violations[:3])
     assert soak.promises.promised > 0 and soak.cycles > 0
