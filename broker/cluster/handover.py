@@ -319,8 +319,9 @@ class Handover:
         """Until it has it, or does not want it any more."""
         await self.outgoing.left(client_id, timeout)
 
-    def lost(self, session: Session, node: str, epoch: int, clean_start: bool) -> None:
-        """The bucket says that a session of this node is another's, with this epoch."""
+    def lost(self, session: Session, node: str, epoch: int, clean_start: bool, anew: bool) -> None:
+        """The bucket says that a session of this node is another's, with this epoch. ``anew``: it was not taken from
+        here, but began without this node."""
         incoming = self._incoming.get(session.client_id)
         if incoming is not None and incoming.row.state == ADOPTED:
             return  # not ours yet
@@ -328,7 +329,7 @@ class Handover:
             if not clean_start:
                 self._waiting.deliver(incoming.staging, session)
             self._end_staging(incoming)
-        self.outgoing.lost(session, node, epoch, clean_start)
+        self.outgoing.lost(session, node, epoch, clean_start, anew)
 
     def returned(self, client_id: str) -> None:
         """Another node has written that a session is this node's."""

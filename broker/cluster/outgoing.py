@@ -683,9 +683,9 @@ class Outgoing:
 
     # ------------------------------------------------- a session that was taken away
 
-    def lost(self, session: Session, node: str, epoch: int, clean_start: bool) -> None:
+    def lost(self, session: Session, node: str, epoch: int, clean_start: bool, anew: bool) -> None:
         """The bucket says that another node has this session: it is offered what there is of it here. ``epoch``: of
-        its key there."""
+        its key there; ``anew``: it began there without this node."""
         client_id = session.client_id
         leaving = self._leaving.get(client_id)
         earlier: set[str] = set()
@@ -693,8 +693,11 @@ class Outgoing:
         again = leaving is not None and leaving.node == node
         closed = leaving is not None and leaving.closed
         if leaving is not None:
-            if again and (leaving.epoch in (0, epoch) or not leaving.confirmed):
+            as_asked = leaving.epoch in (0, epoch) if leaving.confirmed else leaving.anew or not anew
+            if again and as_asked and (leaving.confirmed or not clean_start):
                 return  # as it should be
+            # What that node asked for and then began without does not count any more.
+            again = again and leaving.confirmed
             # Another key of the same node: the session was elsewhere meanwhile, and that node does not ask any more; or
             # the key was only written once more, and it asks on.
             self._forget(leaving)

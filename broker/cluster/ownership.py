@@ -191,7 +191,7 @@ class Ownership:
         self._over.pop(key, None)
         if session is not None and owner.node != node:
             unwanted = owned.clean_start or not owned.earlier.get(node, True)
-            self._handover.lost(session, owner.node, revision, unwanted)
+            self._handover.lost(session, owner.node, revision, unwanted, unwanted or node in owned.earlier)
 
     def _text(self, text: str) -> str:
         return self._texts.setdefault(text, text)

@@ -104,9 +104,10 @@ class SimulatedClient:
             if not nodes:
                 self._retry()
                 return
-        if self.unanswered and self.world.may_begin_anew:
+        if self.unanswered and self._may_begin_anew:
             # A session may have begun anew, and the CONNACK that said so was lost.
             self.subscribed = False
+            self._released.clear()
         self.unanswered = True
         node = self.node = self.rng.choice(nodes)
         self._reader = Reader(V5)
@@ -118,6 +119,10 @@ class SimulatedClient:
 
     def _clean_start(self) -> bool:
         return self.expiry == 0
+
+    @property
+    def _may_begin_anew(self) -> bool:
+        return self.world.may_begin_anew
 
     @property
     def _connack_timeout(self) -> float:
@@ -390,6 +395,10 @@ class EndingClient(SimulatedClient):
         self._wanted_present: bool | None = None
         self._ending: SimulatedNode | None = None
         self._clean_at: list[tuple[SimulatedNode, object]] = []
+
+    @property
+    def _may_begin_anew(self) -> bool:
+        return True
 
     def end(self) -> None:
         """DISCONNECT with Session Expiry Interval 0, and the next connection wherever it likes."""

@@ -15,9 +15,9 @@ from taipan.broker.cluster.incoming import ADOPTED, FETCHING, HandoverRow, Incom
 from taipan.broker.cluster.members import Members
 from taipan.broker.cluster.nats import Entry, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.outgoing import Leaving
+from taipan.broker.cluster.outgoing import CANCEL, PREPARE, Leaving
 from taipan.broker.cluster.ownership import BUCKET, Ownership
-from taipan.broker.cluster.session_transfer import BUSY, PIECE_MESSAGES, Fetch, Piece
+from taipan.broker.cluster.session_transfer import BUSY, PIECE_MESSAGES, Done, Fetch, Piece, Prepare
 from taipan.broker.cluster.wire import Owned, thing_key
 from taipan.broker.core.cluster import STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
@@ -491,6 +491,33 @@ async def test_a_client_that_has_gone_begins_no_session_anew_elsewhere(tmp_path:
         await cluster.wait_until_running()
         await old.nothing()
         assert sessions(cluster, 0) == {"s"} and not sessions(cluster, 1)
+
+
+@pytest.mark.parametrize("clean_start", [False, True])
+async def test_a_session_that_was_asked_for_and_then_begun_anew_does_not_come_back(
+    tmp_path: Path, clean_start: bool
+) -> None:
+    """The node that had asked for it says so late."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
+        await leave_five(cluster)
+        far = own(cluster, 1)
+        known = far.ownership.owner("s")
+        assert known is not None
+        ask = Prepare("s", "move", known.revision, "", None, False, False)
+        await far.calls.call(cluster.name(0), PREPARE, msgspec.msgpack.encode(ask))
+        cluster.partition({0}, {1}, quorum=1)
+        await until(lambda: far.members()[0].status == STOPPED)
+        client = await cluster[1].client("s", expiry=60, clean_start=clean_start, session_present=False)
+        cluster.heal()
+        await until(lambda: own(cluster, 0).ownership.owner_of("s") == cluster.name(1))
+        await cluster.wait_until_running()
+        await far.calls.call(cluster.name(0), CANCEL, msgspec.msgpack.encode(Done("s", "move")))
+        for number in range(0 if clean_start else 5):
+            await client.expect_publish("t", b"%d" % number, 2)
+        await until(lambda: "s" not in sessions(cluster, 0))
+        await client.nothing()
+        await client.drop()
+        await cluster[0].client("s", expiry=60, session_present=True)
 
 
 async def test_a_client_that_sends_disconnect_before_it_has_its_session_begins_none(tmp_path: Path) -> None:
