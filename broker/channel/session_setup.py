@@ -269,10 +269,10 @@ async def _answer_when_stored(channel: Channel, connect: Connect, connack: Conna
     session = channel.session
     if channel.state != CONNECTED or session is None:
         return
-    if stored or (connack.session_present and not durability.sessions.unconfirmed(session)):
-        _answer(
-            channel, connect, connack, channel.context.clock.now()
-        )  # a session that is there goes on in trouble, too
+    # A session that is there goes on in trouble, too, also where no CONNACK has told of it.
+    is_there = connack.session_present or (session.durable and not connect.clean_start)
+    if stored or (is_there and not durability.sessions.unconfirmed(session)):
+        _answer(channel, connect, connack, channel.context.clock.now())
         return
     # The client was not told of this session: it ends.
     session.expiry_interval = 0

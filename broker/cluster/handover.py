@@ -117,6 +117,7 @@ class Handover:
             lambda each: bool(self._waiting.held(each)),
         )
         turns.on_begun = self._marks.ask
+        turns.last_epoch = self.outgoing.last_epoch
         self.ownership: Ownership
         # Attempts that other nodes are asked about, and whether their clients still wait.
         self._asking: dict[str, Callable[[], bool]] = {}
@@ -319,9 +320,8 @@ class Handover:
         """Until it has it, or does not want it any more."""
         await self.outgoing.left(client_id, timeout)
 
-    def lost(self, session: Session, node: str, epoch: int, clean_start: bool, anew: bool) -> None:
-        """The bucket says that a session of this node is another's, with this epoch. ``anew``: it was not taken from
-        here, but began without this node."""
+    def lost(self, session: Session, node: str, epoch: int, clean_start: bool, anew: bool, last_epoch: int) -> None:
+        """As ``Outgoing.lost``."""
         incoming = self._incoming.get(session.client_id)
         if incoming is not None and incoming.row.state == ADOPTED:
             return  # not ours yet
@@ -329,7 +329,7 @@ class Handover:
             if not clean_start:
                 self._waiting.deliver(incoming.staging, session)
             self._end_staging(incoming)
-        self.outgoing.lost(session, node, epoch, clean_start, anew)
+        self.outgoing.lost(session, node, epoch, clean_start, anew, last_epoch)
 
     def returned(self, client_id: str) -> None:
         """Another node has written that a session is this node's."""

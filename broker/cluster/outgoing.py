@@ -106,6 +106,8 @@ class Leaving:
         self.kept = kept
         self.node = node
         self.move = move
+        # Of its key, when it was last this node's; 0: not known.
+        self.last_epoch = 0
         # Attempts of nodes that it was to go to before.
         self.earlier: set[str] = set()
         self.confirmed = False
@@ -263,13 +265,11 @@ class Outgoing:
         if owner:
             return Prepared(OF_ANOTHER, f"the session belongs to {owner}")
         channel = self._context.channels.channels.get(client_id)
-        # What no CONNACK has told of is no session to the client, which expects Session Present 0.
-        ends = ask.clean_start or not session.announced
         if channel is not None:
-            take_over(channel, ends, node)
-        elif ends:
+            take_over(channel, ask.clean_start, node)
+        elif ask.clean_start:
             self._broker.discard_session(session, now)
-        if ends:
+        if ask.clean_start:
             return self._over(client_id, DISCARDED)
         session = self._broker.sessions.get(client_id)
         if session is None:
@@ -286,7 +286,9 @@ class Outgoing:
         return Prepared(state, earlier=self.untold(client_id))
 
     def _suspend(self, session: Session, node: str, move: str) -> Leaving:
-        leaving = self._leaving[session.client_id] = Leaving(session, node, move)
+        leaving = Leaving(session, node, move)
+        leaving.last_epoch = self.last_epoch(session.client_id)
+        self._leaving[session.client_id] = leaving
         timer = session.will_timer
         leaving.will_due = timer.when if isinstance(timer, Timer) else 0.0
         self._broker.suspend_session(session)
@@ -299,6 +301,14 @@ class Outgoing:
         moved = moved_session(leaving.session, leaving.will_due, now)
         client_id = leaving.client_id
         return Prepared(READY, "", moved, self.keepers(client_id), self.untold(client_id))
+
+    def last_epoch(self, client_id: str) -> int:
+        """Of the key of a session that is here, or goes from here, when it was last this node's; 0: not known."""
+        leaving = self._leaving.get(client_id)
+        if leaving is not None:
+            return leaving.last_epoch
+        owner = self.ownership.owner(client_id)
+        return owner.revision if owner is not None and self.ownership.is_ours(owner) else 0
 
     # ------------------------------------------------------ who has the key then
 
@@ -683,9 +693,10 @@ class Outgoing:
 
     # ------------------------------------------------- a session that was taken away
 
-    def lost(self, session: Session, node: str, epoch: int, clean_start: bool, anew: bool) -> None:
+    def lost(self, session: Session, node: str, epoch: int, clean_start: bool, anew: bool, last_epoch: int) -> None:
         """The bucket says that another node has this session: it is offered what there is of it here. ``epoch``: of
-        its key there; ``anew``: it began there without this node."""
+        its key there; ``anew``: it began there without this node; ``last_epoch``: of its key, when it was this node's
+        until now, or 0."""
         client_id = session.client_id
         leaving = self._leaving.get(client_id)
         earlier: set[str] = set()
@@ -702,6 +713,7 @@ class Outgoing:
             # the key was only written once more, and it asks on.
             self._forget(leaving)
             self._take_back(leaving)
+            last_epoch = leaving.last_epoch
             earlier = leaving.earlier | {leaving.move}
         channel = self._context.channels.channels.get(client_id)
         if channel is not None:
@@ -727,6 +739,7 @@ class Outgoing:
             return
         leaving = self._suspend(session, node, self._context.nonce())
         leaving.anew = True
+        leaving.last_epoch = last_epoch
         leaving.apart = apart
         leaving.closed = closed
         leaving.earlier = earlier

@@ -175,6 +175,7 @@ class Ownership:
             return
         client_id = owned.client_id
         owner = Owner(self._text(owned.node), self._text(owned.uid), revision, owned.earlier or None)
+        before = self._owners.get(key)
         self._owners[key] = owner
         if self.is_ours(owner):
             self._over.pop(key, None)
@@ -185,13 +186,15 @@ class Ownership:
         session = self._context.broker.sessions.get(client_id)
         if not owner.node:
             self._over[key] = client_id
-            if node in owned.earlier or (session is not None and persistent(session)):
+            if node in owned.earlier or (session is not None and session.persistent):
                 self.settle_soon(client_id)
             return
         self._over.pop(key, None)
         if session is not None and owner.node != node:
             unwanted = owned.clean_start or not owned.earlier.get(node, True)
-            self._handover.lost(session, owner.node, revision, unwanted, unwanted or node in owned.earlier)
+            anew = unwanted or node in owned.earlier
+            last_epoch = before.revision if before is not None and self.is_ours(before) else 0
+            self._handover.lost(session, owner.node, revision, unwanted, anew, last_epoch)
 
     def _text(self, text: str) -> str:
         return self._texts.setdefault(text, text)
@@ -214,7 +217,7 @@ class Ownership:
             if client_id not in broker.sessions:
                 self._to_settle[client_id] = None
         for session in broker.sessions:
-            if persistent(session) and thing_key(session.client_id) not in self._owners:
+            if session.persistent and thing_key(session.client_id) not in self._owners:
                 self._to_settle[session.client_id] = None
         for key, owner in list(self._owners.items()):
             if owner.node == self._context.node and not self.is_ours(owner):
@@ -302,7 +305,7 @@ class Ownership:
     def is_unknown(self, client_id: str) -> bool:
         """Whether there is a session here of which this node has not learned yet whose it is."""
         session = self._context.broker.sessions.get(client_id)
-        return session is not None and persistent(session) and self.owner(client_id) is None
+        return session is not None and session.persistent and self.owner(client_id) is None
 
     def busy(self, client_id: str) -> bool:
         """Whether something is being done about it, or has to be."""
@@ -517,7 +520,7 @@ class Ownership:
         owned = None if found is None else found[1]
         revision = 0 if entry is None or entry.value is None else entry.revision
         session = self._context.broker.sessions.get(client_id)
-        stays = session is not None and persistent(session)
+        stays = session is not None and session.persistent
         ours = owned is not None and owned.node == self._context.node and owned.uid == self._context.wire.uid
         if owned is not None and not ours:
             if back is not None and owned.node == back.node:
@@ -545,7 +548,7 @@ class Ownership:
         broker = self._context.broker
         session = broker.sessions.get(client_id)
         earlier = self._others(owned.earlier)
-        if session is not None and persistent(session):
+        if session is not None and session.persistent:
             if client_id in self._context.channels.channels:
                 # Its client was here meanwhile, or is again: it has this one.
                 await self._write(client_id, self._owned_here(session, earlier), revision)
@@ -763,8 +766,3 @@ class _Claim:
             self._clean_start,
         )
         return True, None
-
-
-def persistent(session: Session) -> bool:
-    """Whether it outlives its connection, or did when it began."""
-    return session.expiry_interval > 0 or session.durable

@@ -75,7 +75,7 @@ class MovedWill(msgspec.Struct, array_like=True, frozen=True):
 
 class MovedSession(msgspec.Struct, array_like=True, frozen=True):
     """``inflight``: in order of sending, ``None`` where PUBREL is out. ``received``: Packet Identifiers of QoS 2, each
-    with its age. ``replays``: filters whose retained messages are still to be sent."""
+    with its age. ``replays``: filters whose retained messages are still to be sent. ``announced``: see ``Session``."""
 
     record: records.SessionStored
     subscriptions: list[records.SubscriptionStored]
@@ -86,6 +86,7 @@ class MovedSession(msgspec.Struct, array_like=True, frozen=True):
     mqueue_dropped: int
     dropped: dict[str, int]
     will: MovedWill | None
+    announced: bool = True
 
 
 class Keeper(msgspec.Struct, array_like=True, frozen=True):
@@ -185,6 +186,7 @@ def moved_session(session: Session, will_due: float, now: float) -> MovedSession
         session.mqueue_dropped,
         dict(session.client.dropped or {}),
         None if session.will is None else _moved_will(session.will, will_due - now, now),
+        session.announced,
     )
 
 
@@ -208,6 +210,7 @@ class Receiver:
         record.connected_at += now
         record.disconnected_at += now
         session = restored_session(record, moved.subscriptions, self._broker, self._zone_of)
+        session.announced = moved.announced
         session.mqueue_dropped = moved.mqueue_dropped
         session.client.dropped = dict(moved.dropped) or None
         return session

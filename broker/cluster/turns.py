@@ -97,8 +97,8 @@ class Turn:
     ``session``: ``None`` while it is elsewhere. ``default``: whether it takes those of a node that is not in
     ``others``; of one that is, the opposite. ``marks``: of each node the epoch of its last mark, and whether that named
     this node. ``filters``: of the subscriptions that have moved, others are as any; ``None``: all. ``epoch``: of the
-    key when the session came here. ``kept``: the subscriptions are not in the node's router, so that this node's own
-    messages are not taken.
+    key when the session came here, or was last this node's before it went. ``kept``: the subscriptions are not in the
+    node's router, so that this node's own messages are not taken.
     ``stays``: those that are over, by ``Stay.ended``. ``early``: of each node that is so far behind that its messages
     are for one of these, which one.
     ``waiting``: whether earlier messages of a node are still to come from elsewhere; its new ones go to its ``held``
@@ -146,12 +146,16 @@ class Turn:
     def mark(self, node: str, mark: Mark, here: bool) -> None:
         """This node's messages are for the stay of that epoch from now on."""
         self.marks[node] = (mark.epoch, here)
-        self.early.pop(node, None)
+        ended = self.early.get(node)
+        # One of an earlier session, which comes late, changes nothing here nor below.
+        if ended is not None and (here or mark.epoch >= self.stays[ended].begun):
+            del self.early[node]
         stays = self.stays.values()
         over = next((each for each in stays if here and each.begun <= mark.epoch < each.ended), None)
         if over is not None:
             self.early[node] = over.ended
-        self.set(node, here and over is None and self.session is not None)
+        if here or mark.epoch >= self.epoch:
+            self.set(node, here and over is None and self.session is not None)
 
     def set(self, node: str, takes: bool) -> None:
         if takes == self.default:
@@ -170,7 +174,8 @@ class Turn:
 
 
 class Turns:
-    """Those of this node, by Client Identifier. ``on_begun`` gets one that has begun by a mark alone."""
+    """Those of this node, by Client Identifier. ``on_begun`` gets one that has begun by a mark alone. ``last_epoch``:
+    of the key of a client's session that is here or goes from here, when that was last this node's; 0: not known."""
 
     def __init__(
         self, context: ClusterContext, members: Members, calls: Calls, routes: Routes, receiver: LinkReceiver
@@ -188,6 +193,7 @@ class Turns:
         self._kept = Router(cache_size=1024)
         self.ownership: Ownership
         self.on_begun: Callable[[Turn], None] = lambda turn: None
+        self.last_epoch: Callable[[str], int] = lambda client_id: 0
         receiver.on_mark = self._came
         receiver.on_new_node = self._forget_marks
         calls.serve(TURN, self._asked)
@@ -264,12 +270,11 @@ class Turns:
         self._of[session] = turn
         self.put(turn)
 
-    def leaves(self, session: Session) -> Turn:
-        """What there is to know of a session that goes elsewhere."""
-        turn = self._turns.get(session.client_id)
-        if turn is None:
-            turn = Turn(session.client_id, session, TurnRow(True))
-            self._add(turn)
+    def _leaves(self, session: Session, epoch: int) -> Turn:
+        """What there is to know of a session that goes elsewhere. ``epoch``: of its key, when it was last this node's;
+        0: that is not known."""
+        turn = Turn(session.client_id, session, TurnRow(True, epoch=epoch))
+        self._add(turn)
         return turn
 
     def hand_over(self, turn: Turn, to: Session, epoch: int) -> None:
@@ -406,7 +411,9 @@ class Turns:
         """Nothing has come from this node yet. One of its name that was forced out may have sent its mark to one place
         of a session and not to the other."""
         for turn in list(self._turns.values()):
-            if turn.marks.pop(node, None) is not None or turn.early.pop(node, None) is not None:
+            if turn.marks.pop(node, None) is not None:
+                if turn.session is not None:
+                    turn.others.discard(node)  # all is as it was before that mark
                 self.put(turn)
                 turn.changed.set()
 
@@ -415,13 +422,11 @@ class Turns:
         turn = self._turns.get(mark.client_id)
         if turn is None:
             session = self._broker.sessions.get(mark.client_id)
-            owner = self.ownership.owner(mark.client_id)
-            if session is None or here:
-                return
-            if owner is not None and self.ownership.is_ours(owner) and owner.revision > mark.epoch:
-                return  # that was about an earlier one
+            epoch = self.last_epoch(mark.client_id)
+            if session is None or here or not session.persistent or mark.epoch < epoch:
+                return  # or it was about an earlier session
             # It went away before this node's last end, or it is not known yet that it is here.
-            turn = self.leaves(session)
+            turn = self._leaves(session, epoch)
             self.on_begun(turn)
         turn.mark(node, mark, here)
         if node == self._context.node and not here and not turn.kept:

@@ -668,9 +668,10 @@ class Broker:
             session.expiry_interval = expiry_interval
             session.client = client
             session.owner = client.owner or session.owner or ""
-            self.metrics.session_resumed += 1
-            if self.hooks.session_resumed:
-                self.hooks.session_resumed(client, session)
+            if present:
+                self.metrics.session_resumed += 1
+                if self.hooks.session_resumed:
+                    self.hooks.session_resumed(client, session)
             if self.durability is not None and session.durable:
                 self.durability.sessions.opened(session)
         return session, present

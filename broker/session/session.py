@@ -160,6 +160,11 @@ class Session:
         return self.journal is not None
 
     @property
+    def persistent(self) -> bool:
+        """Whether it outlives its connection, or did when it began."""
+        return self.expiry_interval > 0 or self.durable
+
+    @property
     def internal(self) -> bool:
         """Whether its client is a part of the node (``registry``)."""
         return self.client_id.startswith("\0")

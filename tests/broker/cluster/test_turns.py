@@ -13,7 +13,7 @@ from taipan.broker.cluster.incoming import FINISHED
 from taipan.broker.cluster.nats import Entry, Watch
 from taipan.broker.cluster.outgoing import DONE, Outgoing
 from taipan.broker.cluster.session_transfer import BUSY, Fetch, Piece, Prepare, Prepared
-from taipan.broker.cluster.turns import KEPT, Mark
+from taipan.broker.cluster.turns import KEPT, Mark, Turn
 from taipan.broker.cluster.wire import MessageRecord, thing_key
 from taipan.broker.core.cluster import RUNNING, STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
@@ -483,9 +483,19 @@ async def test_a_client_is_let_in_where_the_node_that_got_its_session_is_forced_
         assert not turns(cluster)
 
 
-async def test_a_node_that_was_forced_out_and_is_back_sends_its_mark_to_both_places_again(tmp_path: Path) -> None:
-    """The new node had it, and the old one, which was cut off meanwhile, not yet."""
-    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+async def unasked(turn: Turn, nodes: list[str]) -> list[bool]:
+    """Marks that nobody is asked for."""
+    return [False] * len(nodes)
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+async def test_a_node_that_was_forced_out_and_is_back_sends_its_mark_to_both_places_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, earlier: bool
+) -> None:
+    """The new node had it, and the old one, which was cut off meanwhile, not yet. ``earlier``: what comes from that
+    node before it is asked again."""
+    settings = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
         await cluster[0].leave_session("s", "t", qos=2)
         receiver = own(cluster, 0).handover._turns._receiver
         came = receiver.on_mark
@@ -504,20 +514,65 @@ async def test_a_node_that_was_forced_out_and_is_back_sends_its_mark_to_both_pla
         await own(cluster, 1).force_leave(cluster.name(2))
         shutil.rmtree(cluster._data_dir(2))
         receiver.on_mark = came
+        marks = own(cluster, 1).handover._marks
+        if earlier:
+            monkeypatch.setattr(marks, "_ask_nodes", unasked)
         await cluster.start(2)
+        if earlier:
+            await until(lambda: own(cluster, 1).members()[2].status == RUNNING)
+            router = cluster[2].server.broker.router
+            await until(lambda: router.remote_mask("t").bit_count() == 2)
+            await (await cluster[2].client("early")).publish("t", b"0", qos=2)
         cluster.heal()
         await cluster.wait_until_running()
+        await cluster.wait_until_quiet()
+        monkeypatch.undo()
         await until(lambda: not turns(cluster))
+        if earlier:
+            await client.expect_publish("t", b"0", 2)
         far = await cluster[2].client("far")
         await far.publish("t", b"1", qos=2)
         await client.expect_publish("t", b"1", 2)
         await client.nothing()
 
 
-async def test_a_mark_of_an_earlier_session_comes_late(tmp_path: Path) -> None:
+async def test_what_is_kept_for_a_node_that_comes_for_the_first_time_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third node was forced out while the session moved, and is back with an empty disk; the first one, which
+    keeps for it what it sends, was cut off meanwhile."""
+    settings = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        await cluster[0].leave_session("s", "t", qos=2)
+        await cluster.wait_until_quiet()
+        await cluster.kill(2)
+        await until_away(cluster, 2)
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        await until(lambda: "s" not in sessions(cluster, 0))
+        monkeypatch.setattr(own(cluster, 1).handover._marks, "_ask_nodes", unasked)
+        cluster.partition({1, 2}, {0})
+        await own(cluster, 1).force_leave(cluster.name(2))
+        shutil.rmtree(cluster._data_dir(2))
+        await cluster.start(2)
+        await until(lambda: own(cluster, 1).members()[2].status == RUNNING)
+        far = await cluster[2].client("far")
+        await until(lambda: cluster[2].server.broker.router.remote_mask("t").bit_count() == 2)
+        await far.publish("t", b"1", qos=2)
+        cluster.heal()
+        await cluster.wait_until_running()
+        await cluster.wait_until_quiet()
+        monkeypatch.undo()
+        await until(lambda: not turns(cluster))
+        await far.publish("t", b"2", qos=2)
+        await client.expect_publish("t", b"1", 2)
+        await client.expect_publish("t", b"2", 2)
+
+
+@pytest.mark.parametrize("expiry", [0, 60])
+async def test_a_mark_of_an_earlier_session_comes_late(tmp_path: Path, expiry: int) -> None:
     """It says that that one was elsewhere, and takes nothing from the one that has begun here since."""
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
-        client = await cluster[0].client("s", expiry=60)
+        client = await cluster[0].client("s", expiry=expiry)
         await client.subscribe("t", qos=2)
         far = await cluster[1].client("far")
         own(cluster, 1).handover._turns.mark(Mark("s", cluster.name(1), 0), [cluster.name(0)])
@@ -526,6 +581,34 @@ async def test_a_mark_of_an_earlier_session_comes_late(tmp_path: Path) -> None:
             await client.expect_publish("t", b"%d" % number, 2)
             await cluster.wait_until_quiet()
         assert not turns(cluster)
+
+
+async def test_a_mark_of_an_earlier_session_comes_while_the_next_one_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        old = await cluster[0].client("s", expiry=60)
+        await old.subscribe("t", qos=2)
+        far = await cluster[2].client("far")
+        router = cluster[2].server.broker.router
+        await until(lambda: router.remote_mask("t").bit_count() == 1)
+
+        async def not_yet(revision: int) -> bool:
+            return False
+
+        late = own(cluster, 2).handover._turns
+        monkeypatch.setattr(late._routes, "reached", not_yet)
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        await until(lambda: own(cluster, 0).handover._turns.get("s") is not None)
+        await until(lambda: router.remote_mask("t").bit_count() == 2)
+        late.mark(Mark("s", cluster.name(1), 0), [cluster.name(0)])
+        await far.publish("t", b"0", qos=2)
+        await cluster.wait_until_quiet()
+        monkeypatch.undo()
+        await until(lambda: not turns(cluster))
+        await far.publish("t", b"1", qos=2)
+        await client.expect_publish("t", b"0", 2)
+        await client.expect_publish("t", b"1", 2)
 
 
 async def test_a_mark_that_comes_before_it_is_known_whose_the_session_is_asks_for_another(tmp_path: Path) -> None:
