@@ -247,7 +247,10 @@ class Connection:
         if self._queued_packets is None or self._closing or transport is None or not transport.can_write_eof():
             return False
         # Of a client that asked for nothing but to be let in, it is a farewell.
-        return bool(self._queued_packets) or self.channel.state != AUTHENTICATING
+        channel = self.channel
+        session = channel.session
+        waits = channel.state == AUTHENTICATING or (session is not None and not session.connected)
+        return bool(self._queued_packets) or not waits
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

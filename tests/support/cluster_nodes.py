@@ -16,8 +16,8 @@ import itertools
 import logging
 import shutil
 import threading
-from collections.abc import AsyncIterator, Set
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Set
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -171,6 +171,14 @@ class ClusterNodes:
         self._ending.append(asyncio.get_running_loop().create_task(node.stop(), context=context))
 
     # ------------------------------------------------------------------ faults
+
+    @contextmanager
+    def held_disk(self, number: int) -> Iterator[None]:
+        """The disk of a node takes its time."""
+        store = self.nodes[number].server.store
+        assert store is not None and isinstance(store._log, _CopiedLog)
+        with store._log.lock:
+            yield
 
     def partition(self, *sides: Set[int], quorum: int | None = 0) -> None:
         """As ``VirtualNats.partition``, by numbers."""

@@ -23,7 +23,6 @@ from taipan.broker.core.cluster import STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import Disconnect
-from taipan.broker.persistence.group_commit import GroupCommit
 from taipan.broker.session.subscription import Subscription
 from tests.support.peer import TIMEOUT, Peer
 from tests.support.users import PASSWORD, users
@@ -535,22 +534,17 @@ async def test_a_client_that_sends_disconnect_before_it_has_its_session_begins_n
         await cluster[1].client("s", expiry=60, session_present=False)
 
 
-@pytest.mark.parametrize("gone", [False, True])
-async def test_a_session_that_no_connack_has_told_of_is_not_present_at_another_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
-) -> None:
+async def test_a_session_that_no_connack_has_told_of_is_not_present_at_another_node(tmp_path: Path) -> None:
     """What it holds already, as an operator has subscribed it, goes along."""
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
-        await begin_without_connack(cluster, 0, monkeypatch, gone)
+        await begin_without_connack(cluster, 0)
         broker = cluster[0].server.broker
         session = broker.sessions.get("s")
         assert session is not None
-        if gone:
-            broker.subscribe(session, Subscription(session, "t", 2))
-            await (await cluster[0].client("p")).publish("t", b"0", qos=2)
+        broker.subscribe(session, Subscription(session, "t", 2))
+        await (await cluster[0].client("p")).publish("t", b"0", qos=2)
         client = await cluster[1].client("s", expiry=60, session_present=False)
-        if gone:
-            await client.expect_publish("t", b"0", 2)
+        await client.expect_publish("t", b"0", 2)
         await client.subscribe("t", qos=1)
         await until(lambda: "s" not in sessions(cluster, 0))
         await (await cluster[0].client("q")).publish("t", b"1", qos=1)
@@ -559,36 +553,25 @@ async def test_a_session_that_no_connack_has_told_of_is_not_present_at_another_n
         await cluster[0].client("s", expiry=60, session_present=True)
 
 
-async def begin_without_connack(
-    cluster: ClusterNodes, number: int, monkeypatch: pytest.MonkeyPatch, gone: bool = True
-) -> None:
-    """A session of ``s`` that waits for the disk. ``gone``: its client gives up."""
-
-    async def never(commit: GroupCommit, batch: int) -> bool:
-        return await asyncio.get_running_loop().create_future()
-
+async def begin_without_connack(cluster: ClusterNodes, number: int) -> None:
+    """A session of ``s`` whose client gives up while it waits for the disk."""
     peer = cluster[number].peer()
-    with monkeypatch.context() as patch:
-        patch.setattr(GroupCommit, "wait_until_durable", never)
+    with cluster.held_disk(number):
         connecting = asyncio.ensure_future(attempt(peer, "s", clean_start=False, properties=MINUTE))
         await until(lambda: "s" in sessions(cluster, number))
-    if gone:
         peer.abort()
         with pytest.raises(AssertionError):
             await connecting
-    else:
-        connecting.add_done_callback(lambda done: done.exception())
+        await until(lambda: "s" not in cluster[number].server.context.channels)
 
 
-async def test_the_rest_of_a_session_comes_to_one_that_no_connack_has_told_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_rest_of_a_session_comes_to_one_that_no_connack_has_told_of(tmp_path: Path) -> None:
     """Begun anew at the second node while the first is away, and taken by the third."""
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
         await leave_five(cluster)
         await cluster.kill(0)
         await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
-        await begin_without_connack(cluster, 1, monkeypatch)
+        await begin_without_connack(cluster, 1)
         await cluster.start(0)
         await cluster.wait_until_running()
         await until(lambda: "s" not in sessions(cluster, 0))
