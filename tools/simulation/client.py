@@ -80,7 +80,7 @@ class SimulatedClient:
         self.unacknowledged: dict[int, Sent] = {}
         self.wanted: SimulatedNode | None = None  # where it connects next; None: anywhere
         self.stopped = False
-        self._released: set[int] = set()  # QoS 2 identifiers that it has taken
+        self._awaiting: dict[int, bytes] = {}  # QoS 2 identifiers that it has taken, each with its payload
         self._numbers: dict[str, int] = {}
         self._reader = Reader(V5)
         self._packet_id = 0
@@ -107,7 +107,6 @@ class SimulatedClient:
         if self.unanswered and self._may_begin_anew:
             # A session may have begun anew, and the CONNACK that said so was lost.
             self.subscribed = False
-            self._released.clear()
         self.unanswered = True
         node = self.node = self.rng.choice(nodes)
         self._reader = Reader(V5)
@@ -211,7 +210,7 @@ class SimulatedClient:
             case Ack(type=c.PUBACK | c.PUBREC | c.PUBCOMP):
                 self._acknowledged(packet)
             case Ack():
-                self._released.discard(packet.packet_id)
+                self._awaiting.pop(packet.packet_id, None)
                 self._answer(Ack(c.PUBCOMP, packet.packet_id))
             case Suback():
                 if any(code >= 0x80 for code in packet.reason_codes):
@@ -240,7 +239,7 @@ class SimulatedClient:
             self.sessions += 1
             self.begun[len(self.received)] = self.world.loop.time()
             self.subscribed = False
-            self._released.clear()
+            self._awaiting.clear()
             self._begin_anew()
         if self.filters and not self.subscribed:
             entries = [TopicFilter(each, qos) for each, qos in self.filters.items()]
@@ -339,8 +338,10 @@ class SimulatedClient:
 
     def _publish_received(self, packet: Publish) -> None:
         if packet.qos == 2:
-            if packet.packet_id not in self._released:
-                self._released.add(packet.packet_id)
+            known = self._awaiting.get(packet.packet_id)
+            # Another message is one of a session that has begun anew, which this client was not told of.
+            if known is None or (known != packet.payload and self._may_begin_anew):
+                self._awaiting[packet.packet_id] = packet.payload
                 self._write_down(packet)
             self._answer(Ack(c.PUBREC, packet.packet_id))
             return
