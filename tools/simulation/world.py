@@ -31,7 +31,7 @@ ROWS: Final = ("one", "two", "three")
 DAY: Final = 86_400
 SETTLE: Final = 240.0
 """Seconds after the last fault in which all must be quiet."""
-MAX_STEPS: Final = 200_000
+MAX_STEPS: Final = 400_000
 """Callbacks of the loop that no run needs."""
 FEATURES: Final = ("members", "rows", "links", "ownership", "shared", "retained")
 """What a run may be about: without ``links`` there are no clients, without ``ownership`` each stays at its node."""
