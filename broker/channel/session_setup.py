@@ -8,7 +8,7 @@ from typing import Final
 
 from ..access.decision import Decision
 from ..access.token import Token
-from ..core.outcome import CLIENT_GONE, NO_MEMORY, STORE_TROUBLE, Outcome
+from ..core.outcome import NO_MEMORY, STORE_TROUBLE, Outcome
 from ..mqtt import reason_codes
 from ..mqtt.constants import (
     ASSIGNED_CLIENT_IDENTIFIER,
@@ -89,8 +89,6 @@ async def _claim_first(channel: Channel, connect: Connect, claim: Awaitable[Outc
     refusal = await claim
     if channel.state != AUTHENTICATING:
         return
-    if refusal is None and channel.link.disconnects:
-        refusal = CLIENT_GONE  # a session that begins now would be there at its next CONNECT, and it knows of none
     if refusal is not None:
         _refuse_claim(channel, refusal)
         return

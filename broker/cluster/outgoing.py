@@ -713,7 +713,7 @@ class Outgoing:
             # the key was only written once more, and it asks on.
             self._forget(leaving)
             self._take_back(leaving)
-            last_epoch = leaving.last_epoch
+            last_epoch = max(last_epoch, leaving.last_epoch)
             earlier = leaving.earlier | {leaving.move}
         channel = self._context.channels.channels.get(client_id)
         if channel is not None:

@@ -339,8 +339,11 @@ class Ownership:
         async with self._locked(client_id):
             refusal = await _Claim(self, client, clean_start, expiry, waits).run()
         if refusal is None:
-            self._connected.announce(client, clean_start)
             loop.call_later(RETRY, self._look_at, client_id)  # the client may have gone meanwhile
+            if not waits():
+                # What it has elsewhere by now stays, and a session that began here would be one that it does not know.
+                return CLIENT_GONE
+            self._connected.announce(client, clean_start)
         return refusal
 
     def _look_at(self, client_id: str) -> None:

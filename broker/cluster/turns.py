@@ -147,7 +147,7 @@ class Turn:
         """This node's messages are for the stay of that epoch from now on."""
         self.marks[node] = (mark.epoch, here)
         ended = self.early.get(node)
-        # One of an earlier session, which comes late, changes nothing here nor below.
+        # A late one of an earlier session changes neither this nor which messages are taken.
         if ended is not None and (here or mark.epoch >= self.stays[ended].begun):
             del self.early[node]
         stays = self.stays.values()

@@ -33,11 +33,7 @@ def check_last(world: "World", last: list[Sent]) -> None:
     subscribers = [*world.subscribers, *world.ending]
     counts = [(subscriber.name, subscriber.filters, _counts(subscriber)) for subscriber in subscribers]
     for group, members in world.groups.items():
-        together: dict[tuple[str, bytes], int] = {}
-        for member in members:
-            for key, count in _counts(member).items():
-                together[key] = together.get(key, 0) + count
-        counts.append((group, {group.split("/", 2)[2]: 2}, together))
+        counts.append((group, {group.split("/", 2)[2]: 2}, _counts(*members)))
     for name, filters, found in counts:
         for sent in last:
             count = found.get((sent.topic, sent.payload), 0)
@@ -45,11 +41,13 @@ def check_last(world: "World", last: list[Sent]) -> None:
                 world.wrong(f"{name} got {sent} {count} times, which was published when nothing was wrong any more")
 
 
-def _counts(subscriber: SimulatedClient) -> dict[tuple[str, bytes], int]:
+def _counts(*subscribers: SimulatedClient) -> dict[tuple[str, bytes], int]:
+    """How often each message came to one of them."""
     found: dict[tuple[str, bytes], int] = {}
-    for topic, payload, _, _, retain in subscriber.received:
-        if not retain:
-            found[topic, payload] = found.get((topic, payload), 0) + 1
+    for subscriber in subscribers:
+        for topic, payload, _, _, retain in subscriber.received:
+            if not retain:
+                found[topic, payload] = found.get((topic, payload), 0) + 1
     return found
 
 
@@ -107,11 +105,8 @@ def _in_order(world: "World", subscriber: SimulatedClient) -> None:
 def _shared(world: "World", group: str, members: list[SimulatedClient]) -> None:
     """Acknowledged, and to some member once; twice only where a member's session ended or QoS 1 was sent again."""
     topic_filter = group.split("/", 2)[2]
-    counts: dict[tuple[str, bytes], int] = {}
+    counts = _counts(*members)
     lost_session = any(member.sessions > 1 for member in members)
-    for member in members:
-        for key, count in _counts(member).items():
-            counts[key] = counts.get(key, 0) + count
     for sent in world.messages:
         if not matches(topic_filter, sent.topic):
             continue

@@ -121,6 +121,7 @@ class World:
         self.starting: list[asyncio.Task[None]] = []
         # A node that is about to be forced out.
         self.forcing: SimulatedNode | None = None
+        # Whether a client may find a session that has begun anew without its knowing.
         self.may_begin_anew = FRESH in features or FORCED in features
         # Whether sessions may have ended with their nodes.
         self.sessions_end = FRESH in features

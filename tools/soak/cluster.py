@@ -6,8 +6,8 @@ mended, and then every promise must have been kept. Exit status 1 if one was not
 
 ``--takeover fresh``: sessions of clients that move begin anew where their nodes are away, and nothing is promised of
 what was published before. All is promised to clients that stay at one node, and to all clients of what is published
-when everything is mended. Publishers whose sessions stay with them stay at one node, too: after a time on the other
-side of a cut their own node would know nothing of, its session would not be the one that they have.
+when everything is mended. Publishers whose sessions outlive their connections stay at one node, too: on the two sides
+of a cut they would have two sessions.
 """
 
 import argparse

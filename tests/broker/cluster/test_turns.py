@@ -488,6 +488,16 @@ async def unasked(turn: Turn, nodes: list[str]) -> list[bool]:
     return [False] * len(nodes)
 
 
+async def come_back_with_an_empty_disk(cluster: ClusterNodes) -> Peer:
+    """The third node is forced out by the second, and starts again; a client there, when it knows both routes."""
+    await own(cluster, 1).force_leave(cluster.name(2))
+    shutil.rmtree(cluster._data_dir(2))
+    await cluster.start(2)
+    await until(lambda: own(cluster, 1).members()[2].status == RUNNING)
+    await until(lambda: cluster[2].server.broker.router.remote_mask("t").bit_count() == 2)
+    return await cluster[2].client("far")
+
+
 @pytest.mark.parametrize("earlier", [False, True])
 async def test_a_node_that_was_forced_out_and_is_back_sends_its_mark_to_both_places_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, earlier: bool
@@ -511,18 +521,12 @@ async def test_a_node_that_was_forced_out_and_is_back_sends_its_mark_to_both_pla
         cluster.partition({1, 2}, {0})
         await cluster.kill(2)
         await until(lambda: own(cluster, 1).members()[2].status == STOPPED)
-        await own(cluster, 1).force_leave(cluster.name(2))
-        shutil.rmtree(cluster._data_dir(2))
         receiver.on_mark = came
-        marks = own(cluster, 1).handover._marks
         if earlier:
-            monkeypatch.setattr(marks, "_ask_nodes", unasked)
-        await cluster.start(2)
+            monkeypatch.setattr(own(cluster, 1).handover._marks, "_ask_nodes", unasked)
+        far = await come_back_with_an_empty_disk(cluster)
         if earlier:
-            await until(lambda: own(cluster, 1).members()[2].status == RUNNING)
-            router = cluster[2].server.broker.router
-            await until(lambda: router.remote_mask("t").bit_count() == 2)
-            await (await cluster[2].client("early")).publish("t", b"0", qos=2)
+            await far.publish("t", b"0", qos=2)
         cluster.heal()
         await cluster.wait_until_running()
         await cluster.wait_until_quiet()
@@ -530,7 +534,6 @@ async def test_a_node_that_was_forced_out_and_is_back_sends_its_mark_to_both_pla
         await until(lambda: not turns(cluster))
         if earlier:
             await client.expect_publish("t", b"0", 2)
-        far = await cluster[2].client("far")
         await far.publish("t", b"1", qos=2)
         await client.expect_publish("t", b"1", 2)
         await client.nothing()
@@ -551,12 +554,7 @@ async def test_what_is_kept_for_a_node_that_comes_for_the_first_time_is_taken(
         await until(lambda: "s" not in sessions(cluster, 0))
         monkeypatch.setattr(own(cluster, 1).handover._marks, "_ask_nodes", unasked)
         cluster.partition({1, 2}, {0})
-        await own(cluster, 1).force_leave(cluster.name(2))
-        shutil.rmtree(cluster._data_dir(2))
-        await cluster.start(2)
-        await until(lambda: own(cluster, 1).members()[2].status == RUNNING)
-        far = await cluster[2].client("far")
-        await until(lambda: cluster[2].server.broker.router.remote_mask("t").bit_count() == 2)
+        far = await come_back_with_an_empty_disk(cluster)
         await far.publish("t", b"1", qos=2)
         cluster.heal()
         await cluster.wait_until_running()

@@ -370,9 +370,10 @@ async def test_a_session_that_no_connack_has_told_of_is_not_present(gone: str) -
     (connack,) = second.received()
     assert isinstance(connack, Connack) and connack.reason_code == 0 and not connack.session_present
     assert "c" in node.crash().broker.sessions
+    assert (node.metrics.session_created, node.metrics.session_resumed) == (1, 0)
     second.vanish()
     third = await node.connect_durable("c")
-    assert third.connack.session_present
+    assert third.connack.session_present and node.metrics.session_resumed == 1
 
 
 async def test_clean_start_waits_until_the_old_session_is_gone_on_disk() -> None:
@@ -607,6 +608,20 @@ async def test_a_session_that_is_there_goes_on_when_trouble_begins_while_it_wait
     await node.settle()
     (connack,) = client.received()
     assert isinstance(connack, Connack) and connack.reason_code == 0 and connack.session_present
+
+
+async def test_so_does_one_on_disk_that_no_connack_has_told_of() -> None:
+    node = DurableFakeNode()
+    node.send_connect("c").vanish()
+    node.store()
+    await node.settle()
+    client = node.send_connect("c")
+    await node.settle()
+    assert client.received() == []
+    node.trouble()
+    await node.settle()
+    (connack,) = client.received()
+    assert isinstance(connack, Connack) and connack.reason_code == 0 and not connack.session_present
 
 
 async def test_two_connects_that_wait_when_trouble_begins_leave_nothing() -> None:
