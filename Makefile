@@ -81,8 +81,11 @@ dashboard-if-possible: $(RUN_STAMP)
 	@$(BIN)/python build_dashboard.py --try
 
 # In an environment of its own, which pip makes: the registry is asked for setuptools and mypy.
-.PHONY: wheel
-wheel: dashboard ## a wheel with compiled modules and the dashboard, for this platform, into dist/ (COMPILED=no: one that runs anywhere)
+.PHONY: wheel compilable
+compilable: $(RUN_STAMP)
+	@$(if $(filter no,$(COMPILED)),:,$(BIN)/python build_compiled.py --check)
+
+wheel: compilable dashboard ## a wheel with compiled modules and the dashboard, for this platform, into dist/ (COMPILED=no: one that runs anywhere)
 	@rm -rf build/lib* build/bdist* dist/*.whl
 	@TAIPAN_COMPILE=$(COMPILED) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/*.whl

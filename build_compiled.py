@@ -2,7 +2,8 @@
 
 The sources are compiled as they stand and nothing is put beside them. ``taipan.broker.compiled`` takes what is built
 here, as long as the sources are still these. With ``--try``, as ``make run`` and ``make bench`` have it, a machine that
-cannot is told in one line that Taipan will run interpreted, and that is no failure. ``setup.py`` builds wheels by it.
+cannot is told in one line that Taipan will run interpreted, and that is no failure. ``--check``, as ``make wheel`` has
+it, only says whether this machine can. ``setup.py`` builds wheels by this module.
 """
 
 import fcntl
@@ -117,12 +118,15 @@ def sources() -> list[str]:
 
 def missing() -> str | None:
     """What this machine lacks for it; None: nothing."""
+    what, packages = [], []
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None:
-        return f"there is no C compiler ({compiler}; as root: apt-get install -y gcc libc6-dev)"
+        what.append(f"no C compiler ({compiler})")
+        packages.append("gcc libc6-dev")
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
-        return "there is no Python.h (as root: apt-get install -y python3-dev)"
-    return None
+        what.append("no Python.h")
+        packages.append("python3-dev")
+    return f"there is {' and '.join(what)} (as root: apt-get install -y {' '.join(packages)})" if what else None
 
 
 def extensions(work: Path) -> list[Any]:
@@ -330,6 +334,11 @@ def bring_up_to_date(hint: str) -> None:
 
 
 def main() -> int:
+    if "--check" in sys.argv[1:]:
+        lacking = missing()
+        if lacking is not None:
+            sys.exit(f"Nothing can be compiled: {lacking}. COMPILED=no goes without")
+        return 0
     if "--try" not in sys.argv[1:]:
         bring_up_to_date("")
         return 0

@@ -13,6 +13,7 @@ import build_compiled
 from taipan.broker.compiled import MANIFEST, Compiled
 
 pytestmark = pytest.mark.usefixtures("stale")
+MISSING = build_compiled.missing
 
 
 @pytest.fixture
@@ -61,6 +62,40 @@ def test_without_a_compiler_run_goes_on_with_one_line_and_compile_fails(
     assert capsys.readouterr().err == "Taipan runs interpreted: there is no C compiler (cc)\n"
     with pytest.raises(SystemExit, match="there is no C compiler"):
         called_with(monkeypatch)()
+
+
+def test_who_only_asks_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``make wheel`` asks."""
+    monkeypatch.setattr(build_compiled, "compile_all", fails(AssertionError("it was tried")))
+    assert called_with(monkeypatch, "--check")() == 0
+    monkeypatch.setattr(build_compiled, "missing", lambda: "there is no C compiler (cc)")
+    with pytest.raises(SystemExit) as told:
+        called_with(monkeypatch, "--check")()
+    assert told.value.code == "Nothing can be compiled: there is no C compiler (cc). COMPILED=no goes without"
+
+
+@pytest.mark.parametrize(
+    "compiler, header, said",
+    [
+        ("gcc", True, None),
+        ("nowhere", True, "there is no C compiler (nowhere) (as root: apt-get install -y gcc libc6-dev)"),
+        ("gcc", False, "there is no Python.h (as root: apt-get install -y python3-dev)"),
+        (
+            "nowhere",
+            False,
+            "there is no C compiler (nowhere) and no Python.h (as root: apt-get install -y gcc libc6-dev python3-dev)",
+        ),
+    ],
+)
+def test_all_that_is_missing_is_named_at_once(
+    compiler: str, header: bool, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ["gcc"] + ["Python.h"] * header:
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CC", f"{compiler} -pthread")
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    assert MISSING() == said
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,9 @@ case "$*" in
     *"install.py"*)
         [ ! -e offline ] || { echo "WARNING: Retrying"; echo "ERROR: No matching distribution"; exit 1; } >&2
         echo VERSION >>installed; echo "$*" >>asked ;;
+    *"build_compiled.py --check"*) echo "$*" >>asked; [ ! -e without-compiler ] || exit 1 ;;
+    *build_dashboard.py) echo "$*" >>asked ;;
+    *"pip wheel"*) echo "pip wheel $TAIPAN_COMPILE" >>asked; mkdir -p dist; touch dist/made.whl ;;
 esac
 """
 
@@ -74,6 +77,20 @@ def test_make_run_installs_only_what_running_and_compiling_want(checkout: Checko
     assert (checkout.directory / "asked").read_text() == "install.py --editable .[all,compile]\n"
     assert checkout.setup() == [THE_REST]
     assert (checkout.directory / "asked").read_text().splitlines()[1:] == ["install.py --editable .[test,dev]"]
+
+
+def test_a_wheel_wants_a_compiler_before_anything_is_built(checkout: Checkout) -> None:
+    (checkout.directory / "without-compiler").touch()
+    made = make("wheel", directory=checkout.directory, env=checkout.env)
+    asked = checkout.directory / "asked"
+    assert made.returncode != 0 and asked.read_text().splitlines()[1:] == ["build_compiled.py --check"]
+    for words, compiled in ((("COMPILED=no",), "no"), ((), "yes")):
+        asked.unlink()
+        made = make("wheel", *words, directory=checkout.directory, env=checkout.env)
+        assert made.returncode == 0 and made.stdout.splitlines()[-1] == "dist/made.whl"
+        check = [] if words else ["build_compiled.py --check"]
+        assert asked.read_text().splitlines() == [*check, "build_dashboard.py", f"pip wheel {compiled}"]
+        (checkout.directory / "without-compiler").unlink(missing_ok=True)
 
 
 def test_another_interpreter_makes_it_anew_and_stays(checkout: Checkout) -> None:

@@ -178,4 +178,13 @@ def refusal(connection: NatsConnection, settings: ClusterSettings, error: Except
 
 
 def no_jetstream(connection: NatsConnection) -> NatsRefused:
-    return NatsRefused(f"{connection.server.url} has no JetStream: it is to be started with -js", "cluster.servers")
+    what = "has no JetStream: it wants jetstream { } in its configuration, or -js"
+    return NatsRefused(f"{connection.server.url} {what}", "cluster.servers")
+
+
+def not_clustered(connection: NatsConnection, settings: ClusterSettings) -> NatsRefused:
+    return NatsRefused(
+        f"{connection.server.url} is in no cluster of NATS servers, but {len(settings.servers)} are named:"
+        " they would know nothing of each other",
+        "cluster.servers",
+    )

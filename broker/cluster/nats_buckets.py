@@ -16,7 +16,6 @@ from .nats import (
     BUCKETS,
     NEVER_THERE,
     Entry,
-    NatsRefused,
     NoAnswer,
     NoResponders,
     TooLarge,
@@ -46,6 +45,7 @@ from .nats_api import (
     find_leader,
     has_no_quorum,
     no_jetstream,
+    not_clustered,
     refusal,
 )
 from .nats_connection import ConnectionLost, NatsConnection
@@ -213,11 +213,7 @@ class NatsBuckets:
         if isinstance(error, NoResponders) and waited > 3.0:
             raise no_jetstream(connection)
         if isinstance(error, ApiFailed) and error.err_code == NOT_CLUSTERED:
-            raise NatsRefused(
-                f"{connection.server.url} is in no cluster of NATS servers, but"
-                f" {len(self._settings.servers)} are named: they would know nothing of each other",
-                "cluster.servers",
-            )
+            raise not_clustered(connection, self._settings)
         if has_no_quorum(error, waited):
             self.no_quorum(connection, error)
             self._on_settled()

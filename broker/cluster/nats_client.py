@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from ..config import BrokerSettings, ClusterSettings
 from .nats import Entry, NatsRefused, NoAnswer, Unavailable
-from .nats_api import check_jetstream
+from .nats_api import check_jetstream, not_clustered
 from .nats_buckets import STARTING, NatsBuckets, call_each
 from .nats_connection import (
     MAX_UNSENT,
@@ -155,6 +155,9 @@ class NatsClient:
                 f"{connection.server.url} is NATS {shown}; more than one server must be {oldest} or newer",
                 "cluster.servers",
             )
+        # JetStream itself says so only when it is to make a bucket: where they are there, each would go on alone.
+        if len(self._settings.servers) > 1 and not connection.clustered:
+            raise not_clustered(connection, self._settings)
         if connection.max_payload < self._largest + ROOM:
             raise NatsRefused(
                 f"max_payload of {connection.server.url} is {connection.max_payload}: set it to"

@@ -40,6 +40,16 @@ _MAX_PINGS: Final = 2
 """Without an answer; one more, and the server hangs."""
 _INBOX: Final = "_INBOX"
 _JWT: Final = (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")
+_CREDENTIALS: Final = {
+    "credentials_file": "the credentials in {}",
+    "nkey_file": "the NKey in {}",
+    "token": "the token that is set",
+    "user": "user {} and its password",
+}
+"""The settings that say who we are, and what each is called."""
+# Of OpenSSL: X509_V_ERR_...
+_OF_ANOTHER_ADDRESS: Final = (62, 64)
+_OF_AN_UNKNOWN_AUTHORITY: Final = (2, 18, 19, 20, 21)
 
 
 class ConnectionLost(Exception):
@@ -70,6 +80,7 @@ class _Info(msgspec.Struct):
     tls_required: bool = False
     tls_available: bool = False
     nonce: str = ""
+    cluster: str = ""
     connect_urls: list[str] | None = None
 
 
@@ -160,10 +171,31 @@ def _signed(key: str, path: str, nonce: str) -> dict[str, str]:
 
 def credential_of(settings: ClusterSettings) -> str:
     """The setting that says who we are."""
-    for key in ("credentials_file", "nkey_file", "token", "user"):
-        if getattr(settings, key):
-            return f"cluster.{key}"
-    return "cluster.user"
+    return f"cluster.{next(_credentials(settings), 'user')}"
+
+
+def _credentials(settings: ClusterSettings) -> Iterator[str]:
+    return (key for key in _CREDENTIALS if getattr(settings, key))
+
+
+def _refused_credential(url: str, settings: ClusterSettings, text: str) -> NatsRefused:
+    """The server takes nobody like us."""
+    key = next(_credentials(settings), None)
+    if key is None:
+        tried = ", and no user, token, nkey_file or credentials_file is set"
+    else:
+        tried = f" with {_CREDENTIALS[key].format(getattr(settings, key))}"
+    return NatsRefused(f"{url} does not let this node in{tried}: {text}", credential_of(settings))
+
+
+def _refused_certificate(url: str, settings: ClusterSettings, error: ssl.SSLCertVerificationError) -> NatsRefused:
+    """The server's is not taken by us."""
+    what = (error.verify_message or str(error)).rstrip(".")
+    if error.verify_code in _OF_ANOTHER_ADDRESS:
+        return NatsRefused(f"the certificate of {url} is for other addresses: {what}", "cluster.servers")
+    if error.verify_code in _OF_AN_UNKNOWN_AUTHORITY and not settings.tls_ca:
+        what += "; no tls_ca is set: only the authorities of the system are trusted"
+    return NatsRefused(f"the certificate of {url} cannot be trusted: {what}", "cluster.tls_ca")
 
 
 class NatsConnection:
@@ -273,13 +305,12 @@ class NatsConnection:
         text = str(error) or type(error).__name__
         if tls and not url.startswith("tls://"):
             return NatsRefused(f"{url} wants TLS: its address begins with tls://", "cluster.servers")
-        if isinstance(error, (ssl.SSLCertVerificationError, ssl.CertificateError)):
-            what = getattr(error, "verify_message", "") or text
-            return NatsRefused(f"the certificate of {url} cannot be trusted: {what}", "cluster.tls_ca")
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return _refused_certificate(url, self._settings, error)
         if isinstance(error, ssl.SSLError):
             return NatsRefused(f"no TLS with {url}: {error.reason or text}", "cluster.tls_cert")
         if "uthorization" in text or "uthentication" in text:
-            return NatsRefused(f"{url} does not let this node in: {text}", credential_of(self._settings))
+            return _refused_credential(url, self._settings, text)
         if isinstance(error, ConnectionError) and tls and not self._settings.tls_cert:
             # TLS 1.3: a server says after the handshake that it wants a certificate, or only closes.
             what = "ended the connection after the TLS handshake: it seems to want a certificate of this node"
@@ -344,6 +375,11 @@ class NatsConnection:
     def version(self) -> tuple[int, int, int]:
         found = re.match(r"(\d+)\.(\d+)\.(\d+)", self._info.version)
         return (0, 0, 0) if found is None else (int(found[1]), int(found[2]), int(found[3]))
+
+    @property
+    def clustered(self) -> bool:
+        """Whether it belongs to a cluster of NATS servers, as far as it says."""
+        return bool(self._info.cluster)
 
     @property
     def servers(self) -> list[Server]:
@@ -499,11 +535,12 @@ class NatsConnection:
             async with asyncio.timeout(timeout):
                 message = await answer
         except TimeoutError:
-            raise NoAnswer(subject) from None
+            by = " from NATS" if subject.startswith("$") else ""
+            raise NoAnswer(f"no answer{by} to {subject}") from None
         finally:
             del self._requests[reply]
         if message.headers is not None and message.headers.get("Status") == "503":
-            raise NoResponders(subject)
+            raise NoResponders(f"nobody listens on {subject}")
         return message.data
 
     def _on_reply(self, message: Msg) -> None:

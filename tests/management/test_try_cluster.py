@@ -216,3 +216,22 @@ async def test_check_connect(tmp_path: Path) -> None:
         other = f"nats://127.0.0.1:{free_port()}"
         status, said = await check(tmp_path, f'[cluster]\nservers = ["{other}"]\n')
         assert (status, said) == (1, f"taipan: cluster.servers: {other}: Connection refused")
+
+
+async def test_check_connect_says_what_a_start_would(tmp_path: Path) -> None:
+    """Of three servers that are no cluster, in the words of the start."""
+    async with NatsServers() as one, NatsServers() as two, NatsServers() as three:
+        urls = [*one.urls, *two.urls, *three.urls]
+        text = f'[node]\ndata_dir = "{tmp_path / "data"}"\n[cluster]\nservers = {urls}\n'
+        status, said = await check(tmp_path, text)
+        url = next(each for each in urls if each in said)
+        why = f"{url} is in no cluster of NATS servers, but 3 are named: they would know nothing of each other"
+        assert (status, said) == (1, f"taipan: cluster.servers: {why}")
+        start = await Command.start("--config", str(tmp_path / "t.toml"))
+        assert await start.end_by_itself() == 1
+        assert f"taipan: cannot start: cluster.servers: {why}" in start.lines
+    async with NatsServers(3) as servers:
+        text = f"[cluster]\nservers = {list(servers.urls)}\n"
+        await servers.until_whole()
+        status, said = await check(tmp_path, text)
+        assert status == 0 and all(url in said for url in servers.urls) and "not reached" not in said

@@ -1,4 +1,4 @@
-"""What the pages on balancers, certificates, the log and Prometheus have their reader write, as it stands there."""
+"""What the pages on clusters, balancers, certificates, the log and Prometheus have their reader write, as it stands."""
 
 import asyncio
 import contextlib
@@ -18,6 +18,7 @@ from cryptography import x509
 
 from tests.support.api import ApiClient, ManagedNode, managed_node
 from tests.support.certificates import Certificates
+from tests.support.nats_server import nats_server_program
 from tests.support.node import NO_DASHBOARD, NodeProcess, free_port
 from tests.support.waiting import until
 
@@ -41,14 +42,14 @@ def wanted(program: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def running(*words: str, port: int) -> AsyncIterator[None]:
-    """A program, from when it accepts at this port."""
+async def running(*words: str, port: int, host: str = "127.0.0.1") -> AsyncIterator[None]:
+    """A program, from when it accepts at this address."""
     process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.PIPE)
     try:
         async with asyncio.timeout(30):
             while True:
                 try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    _, writer = await asyncio.open_connection(host, port)
                 except OSError:
                     assert process.returncode is None, await process.stderr.read() if process.stderr else b""
                     await asyncio.sleep(0.02)
@@ -86,7 +87,8 @@ async def connected_through(node: ManagedNode, port: int, tls: ssl.SSLContext | 
 
 
 def behind(node: ManagedNode, text: str, *ports: tuple[str, int]) -> str:
-    """The configuration of a balancer with addresses of here: the second node of the page is not there."""
+    """The configuration of a balancer with addresses of here. The second node of the page is not there, but the
+    balancer is told that it serves: so it is in the first seconds after one has stopped."""
     listener = node.server.listeners[0].port
     management = node.management.url.rpartition(":")[2]
     for old, new in (
@@ -95,10 +97,43 @@ def behind(node: ManagedNode, text: str, *ports: tuple[str, int]) -> str:
     ):  # fmt: skip
         assert old in text
         text = text.replace(old, new)
-    return text
+    return text.replace("10.0.0.23:1883", f"127.0.0.1:{listener}")
+
+
+async def all_get_in(port: int) -> None:
+    """Each at its first attempt, and soon, whichever node the balancer tries first."""
+    for _ in range(6):
+        async with asyncio.timeout(2.5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(CONNECT)
+            assert await reader.readexactly(4) == CONNACK
+            writer.close()
 
 
 PROXY = [{"type": "tcp", "proxy_protocol": True}]
+
+
+# As Debian has it in haproxy.cfg, below which the block is put.
+OF_DEBIAN = """global
+	log /dev/log	local0
+	log /dev/log	local1 notice
+
+defaults
+	log	global
+	mode	http
+	option	httplog
+	option	dontlognull
+        timeout connect 5000
+        timeout client  50000
+        timeout server  50000
+"""
+
+
+def taken_below_debians(haproxy: str, text: str, file: Path) -> None:
+    """The file is written; it has nothing that HAProxy warns of."""
+    file.write_text(OF_DEBIAN + text)
+    said = subprocess.run([haproxy, "-c", "-f", str(file)], capture_output=True, text=True, check=True)
+    assert "WARNING" not in said.stdout + said.stderr
 
 
 @pytest.mark.asyncio
@@ -112,10 +147,69 @@ async def test_haproxy(certificates: Certificates, tmp_path: Path) -> None:
         text = behind(node, block("behind-a-load-balancer.md", "haproxy"))
         text = text.replace("bind :1883", f"bind 127.0.0.1:{plain}").replace("bind :8883", f"bind 127.0.0.1:{tls}")
         file = tmp_path / "haproxy.cfg"
-        file.write_text(text.replace("/etc/haproxy/mqtt.pem", str(both)))
+        taken_below_debians(haproxy, text.replace("/etc/haproxy/mqtt.pem", str(both)), file)
         async with running(haproxy, "-db", "-f", str(file), port=plain):
             assert await connected_through(node, plain)
             assert await connected_through(node, tls, ssl.create_default_context(cafile=certificates.ca))
+            await all_get_in(plain)
+
+
+@pytest.mark.asyncio
+async def test_haproxy_before_a_cluster(tmp_path: Path) -> None:
+    haproxy, port = wanted("haproxy"), free_port()
+    async with managed_node(listeners=PROXY) as node:
+        text = behind(node, block("run-a-cluster.md", "haproxy")).replace("bind :1883", f"bind 127.0.0.1:{port}")
+        file = tmp_path / "haproxy.cfg"
+        taken_below_debians(haproxy, text, file)
+        async with running(haproxy, "-db", "-f", str(file), port=port):
+            assert await connected_through(node, port)
+            await all_get_in(port)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("tls", [True, False], ids=["tls", "plain"])
+async def test_three_nats_servers(tls: bool, tmp_path: Path) -> None:
+    """With the certificates of the page they are a cluster, which a node of the page can use."""
+    openssl, program = wanted("openssl"), nats_server_program()
+    hosts = [f"127.0.0.{number}" for number in (11, 12, 13)]
+    ports, directory = {"4222": str(free_port()), "6222": str(free_port())}, str(tmp_path)
+
+    def here(text: str, *more: tuple[str, str]) -> str:
+        for old, new in (*more, ("10.0.0.1", "127.0.0.1")):
+            assert old in text
+            text = text.replace(old, new)
+        return re.sub(":(4222|6222)", lambda found: f":{ports[found[1]]}", text)
+
+    script = block("run-a-cluster.md", "sh").replace("openssl ", f"{openssl} ")
+    subprocess.run(["sh", "-ec", here(script)], cwd=tmp_path, check=True, capture_output=True)
+    node = here(block("run-a-cluster.md", "toml"), ("/etc/taipan/nats-ca.pem", f"{directory}/ca.pem"))
+    server = block("run-a-cluster.md", "nats")
+    if not tls:
+        server = "".join(line for line in server.splitlines(keepends=True) if "tls {" not in line)
+        node = "".join(line for line in node.splitlines(keepends=True) if not line.startswith("tls_ca"))
+        node = node.replace("tls://", "nats://")
+    (tmp_path / "taipan.toml").write_text(node)
+    async with contextlib.AsyncExitStack() as stack:
+        for number, host in enumerate(hosts, 1):
+            own = [('listen: "10.0.0.11:', f'listen: "{host}:'), ("nats1", f"nats{number}")]
+            if tls:
+                own += [("/etc/nats/server", f"{directory}/{host}"), ("/etc/nats/", f"{directory}/")]
+            file = tmp_path / f"{host}.conf"
+            file.write_text(here(server, ("/var/lib/nats", f"{directory}/js{number}"), *own))
+            await stack.enter_async_context(running(program, "-c", str(file), port=int(ports["4222"]), host=host))
+        async with asyncio.timeout(60):
+            while True:  # until they have a leader
+                words = (sys.executable, "-m", "taipan", "check", "--connect", str(tmp_path / "taipan.toml"))
+                process = await asyncio.create_subprocess_exec(
+                    *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=ROOT
+                )
+                out, err = await process.communicate()
+                if process.returncode == 0:
+                    break
+                assert b"has no quorum yet" in err, err.decode()
+    said = out.decode()
+    scheme = "tls" if tls else "nats"
+    assert "not reached" not in said and all(f"{scheme}://{host}:{ports['4222']}" in said for host in hosts)
 
 
 @pytest.mark.asyncio

@@ -595,11 +595,11 @@ class VirtualNatsClient:
         self.handlers[inbox] = [replied]
         try:
             if self.hub.publish(self, subject, data, inbox) == 0:
-                raise NoResponders(subject)
+                raise NoResponders(f"nobody listens on {subject}")
             async with asyncio.timeout(timeout):
                 return await answer
         except TimeoutError:
-            raise NoAnswer(subject) from None
+            raise NoAnswer(f"no answer to {subject}") from None
         finally:
             self.handlers.pop(inbox, None)
 

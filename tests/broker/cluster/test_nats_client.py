@@ -55,7 +55,7 @@ async def refusal(urls: tuple[str, ...], **settings: Any) -> NatsRefused:
         await made.start()
     with pytest.raises(NatsRefused) as again:
         await made.probe()
-    assert caught.value.setting == again.value.setting and "\n" not in str(caught.value)
+    assert str(caught.value) == str(again.value) and "\n" not in str(caught.value)
     assert str(caught.value).startswith(f"{caught.value.setting}: ")
     return caught.value
 
@@ -265,6 +265,13 @@ async def test_without_a_quorum_nothing_is_written_and_messages_pass() -> None:
         await a.write("rows", "k", b"", 0, "n", timeout=50.0)
 
 
+async def test_a_question_to_nats_that_is_not_answered_says_so() -> None:
+    async with NatsServers() as servers, client(servers.urls) as a:
+        assert a._connection is not None
+        with pytest.raises(NoAnswer, match=r"^no answer from NATS to \$JS\.API\.INFO$"):
+            await a._connection.request("$JS.API.INFO", b"", 0.0)
+
+
 NO_LEADER = b'{"error": {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}}'
 NO_QUORUM = r"^cluster.servers: nats://127.0.0.1:\d+ has no quorum yet: JetStream has no leader\. [^\n]*$"
 
@@ -397,7 +404,20 @@ async def test_one_server_of_three_has_no_quorum(caplog: pytest.LogCaptureFixtur
 
 
 async def test_servers_that_know_nothing_of_each_other_are_refused() -> None:
+    """Also where they have buckets: each was used alone before, or has lost the lines that made a cluster of them."""
+    alone = r"cluster.servers: .* is in no cluster of NATS servers, but 2 are named: they would know nothing"
     async with NatsServers() as one, NatsServers() as other:
+        assert re.match(alone, str(await refusal(one.urls + other.urls)))
+        for servers in (one, other):
+            async with client(servers.urls) as a:
+                assert a.quorum
+        assert re.match(alone, str(await refusal(one.urls + other.urls)))
+
+
+async def test_servers_that_only_have_the_name_of_a_cluster_are_refused() -> None:
+    """Without ``listen`` in ``cluster { }`` there is none; that is seen when a bucket is to have replicas."""
+    more = 'max_payload: 4MB\ncluster { name: "test", routes: ["nats://127.0.0.1:1"] }\n'
+    async with NatsServers(more=more) as one, NatsServers(more=more) as other:
         made = NatsClient(ClusterSettings(servers=one.urls + other.urls), "a", LARGEST)
         with pytest.raises(NatsRefused, match=r"cluster.servers: .* is in no cluster of NATS servers, but 2 are named"):
             await made.start()
@@ -411,9 +431,14 @@ async def test_user_and_password() -> None:
         async with client(servers.urls, user="ann", password="secret") as a:
             await a.write("rows", "k", b"", 0, "n")
         wrong = await refusal(servers.urls, user="ann", password="wrong")
-        assert wrong.setting == "cluster.user" and "does not let this node in" in str(wrong)
-        assert (await refusal(servers.urls)).setting == "cluster.user"
-        assert (await refusal(servers.urls, token="t")).setting == "cluster.token"
+        said = f"{servers.urls[0]} does not let this node in"
+        assert str(wrong) == f"cluster.user: {said} with user ann and its password: Authorization Violation"
+        wrong = await refusal(servers.urls)
+        assert str(wrong) == (
+            f"cluster.user: {said}, and no user, token, nkey_file or credentials_file is set: Authorization Violation"
+        )
+        wrong = await refusal(servers.urls, token="t")
+        assert str(wrong) == f"cluster.token: {said} with the token that is set: Authorization Violation"
 
 
 async def test_token() -> None:
@@ -432,7 +457,9 @@ async def test_nkey(tmp_path: Path) -> None:
     async with NatsServers(more=f'authorization {{ users: [ {{ nkey: "{public}" }} ] }}\n') as servers:
         async with client(servers.urls, nkey_file=str(tmp_path / "right")) as a:
             assert a.quorum
-        assert (await refusal(servers.urls, nkey_file=str(tmp_path / "other"))).setting == "cluster.nkey_file"
+        wrong = await refusal(servers.urls, nkey_file=str(tmp_path / "other"))
+        assert wrong.setting == "cluster.nkey_file"
+        assert f"does not let this node in with the NKey in {tmp_path / 'other'}: Authorization Violation" in str(wrong)
         wrong = await refusal(servers.urls, nkey_file=str(tmp_path / "none"))
         assert "does not hold the seed of an NKey" in str(wrong)
         wrong = await refusal(servers.urls, credentials_file=str(tmp_path / "none"))
@@ -450,13 +477,40 @@ async def test_tls(certificates: Certificates, tmp_path: Path) -> None:
         async with client(secure, tls_verify=False) as a:
             assert a.quorum
         wrong = await refusal(secure)
-        assert wrong.setting == "cluster.tls_ca" and "cannot be trusted" in str(wrong)
+        assert wrong.setting == "cluster.tls_ca" and "cannot be trusted: unable to get local issuer" in str(wrong)
+        assert str(wrong).endswith("; no tls_ca is set: only the authorities of the system are trusted")
+        wrong = await refusal(secure, tls_ca=Certificates(tmp_path).ca)
+        assert wrong.setting == "cluster.tls_ca" and "cannot be trusted: " in str(wrong)
+        assert "no tls_ca is set" not in str(wrong)
         wrong = await refusal(plain)
         assert wrong.setting == "cluster.servers" and "wants TLS" in str(wrong)
     async with NatsServers() as servers:
         secure = tuple(url.replace("nats://", "tls://") for url in servers.urls)
         wrong = await refusal(secure, user="ann", password="secret")
         assert wrong.setting == "cluster.servers" and "does not speak TLS" in str(wrong)
+
+
+async def test_a_certificate_for_another_address(certificates: Certificates) -> None:
+    """Whoever has signed it: that is no matter of ``tls_ca``."""
+    certfile, keyfile = certificates.issue("nats.example")
+    async with NatsServers(more=f'tls {{ cert_file: "{certfile}", key_file: "{keyfile}" }}\n') as servers:
+        secure = servers.urls[0].replace("nats://", "tls://")
+        by_name = secure.replace("127.0.0.1", "localhost")
+        for url, what in ((secure, "IP address mismatch"), (by_name, "Hostname mismatch")):
+            wrong = str(await refusal((url,), tls_ca=certificates.ca))
+            assert wrong.startswith(f"cluster.servers: the certificate of {url} is for other addresses: {what}, ")
+        async with client((secure,), tls_ca=certificates.ca, tls_verify=False) as a:
+            assert a.quorum
+
+
+async def test_a_certificate_that_has_expired(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its authority is one of the system: a ``tls_ca`` would not help."""
+    monkeypatch.setenv("SSL_CERT_FILE", certificates.ca)
+    certfile, keyfile = certificates.issue("localhost", expired=True)
+    async with NatsServers(more=f'tls {{ cert_file: "{certfile}", key_file: "{keyfile}" }}\n') as servers:
+        secure = servers.urls[0].replace("nats://", "tls://")
+        wrong = str(await refusal((secure,)))
+        assert wrong.endswith(f"the certificate of {secure} cannot be trusted: certificate has expired")
 
 
 async def test_a_certificate_of_the_node_where_the_server_wants_one(certificates: Certificates) -> None:
@@ -495,18 +549,21 @@ async def test_room_for_the_largest_packet() -> None:
 async def test_without_jetstream() -> None:
     async with NatsServers(more="max_payload: 4MB\njetstream: disabled\n") as servers:
         wrong = NatsClient(ClusterSettings(servers=servers.urls), "a", LARGEST)
-        with pytest.raises(NatsRefused, match=r"^cluster.servers: .* has no JetStream: it is to be started with -js$"):
+        with pytest.raises(NatsRefused) as caught:
             await wrong.probe()
+    assert str(caught.value) == (
+        f"cluster.servers: {servers.urls[0]} has no JetStream: it wants jetstream {{ }} in its configuration, or -js"
+    )
 
 
 @asynccontextmanager
 async def greeting(version: str, *others: str) -> AsyncIterator[str]:
     """A server that says only this version, of a cluster with ``others``, and answers PING."""
-    info = {"server_id": "x", "version": version, "max_payload": 8_000_000, "headers": True, "connect_urls": others}
+    info = {"server_id": "x", "version": version, "max_payload": 8_000_000, "headers": True, "cluster": "c"}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
-            writer.write(b"INFO " + json.dumps(info).encode() + b"\r\n")
+            writer.write(b"INFO " + json.dumps(info | {"connect_urls": others}).encode() + b"\r\n")
             while line := await reader.readline():
                 if line.startswith(b"PING"):
                     writer.write(b"PONG\r\n")
