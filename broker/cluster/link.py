@@ -304,6 +304,7 @@ class Links:
         nats.on_disconnected.append(self._update)
         self._membership.on_joined.append(self._update)
         self._membership.on_refused.append(self._update)
+        self._membership.on_replaced.append(self._replaced)
         self._membership.on_change.append(self._changed)
         self._membership.on_removed.append(self._removed)
         self._membership.on_current.append(self._end_links_to_nobody)
@@ -330,6 +331,16 @@ class Links:
         if link.open and peer.running and link.of == (peer.uid, peer.incarnation):
             return
         link.update()
+
+    def _replaced(self, peer: Peer) -> None:
+        """What waits was for sessions of other data, and nobody has subscribed to it where it goes now."""
+        link = self.links.get(peer.name)
+        if link is None:
+            return
+        link.close()
+        held = link.session.queued + len(link.session.inflight)
+        if held:
+            self._context.refusals.add("link_node_replaced", peer.name, "node.data_dir", held)
 
     def recovered(self, node: str) -> Session | None:
         """The session of the link to a node, where there was one before the restart."""

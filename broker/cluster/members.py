@@ -20,7 +20,9 @@ from .membership_check import HEARTBEAT, LOOK_AGAIN, MembershipCheck
 from .nats import Entry, NatsRefused, NoAnswer, NoResponders, Unavailable, Unknown, Watch, WrongRevision
 from .wire import (
     FORCED_OUT,
+    HAS_LEFT,
     MALFORMED,
+    NOT_KNOWN_YET,
     OLD_INCARNATION,
     OLDEST,
     OWN_NAME,
@@ -43,14 +45,21 @@ _SELF: Final = "node"
 _RETRY: Final = 1.0
 PROBE: Final = 5
 """Heartbeats between two writes of the own record."""
+_MOST_REFUSED: Final = 16
+"""Uids of one name that were forced out, so many of which are remembered."""
+_MOST_UNKNOWN: Final = 256
+_REPLACED: Final = "node_replaced"
+_DATA_DIR: Final = "node.data_dir"
 
 
 class Identity(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``cluster``: which data this is, how often it was started, whether it has left the cluster."""
+    """Row of table ``cluster``: which data this is, how often it was started, whether it has left the cluster.
+    ``refused_uids``: as in ``MemberRecord``, for a bucket that has lost them."""
 
     uid: str
     incarnation: int
     left: bool = False
+    refused_uids: tuple[str, ...] = ()
 
 
 class Peer:
@@ -108,8 +117,7 @@ class NameTaken(NatsRefused):
     """Another node of this name runs."""
 
     def __init__(self, record: MemberRecord) -> None:
-        started = datetime.fromtimestamp(record.started, UTC).isoformat(timespec="seconds")
-        where = f"host {record.host}, pid {record.pid}, started {started}"
+        where = f"host {record.host}, pid {record.pid}, started {_date(record.started)}"
         super().__init__(f"another node named {record.node} runs already: {where}", "node.name")
         self.record = record
 
@@ -118,15 +126,31 @@ def _text(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def _date(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
+
+
+def _forced_out_of(record: MemberRecord) -> tuple[str, ...]:
+    """The uids with which no node may have the name."""
+    return (*record.refused_uids, record.uid) if record.forced_out and record.uid else record.refused_uids
+
+
+def _is_replaced(before: MemberRecord, now: MemberRecord) -> bool:
+    """Whether a name has other data, both on disk, and nobody has forced the earlier one out."""
+    other = before.uid != now.uid and before.durable and now.durable
+    return other and not before.forced_out and before.uid not in now.refused_uids
+
+
 class Members:
     """``peers``: the other nodes by name, stopped ones too. ``joined``: whether this node has its record.
     ``known``: whether a node that is not in ``peers`` is no member; not before NATS has told all of them.
 
     ``on_isolated`` is called when ``isolated`` has changed; ``on_refused`` when this node is no member any more, as it
     was forced out or another one has its name.
-    ``on_change`` is called after the status or the identity of a node changed, with the status before; ``on_removed``
-    when a node is forced out or has left; ``on_joined`` each time this node has become a member; ``on_current`` when
-    all nodes that were known at the start are in ``peers``.
+    ``on_change`` is called after the status or the identity of a node changed, with the status before; ``on_replaced``
+    before that, when it has other data than before, both on disk; ``on_removed`` when a node is forced out or has left;
+    ``on_joined`` each time this node has become a member; ``on_current`` when all nodes that were known at the start
+    are in ``peers``.
     """
 
     def __init__(self, context: ClusterContext) -> None:
@@ -141,12 +165,21 @@ class Members:
         self._records = context.wire.reader(MemberRecord)
         self.peers: dict[str, Peer] = {}
         self._by_key: dict[str, Peer] = {}
+        # Of other nodes by name: the uids that were forced out; the uid of one that has left, and when.
+        self._forced_out_uids: dict[str, tuple[str, ...]] = {}
+        self._left_at: dict[str, tuple[str, float]] = {}
+        # When a start of a node was first heard that has no record here.
+        self._unknown: dict[Header, float] = {}
+        # As in ``MemberRecord``, of this node's name. Which other data had the name until this node joins.
+        self._refused_uids: tuple[str, ...] = ()
+        self._replaces: MemberRecord | None = None
         self.joined = False
         self.left = False
         self._told = False
         self.on_isolated: list[Callable[[], None]] = []
         self.on_refused: list[Callable[[], None]] = []
         self.on_change: list[Callable[[Peer, str], None]] = []
+        self.on_replaced: list[Callable[[Peer], None]] = []
         self.on_removed: list[Callable[[Peer], None]] = []
         self.on_joined: list[Callable[[], None]] = []
         self.on_current: list[Callable[[], None]] = []
@@ -177,6 +210,7 @@ class Members:
             self._wire.identify(self._new_uid(), 1)
         else:
             self._wire.identify(row.uid, row.incarnation + 1)
+            self._refused_uids = row.refused_uids
             self._note_left(row.left)
         self._store_identity()
 
@@ -184,7 +218,7 @@ class Members:
         return f"{self._context.rng.getrandbits(128):032x}"
 
     def _store_identity(self) -> None:
-        self._table.put(_SELF, Identity(self._wire.uid, self._wire.incarnation, self.left))
+        self._table.put(_SELF, Identity(self._wire.uid, self._wire.incarnation, self.left, self._refused_uids))
 
     async def start(self) -> None:
         """Become a member, where NATS is there; otherwise as soon as it is.
@@ -287,8 +321,11 @@ class Members:
         if found is not None:
             record = found[1]
             self._check_not_forced_out(record)
-            if record.uid != self._wire.uid or record.incarnation != self._wire.incarnation:
+            if record.uid and (record.uid != self._wire.uid or record.incarnation != self._wire.incarnation):
                 await self._supersede(record)
+            self._note_refused_uids(record)
+            if _is_replaced(record, self._record()):
+                self._replaces = record
         if not self._answering:
             # Before the write: whoever reads this record finds this node.
             self._answering = True
@@ -305,6 +342,7 @@ class Members:
         self._context.alarms.deactivate("cluster_refused")
         self._context.alarms.deactivate("nats_no_quorum")
         logger.info("cluster_joined node=%s incarnation=%s", self._context.node, self._wire.incarnation)
+        self._tell_replaces()
         self._beat()
         for call in self.on_joined:
             call()
@@ -323,8 +361,33 @@ class Members:
 
     def _check_not_forced_out(self, record: MemberRecord) -> None:
         """:raises NatsRefused: this node was, with the data that it has."""
-        if record.uid == self._wire.uid and record.forced_out:
-            raise NatsRefused(self._forced_out, "node.data_dir")
+        if self._wire.uid in _forced_out_of(record):
+            raise NatsRefused(self._forced_out, _DATA_DIR)
+
+    def _note_refused_uids(self, record: MemberRecord) -> None:
+        """This node has the name now: its record, and a new bucket's, are to say who may not have it."""
+        known = dict.fromkeys((*self._refused_uids, *_forced_out_of(record)))
+        refused = tuple(known)[-_MOST_REFUSED:]
+        if refused != self._refused_uids:
+            self._refused_uids = refused
+            self._store_identity()
+
+    def _tell_replaces(self) -> None:
+        """Other data had this node's name, and nobody has forced it out: that may be a disk that is not there."""
+        before, self._replaces = self._replaces, None
+        if before is None:
+            return
+        self._wire.refusals.count(_REPLACED)
+        logger.warning(
+            "cluster_node_replaced node=%s setting=%s data_dir=%s host=%s started=%s detail=%s",
+            self._context.node,
+            _DATA_DIR,
+            self._context.node_settings.node.data_dir,
+            before.host,
+            _date(before.started),
+            "until now another data directory had this name, which was started there and then: its sessions, and what"
+            " waits for them, are not here. If that is the right one, stop this node and start it with that directory",
+        )
 
     @property
     def _forced_out(self) -> str:
@@ -373,6 +436,8 @@ class Members:
             os.getpid(),
             self._started,
             self._context.version,
+            refused_uids=self._refused_uids,
+            durable=self._context.tables.durable,
         )
 
     async def _write_record(self, revision: int) -> int:
@@ -397,15 +462,37 @@ class Members:
 
     def _admits(self, header: Header) -> bool:
         peer = self.peers.get(header.node)
-        if peer is None:
-            self._wire.refusals.add(OWN_NAME if header.node == self._context.node else UNKNOWN_NODE, header.node, "-")
-            return False
-        if header.uid == peer.uid and header.incarnation == peer.incarnation:
+        if peer is not None and header.uid == peer.uid and header.incarnation == peer.incarnation:
             return True
-        # A later one: its record will be told in a moment.
-        later = header.uid != peer.uid or header.incarnation > peer.incarnation
-        self._wire.refusals.add(UNKNOWN_NODE if later else OLD_INCARNATION, header.node, "-")
+        refusals = self._wire.refusals
+        if header.node == self._context.node:
+            refusals.add(OWN_NAME, header.node, "-")
+        elif self.left:
+            pass  # it takes no part, and knows nobody
+        elif peer is not None and header.uid == peer.uid and header.incarnation < peer.incarnation:
+            refusals.add(OLD_INCARNATION, header.node, "-")
+        elif self._has_just_left(header):
+            refusals.count(HAS_LEFT)
+        elif self._may_be_told(header):
+            refusals.count(NOT_KNOWN_YET)
+        else:
+            refusals.add(UNKNOWN_NODE, header.node, "-")
         return False
+
+    def _has_just_left(self, header: Header) -> bool:
+        """Whether it left in order a moment ago: what it had sent before may come yet."""
+        uid, when = self._left_at.get(header.node, ("", 0.0))
+        now = asyncio.get_running_loop().time()
+        return header.uid == uid and now - when < self._context.settings.stopped_after
+
+    def _may_be_told(self, header: Header) -> bool:
+        """Whether its record may be on its way: it is heard since a moment only."""
+        if header.uid in self._forced_out_uids.get(header.node, ()):
+            return False
+        now = asyncio.get_running_loop().time()
+        if header not in self._unknown and len(self._unknown) >= _MOST_UNKNOWN:
+            self._unknown.clear()
+        return now - self._unknown.setdefault(header, now) < self._context.settings.stopped_after
 
     def _read(self, entry: Entry | None) -> tuple[Header, MemberRecord] | None:
         """The node that wrote it, and what."""
@@ -423,6 +510,7 @@ class Members:
         if entry.value is None:
             peer = self._by_key.get(entry.key)
             if peer is not None:
+                self._left_at[peer.name] = (peer.uid, self._loop.time())
                 self._remove(peer)
             elif entry.key == self.key and self.joined and not self.left:
                 self._rejoin()
@@ -435,8 +523,11 @@ class Members:
             self._own_entry(record, entry.revision)
             return
         peer = self.peers.get(record.node)
+        self._forced_out_uids[record.node] = _forced_out_of(record)
         if record.forced_out:
             if peer is not None:
+                if not record.uid:
+                    self._left_at[peer.name] = (peer.uid, self._loop.time())
                 self._remove(peer)
             return
         if peer is None:
@@ -448,9 +539,15 @@ class Members:
             self._greet()
             return
         same = peer.uid == record.uid and peer.incarnation == record.incarnation
+        replaced = _is_replaced(peer.record, record)
+        other_data = peer.record.durable and record.durable and peer.uid != record.uid
         peer.record = record
         peer.revision = entry.revision
         if not same:
+            if replaced:
+                self._wire.refusals.count(_REPLACED)
+                what = "it has another data directory than before: the sessions of the earlier one are not there now"
+                logger.warning("cluster_node_replaced node=%s setting=%s detail=%s", peer.name, _DATA_DIR, what)
             before = peer.status
             peer.uid = record.uid
             peer.incarnation = record.incarnation
@@ -460,6 +557,9 @@ class Members:
             peer.lost_at = self._loop.time()
             peer.unheard_until = peer.lost_at + self._context.settings.stopped_after
             peer.since = self._context.clock.wall()
+            if other_data:
+                for call in self.on_replaced:
+                    call(peer)
             self._tell(peer, before)
             self._greet()
 
@@ -470,15 +570,15 @@ class Members:
 
     def _own_entry(self, record: MemberRecord, revision: int) -> None:
         ours = record.uid == self._wire.uid and record.incarnation == self._wire.incarnation
-        if not self.joined or revision <= self._revision:
+        if not self.joined or self.left or revision <= self._revision:
             return
         if ours and not record.forced_out:
             self._revision = revision
             return
         self.joined = False
-        if record.forced_out and record.uid == self._wire.uid:
+        if self._wire.uid in _forced_out_of(record):
             self._wire.refusals.add(FORCED_OUT, self._context.node, "-")
-            what, setting = f"{self._forced_out}; until then it serves its own clients only", "node.data_dir"
+            what, setting = f"{self._forced_out}; until then it serves its own clients only", _DATA_DIR
         else:
             what, setting = f"host {record.host}, pid {record.pid} took the name {record.node}", "node.name"
         self._context.alarms.activate("cluster_refused", what, {"setting": setting})
@@ -537,8 +637,14 @@ class Members:
         self._judge()
 
     def _tell(self, peer: Peer, before: str) -> None:
+        unheard = peer.may_run and not peer.running
         logger.info(
-            "cluster_node node=%s status=%s it_was=%s incarnation=%s", peer.name, peer.status, before, peer.incarnation
+            "cluster_node node=%s status=%s it_was=%s incarnation=%s detail=%s",
+            peer.name,
+            peer.status,
+            before or "-",
+            peer.incarnation,
+            "not_heard_yet" if unheard else "-",
         )
         for call in self.on_change:
             call(peer, before)
@@ -680,7 +786,7 @@ class Members:
         # Before the write: a record that is gone is written again by a node that has not left.
         self.left = True
         try:
-            await self._nats.write(BUCKET, self.key, None, None, self._context.nonce())
+            await self._nats.write(BUCKET, self.key, self._left_behind(), None, self._context.nonce())
         except (Unavailable, Unknown) as error:
             self.left = False
             raise ChangeRefused(f"NATS takes no writes now: {error}") from None
@@ -690,8 +796,17 @@ class Members:
             self._watch.stop()
         for peer in list(self.peers.values()):
             self._remove(peer)
+        self._unknown.clear()
         self._set_left(True)
         await self._context.tables.stored()
+
+    def _left_behind(self) -> bytes | None:
+        """What the bucket has of a node that has left: nothing, or who may not have its name."""
+        if not self._refused_uids:
+            return None
+        # Forced out, to a node of an earlier version too, is nobody: a node without a uid.
+        nobody = MemberRecord(self._context.node, "", 0, "", 0, 0.0, "", True, self._refused_uids)
+        return self._wire.write(nobody)
 
     async def join(self, node: str) -> None:
         """Take part again, where ``node`` does. As ``core.cluster.Cluster.join``."""

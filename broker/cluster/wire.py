@@ -38,6 +38,8 @@ OTHER_CLUSTER: Final = "other_cluster"
 FORCED_OUT: Final = "forced_out"
 OLD_INCARNATION: Final = "old_incarnation"
 UNKNOWN_NODE: Final = "unknown_node"
+NOT_KNOWN_YET: Final = "not_known_yet"
+HAS_LEFT: Final = "has_left"
 OWN_NAME: Final = "own_name"
 
 _FIXED: Final = 4
@@ -233,7 +235,9 @@ class Heartbeat(msgspec.Struct, array_like=True, frozen=True):
 
 class MemberRecord(msgspec.Struct, array_like=True, frozen=True):
     """What is known of a node in bucket ``members``. ``started``: unix seconds. ``forced_out``: by an operator; it may
-    not come back with this ``uid``."""
+    not come back with this ``uid``, nor with one of ``refused_uids``: nodes of this name that were forced out before,
+    the newest last. ``durable``: its data, and so the ``uid``, outlive the process. Without a ``uid``: the last node of
+    this name has left."""
 
     node: str
     uid: str
@@ -243,6 +247,8 @@ class MemberRecord(msgspec.Struct, array_like=True, frozen=True):
     started: float
     version: str
     forced_out: bool = False
+    refused_uids: tuple[str, ...] = ()
+    durable: bool = False
 
 
 # ----------------------------------------------------------------------- calls

@@ -270,6 +270,54 @@ async def test_what_waits_for_a_node_that_is_forced_out_is_dropped_and_counted()
         await until(lambda: not any(each.value for each in cluster.hub.buckets["routes"].last.values()))
 
 
+@pytest.mark.parametrize("seen", [True, False], ids=["seen to stop", "not seen to stop"])
+async def test_what_waits_for_a_node_whose_name_another_data_directory_takes_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, seen: bool
+) -> None:
+    async with cluster_nodes(2, level="disk", directory=tmp_path, cluster=QUICK) as cluster:
+        subscriber = await cluster[1].client("s", expiry=1000)
+        await subscriber.subscribe("t", qos=1)
+        await subscriber.close()
+        await opened(cluster)
+        name = cluster.name(1)
+        publisher = await cluster[0].client("p")
+        if seen:
+            await cluster.stop(1)
+            await until(lambda: parts(cluster[0]).membership.peers[name].status == STOPPED)
+        else:
+            await cluster.kill(1)
+        for number in range(3):
+            assert await publisher.publish("t", b"%d" % number, qos=1) == SUCCESS
+        assert link(cluster, 0, 1).open is not seen
+        cluster._lives[1] += 10
+        await cluster.start(1)
+        await cluster.wait_until_running()
+        await opened(cluster)
+        await cluster.wait_until_quiet()
+        counted = cluster[0].server.metrics.refusals.snapshot()
+        assert counted["cluster_link_node_replaced"] == 3 and counted["cluster_node_replaced"] == 1
+        assert f"cluster_refused node={name} reason=link_node_replaced setting=node.data_dir" in caplog.text
+        # The link goes on.
+        again = await cluster[1].client("s", expiry=1000, session_present=False)
+        await again.subscribe("t", qos=1)
+        await publisher.publish("t", b"new", qos=1)
+        await again.expect_publish("t", b"new")
+        await again.nothing()
+        await again.close()
+        await cluster.wait_until_quiet()
+        # So it does with the first directory, which has its session.
+        await cluster.stop(1)
+        cluster._lives[1] -= 10
+        await cluster.start(1)
+        await cluster.wait_until_running()
+        await opened(cluster)
+        assert cluster[0].server.metrics.refusals.snapshot()["cluster_node_replaced"] == 2
+        last = await cluster[1].client("s", expiry=1000, session_present=True)
+        await until(lambda: bool(cluster[0].server.broker.router.remote_mask("t")))
+        await publisher.publish("t", b"last", qos=1)
+        await last.expect_publish("t", b"last")
+
+
 async def test_the_numbers_go_on_beyond_the_last_packet_identifier() -> None:
     async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
         subscriber = await cluster[1].client("s", expiry=1000)

@@ -1,19 +1,24 @@
 """Who is in the cluster and who runs, on a virtual NATS."""
 
 import asyncio
+import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from taipan.broker.cluster import calls as calls_module
-from taipan.broker.cluster.members import NameTaken, Peer
+from taipan.broker.cluster.members import BUCKET, NameTaken, Peer
+from taipan.broker.cluster.nats import NatsRefused, Unknown, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.session_transfer import Offer
-from taipan.broker.cluster.wire import MemberRecord, Reply, Request, node_key
+from taipan.broker.cluster.wire import MemberRecord, Refusals, Reply, Request, Wire, node_key
 from taipan.broker.core.cluster import RUNNING, STOPPED, SUSPECT, CallFailed, ChangeRefused, NodeUnreachable
+from taipan.broker.observability.metrics import Reasons
 from taipan.broker.server import Server
 from tests.support.node import make_settings
 from tests.support.virtual_nats import VirtualNats
@@ -25,6 +30,13 @@ QUICK = {"servers": ["nats://none"], "suspect_after": 1.5, "stopped_after": 2.5,
 
 def server(hub: VirtualNats, name: str, **cluster: Any) -> Server:
     settings = make_settings(node={"name": name}, cluster={**QUICK, **cluster})
+    return Server(settings, nats=hub.client(name))
+
+
+def on_disk(hub: VirtualNats, name: str, directory: Path, **cluster: Any) -> Server:
+    """A node with this data directory."""
+    node = {"name": name, "data_dir": str(directory)}
+    settings = make_settings(node=node, cluster={**QUICK, **cluster}, durability={"level": "disk"})
     return Server(settings, nats=hub.client(name))
 
 
@@ -50,6 +62,36 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def node_on_disk(hub: VirtualNats, name: str, directory: Path) -> AsyncIterator[Server]:
+    made = on_disk(hub, name, directory)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop()
+
+
+async def force_out(by: Server, name: str) -> None:
+    await until(lambda: status(by, name) == STOPPED and not cluster_of(by).membership.peers[name].may_run)
+    await by.cluster.force_leave(name)
+
+
+async def refused_at_start(hub: VirtualNats, name: str, directory: Path) -> None:
+    """A node with this data directory may not join, and it is said why."""
+    node = on_disk(hub, name, directory)
+    with pytest.raises(NatsRefused, match=f"node.data_dir: {name} was forced out of the cluster taipan: its data_dir"):
+        await node.start()
+
+
+def refused(server: Server, reason: str) -> int:
+    return server.metrics.refusals.snapshot().get(f"cluster_{reason}", 0)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 def status(server: Server, name: str) -> str:
@@ -361,3 +403,277 @@ async def test_join_waits_no_longer_than_until_a_node_that_is_gone_is_stopped_fo
         await b.cluster.join("a@h")
         assert status(b, "a@h") == RUNNING and status(b, "c@h") == STOPPED
         await b.cluster.force_leave("c@h")
+
+
+async def test_data_that_was_forced_out_is_refused_after_others_have_joined_under_its_name(tmp_path: Path) -> None:
+    hub = VirtualNats()
+    old, second, third = tmp_path / "old", tmp_path / "second", tmp_path / "third"
+    async with running(hub, "a@h") as (a,):
+        async with node_on_disk(hub, "b@h", old):
+            await until(lambda: status(a, "b@h") == RUNNING)
+        await force_out(a, "b@h")
+        await refused_at_start(hub, "b@h", old)
+        async with node_on_disk(hub, "b@h", second) as b:
+            await until(lambda: status(a, "b@h") == RUNNING)
+            await cluster_of(b).membership._probe()
+        await refused_at_start(hub, "b@h", old)
+        async with node_on_disk(hub, "b@h", second):
+            await until(lambda: status(a, "b@h") == RUNNING)
+        await force_out(a, "b@h")
+        async with node_on_disk(hub, "b@h", third):
+            await until(lambda: status(a, "b@h") == RUNNING)
+        await refused_at_start(hub, "b@h", old)
+        await refused_at_start(hub, "b@h", second)
+        async with node_on_disk(hub, "b@h", third):
+            await until(lambda: status(a, "b@h") == RUNNING)
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["while it runs", "while it is stopped"])
+async def test_who_has_joined_for_data_that_was_forced_out_tells_a_new_bucket_of_it(tmp_path: Path, runs: bool) -> None:
+    hub = VirtualNats()
+    old, new = tmp_path / "old", tmp_path / "new"
+    async with running(hub, "a@h") as (a,):
+        async with node_on_disk(hub, "b@h", old):
+            await until(lambda: status(a, "b@h") == RUNNING)
+        await force_out(a, "b@h")
+        async with node_on_disk(hub, "b@h", new):
+            await until(lambda: status(a, "b@h") == RUNNING)
+            if runs:
+                hub.lose_bucket("members")
+                await until(lambda: len(hub.buckets["members"].last) == 2)
+        if not runs:
+            hub.lose_bucket("members")
+            async with node_on_disk(hub, "b@h", new):
+                await until(lambda: status(a, "b@h") == RUNNING)
+        await refused_at_start(hub, "b@h", old)
+
+
+async def test_data_that_was_forced_out_is_refused_after_a_node_of_its_name_has_left(tmp_path: Path) -> None:
+    hub = VirtualNats()
+    old, new = tmp_path / "old", tmp_path / "new"
+    async with running(hub, "a@h", "c@h") as (a, c):
+        async with node_on_disk(hub, "b@h", old):
+            await until(lambda: status(a, "b@h") == RUNNING)
+        await force_out(a, "b@h")
+        async with node_on_disk(hub, "b@h", new) as b:
+            await until(lambda: status(a, "b@h") == RUNNING)
+            await b.cluster.leave()
+            await until(lambda: status(a, "b@h") == status(c, "b@h") == "")
+            assert not b.alarms.active and not b.cluster.refused
+            with pytest.raises(ChangeRefused, match="b@h is no member"):
+                await cluster_of(a).membership._check_is_member("b@h")
+        await refused_at_start(hub, "b@h", old)
+        async with node_on_disk(hub, "b@h", new) as b:
+            assert status(a, "b@h") == ""
+            await b.cluster.join("a@h")
+            await until(lambda: status(a, "b@h") == RUNNING)
+        await refused_at_start(hub, "b@h", old)
+
+
+async def test_who_was_forced_out_and_replaced_while_it_was_cut_off_is_told_that_it_was() -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h", "b@h") as (a, b):
+        await until(lambda: status(a, "b@h") == RUNNING)
+        hub.disconnect("b@h")
+        await force_out(a, "b@h")
+        new = server(hub, "b@h")
+        await new.start()
+        await until(lambda: status(a, "b@h") == RUNNING)
+        await new.stop()
+        hub.connect("b@h")
+        await until(lambda: "cluster_refused" in b.alarms.active)
+        alarm = b.alarms.active["cluster_refused"]
+        assert "b@h was forced out of the cluster taipan" in alarm.message
+        assert alarm.details == {"setting": "node.data_dir"}
+        assert "was forced out" in b.cluster.refused and refused(b, "forced_out") == 1
+
+
+async def test_who_was_forced_out_and_replaced_as_it_joins_is_refused() -> None:
+    hub = VirtualNats()
+    async with running(hub, "b@h") as (b,):
+        membership, wire = cluster_of(b).membership, cluster_of(b).context.wire
+        theirs = MemberRecord("b@h", "other", 1, "h", 1, 0.0, "v", refused_uids=(wire.uid,))
+
+        async def too_late(revision: int) -> int:
+            hub.write(BUCKET, node_key("b@h"), wire.write(theirs), None, "theirs")
+            raise WrongRevision
+
+        membership.joined = False
+        membership._write_record = too_late  # type: ignore[method-assign]
+        with pytest.raises(NatsRefused, match="was forced out") as caught:
+            await membership._join()
+        assert caught.value.setting == "node.data_dir"
+
+
+async def test_no_more_than_the_sixteen_newest_are_kept() -> None:
+    async with running(VirtualNats(), "b@h") as (b,):
+        membership = cluster_of(b).membership
+        for number in range(30):
+            uids = tuple(f"u{each}" for each in range(max(0, number - 5), number))
+            membership._note_refused_uids(
+                MemberRecord("b@h", f"u{number}", 1, "h", 1, 0.0, "v", forced_out=True, refused_uids=uids)
+            )
+        assert membership._record().refused_uids == tuple(f"u{number}" for number in range(14, 30))
+
+
+async def test_another_data_directory_under_the_name_of_a_stopped_node_is_told_everywhere(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = VirtualNats()
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    async with running(hub, "a@h") as (a,):
+        for _ in range(2):
+            async with node_on_disk(hub, "b@h", right):
+                await until(lambda: status(a, "b@h") == RUNNING)
+        assert refused(a, "node_replaced") == 0
+        async with node_on_disk(hub, "b@h", wrong) as b:
+            await until(lambda: status(a, "b@h") == RUNNING)
+            await cluster_of(b).membership._probe()
+            here, there = sorted(
+                (each for each in warnings(caplog) if "cluster_node_replaced" in each),
+                key=lambda each: "wrong" not in each,
+            )
+            assert f"node=b@h setting=node.data_dir data_dir={wrong} " in here and "stop this node" in here
+            assert "node=b@h setting=node.data_dir" in there and "earlier" in there
+            assert refused(a, "node_replaced") == refused(b, "node_replaced") == 1
+            assert a.cluster.members()[1].status == RUNNING
+        # It is not forced out.
+        async with node_on_disk(hub, "b@h", right) as b:
+            await until(lambda: status(a, "b@h") == RUNNING)
+            assert refused(a, "node_replaced") == 2 and refused(b, "node_replaced") == 1
+
+
+async def test_another_data_directory_is_told_where_nats_did_not_answer_the_first_write(tmp_path: Path) -> None:
+    hub = VirtualNats()
+    async with node_on_disk(hub, "b@h", tmp_path / "right"):
+        pass
+    b = on_disk(hub, "b@h", tmp_path / "wrong")
+    membership = cluster_of(b).membership
+    written: list[int] = []
+    write = membership._write_record
+
+    async def unanswered(revision: int) -> int:
+        made = await write(revision)
+        written.append(made)
+        if len(written) == 1:
+            raise Unknown("no answer")
+        return made
+
+    membership._write_record = unanswered  # type: ignore[method-assign]
+    await b.start()
+    await until(lambda: membership.joined)
+    assert len(written) == 2 and refused(b, "node_replaced") == 1
+    await b.stop()
+
+
+async def test_a_node_in_place_of_one_that_was_forced_out_or_has_no_disk_is_nothing_to_warn_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h", "m@h") as (a, m):
+        async with node_on_disk(hub, "b@h", tmp_path / "old"):
+            await until(lambda: status(a, "b@h") == RUNNING)
+        await force_out(a, "b@h")
+        async with node_on_disk(hub, "b@h", tmp_path / "new"):
+            await until(lambda: status(a, "b@h") == RUNNING)
+        await m.stop()
+        m = server(hub, "m@h")
+        await m.start()
+        await until(lambda: status(a, "m@h") == RUNNING)
+        await m.stop()
+        assert "node_replaced" not in caplog.text and refused(a, "node_replaced") == 0
+
+
+async def test_a_node_whose_removal_was_missed_is_nothing_to_warn_of_when_it_was_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h", "c@h") as (a, c):
+        async with node_on_disk(hub, "b@h", tmp_path / "old"):
+            await until(lambda: status(c, "b@h") == RUNNING)
+        hub.disconnect("c@h")
+        await force_out(a, "b@h")
+        async with node_on_disk(hub, "b@h", tmp_path / "new"):
+            hub.connect("c@h")
+            await until(lambda: status(c, "b@h") == RUNNING)
+        assert "node_replaced" not in caplog.text
+
+
+async def test_a_node_that_leaves_or_starts_again_is_nothing_to_warn_of(caplog: pytest.LogCaptureFixture) -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h", "b@h") as (a, b):
+        await until(lambda: status(a, "b@h") == RUNNING and status(b, "a@h") == RUNNING)
+        await b.cluster.leave()
+        await until(lambda: status(a, "b@h") == "")
+        await until(lambda: refused(a, "has_left") > 0)
+        await asyncio.sleep(2.7)  # for as long as it is out, it hears the others
+        assert not b.metrics.refusals.snapshot()
+        await b.cluster.join("a@h")
+        await until(lambda: status(a, "b@h") == RUNNING)
+        await b.stop()
+        hub.delays["", "a@h"] = (0.3, 0.3)  # what b says comes before its record
+        again = server(hub, "b@h")
+        await again.start()
+        await until(lambda: status(a, "b@h") == RUNNING)
+        assert refused(a, "not_known_yet") >= 1
+        late = server(hub, "c@h")
+        await late.start()
+        await until(lambda: status(a, "c@h") == RUNNING)
+        assert "cluster_refused" not in caplog.text and refused(a, "unknown_node") == 0
+        await late.stop()
+        await again.stop()
+
+
+async def test_a_node_that_goes_on_without_a_record_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h") as (a,):
+        stranger = Wire("taipan", "z@h", Refusals(Reasons(), lambda: 0.0))
+        stranger.identify("u", 1)
+        membership = cluster_of(a).membership
+        membership._heard(stranger.write((1, (1, 1), [])), "")
+        assert refused(a, "not_known_yet") == 1 and refused(a, "unknown_node") == 0
+        await asyncio.sleep(2.5)
+        membership._heard(stranger.write((2, (1, 1), [])), "")
+        assert refused(a, "unknown_node") == 1
+        assert "cluster_refused node=z@h reason=unknown_node" in caplog.text
+
+
+async def test_who_was_forced_out_and_an_earlier_start_are_warned_of_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h", "b@h") as (a, b):
+        await until(lambda: status(a, "b@h") == RUNNING)
+        membership = cluster_of(a).membership
+        uid, incarnation = cluster_of(b).context.wire.uid, cluster_of(b).context.wire.incarnation
+        other = Wire("taipan", "b@h", Refusals(Reasons(), lambda: 0.0))
+        other.identify(uid, incarnation - 1)
+        membership._heard(other.write((1, (1, 1), [])), "")
+        assert "cluster_refused node=b@h reason=old_incarnation" in caplog.text
+        await b.stop()
+        await force_out(a, "b@h")
+        other.identify(uid, incarnation)
+        membership._heard(other.write((1, (1, 1), [])), "")
+        assert "cluster_refused node=b@h reason=unknown_node" in caplog.text
+        assert refused(a, "unknown_node") == refused(a, "old_incarnation") == 1
+        # So it is when another one has its name.
+        new = server(hub, "b@h")
+        await new.start()
+        await until(lambda: status(a, "b@h") == RUNNING)
+        membership._heard(other.write((1, (1, 1), [])), "")
+        assert refused(a, "unknown_node") == 2
+        await new.stop()
+
+
+async def test_the_log_says_of_a_node_that_it_was_not_heard_yet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    hub = VirtualNats()
+    async with running(hub, "a@h", "b@h") as (a, b):
+        await until(lambda: status(a, "b@h") == RUNNING)
+        await b.stop()
+        await until(lambda: status(a, "b@h") == STOPPED)
+        lines = [each.getMessage() for each in caplog.records if "cluster_node node=b@h" in each.getMessage()]
+        found = [re.sub(r"incarnation=\d+ ", "", line.removeprefix("cluster_node node=b@h ")) for line in lines]
+        assert found == [
+            "status=Stopped it_was=- detail=not_heard_yet",
+            "status=Running it_was=Stopped detail=-",
+            "status=Stopped it_was=Running detail=-",
+        ]
