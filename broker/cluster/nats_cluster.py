@@ -16,6 +16,7 @@ from ..store.restored import ZoneOf
 from .calls import Calls
 from .connected import Connected
 from .context import ClusterContext
+from .evacuation import Evacuation
 from .handover import Handover
 from .isolation import Isolation
 from .known_routes import KnownRoutes
@@ -69,6 +70,7 @@ class NatsCluster:
         self.handover = Handover(context, self.membership, self.calls, self.routes, self.turns, zone_of)
         self.connected = Connected(context, self.membership, self.calls)
         self.ownership = Ownership(context, self.membership, self.handover, self.connected)
+        self.evacuation = Evacuation(context, self.membership, self.calls, self.handover, self.ownership)
         self.wills = Wills(context, self.membership, self.ownership, self.handover.receiver, refusal_of_will)
 
     async def start(self) -> None:
@@ -118,6 +120,7 @@ class NatsCluster:
 
     async def stop(self) -> None:
         """The clients are gone: take no part any more."""
+        await self.evacuation.stop()
         await self.retained.flush(_LAST_FRAMES)
         self._stop_sharing()
         await self.wills.stop()
@@ -149,7 +152,8 @@ class NatsCluster:
     def claim(
         self, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
     ) -> Awaitable[Outcome | None] | None:
-        return self.isolation.refusal() or self.ownership.claim(client, clean_start, expiry, waits)
+        refusal = self.isolation.refusal() or self.evacuation.refusal()
+        return refusal or self.ownership.claim(client, clean_start, expiry, waits)
 
     async def subscribed(self, filters: list[str]) -> None:
         await self.routes.known_everywhere(filters)
@@ -177,6 +181,20 @@ class NatsCluster:
         if peer is None or not peer.running:
             raise NodeUnreachable(f"{node}: {'no such node' if peer is None else peer.status}")
         return await self.calls.call(node, method, argument, timeout)
+
+    @property
+    def evacuating(self) -> bool:
+        return self.evacuation.active
+
+    def evacuate(self) -> None:
+        self.evacuation.start()
+
+    def end_evacuation(self) -> None:
+        self.evacuation.end()
+
+    @property
+    def owed_to_others(self) -> int:
+        return sum(each.session.queued + len(each.session.inflight) for each in self.links.links.values())
 
     async def join(self, node: str) -> None:
         await self.membership.join(node)

@@ -21,6 +21,7 @@ from ..channel.identity import SESSION_OWNER
 from ..core.cluster import CallFailed, NodeUnreachable
 from ..core.outcome import CLIENT_GONE, STORE_TROUBLE, Outcome
 from ..mqtt import reason_codes
+from ..mqtt.constants import NEVER_EXPIRES
 from ..session.client_info import ClientInfo
 from ..session.session import Session
 from .connected import Connected
@@ -326,7 +327,8 @@ class Ownership:
         if not busy and not self._handover.leaves(client_id) and not self._handover.is_undecided(client_id):
             owner = self._owners.get(thing_key(client_id))
             ours = owner is not None and self.is_ours(owner) and self.knows(client_id)
-            if ours or ((owner is None or not owner.node) and not expiry):
+            nobodys = owner is None or (not owner.node and client_id not in self._context.broker.sessions)
+            if ours or (nobodys and not expiry):
                 self._connected.announce(client, clean_start)
                 return None
         return self._claim(client, clean_start, expiry, waits)
@@ -345,6 +347,22 @@ class Ownership:
                 return CLIENT_GONE
             self._connected.announce(client, clean_start)
         return refusal
+
+    async def bring(self, client: ClientInfo, node: str) -> str:
+        """Make a session of ``node`` this one's, whose client is connected to no node. Why it stays there; empty: it
+        has come, and its queue follows."""
+        async with self._locked(client.client_id):
+            return await _Claim(self, client, False, NEVER_EXPIRES, lambda: True).bring(node)
+
+    def end_here(self, client_id: str) -> bool:
+        """A session is over elsewhere: so is what this node has of it. A client that is connected was here meanwhile,
+        or is again, and keeps it. Returns whether there was one that has ended."""
+        broker = self._context.broker
+        session = broker.sessions.get(client_id)
+        if session is None or not session.persistent or client_id in self._context.channels.channels:
+            return False
+        broker.discard_session(session, self._context.clock.now())
+        return True
 
     def _look_at(self, client_id: str) -> None:
         if not self._stopped and client_id not in self._context.broker.sessions and self.has(client_id):
@@ -548,16 +566,12 @@ class Ownership:
 
     async def _settle_ended(self, client_id: str, owned: Owned, revision: int) -> None:
         """A session that went on without this node is over elsewhere: so is what this node has of it."""
-        broker = self._context.broker
-        session = broker.sessions.get(client_id)
+        session = self._context.broker.sessions.get(client_id)
         earlier = self._others(owned.earlier)
-        if session is not None and session.persistent:
-            if client_id in self._context.channels.channels:
-                # Its client was here meanwhile, or is again: it has this one.
-                await self._write(client_id, self._owned_here(session, earlier), revision)
-                return
-            broker.discard_session(session, self._context.clock.now())
-        elif earlier == owned.earlier:
+        if session is not None and session.persistent and client_id in self._context.channels.channels:
+            await self._write(client_id, self._owned_here(session, earlier), revision)
+            return
+        if not self.end_here(client_id) and earlier == owned.earlier:
             return
         await self._write_end(client_id, self._over_at(client_id, earlier), revision)
 
@@ -641,6 +655,11 @@ class _Claim:
                     if ownership.owner(client_id) == owner:
                         return None
                     continue
+                if owner is not None and not owner.node and ownership.end_here(client_id):
+                    # On disk, or it would be this client's after a restart.
+                    if not await self._context.tables.stored():
+                        return STORE_TROUBLE
+                    continue
                 if owner is None or not owner.node or owner.node == self._context.node:
                     if not self._expiry or await self._take(owner, {}):
                         return None
@@ -656,6 +675,29 @@ class _Claim:
             except (Unknown, NoAnswer) as error:
                 return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, f"NATS did not answer: {error}")
         return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, self._why)
+
+    async def bring(self, node: str) -> str:
+        """As ``Ownership.bring``: one attempt, which never begins a session anew."""
+        ownership, client_id = self._ownership, self._client.client_id
+        try:
+            await ownership.settle_unanswered(client_id)
+            owner = ownership.owner(client_id)
+            if owner is None or owner.node != node:
+                return "it is not known here as a session of that node"
+            if self._handover.leaves(client_id) or self._handover.is_undecided(client_id):
+                return "it is just coming or going"
+            move = self._context.nonce()
+            prepared = await self._handover.prepare(
+                node, owner.revision, self._client, move, False, self._waits, self._left
+            )
+            if prepared.state != READY or prepared.session is None:
+                return "" if prepared.state == GONE else f"{prepared.state} {prepared.detail}".strip()
+            taken, refusal = await self._move(owner, move, prepared.session, prepared)
+        except (NodeUnreachable, CallFailed, WrongRevision, Unavailable, Unknown, NoAnswer, NotStored) as error:
+            return str(error) or type(error).__name__
+        if not taken:
+            return "another node has taken it"
+        return "" if refusal is None else f"{refusal.setting}: {refusal.detail}"
 
     async def _take(self, owner: Owner | None, earlier: dict[str, bool]) -> bool:
         node = self._context.node if self._expiry else ""

@@ -91,6 +91,27 @@ class Cluster(Protocol):
         :raises CallFailed: it could not do it.
         """
 
+    @property
+    def evacuating(self) -> bool:
+        """Whether this node lets nobody in, and its clients and sessions go to others."""
+
+    def evacuate(self) -> None:
+        """Let nobody in, close all connections, and move the sessions to other nodes; from now on, until
+        ``end_evacuation`` or the end of the process.
+
+        :raises ChangeRefused: it does already, or no other node could take them.
+        """
+
+    def end_evacuation(self) -> None:
+        """Let clients in again. Sessions that have gone stay where they are.
+
+        :raises ChangeRefused: it does.
+        """
+
+    @property
+    def owed_to_others(self) -> int:
+        """Messages that wait here for other nodes."""
+
     async def join(self, node: str) -> None:
         """Take part again after ``leave``, in the cluster that the configuration names.
 
@@ -127,6 +148,8 @@ class SingleNode:
     clustered: bool = False
     strict_subscribe: bool = False
     refused: str = ""
+    evacuating: bool = False
+    owed_to_others: int = 0
 
     def __init__(self, name: str, version: str, since: float) -> None:
         self._member = Member(name, "", 0, RUNNING, since, version)
@@ -157,6 +180,12 @@ class SingleNode:
 
     async def call(self, node: str, method: str, argument: bytes, timeout: float | None = None) -> bytes:
         raise NodeUnreachable(node)
+
+    def evacuate(self) -> None:
+        raise ChangeRefused(_ALONE)
+
+    def end_evacuation(self) -> None:
+        raise ChangeRefused(_ALONE)
 
     async def join(self, node: str) -> None:
         raise ChangeRefused(_ALONE)

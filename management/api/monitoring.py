@@ -74,9 +74,11 @@ def scrape(call: Call) -> web.Response:
     "/status", "Whether the node serves, as text", reply=Raw({"text/plain": {"type": "string"}}, failures=("503",))
 )
 def get_status(call: Call) -> web.Response:
-    """200 while it serves, 503 else; two lines, the second of them as EMQX has it for those who look for it."""
+    """200 while it lets clients in, 503 else; two lines, the second as EMQX has it for those who look for it."""
     monitoring = call.operations.monitoring
     state = "started" if monitoring.running else "stopping" if monitoring.stopping else "starting"
+    if monitoring.running and monitoring.evacuating:
+        state = "evacuating"
     word = "running" if monitoring.running else "not_running"
     text = f"Node {call.operations.nodes.name} is {state}\nemqx is {word}"
-    return web.Response(text=text, status=200 if monitoring.running else 503)
+    return web.Response(text=text, status=200 if monitoring.running and not monitoring.evacuating else 503)

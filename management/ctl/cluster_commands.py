@@ -3,7 +3,7 @@
 from collections.abc import Awaitable
 from typing import Final
 
-from ..operations.membership import ClusterStatus
+from ..operations.membership import ClusterStatus, Evacuation, Left
 from ..operations.refusal import WRONG
 from .command import CommandCall, CommandResult, Commands, Failure, telling
 
@@ -25,7 +25,45 @@ async def join(call: CommandCall) -> CommandResult:
 
 @commands.add("cluster leave", "Take no part any more, after a restart either, until cluster join")
 async def leave(call: CommandCall) -> CommandResult:
-    return await _changed(call, call.operations.membership.leave(), "Leave the cluster", "leave the cluster")
+    with telling(lambda refusal: f"Failed to leave the cluster: {refusal.message}"):
+        left = await call.operations.membership.leave()
+    return CommandResult(left, _left_lines)
+
+
+def _left_lines(left: Left) -> list[str]:
+    lines = ["Leave the cluster successfully.", *_status_lines(left)]
+    if left.sessions:
+        lines.append(f"Sessions that stay on this node, for clients that connect to it: {left.sessions}.")
+    return lines
+
+
+@commands.add("cluster evacuation start", "Let nobody in, close connections, move sessions to other nodes")
+def start_evacuation(call: CommandCall) -> CommandResult:
+    with telling(lambda refusal: f"Failed to start: {refusal.message}"):
+        evacuation = call.operations.membership.start_evacuation()
+    return CommandResult(evacuation, _evacuation_lines)
+
+
+@commands.add("cluster evacuation status", "Show what an evacuated node still has")
+def show_evacuation(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.membership.evacuation(), _evacuation_lines)
+
+
+@commands.add("cluster evacuation stop", "Let clients in again; sessions that have gone stay where they are")
+def stop_evacuation(call: CommandCall) -> CommandResult:
+    with telling(lambda refusal: f"Failed to stop: {refusal.message}"):
+        evacuation = call.operations.membership.stop_evacuation()
+    return CommandResult(evacuation, _evacuation_lines)
+
+
+def _evacuation_lines(now: Evacuation) -> list[str]:
+    return [
+        f"Evacuating          : {'true' if now.evacuating else 'false'}",
+        f"Connections         : {now.connections}",
+        f"Sessions            : {now.sessions}",
+        f"Messages for others : {now.messages_for_others}",
+        f"Delayed messages    : {now.delayed}",
+    ]
 
 
 @commands.add("cluster force-leave <Node>", "Remove a stopped node that does not come back; what it had ends")

@@ -10,7 +10,7 @@ ADVICE: Final = {
     "takeovered": "Where it repeats, two devices share this identifier: give each its own.",
     "discarded": "Where it repeats, two devices share this identifier: give each its own.",
     "server_unavailable": "The setting names which one; see the alarms on the dashboard's page Trouble.",
-    "use_another_server": "cluster.isolated says what is done then.",
+    "use_another_server": "The setting says why: cluster.isolated, or an operator who evacuates the node.",
     "idle_timeout": "Something connects that speaks no MQTT, or a very slow client: raise idle_timeout.",
     "token_expired": "Have the client fetch a new token before.",
     "user_deleted": "Make the user again on the dashboard's page Access, or give the client another.",

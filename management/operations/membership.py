@@ -17,6 +17,24 @@ class ClusterStatus(msgspec.Struct, omit_defaults=True):
     refused: str = ""
 
 
+class Left(ClusterStatus, omit_defaults=True):
+    """``sessions``: of clients, that stay on the node that has left."""
+
+    sessions: int = 0
+
+
+class Evacuation(msgspec.Struct):
+    """What a node that is evacuated still has. ``connections``: that are open; ``sessions``: of clients that are
+    connected, and of those that are not; ``messages_for_others``: that wait for other nodes; ``delayed``: messages that
+    are published later, by this node."""
+
+    evacuating: bool
+    connections: int
+    sessions: int
+    messages_for_others: int
+    delayed: int
+
+
 class Membership:
     """Which cluster it is stands in the configuration."""
 
@@ -41,12 +59,41 @@ class Membership:
         except ChangeRefused as refused:
             raise Refusal(RPC_ERROR, str(refused)) from None
 
-    async def leave(self) -> None:
+    async def leave(self) -> Left:
         """Take no part any more, after a restart either, until ``join``. Raises Refusal."""
         try:
             await self._server.cluster.leave()
         except ChangeRefused as refused:
             raise Refusal(RPC_ERROR, str(refused)) from None
+        now = self.status()
+        return Left(now.running_nodes, now.stopped_nodes, now.refused, len(self._server.broker.sessions))
+
+    def evacuation(self) -> Evacuation:
+        """How far it is."""
+        server = self._server
+        return Evacuation(
+            server.cluster.evacuating,
+            len(server.context.channels),
+            len(server.broker.sessions),
+            server.cluster.owed_to_others,
+            server.delayed.count,
+        )
+
+    def start_evacuation(self) -> Evacuation:
+        """Let nobody in, and have clients and sessions go to other nodes. Raises Refusal."""
+        try:
+            self._server.cluster.evacuate()
+        except ChangeRefused as refused:
+            raise Refusal(RPC_ERROR, str(refused)) from None
+        return self.evacuation()
+
+    def stop_evacuation(self) -> Evacuation:
+        """Let clients in again. Raises Refusal."""
+        try:
+            self._server.cluster.end_evacuation()
+        except ChangeRefused as refused:
+            raise Refusal(RPC_ERROR, str(refused)) from None
+        return self.evacuation()
 
     async def force_leave(self, node: str) -> None:
         """Remove a node that is stopped and does not come back. Raises Refusal."""

@@ -32,6 +32,11 @@ class Monitoring:
         """Whether the node was told to stop."""
         return self._server.context.closing
 
+    @property
+    def evacuating(self) -> bool:
+        """Whether new clients are sent to other nodes (``cluster evacuation``)."""
+        return self._server.cluster.evacuating
+
     def metrics(self) -> dict[str, int]:
         """Every counter since the start: the specification's names, 4.4's where it has others, and both equal."""
         return self._server.metrics.snapshot()

@@ -63,6 +63,7 @@ REASONS: Final = (
         ("cluster.isolated",),
         "the node is without the others, and closes all (close_all)",
     ),
+    Reason("client", "use_another_server", ("taipan-ctl cluster evacuation",), "an operator evacuates the node"),
     Reason(
         "client",
         "server_unavailable",
@@ -383,7 +384,15 @@ REASONS: Final = (
     ),
     Reason("node", "older_version", (), "a form that this version reads no more"),
     Reason("node", "other_cluster", (), "it is of a cluster with another cluster.name on the same subjects"),
-    Reason("node", "unknown_node", (), "of a node, or of a start of it, that this one does not know yet"),
+    Reason("node", "unknown_node", (), "of a node, or of a start of it, that has no record here, or was forced out"),
+    Reason(
+        "node",
+        "not_known_yet",
+        (),
+        "of a node, or of a start of it, whose record may be on its way: for cluster.stopped_after seconds. So it is "
+        "at an ordinary start",
+    ),
+    Reason("node", "has_left", (), "of a node that has left the cluster less than cluster.stopped_after seconds ago"),
     Reason("node", "own_name", (), "of another node that has this one's name"),
     Reason("node", "old_incarnation", (), "of an earlier start of a node that has started again since"),
     Reason("node", "forced_out", (), "this node was forced out of the cluster"),
@@ -417,6 +426,19 @@ REASONS: Final = (
         "a Will is larger than that: should this node die, it is published when the node is back",
     ),
     Reason("node", "link_node_removed", (), "messages that waited for a node that is gone for good"),
+    Reason(
+        "node",
+        "link_node_replaced",
+        (),
+        "messages that waited for a node when it came with another data directory: they go there, and those for "
+        "sessions of the earlier one are dropped there",
+    ),
+    Reason(
+        "node",
+        "node_replaced",
+        (),
+        "a node has another data directory than before, and nobody has forced the earlier one out",
+    ),
     Reason("node", "session_of_removed_node", (), "sessions that ended with a node that is gone for good"),
     Reason("node", "session_begun_anew", (), "sessions that were begun anew because their node was away"),
     Reason(

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.support.api import ApiClient, ManagedNode, managed_node
+from tests.support.fake_cluster import fake_nodes
 
 pytestmark = pytest.mark.asyncio
 
@@ -49,6 +50,16 @@ async def test_stopping() -> None:
         node.server.context.closing = True  # what Server.stop does first
         reply = await asks.get("/status")
         assert (reply.status, reply.text) == (503, f"Node {node.name} is stopping\nemqx is not_running")
+
+
+async def test_evacuating() -> None:
+    """A balancer sends nobody there."""
+    async with fake_nodes(2) as nodes, anonymous(nodes[0]) as asks:
+        nodes[0].server.cluster.evacuate()
+        reply = await asks.get("/status")
+        assert (reply.status, reply.text) == (503, f"Node {nodes[0].name} is evacuating\nemqx is running")
+        nodes[0].server.cluster.end_evacuation()
+        assert (await asks.get("/status")).status == 200
 
 
 async def test_starting() -> None:

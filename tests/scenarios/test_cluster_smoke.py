@@ -1,8 +1,10 @@
 """Three real nodes over a real NATS server, by the command as it is installed: what a cluster is for, in one test."""
 
 import asyncio
+import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +49,58 @@ async def test_three_nodes(tmp_path: Path) -> None:
         while sorted((row["clientid"], row["node"]) for row in await cluster.ask(1, "/clients")) != places:
             await asyncio.sleep(0.02)  # what has moved is forgotten where it was a moment later
         for peer in (*moved, publisher, old, new):
+            await peer.close()
+
+
+@pytest.mark.slow
+async def test_a_node_is_taken_away_without_a_loss(tmp_path: Path) -> None:
+    """As docs/run-a-cluster.md says: evacuated, until nothing is left; leave; stopped."""
+
+    async def ctl(*words: str) -> dict[str, Any]:
+        words = ("--data-dir", str(tmp_path / "n1"), "--json", "cluster", *words)
+        program = str(PROGRAM.with_name("taipan-ctl"))
+        process = await asyncio.create_subprocess_exec(program, *words, stdout=asyncio.subprocess.PIPE)
+        said, _ = await process.communicate()
+        assert process.returncode == 0
+        found: dict[str, Any] = json.loads(said)
+        return found
+
+    expiry = {c.SESSION_EXPIRY_INTERVAL: 3600}
+    async with ClusterProcesses(3, tmp_path) as cluster:
+        here, away, publisher = Peer(cluster[0].tcp, 5), Peer(cluster[0].tcp, 4), Peer(cluster[1].tcp, 5)
+        await publisher.connect("publisher")
+        await here.connect("here", clean_start=False, properties=expiry)
+        await away.connect("away", clean_start=False)
+        for subscriber in (here, away):
+            await subscriber.subscribe("t", qos=2)
+        await away.drop()
+        await publisher.publish("t", b"1", qos=1)
+        await here.expect_publish("t", b"1", 1)
+        assert (await ctl("evacuation", "start"))["evacuating"] is True
+        await here.expect_disconnect(0x9C)
+        other = Peer(cluster[0].tcp, 5)
+        await other.connect("other", expect=0x9C)
+        await publisher.publish("t", b"2", qos=2)
+        left = ("connections", "sessions", "messages_for_others", "delayed")
+        now = await ctl("evacuation", "status")
+        while any(now[each] for each in left):
+            assert now["evacuating"]
+            await asyncio.sleep(0.1)
+            now = await ctl("evacuation", "status")
+        assert "sessions" not in await ctl("leave")
+        cluster[0].process.send_signal(signal.SIGTERM)
+        assert await cluster[0].process.wait() == 0
+        await publisher.publish("t", b"3", qos=1)
+        for peer in (here, away, other):
+            await peer.close()
+        here, away = Peer(cluster[2].tcp, 5), Peer(cluster[1].tcp, 4)
+        await here.connect("here", clean_start=False, properties=expiry, session_present=True)
+        await away.connect("away", clean_start=False, session_present=True)
+        for payload, qos in ((b"2", 2), (b"3", 1)):
+            await here.expect_publish("t", payload, qos)
+        for payload, qos in ((b"1", 1), (b"2", 2), (b"3", 1)):
+            await away.expect_publish("t", payload, qos)
+        for peer in (here, away, publisher):
             await peer.close()
 
 

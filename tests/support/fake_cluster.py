@@ -67,6 +67,8 @@ class FakeCluster:
         self._hub = hub
         self._name = name
         self.left = False
+        self.evacuating = False
+        self.owed_to_others = 0
 
     def members(self) -> list[Member]:
         return [Member(name, name, 1, status, 0.0, "9.9.9") for name, status in sorted(self._hub.statuses.items())]
@@ -97,6 +99,16 @@ class FakeCluster:
         answer = await handler(self._name, argument)
         self._hub.octets.append(len(answer))
         return answer
+
+    def evacuate(self) -> None:
+        if self.evacuating:
+            raise ChangeRefused("it is evacuated already")
+        self.evacuating = True
+
+    def end_evacuation(self) -> None:
+        if not self.evacuating:
+            raise ChangeRefused("it is not evacuated")
+        self.evacuating = False
 
     async def join(self, node: str) -> None:
         if not self.left:

@@ -124,12 +124,13 @@ def test_seeds_that_failed_where_sessions_end(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [914, 3212, 4043, 6232])
+@pytest.mark.parametrize("seed", [914, 3212, 4043, 6232, 7020])
 def test_seeds_that_failed_where_what_is_retained_is_cleared(seed: int) -> None:
     """A node died as it took a session: what it had written came to NATS when it had started again, and had dropped the
     session. What waited for a queue stayed where the session was begun anew elsewhere. A node that had been told that a
     session is over wrote so late, when its client had another one, that it had this one. A node deleted a key so late
-    that a session had begun on it."""
+    that a session had begun on it. A client was told that a session is present that had begun anew elsewhere and was
+    over, by a node that had just learned that."""
     features = [*FEATURES, PAGING, RESTLESS, BURSTS, PIECES, ENDS, CLEARS]
     done = simulate("--seed", str(seed), "--features", ",".join(features))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -154,6 +155,12 @@ def test_seeds_that_failed_where_nodes_are_forced_out(seed: int) -> None:
     node's mark had come to one place of the session when it was forced out."""
     features = [*FEATURES, PAGING, RESTLESS, BURSTS, PIECES, ENDS, CLEARS, FORCED]
     done = simulate("--seed", str(seed), "--features", ",".join(features))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_nodes_that_are_evacuated() -> None:
+    done = simulate("--seeds", "15", "--features", "all,evacuated")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

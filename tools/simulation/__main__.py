@@ -8,7 +8,7 @@ import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
-from .world import DEFAULT, EVERYTHING, FORCED, FRESH, NODES, World
+from .world import APART, DEFAULT, EVERYTHING, NODES, World
 
 CHUNK = 5
 
@@ -34,7 +34,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="this one alone")
     parser.add_argument("--trace", action="store_true", help="with --seed: everything that happens")
     parser.add_argument(
-        "--features", default=",".join(DEFAULT), help="what it is about, with commas; all but forced and fresh: all"
+        "--features",
+        default=",".join(DEFAULT),
+        help="what it is about, with commas; all: all but forced, fresh and evacuated",
     )
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
@@ -47,7 +49,7 @@ def main() -> int:
         })  # fmt: skip
     named = options.features.split(",")
     features = tuple(each for name in named for each in (EVERYTHING if name == "all" else (name,)))
-    unknown = sorted({*features} - {*EVERYTHING, FORCED, FRESH})
+    unknown = sorted({*features} - {*EVERYTHING, *APART})
     if unknown:
         parser.error(f"no such part: {', '.join(unknown)}")
     if options.seed is not None:

@@ -9,7 +9,7 @@ from taipan.broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Suback
 from tests.support.wire import Packet, Publish, Reader, encode
 
 from .loop import NOBODY
-from .node import SimulatedNode, SimulatedTransport
+from .node import EPOCH, SimulatedNode, SimulatedTransport
 
 if TYPE_CHECKING:
     from .world import World
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 V5 = 5
 CONNACK_TIMEOUT = 40.0
 RETRY = (0.05, 1.0)
+AWAY = (0.05, 4.0)
+"""With evacuations: so that sessions move without their clients."""
 
 
 class Sent:
@@ -80,6 +82,7 @@ class SimulatedClient:
         self.unacknowledged: dict[int, Sent] = {}
         self.wanted: SimulatedNode | None = None  # where it connects next; None: anywhere
         self.stopped = False
+        self.asked_at = 0.0  # when it sent its last CONNECT, by the nodes' clocks
         self._awaiting: dict[int, bytes] = {}  # QoS 2 identifiers that it has taken, each with its payload
         self._numbers: dict[str, int] = {}
         self._reader = Reader(V5)
@@ -108,6 +111,7 @@ class SimulatedClient:
             # A session may have begun anew, and the CONNACK that said so was lost.
             self.subscribed = False
         self.unanswered = True
+        self.asked_at = EPOCH + self.world.loop.time()
         node = self.node = self.rng.choice(nodes)
         self._reader = Reader(V5)
         self.world.note(f"{self.name} connects to {node.name}")
@@ -135,7 +139,8 @@ class SimulatedClient:
             self.drop()
 
     def _retry(self) -> None:
-        self.world.loop.call_later(self.rng.uniform(*RETRY), self.connect, context=NOBODY)
+        wait = self.rng.uniform(*(AWAY if self.world.evacuates else RETRY))
+        self.world.loop.call_later(wait, self.connect, context=NOBODY)
 
     def drop(self) -> None:
         """The network connection breaks, without a DISCONNECT."""

@@ -215,6 +215,7 @@ class SimulatedNode:
         self.rows = server.tables.open("simulated", Row, shared=True)
         assert isinstance(server.cluster, NatsCluster)
         server.cluster.context.piece_messages = self.piece
+        server.cluster.evacuation.grace = 0.0
         await server.start()
         server.lag.stop()
         server.ticker._interval = 0.5

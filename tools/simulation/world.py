@@ -53,9 +53,13 @@ nothing is promised then, only that all comes to rest."""
 FRESH: Final = "fresh"
 """One more: ``takeover`` is ``fresh``, so that sessions begin anew where their nodes are away. Nothing more is promised
 then."""
+EVACUATED: Final = "evacuated"
+"""One more: nodes are evacuated, so that sessions move whose clients are away."""
 DEFAULT: Final = ("members", "rows", "links")
 EVERYTHING: Final = (*FEATURES, PAGING, RESTLESS, BURSTS, PIECES, ENDS, CLEARS)
-"""``--features all``: all but ``FORCED`` and ``FRESH``"""
+"""``--features all``"""
+APART: Final = (FORCED, FRESH, EVACUATED)
+"""These are named as well, or they are not there."""
 
 
 class RowChange:
@@ -129,6 +133,7 @@ class World:
         self.forced_out = False
         self.stays = "ownership" not in features
         self.bursts = BURSTS in features
+        self.evacuates = EVACUATED in features
         self._calm = False
         level = "disk"
         cluster: dict[str, object] = {"strict_subscribe": True, "takeover": "fresh" if FRESH in features else "refuse"}
@@ -170,15 +175,18 @@ class World:
         if client.sessions and not present and client not in self.ending:
             self.wrong(f"{client.name} lost its session")
         for node in self.nodes:
-            # With Clean Start no node is waited for that is away, and may have an older connection still.
-            reached = client not in self.ending or self._hears(client.node, node)
+            # With Clean Start no node is waited for that is away, and may have an older connection for a moment.
+            asked, at = client.asked_at, client.node
+            reached = client not in self.ending or (self._hears(at, node, asked) and self._hears(node, at, asked))
             if node is not client.node and node.running and reached and client.name in node.server.context.channels:
                 self.wrong(f"{client.name} is connected to {node.name}, too")
 
-    def _hears(self, one: SimulatedNode | None, other: SimulatedNode) -> bool:
-        """Whether one node takes another one for running."""
-        members = [] if one is None else one.server.cluster.members()
-        return any(each.name == other.name and each.status == RUNNING for each in members)
+    def _hears(self, one: SimulatedNode | None, other: SimulatedNode | None, since: float) -> bool:
+        """Whether one node has taken another one for running since then."""
+        if one is None or other is None or not one.running:
+            return False
+        found = next((each for each in one.server.cluster.members() if each.name == other.name), None)
+        return found is not None and found.status == RUNNING and found.since <= since
 
     def session_keys(self) -> list[Owned]:
         """What the bucket has of sessions, as a node that runs reads it."""
@@ -408,6 +416,10 @@ class World:
             kinds.append((4.0, self._force_out))
             weights.append(4.0)
             end += 20.0
+        if EVACUATED in self.features:
+            kinds.append((4.0, self._evacuate))
+            weights.append(4.0)
+            end += 10.0
         while self.loop.time() < end and not self.violations:
             await asyncio.sleep(rng.expovariate(pace))
             if self.loop.steps > MAX_STEPS:
@@ -452,6 +464,26 @@ class World:
         self.kills += 1
         node.kill()
         self.loop.call_later(self.rng.choice((0.1, 1.0, 5.0, 15.0)), self._start, node, context=NOBODY)
+
+    def _evacuate(self) -> None:
+        """For longer than a client has to come to another node by itself, or not so long."""
+        node = self._some()
+        if node is None:
+            return
+        cluster, owner = node.server.cluster, node.life
+        self.note(f"evacuate {node.name}")
+        try:
+            node.context.copy().run(cluster.evacuate)
+        except ChangeRefused as error:
+            self.note(f"{node.name} is not evacuated: {error}")
+            return
+
+        def end() -> None:
+            if cluster.evacuating and not owner.over:
+                self.note(f"{node.name} is evacuated no longer")
+                node.context.copy().run(cluster.end_evacuation)
+
+        self.loop.call_later(self.rng.choice((2.0, 8.0, 20.0)), end, context=NOBODY)
 
     def _force_out(self) -> None:
         """A node dies or is cut off, and an operator removes it."""
@@ -595,6 +627,8 @@ class World:
             if node.running:
                 node.nats.on_operation = lambda _: None
                 node.log.on_append = lambda: None
+                if node.server.cluster.evacuating:
+                    node.context.copy().run(node.server.cluster.end_evacuation)
             hub.connect(node.name)
             self.forcing = None
             self._start(node)

@@ -913,7 +913,10 @@ async def test_a_session_that_ends_before_it_is_known_who_has_it_stays_so(
         monkeypatch.setattr(Ownership, "settle_earlier_life", without_nats)
 
         async def end() -> None:
-            client = await cluster[0].client("s", expiry=60, session_present=True)
+            client = cluster[0].peer()
+            while await attempt(client, "s", clean_start=False, properties=MINUTE):
+                client = cluster[0].peer()  # both wait for the other node for the same time
+            assert client.connack.session_present
             for number in range(5):
                 await client.expect_publish("t", b"%d" % number, 2)
             await client.disconnect(properties=END)
@@ -1071,6 +1074,41 @@ async def test_a_session_that_was_begun_anew_and_is_over_does_not_come_back_with
         await until(lambda: owner(cluster, "s") is None and "s" not in sessions(cluster, 0))
         again = await cluster[1].client("s", expiry=3600, session_present=False)
         await again.nothing()
+
+
+@pytest.mark.parametrize("expiry", [3600, 0])
+async def test_nor_where_its_client_comes_before_its_node_has_seen_to_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expiry: int
+) -> None:
+    """Its CONNECT waits for NATS, and goes first when that is back."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[0].leave_session("s", "t", qos=2)
+        publisher = await cluster[0].client("p")
+        await publisher.publish("t", b"old", qos=2)
+        await cluster.kill(0)
+        new = await cluster[1].client("s", expiry=3600, session_present=False)
+        await new.disconnect(properties=END)
+        await until(lambda: is_over(cluster, 1, "s"))
+        settle_soon, held = Ownership.settle_soon, [True]
+
+        def later(self: Ownership, client_id: str) -> None:
+            if not held[0] or self._context.node != cluster.name(0):
+                settle_soon(self, client_id)
+
+        monkeypatch.setattr(Ownership, "settle_soon", later)
+        await cluster.start(0)
+        await until(lambda: own(cluster, 0).ownership.owner("s") is not None and is_over(cluster, 0, "s"))
+        assert "s" in sessions(cluster, 0)
+        again = await cluster[0].client("s", clean_start=False, expiry=expiry, session_present=False)
+        await again.nothing()
+        held[0] = False
+        await again.subscribe("t", qos=2)
+        near = await cluster[1].client("near")
+        await near.publish("t", b"new", qos=2)
+        await again.expect_publish("t", b"new", 2)
+        await cluster.kill(0)
+        await cluster.start(0)
+        await cluster[0].client("s", expiry=60, session_present=bool(expiry))
 
 
 @pytest.mark.parametrize("takeover", ["fresh", "refuse"])

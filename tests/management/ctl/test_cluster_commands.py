@@ -37,6 +37,36 @@ async def test_leave_and_join() -> None:
         assert (said.status, said.lines) == (1, ["Ignore."])
 
 
+async def test_leave_says_what_stays() -> None:
+    async with fake_nodes(2) as nodes:
+        await nodes[0].leave_session("s", "t")
+        said = await done(nodes[0], "cluster", "leave")
+        assert said[-1] == "Sessions that stay on this node, for clients that connect to it: 1."
+    async with fake_nodes(2) as nodes:
+        await nodes[0].leave_session("s", "t")
+        assert (await ctl_json(nodes[0], "cluster", "leave"))["sessions"] == 1
+
+
+async def test_evacuation() -> None:
+    async with fake_nodes(2) as nodes:
+        await nodes[0].leave_session("s", "t")
+        await nodes[0].client("c")
+        table = {"connections": 1, "sessions": 2, "messages_for_others": 0, "delayed": 0}
+        said = await ctl(nodes[0], "cluster", "evacuation", "stop")
+        assert (said.status, said.lines) == (1, ["Failed to stop: it is not evacuated"])
+        assert await ctl_json(nodes[0], "cluster", "evacuation", "status") == {"evacuating": False, **table}
+        assert await done(nodes[0], "cluster", "evacuation", "start") == [
+            "Evacuating          : true",
+            "Connections         : 1",
+            "Sessions            : 2",
+            "Messages for others : 0",
+            "Delayed messages    : 0",
+        ]
+        said = await ctl(nodes[0], "cluster", "evacuation", "start")
+        assert (said.status, said.lines) == (1, ["Failed to start: it is evacuated already"])
+        assert await ctl_json(nodes[0], "cluster", "evacuation", "stop") == {"evacuating": False, **table}
+
+
 async def test_force_leave() -> None:
     async with fake_nodes(2) as nodes:
         said = await ctl(nodes[0], "cluster", "force-leave", N2)
@@ -55,7 +85,8 @@ async def test_a_node_without_a_cluster() -> None:
     async with managed_node() as node:
         (line,) = await done(node, "cluster", "status")
         assert line == f"Cluster status: #{{running_nodes => ['{node.name}'],stopped_nodes => []}}"
-        for words in (("leave",), ("join", N2), ("force-leave", N2)):
+        refused = (("leave",), ("join", N2), ("force-leave", N2), ("evacuation", "start"), ("evacuation", "stop"))
+        for words in refused:
             said = await ctl(node, "cluster", *words)
             assert said.status == 1 and "cluster.servers" in said.out
 

@@ -41,6 +41,9 @@ EXAMPLES: dict[str, list[str]] = {
     "cluster status": [],
     "cluster join <Node>": ["taipan@127.0.0.1"],
     "cluster leave": [],
+    "cluster evacuation start": [],
+    "cluster evacuation status": [],
+    "cluster evacuation stop": [],
     "cluster force-leave <Node>": ["other@127.0.0.1"],
     "clients list": [],
     "clients show <ClientId>": ["c"],
@@ -166,10 +169,13 @@ EXAMPLES: dict[str, list[str]] = {
 }  # fmt: skip
 """Of each command its arguments, in an order in which they work."""
 STATUS = "`running_nodes`, `stopped_nodes`"
+EVACUATION = "`evacuating`, `connections`, `sessions`, `messages_for_others`, `delayed`"
 DONE = '`{"code":0}`'
 REFUSED = {
     "cluster join <Node>": STATUS,
     "cluster leave": STATUS,
+    "cluster evacuation start": EVACUATION,
+    "cluster evacuation stop": EVACUATION,
     "cluster force-leave <Node>": STATUS,
     "resources test <ResourceType> [-c <Config>]": DONE,
     "resources start <ResourceId>": DONE,
