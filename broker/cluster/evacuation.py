@@ -23,6 +23,7 @@ from .ownership import Ownership
 
 logger = logging.getLogger(__name__)
 
+CAN: Final = "evacuation.can"
 TAKE: Final = "evacuation.take"
 SETTING: Final = "taipan-ctl cluster evacuation"
 """In place of a setting, in what clients and the log are told."""
@@ -34,7 +35,13 @@ _LOOK_EVERY: Final = 1.0
 GRACE: Final = 5.0
 """Seconds in which a client whose connection was closed may come to a node of its own choice, with its session."""
 _MOVED_AT_ONCE: Final = 50
+_MOST_COMING: Final = 100
+"""Sessions of which a node may still fetch the rest when it takes another one."""
 _SLICE: Final = 1000
+_SET_ASIDE: Final = 5.0
+"""Seconds in which a node is not asked that did not answer, or takes nothing."""
+_SOON: Final = 0.25
+_MOST_TOLD: Final = 20
 
 
 class Take(msgspec.Struct, array_like=True, frozen=True):
@@ -43,6 +50,14 @@ class Take(msgspec.Struct, array_like=True, frozen=True):
     client_id: str
     owner: str
     username: str | None
+
+
+class Taken(msgspec.Struct, array_like=True, frozen=True):
+    """``error``: why a session stays, empty: it has come. ``wait``: seconds in which this node takes no other one
+    either."""
+
+    error: str = ""
+    wait: float = 0.0
 
 
 class Evacuation:
@@ -58,23 +73,37 @@ class Evacuation:
         self._handover = handover
         self._ownership = ownership
         self.active = False
+        self._starting = False
         self.grace = GRACE
         self._task: asyncio.Task[None] | None = None
         self._turn = 0
-        self._told = ""
+        # Until when these nodes are not asked, by the loop's clock.
+        self._set_aside: dict[str, float] = {}
+        self._told: set[str] = set()
+        calls.serve(CAN, self._can)
         calls.serve(TAKE, self._take)
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """:raises ChangeRefused: nobody could take the sessions, or it is under way."""
-        if self.active:
-            raise ChangeRefused(f"{self._context.node} is evacuated already")
+        node = self._context.node
+        if self.active or self._starting:
+            raise ChangeRefused(f"{node} is evacuated already")
         if self._members.left or self._members.outside or not self._members.joined:
-            raise ChangeRefused(f"{self._context.node} is no member of the cluster {self._context.name} now")
-        if not self._takers():
-            raise ChangeRefused("no other node runs: nobody could take its clients")
+            raise ChangeRefused(f"{node} is no member of the cluster {self._context.name} now")
+        if not self._context.nats.quorum:
+            raise ChangeRefused("NATS takes no writes now: no session can move")
+        # Of two that ask each other none is to be told that the other one stays.
+        self._starting = True
+        try:
+            refusals = await asyncio.gather(*(self._ask(each.name) for each in self._members.running()))
+        finally:
+            self._starting = False
+        if all(refusals):
+            raise ChangeRefused(f"no other node can take its clients: {'; '.join(refusals) or 'none runs'}")
         self.active = True
-        self._told = ""
-        logger.warning("evacuation_started node=%s", self._context.node)
+        self._set_aside.clear()
+        self._told.clear()
+        logger.warning("evacuation_started node=%s", node)
         message = f"{_DETAIL}: it lets nobody in, and its clients and sessions go to others"
         self._context.alarms.activate(ALARM, message, {"setting": SETTING})
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -84,11 +113,11 @@ class Evacuation:
 
         :raises ChangeRefused: it is not under way.
         """
-        if not self.active:
+        if not self.active or self._task is None:
             raise ChangeRefused(f"{self._context.node} is not evacuated")
         self.active = False
-        if self._task is not None:
-            self._task.cancel()
+        self._task.cancel()
+        self._task = None
         logger.warning("evacuation_ended node=%s", self._context.node)
         self._context.alarms.deactivate(ALARM)
 
@@ -107,21 +136,46 @@ class Evacuation:
 
     # --------------------------------------------------------------------- away
 
-    def _takers(self) -> list[str]:
-        return [each.name for each in self._members.running() if each.status == RUNNING]
+    async def _ask(self, node: str) -> str:
+        """Why a node cannot take sessions; empty: it can."""
+        try:
+            refusal = (await self._calls.call(node, CAN, b"")).decode("utf-8", "replace")
+        except (NodeUnreachable, CallFailed) as error:
+            return _of(node, str(error))
+        return _of(node, refusal) if refusal else ""
+
+    def _taker(self) -> str | None:
+        """The node whose turn it is, of those that run and can be asked."""
+        now = asyncio.get_running_loop().time()
+        takers = [
+            each.name
+            for each in self._members.running()
+            if each.status == RUNNING and now >= self._set_aside.get(each.name, 0.0)
+        ]
+        self._turn += 1
+        return takers[self._turn % len(takers)] if takers else None
 
     async def _run(self) -> None:
         done = False
         while True:
-            if self._close_some():
-                await asyncio.sleep(_CLOSE_EVERY)
-                continue
-            await self._move_sessions()
+            try:
+                await self._go_on()
+            except Exception:  # a fault must not leave a node that lets nobody in and moves nothing
+                logger.exception("evacuation_failed node=%s", self._context.node)
             empty = not self._context.channels.channels and not len(self._context.broker.sessions)
-            if empty and not done:
+            if empty and not done and not self._handover.outgoing.kept_sessions:
                 logger.info("evacuation_done node=%s", self._context.node)
-            done = empty
+                done = True
             await asyncio.sleep(_LOOK_EVERY)
+
+    async def _go_on(self) -> None:
+        while self._may_move() and self._close_some():
+            await asyncio.sleep(_CLOSE_EVERY)
+        await self._move_sessions()
+
+    def _may_move(self) -> bool:
+        """Whether a client finds its session at another node. Else those that are here are better off here."""
+        return self._context.nats.quorum and self._taker() is not None
 
     def _close_some(self) -> bool:
         """Whether there were any."""
@@ -136,20 +190,26 @@ class Evacuation:
         sessions = list(self._context.broker.sessions)
         for first in range(0, len(sessions), _SLICE):
             now = self._context.clock.now()
-            due = [
-                each
-                for each in sessions[first : first + _SLICE]
-                if not each.connected and now - each.disconnected_at >= self.grace
-            ]
+            due = [each for each in sessions[first : first + _SLICE] if self._is_due(each, now)]
             for start in range(0, len(due), _MOVED_AT_ONCE):
-                some = due[start : start + _MOVED_AT_ONCE]
-                errors = [each for each in await asyncio.gather(*map(self._give, some)) if each]
-                if errors and errors[0] != self._told:
-                    self._told = errors[0]
-                    logger.warning("evacuation_waits node=%s error=%s", self._context.node, errors[0])
-                if len(errors) == len(some):
-                    return  # it is no matter of one session
+                if self._taker() is None:
+                    self._tell("no other node takes sessions now")
+                    return
+                errors = await asyncio.gather(*map(self._give, due[start : start + _MOVED_AT_ONCE]))
+                for error in errors:
+                    if error:
+                        self._tell(error)
             await asyncio.sleep(0)
+
+    def _is_due(self, session: Session, now: float) -> bool:
+        """Whether its client has had the time to come to another node. The clock may have been ahead once."""
+        return not session.connected and not 0 <= now - session.disconnected_at < self.grace
+
+    def _tell(self, error: str) -> None:
+        """The same once in an evacuation."""
+        if error not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(error)
+            logger.warning("evacuation_waits node=%s error=%s", self._context.node, error)
 
     async def _give(self, session: Session) -> str:
         """Why it stays here for now; empty: it goes, or is over."""
@@ -159,33 +219,57 @@ class Evacuation:
             return ""
         if client_id in self._context.channels.channels or self._handover.leaves(client_id):
             return ""
-        takers = self._takers()
-        if not takers:
-            return "no other node runs"
-        self._turn += 1
-        node = takers[self._turn % len(takers)]
-        ask = Take(client_id, session.owner or "", session.client.username)
+        node = self._taker()
+        if node is None:
+            return ""
+        ask = msgspec.msgpack.encode(Take(client_id, session.owner or "", session.client.username))
         try:
-            refusal = (await self._calls.call(node, TAKE, msgspec.msgpack.encode(ask))).decode("utf-8", "replace")
+            taken = self._calls.decoded(node, await self._calls.call(node, TAKE, ask), Taken)
         except (NodeUnreachable, CallFailed) as error:
-            return str(error)
-        return f"{node}: {refusal}" if refusal else ""
+            taken = Taken(str(error), _SET_ASIDE)
+        if taken.wait:
+            self._set_aside[node] = asyncio.get_running_loop().time() + min(taken.wait, _SET_ASIDE)
+        # That sessions are still coming there is no trouble.
+        return _of(node, taken.error) if taken.error and taken.wait != _SOON else ""
 
     # ------------------------------------------------------------------- coming
 
-    async def _take(self, node: str, argument: bytes) -> bytes:
-        """Get a session from the node that is evacuated; why not, or nothing."""
-        ask = self._calls.decoded(node, argument, Take)
-        if self.active:
-            return b"it is evacuated itself"
+    def _cannot(self) -> str:
+        if self.active or self._starting:
+            return "it is evacuated itself"
         if self._context.broker.short_of_memory:
-            return b"limits.memory: it has no memory for more sessions"
+            return "limits.memory: it has no memory for more sessions"
+        return ""
+
+    async def _can(self, node: str, argument: bytes) -> bytes:
+        """Why this node takes no sessions; nothing: it does."""
+        return self._cannot().encode()
+
+    async def _take(self, node: str, argument: bytes) -> bytes:
+        """Get a session from the node that is evacuated."""
+        return msgspec.msgpack.encode(await self._taken(node, self._calls.decoded(node, argument, Take)))
+
+    async def _taken(self, node: str, ask: Take) -> Taken:
+        cannot = self._cannot()
+        if cannot:
+            return Taken(cannot, _SET_ASIDE)
+        if self._handover.coming >= _MOST_COMING:
+            return Taken(f"{_MOST_COMING} sessions are still coming", _SOON)
         client = ClientInfo(self._context.node, ZoneSettings(), client_id=ask.client_id, username=ask.username)
         if ask.owner.startswith(USERNAME_OWNER):
             client.username = ask.owner.removeprefix(USERNAME_OWNER)
             client.proved_by = RESTORED
         client.proved_client_id = ask.owner == CLIENT_ID_OWNER
         refusal = await self._ownership.bring(client, node)
-        if not refusal:
+        session = self._context.broker.sessions.get(ask.client_id)
+        if not refusal and session is not None:
             logger.info("session_brought client_id=%s node=%s", ask.client_id, node)
-        return refusal.encode()
+            # By this node's rules. A client that connects has that done with its CONNECT.
+            self._context.channels.reviews.add(session)
+        return Taken(refusal)
+
+
+def _of(node: str, error: str) -> str:
+    if error.startswith("no such call"):
+        return f"{node}: it is of an older version, which takes no sessions"
+    return error if error.startswith(node) else f"{node}: {error}"

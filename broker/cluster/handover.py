@@ -215,6 +215,11 @@ class Handover:
     # ----------------------------------------------------------------- questions
 
     @property
+    def coming(self) -> int:
+        """Sessions that are not all here yet."""
+        return self._incoming.sessions
+
+    @property
     def checks_owner(self) -> bool:
         """Whether a session of another is refused."""
         return self._context.channels.access.settings.session_owner != "any"
@@ -358,9 +363,12 @@ class Handover:
         clean_start: bool,
         waits: Callable[[], bool],
         timeout: float,
+        absent: bool = False,
     ) -> Prepared:
-        """Ask a node for a session, whose key has this revision. ``waits``: whether the client is there still."""
-        ask = Prepare(client.client_id, move, revision, client.owner, client.username, self.checks_owner, clean_start)
+        """Ask a node for a session, whose key has this revision. ``waits``: whether the client is there still.
+        ``absent``: as in ``Prepare``."""
+        check = self.checks_owner
+        ask = Prepare(client.client_id, move, revision, client.owner, client.username, check, clean_start, absent)
         most = self._context.settings.call_timeout
         self._asking[move] = waits
         try:
@@ -597,6 +605,7 @@ class Handover:
         client_id = incoming.client_id
         late: list[str] = []
         held: list[str] = []
+        pause = _PAUSE
         while incoming.row.state == FETCHING:
             if incoming.keeper and self._incoming.is_early(incoming):
                 await asyncio.sleep(_PAUSE if self._incoming.get(client_id) is not None else _PAUSE_KEPT)
@@ -620,8 +629,11 @@ class Handover:
                     await self._note_late(incoming, piece.late)
                 turn = self._turns.get(client_id)
                 quick = not incoming.keeper or (turn is not None and any(turn.marked(each) for each in row.late))
-                await asyncio.sleep(_PAUSE if quick else _PAUSE_KEPT)
+                await asyncio.sleep(pause if quick else _PAUSE_KEPT)
+                # A node that has died without a word is waited for some seconds, with many sessions at once.
+                pause = min(2 * pause, _PAUSE_KEPT)
             elif piece.state == MORE:
+                pause = _PAUSE
                 self._take_in(incoming, session, piece)
                 self.step("piece_taken")
                 if not await self._context.tables.stored():

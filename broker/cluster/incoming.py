@@ -89,6 +89,11 @@ class IncomingSessions:
     def __bool__(self) -> bool:
         return bool(self._coming)
 
+    @property
+    def sessions(self) -> int:
+        """How many come themselves."""
+        return len(self._coming) - sum(map(len, self._kept.values()))
+
     def all(self) -> list[Incoming]:
         return list(self._coming.values())
 

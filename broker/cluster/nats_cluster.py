@@ -186,8 +186,8 @@ class NatsCluster:
     def evacuating(self) -> bool:
         return self.evacuation.active
 
-    def evacuate(self) -> None:
-        self.evacuation.start()
+    async def evacuate(self) -> None:
+        await self.evacuation.start()
 
     def end_evacuation(self) -> None:
         self.evacuation.end()
@@ -195,6 +195,10 @@ class NatsCluster:
     @property
     def owed_to_others(self) -> int:
         return sum(each.session.queued + len(each.session.inflight) for each in self.links.links.values())
+
+    @property
+    def kept_for_others(self) -> int:
+        return self.handover.outgoing.kept_sessions
 
     async def join(self, node: str) -> None:
         await self.membership.join(node)

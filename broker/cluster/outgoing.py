@@ -190,6 +190,11 @@ class Outgoing:
         found = [each for each in self._leaving.values() if each.kept is not None and each.client_id == client_id]
         return [Stay(each.session, each.kept.begun, each.kept.epoch) for each in found if each.kept is not None]
 
+    @property
+    def kept_sessions(self) -> int:
+        """Sessions that have gone, for which nodes that are away may still send something here."""
+        return sum(each.kept is not None for each in self._leaving.values())
+
     def _add_kept(self, session: Session, row: KeptRow) -> None:
         leaving = self._leaving[session.client_id] = Leaving(session, row.node, "", row)
         leaving.confirmed = True
@@ -265,6 +270,8 @@ class Outgoing:
         if owner:
             return Prepared(OF_ANOTHER, f"the session belongs to {owner}")
         channel = self._context.channels.channels.get(client_id)
+        if channel is not None and ask.absent:
+            return Prepared(BUSY)
         if channel is not None:
             take_over(channel, ask.clean_start, node)
         elif ask.clean_start:

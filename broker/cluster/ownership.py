@@ -17,6 +17,8 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, NamedTuple
 
+import msgspec
+
 from ..channel.identity import SESSION_OWNER
 from ..core.cluster import CallFailed, NodeUnreachable
 from ..core.outcome import CLIENT_GONE, STORE_TROUBLE, Outcome
@@ -37,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 BUCKET: Final = "sessions"
 TABLE: Final = "session_keys_unanswered"
+TABLE_ENDED: Final = "session_keys_ended"
 RETRY: Final = 1.0
 _ANSWER: Final = 5.0
 """Seconds within which a write is to be answered that nobody waits for."""
@@ -50,6 +53,13 @@ _SETTLED_AT_A_TIME: Final = 200
 
 class NotStored(Exception):
     """The disk does not say that a change is there."""
+
+
+class Ended(msgspec.Struct, array_like=True, frozen=True):
+    """Row of table ``session_keys_ended``: what this node had of a session has ended, as its key with this revision
+    says that it is over. What this node has of that client as long as the key says so has begun since."""
+
+    revision: int
 
 
 class Owner(NamedTuple):
@@ -92,6 +102,7 @@ class Ownership:
         # Where a write was not answered: whose the session was, for the key if that write has taken it. Where another
         # node has asked for a session: that it is this node's.
         self._unanswered = context.tables.open(TABLE, Owned)
+        self._ended = context.tables.open(TABLE_ENDED, Ended)
         # Whose end is not on disk, as that is in trouble: the key stays until it is.
         self._not_stored: set[str] = set()
         self._tasks = Tasks()
@@ -144,7 +155,7 @@ class Ownership:
             return
         if entry.value is None:
             self._owners.pop(entry.key, None)
-            self._over.pop(entry.key, None)
+            self._over_no_more(entry.key)
             client_id = self._ours.pop(entry.key, None)
             if client_id is not None:
                 self.settle_soon(client_id)
@@ -179,7 +190,7 @@ class Ownership:
         before = self._owners.get(key)
         self._owners[key] = owner
         if self.is_ours(owner):
-            self._over.pop(key, None)
+            self._over_no_more(key)
             self._ours[key] = client_id
             return
         self._ours.pop(key, None)
@@ -190,12 +201,18 @@ class Ownership:
             if node in owned.earlier or (session is not None and session.persistent):
                 self.settle_soon(client_id)
             return
-        self._over.pop(key, None)
+        self._over_no_more(key)
         if session is not None and owner.node != node:
             unwanted = owned.clean_start or not owned.earlier.get(node, True)
             anew = unwanted or node in owned.earlier
             last_epoch = before.revision if before is not None and self.is_ours(before) else 0
             self._handover.lost(session, owner.node, revision, unwanted, anew, last_epoch)
+
+    def _over_no_more(self, key: str) -> None:
+        """A key that said that a session is over says something else, or is gone."""
+        client_id = self._over.pop(key, None)
+        if client_id is not None:
+            self._ended.remove(client_id)
 
     def _text(self, text: str) -> str:
         return self._texts.setdefault(text, text)
@@ -220,6 +237,10 @@ class Ownership:
         for session in broker.sessions:
             if session.persistent and thing_key(session.client_id) not in self._owners:
                 self._to_settle[session.client_id] = None
+        for client_id, ended in list(self._ended.items()):
+            known = self.owner(client_id)
+            if known is None or known.revision != ended.revision:
+                self._ended.remove(client_id)
         for key, owner in list(self._owners.items()):
             if owner.node == self._context.node and not self.is_ours(owner):
                 self._tasks.run(self._delete_key(key))  # of this node's earlier data, which is gone
@@ -229,7 +250,8 @@ class Ownership:
         if bucket == BUCKET:
             self._owners.clear()
             self._ours.clear()
-            self._over.clear()
+            for key in list(self._over):
+                self._over_no_more(key)
 
     async def _delete_key(self, key: str) -> None:
         owner = self._owners[key]
@@ -354,15 +376,24 @@ class Ownership:
         async with self._locked(client.client_id):
             return await _Claim(self, client, False, NEVER_EXPIRES, lambda: True).bring(node)
 
-    def end_here(self, client_id: str) -> bool:
-        """A session is over elsewhere: so is what this node has of it. A client that is connected was here meanwhile,
-        or is again, and keeps it. Returns whether there was one that has ended."""
-        broker = self._context.broker
-        session = broker.sessions.get(client_id)
-        if session is None or not session.persistent or client_id in self._context.channels.channels:
+    def end_here(self, client_id: str, owner: Owner) -> bool:
+        """Its key says that a session is over: so is what this node has of it, unless that has begun since. Returns
+        whether it has ended now."""
+        session = self._context.broker.sessions.get(client_id)
+        if session is None or not session.persistent or self._has_begun_since(client_id, owner):
             return False
-        broker.discard_session(session, self._context.clock.now())
+        self._ended.put(client_id, Ended(owner.revision))
+        self._context.broker.discard_session(session, self._context.clock.now())
         return True
+
+    def _has_begun_since(self, client_id: str, owner: Owner) -> bool:
+        """Whether what this node has of a client is newer than the key that says that its session is over: while NATS
+        takes no writes, sessions begin without one. A client that is connected was here meanwhile, or is again, and
+        keeps what it has."""
+        if client_id in self._context.channels.channels or self._context.node not in (owner.earlier or {}):
+            return True
+        ended = self._ended.get(client_id)
+        return ended is not None and ended.revision == owner.revision
 
     def _look_at(self, client_id: str) -> None:
         if not self._stopped and client_id not in self._context.broker.sessions and self.has(client_id):
@@ -568,10 +599,11 @@ class Ownership:
         """A session that went on without this node is over elsewhere: so is what this node has of it."""
         session = self._context.broker.sessions.get(client_id)
         earlier = self._others(owned.earlier)
-        if session is not None and session.persistent and client_id in self._context.channels.channels:
+        owner = Owner("", "", revision, owned.earlier)
+        if session is not None and session.persistent and self._has_begun_since(client_id, owner):
             await self._write(client_id, self._owned_here(session, earlier), revision)
             return
-        if not self.end_here(client_id) and earlier == owned.earlier:
+        if not self.end_here(client_id, owner) and earlier == owned.earlier:
             return
         await self._write_end(client_id, self._over_at(client_id, earlier), revision)
 
@@ -603,7 +635,7 @@ class Ownership:
             self._note(key, owned, made)
         elif not self._is_old(key, made):
             self._ours.pop(key, None)
-            self._over.pop(key, None)
+            self._over_no_more(key)
             self._owners[key] = Owner("", "", made)  # until the watch tells it, which may tell older ones before
         return made
 
@@ -655,7 +687,7 @@ class _Claim:
                     if ownership.owner(client_id) == owner:
                         return None
                     continue
-                if owner is not None and not owner.node and ownership.end_here(client_id):
+                if owner is not None and not owner.node and ownership.end_here(client_id, owner):
                     # On disk, or it would be this client's after a restart.
                     if not await self._context.tables.stored():
                         return STORE_TROUBLE
@@ -678,7 +710,7 @@ class _Claim:
 
     async def bring(self, node: str) -> str:
         """As ``Ownership.bring``: one attempt, which never begins a session anew."""
-        ownership, client_id = self._ownership, self._client.client_id
+        ownership, client_id, step = self._ownership, self._client.client_id, self._ownership.step
         try:
             await ownership.settle_unanswered(client_id)
             owner = ownership.owner(client_id)
@@ -688,8 +720,9 @@ class _Claim:
                 return "it is just coming or going"
             move = self._context.nonce()
             prepared = await self._handover.prepare(
-                node, owner.revision, self._client, move, False, self._waits, self._left
+                node, owner.revision, self._client, move, False, self._waits, self._left, absent=True
             )
+            step("prepared")
             if prepared.state != READY or prepared.session is None:
                 return "" if prepared.state == GONE else f"{prepared.state} {prepared.detail}".strip()
             taken, refusal = await self._move(owner, move, prepared.session, prepared)
@@ -726,7 +759,12 @@ class _Claim:
             prepared = await self._handover.prepare(
                 owner.node, owner.revision, client, move, self._clean_start, self._waits, self._left
             )
-        except (NodeUnreachable, CallFailed) as error:
+        except CallFailed as error:
+            # It is there, and cannot now.
+            self._why = f"{owner.node} has its session: {error}"
+            await asyncio.sleep(_PAUSE_UNREACHABLE)
+            return False, None
+        except NodeUnreachable as error:
             self._why = f"{owner.node} has its session: {error}"
             peer = self._ownership.peer(owner.node)
             may_run = not self._ownership.knows_members if peer is None else self._may_run(peer)

@@ -42,7 +42,7 @@ PIECE_BYTES: Final = 262_144
 class Prepare(msgspec.Struct, array_like=True, frozen=True):
     """A client wants its session on the node that asks. ``move``: this attempt, never used again. ``revision``: of the
     key, as far as that node knows. ``owner``: see ``ClientInfo.owner``; ``check_owner``: whether a session of another
-    is refused."""
+    is refused. ``absent``: no client wants it; it is wanted only if its client is not connected."""
 
     client_id: str
     move: str
@@ -51,6 +51,7 @@ class Prepare(msgspec.Struct, array_like=True, frozen=True):
     username: str | None
     check_owner: bool
     clean_start: bool
+    absent: bool = False
 
 
 class MovedDelivery(msgspec.Struct, array_like=True, frozen=True):

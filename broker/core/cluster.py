@@ -95,11 +95,11 @@ class Cluster(Protocol):
     def evacuating(self) -> bool:
         """Whether this node lets nobody in, and its clients and sessions go to others."""
 
-    def evacuate(self) -> None:
+    async def evacuate(self) -> None:
         """Let nobody in, close all connections, and move the sessions to other nodes; from now on, until
         ``end_evacuation`` or the end of the process.
 
-        :raises ChangeRefused: it does already, or no other node could take them.
+        :raises ChangeRefused: it does already, or no other node can take them now.
         """
 
     def end_evacuation(self) -> None:
@@ -111,6 +111,11 @@ class Cluster(Protocol):
     @property
     def owed_to_others(self) -> int:
         """Messages that wait here for other nodes."""
+
+    @property
+    def kept_for_others(self) -> int:
+        """Sessions that have gone from here to other nodes, for which nodes that are away may still send something
+        here."""
 
     async def join(self, node: str) -> None:
         """Take part again after ``leave``, in the cluster that the configuration names.
@@ -150,6 +155,7 @@ class SingleNode:
     refused: str = ""
     evacuating: bool = False
     owed_to_others: int = 0
+    kept_for_others: int = 0
 
     def __init__(self, name: str, version: str, since: float) -> None:
         self._member = Member(name, "", 0, RUNNING, since, version)
@@ -181,7 +187,7 @@ class SingleNode:
     async def call(self, node: str, method: str, argument: bytes, timeout: float | None = None) -> bytes:
         raise NodeUnreachable(node)
 
-    def evacuate(self) -> None:
+    async def evacuate(self) -> None:
         raise ChangeRefused(_ALONE)
 
     def end_evacuation(self) -> None:

@@ -79,6 +79,7 @@ def get_status(call: Call) -> web.Response:
     state = "started" if monitoring.running else "stopping" if monitoring.stopping else "starting"
     if monitoring.running and monitoring.evacuating:
         state = "evacuating"
-    word = "running" if monitoring.running else "not_running"
+    serves = monitoring.running and not monitoring.evacuating
+    word = "running" if serves else "not_running"
     text = f"Node {call.operations.nodes.name} is {state}\nemqx is {word}"
-    return web.Response(text=text, status=200 if monitoring.running and not monitoring.evacuating else 503)
+    return web.Response(text=text, status=200 if serves else 503)

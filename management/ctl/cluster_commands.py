@@ -38,9 +38,9 @@ def _left_lines(left: Left) -> list[str]:
 
 
 @commands.add("cluster evacuation start", "Let nobody in, close connections, move sessions to other nodes")
-def start_evacuation(call: CommandCall) -> CommandResult:
+async def start_evacuation(call: CommandCall) -> CommandResult:
     with telling(lambda refusal: f"Failed to start: {refusal.message}"):
-        evacuation = call.operations.membership.start_evacuation()
+        evacuation = await call.operations.membership.start_evacuation()
     return CommandResult(evacuation, _evacuation_lines)
 
 
@@ -58,11 +58,12 @@ def stop_evacuation(call: CommandCall) -> CommandResult:
 
 def _evacuation_lines(now: Evacuation) -> list[str]:
     return [
-        f"Evacuating          : {'true' if now.evacuating else 'false'}",
-        f"Connections         : {now.connections}",
-        f"Sessions            : {now.sessions}",
-        f"Messages for others : {now.messages_for_others}",
-        f"Delayed messages    : {now.delayed}",
+        f"Evacuating             : {'true' if now.evacuating else 'false'}",
+        f"Connections            : {now.connections}",
+        f"Sessions               : {now.sessions}",
+        f"Messages for others    : {now.messages_for_others}",
+        f"Kept for stopped nodes : {now.kept}",
+        f"Delayed messages       : {now.delayed}",
     ]
 
 

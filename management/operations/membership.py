@@ -25,13 +25,15 @@ class Left(ClusterStatus, omit_defaults=True):
 
 class Evacuation(msgspec.Struct):
     """What a node that is evacuated still has. ``connections``: that are open; ``sessions``: of clients that are
-    connected, and of those that are not; ``messages_for_others``: that wait for other nodes; ``delayed``: messages that
-    are published later, by this node."""
+    connected, and of those that are not; ``messages_for_others``: that wait for other nodes; ``kept``: sessions that
+    have gone, for which nodes that are away may still send something here; ``delayed``: messages that are published
+    later, by this node."""
 
     evacuating: bool
     connections: int
     sessions: int
     messages_for_others: int
+    kept: int
     delayed: int
 
 
@@ -76,13 +78,14 @@ class Membership:
             len(server.context.channels),
             len(server.broker.sessions),
             server.cluster.owed_to_others,
+            server.cluster.kept_for_others,
             server.delayed.count,
         )
 
-    def start_evacuation(self) -> Evacuation:
+    async def start_evacuation(self) -> Evacuation:
         """Let nobody in, and have clients and sessions go to other nodes. Raises Refusal."""
         try:
-            self._server.cluster.evacuate()
+            await self._server.cluster.evacuate()
         except ChangeRefused as refused:
             raise Refusal(RPC_ERROR, str(refused)) from None
         return self.evacuation()

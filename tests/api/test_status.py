@@ -55,9 +55,9 @@ async def test_stopping() -> None:
 async def test_evacuating() -> None:
     """A balancer sends nobody there."""
     async with fake_nodes(2) as nodes, anonymous(nodes[0]) as asks:
-        nodes[0].server.cluster.evacuate()
+        await nodes[0].server.cluster.evacuate()
         reply = await asks.get("/status")
-        assert (reply.status, reply.text) == (503, f"Node {nodes[0].name} is evacuating\nemqx is running")
+        assert (reply.status, reply.text) == (503, f"Node {nodes[0].name} is evacuating\nemqx is not_running")
         nodes[0].server.cluster.end_evacuation()
         assert (await asks.get("/status")).status == 200
 

@@ -81,7 +81,7 @@ async def test_a_node_is_taken_away_without_a_loss(tmp_path: Path) -> None:
         other = Peer(cluster[0].tcp, 5)
         await other.connect("other", expect=0x9C)
         await publisher.publish("t", b"2", qos=2)
-        left = ("connections", "sessions", "messages_for_others", "delayed")
+        left = ("connections", "sessions", "messages_for_others", "kept", "delayed")
         now = await ctl("evacuation", "status")
         while any(now[each] for each in left):
             assert now["evacuating"]

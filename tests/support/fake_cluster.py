@@ -69,6 +69,7 @@ class FakeCluster:
         self.left = False
         self.evacuating = False
         self.owed_to_others = 0
+        self.kept_for_others = 0
 
     def members(self) -> list[Member]:
         return [Member(name, name, 1, status, 0.0, "9.9.9") for name, status in sorted(self._hub.statuses.items())]
@@ -100,7 +101,7 @@ class FakeCluster:
         self._hub.octets.append(len(answer))
         return answer
 
-    def evacuate(self) -> None:
+    async def evacuate(self) -> None:
         if self.evacuating:
             raise ChangeRefused("it is evacuated already")
         self.evacuating = True

@@ -20,7 +20,7 @@ from tests.support.virtual_nats import VirtualNats
 from . import promises
 from .client import EndingClient, RetainingClient, Sent, SimulatedClient
 from .disk import SimulatedDisk
-from .loop import NOBODY, Killed, Spinning, VirtualLoop
+from .loop import NOBODY, Killed, Life, Spinning, VirtualLoop
 from .node import Row, SimulatedNode, settings_of
 
 NODES: Final = 3
@@ -470,20 +470,30 @@ class World:
         node = self._some()
         if node is None:
             return
-        cluster, owner = node.server.cluster, node.life
+        owner = node.life
         self.note(f"evacuate {node.name}")
-        try:
-            node.context.copy().run(cluster.evacuate)
-        except ChangeRefused as error:
-            self.note(f"{node.name} is not evacuated: {error}")
-            return
+        self.loop.create_task(self._evacuated(node, owner), context=node.context.copy())
 
         def end() -> None:
-            if cluster.evacuating and not owner.over:
-                self.note(f"{node.name} is evacuated no longer")
-                node.context.copy().run(cluster.end_evacuation)
+            if not owner.over:
+                node.context.copy().run(self._end_evacuation, node)
 
         self.loop.call_later(self.rng.choice((2.0, 8.0, 20.0)), end, context=NOBODY)
+
+    async def _evacuated(self, node: SimulatedNode, owner: Life) -> None:
+        try:
+            await node.server.cluster.evacuate()
+        except ChangeRefused as error:
+            self.note(f"{node.name} is not evacuated: {error}")
+        if self._calm and not owner.over:
+            self._end_evacuation(node)
+
+    def _end_evacuation(self, node: SimulatedNode) -> None:
+        try:
+            node.server.cluster.end_evacuation()
+        except ChangeRefused:
+            return
+        self.note(f"{node.name} is evacuated no longer")
 
     def _force_out(self) -> None:
         """A node dies or is cut off, and an operator removes it."""
@@ -627,8 +637,7 @@ class World:
             if node.running:
                 node.nats.on_operation = lambda _: None
                 node.log.on_append = lambda: None
-                if node.server.cluster.evacuating:
-                    node.context.copy().run(node.server.cluster.end_evacuation)
+                node.context.copy().run(self._end_evacuation, node)
             hub.connect(node.name)
             self.forcing = None
             self._start(node)

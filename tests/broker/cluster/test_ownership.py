@@ -1111,6 +1111,70 @@ async def test_nor_where_its_client_comes_before_its_node_has_seen_to_that(
         await cluster[0].client("s", expiry=60, session_present=bool(expiry))
 
 
+@pytest.mark.parametrize("healed", [False, True])
+async def test_a_session_that_begins_without_a_key_is_none_that_is_over(tmp_path: Path, healed: bool) -> None:
+    """The key of the client says that an earlier one is, as its node is away."""
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        await cluster.kill(0)
+        new = await cluster[1].client("s", expiry=3600, session_present=False)
+        await new.disconnect(properties=END)
+        await until(lambda: is_over(cluster, 1, "s") and "s" not in sessions(cluster, 1))
+        cluster.partition({1}, {2}, quorum=1)
+        client = await cluster[1].client("s", expiry=3600, session_present=False)
+        await client.subscribe("t", qos=1)
+        publisher = await cluster[1].client("p")
+        await client.drop()
+        await until(lambda: "s" not in cluster[1].server.context.channels)
+        await publisher.publish("t", b"1", qos=1)
+        if healed:
+            cluster.heal()
+            await until(lambda: own(cluster, 2).owner_of("s") == cluster.name(1))
+        client = await cluster[1].client("s", expiry=3600, session_present=True)
+        await client.expect_publish("t", b"1", 1)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_nor_is_one_that_begins_so_where_an_earlier_one_has_just_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    """The key names this node, and cannot be written for now."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[0].leave_session("s", "t", qos=2)
+        await cluster.kill(0)
+        new = await cluster[1].client("s", expiry=3600, session_present=False)
+        await new.disconnect(properties=END)
+        await until(lambda: is_over(cluster, 1, "s"))
+        settle_soon, held = Ownership.settle_soon, [True]
+
+        def later(self: Ownership, client_id: str) -> None:
+            if not held[0] or self._context.node != cluster.name(0):
+                settle_soon(self, client_id)
+
+        monkeypatch.setattr(Ownership, "settle_soon", later)
+        await cluster.start(0)
+        await until(lambda: own(cluster, 0).ownership.owner("s") is not None and is_over(cluster, 0, "s"))
+        cluster.partition({0}, {1}, quorum=1)
+        held[0] = False
+        client = await cluster[0].client("s", expiry=3600, session_present=False)
+        await client.subscribe("u", qos=1)
+        publisher = await cluster[0].client("p")
+        await client.drop()
+        await until(lambda: "s" not in cluster[0].server.context.channels)
+        await publisher.publish("u", b"1", qos=1)
+        if restarted:
+            await cluster.kill(0)
+            held[0] = True
+            cluster.heal()
+            await cluster.start(0)
+            held[0] = False
+        client = await cluster[0].client("s", expiry=3600, session_present=True)
+        await client.expect_publish("u", b"1", 1)
+        cluster.heal()
+        await until(lambda: own(cluster, 1).owner_of("s") == cluster.name(0))
+        assert not list(own(cluster, 0).ownership._ended.items())
+
+
 @pytest.mark.parametrize("takeover", ["fresh", "refuse"])
 async def test_what_a_moved_session_got_does_not_come_again_once_it_is_over(tmp_path: Path, takeover: str) -> None:
     """Its old node dies after the last piece; the client gets that, ends its session, and begins another."""

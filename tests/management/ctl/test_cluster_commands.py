@@ -51,16 +51,17 @@ async def test_evacuation() -> None:
     async with fake_nodes(2) as nodes:
         await nodes[0].leave_session("s", "t")
         await nodes[0].client("c")
-        table = {"connections": 1, "sessions": 2, "messages_for_others": 0, "delayed": 0}
+        table = {"connections": 1, "sessions": 2, "messages_for_others": 0, "kept": 0, "delayed": 0}
         said = await ctl(nodes[0], "cluster", "evacuation", "stop")
         assert (said.status, said.lines) == (1, ["Failed to stop: it is not evacuated"])
         assert await ctl_json(nodes[0], "cluster", "evacuation", "status") == {"evacuating": False, **table}
         assert await done(nodes[0], "cluster", "evacuation", "start") == [
-            "Evacuating          : true",
-            "Connections         : 1",
-            "Sessions            : 2",
-            "Messages for others : 0",
-            "Delayed messages    : 0",
+            "Evacuating             : true",
+            "Connections            : 1",
+            "Sessions               : 2",
+            "Messages for others    : 0",
+            "Kept for stopped nodes : 0",
+            "Delayed messages       : 0",
         ]
         said = await ctl(nodes[0], "cluster", "evacuation", "start")
         assert (said.status, said.lines) == (1, ["Failed to start: it is evacuated already"])

@@ -169,7 +169,7 @@ EXAMPLES: dict[str, list[str]] = {
 }  # fmt: skip
 """Of each command its arguments, in an order in which they work."""
 STATUS = "`running_nodes`, `stopped_nodes`"
-EVACUATION = "`evacuating`, `connections`, `sessions`, `messages_for_others`, `delayed`"
+EVACUATION = "`evacuating`, `connections`, `sessions`, `messages_for_others`, `kept`, `delayed`"
 DONE = '`{"code":0}`'
 REFUSED = {
     "cluster join <Node>": STATUS,
