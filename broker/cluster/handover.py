@@ -74,6 +74,8 @@ _PAUSE_KEPT: Final = 0.25
 """Seconds between two questions for what nodes that are away may send to another one."""
 _PAUSE_UNREACHABLE: Final = 0.5
 _ASK_AGAIN: Final = 1.0
+_QUESTIONS: Final = 500
+"""So many in a second, of all sessions together, where they may go on for as long as a node is away."""
 
 
 class Handover:
@@ -608,7 +610,7 @@ class Handover:
         pause = _PAUSE
         while incoming.row.state == FETCHING:
             if incoming.keeper and self._incoming.is_early(incoming):
-                await asyncio.sleep(_PAUSE if self._incoming.get(client_id) is not None else _PAUSE_KEPT)
+                await asyncio.sleep(_PAUSE if self._incoming.get(client_id) is not None else self._slow(_PAUSE_KEPT))
                 if not self._incoming.has(incoming):
                     return
                 continue
@@ -629,7 +631,7 @@ class Handover:
                     await self._note_late(incoming, piece.late)
                 turn = self._turns.get(client_id)
                 quick = not incoming.keeper or (turn is not None and any(turn.marked(each) for each in row.late))
-                await asyncio.sleep(pause if quick else _PAUSE_KEPT)
+                await asyncio.sleep(pause if quick else self._slow(_PAUSE_KEPT))
                 # A node that has died without a word is waited for some seconds, with many sessions at once.
                 pause = min(2 * pause, _PAUSE_KEPT)
             elif piece.state == MORE:
@@ -673,6 +675,10 @@ class Handover:
             await self._release(client_id)
         self.step("merged")
 
+    def _slow(self, pause: float) -> float:
+        """Seconds between two questions of a session that may go on for long."""
+        return max(pause, len(self._incoming) / _QUESTIONS)
+
     async def _ask(self, node: str, ask: Fetch) -> Piece:
         if node == self._context.node:
             return await self.outgoing.piece(node, ask)
@@ -713,7 +719,7 @@ class Handover:
             # Its client has waited long enough: what that node still has comes when it is back, after newer messages.
             logger.warning("handover_interrupted client_id=%s node=%s error=%s", incoming.client_id, node, error)
             await self._merge(incoming, incoming.session)
-        await asyncio.sleep(_PAUSE_UNREACHABLE)
+        await asyncio.sleep(self._slow(_PAUSE_UNREACHABLE))
         return True
 
     # ------------------------------------------------------------------- the end
@@ -731,7 +737,7 @@ class Handover:
         client_id = incoming.client_id
         await self._context.tables.stored()
         while not incoming.told and not await self._tell(incoming, incoming.row.keep):
-            await asyncio.sleep(_ASK_AGAIN)
+            await asyncio.sleep(self._slow(_ASK_AGAIN))
             if not self._incoming.has(incoming):
                 return
         if self._incoming.has(incoming):

@@ -78,6 +78,7 @@ class IncomingSessions:
         self._coming: dict[str, Incoming] = {}
         # Of these, what is kept somewhere, by client.
         self._kept: dict[str, list[Incoming]] = {}
+        self._keepers = 0
 
     def load(self) -> None:
         """As the last life has left them."""
@@ -86,13 +87,13 @@ class IncomingSessions:
             incoming.restarted = True
             self._add(incoming)
 
-    def __bool__(self) -> bool:
-        return bool(self._coming)
+    def __len__(self) -> int:
+        return len(self._coming)
 
     @property
     def sessions(self) -> int:
         """How many come themselves."""
-        return len(self._coming) - sum(map(len, self._kept.values()))
+        return len(self._coming) - self._keepers
 
     def all(self) -> list[Incoming]:
         return list(self._coming.values())
@@ -180,10 +181,12 @@ class IncomingSessions:
         kept = self._kept.get(incoming.client_id)
         if kept is not None and incoming in kept:
             kept.remove(incoming)
+            self._keepers -= 1
             if not kept:
                 del self._kept[incoming.client_id]
 
     def _add(self, incoming: Incoming) -> None:
         self._coming[incoming.key] = incoming
         if incoming.keeper:
+            self._keepers += 1
             self._kept.setdefault(incoming.client_id, []).append(incoming)

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from taipan.broker.cluster import handover
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.outgoing import PREPARE, Outgoing
+from taipan.broker.cluster.outgoing import FETCH, PREPARE, Outgoing
 from taipan.broker.cluster.session_transfer import NOT_OURS, Prepared
+from taipan.broker.core.cluster import STOPPED
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Connect, Will
 from taipan.broker.persistence.paging import Paging
@@ -536,3 +538,30 @@ async def test_nothing_is_lost_or_comes_twice_while_messages_arrive(cluster: Clu
     for publisher in publishers:
         name = publisher.client_id.encode()
         assert [each for each in got if each.startswith(name)] == [b"%s %d" % (name, n) for n in range(count)]
+
+
+async def test_what_a_node_that_is_away_may_still_send_is_asked_for_so_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many sessions have moved meanwhile, and however long it is away."""
+    monkeypatch.setattr(handover, "_QUESTIONS", 10)
+    quick = {"suspect_after": 1.2, "stopped_after": 1.5}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=quick) as cluster:
+        for number in range(20):
+            await cluster[0].leave_session(f"s{number}", "t")
+        await cluster.kill(2)
+        await until(lambda: cluster[0].server.cluster.members()[2].status == STOPPED)
+        for number in range(20):
+            await (await cluster[1].client(f"s{number}", 4, clean_start=False, session_present=True)).drop()
+        await until(lambda: not any(has(cluster, 0, f"s{number}") for number in range(20)))
+        first = cluster[0].server.cluster
+        assert isinstance(first, NatsCluster)
+        asked, fetch = [0], first.calls._handlers[FETCH]
+
+        async def counted(node: str, argument: bytes) -> bytes:
+            asked[0] += 1
+            return await fetch(node, argument)
+
+        first.calls._handlers[FETCH] = counted
+        await asyncio.sleep(2)
+        assert 0 < asked[0] <= 40
