@@ -160,7 +160,7 @@ def test_seeds_that_failed_where_nodes_are_forced_out(seed: int) -> None:
 
 @pytest.mark.slow
 def test_nodes_that_are_evacuated() -> None:
-    done = simulate("--seeds", "15", "--features", "all,evacuated")
+    done = simulate("--seeds", "10", "--features", "all,evacuated")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
