@@ -41,6 +41,7 @@ _SLICE: Final = 1000
 _SET_ASIDE: Final = 5.0
 """Seconds in which a node is not asked that did not answer, or takes nothing."""
 _SOON: Final = 0.25
+"""The same of a node that has enough to do with those that it has taken."""
 _MOST_TOLD: Final = 20
 
 
@@ -155,6 +156,12 @@ class Evacuation:
         self._turn += 1
         return takers[self._turn % len(takers)] if takers else None
 
+    def _soon(self) -> bool:
+        """Whether a node takes sessions again in a moment."""
+        now = asyncio.get_running_loop().time()
+        running = [each.name for each in self._members.running() if each.status == RUNNING]
+        return any(self._set_aside.get(each, 0.0) - now <= _SOON for each in running)
+
     async def _run(self) -> None:
         done = False
         while True:
@@ -192,9 +199,12 @@ class Evacuation:
             now = self._context.clock.now()
             due = [each for each in sessions[first : first + _SLICE] if self._is_due(each, now)]
             for start in range(0, len(due), _MOVED_AT_ONCE):
-                if self._taker() is None:
-                    self._tell("no other node takes sessions now")
-                    return
+                while self._taker() is None:
+                    if not self._soon():
+                        self._tell("no other node takes sessions now")
+                        return
+                    await asyncio.sleep(_SOON)
+                self._close_some()  # whose CONNECT was on its way
                 errors = await asyncio.gather(*map(self._give, due[start : start + _MOVED_AT_ONCE]))
                 for error in errors:
                     if error:

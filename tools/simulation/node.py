@@ -234,6 +234,13 @@ class SimulatedNode:
         assert isinstance(cluster, NatsCluster)
         return cluster.routes._current.is_set()
 
+    @property
+    def knows_sessions(self) -> bool:
+        """Whether it has been told since its start whose the sessions are."""
+        cluster = self.server.cluster
+        assert isinstance(cluster, NatsCluster)
+        return cluster.ownership._current.is_set()
+
     def is_at_session_of(self, client_id: str) -> bool:
         """Whether an attempt of that client to connect is under way, or its key has still to be written."""
         cluster = self.server.cluster

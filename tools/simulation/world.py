@@ -173,6 +173,10 @@ class World:
         if not client.expiry or self.sessions_end:
             return
         if client.sessions and not present and client not in self.ending:
+            if client.node is not None and not client.node.knows_sessions:
+                # It has started without NATS, and serves clients all the same (``cluster.isolated``).
+                self.sessions_end = self.may_begin_anew = True
+                return
             self.wrong(f"{client.name} lost its session")
         for node in self.nodes:
             # With Clean Start no node is waited for that is away, and may have an older connection for a moment.

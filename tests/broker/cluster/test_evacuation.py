@@ -423,7 +423,9 @@ async def test_why_sessions_wait_is_told_once(cluster: ClusterNodes, caplog: pyt
     assert len(sessions(cluster, 0)) == 5
 
 
-async def test_a_taker_has_so_many_coming_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_taker_has_so_many_coming_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(evacuation, "_MOST_COMING", 3)
     async with cluster_nodes(2, directory=tmp_path, level="disk") as cluster:
         for number in range(30):
@@ -431,3 +433,4 @@ async def test_a_taker_has_so_many_coming_at_a_time(tmp_path: Path, monkeypatch:
         await cluster[0].server.cluster.evacuate()
         await until_empty(cluster)
         assert len(sessions(cluster, 1)) == 30
+        assert "evacuation_waits" not in caplog.text

@@ -362,6 +362,19 @@ async def test_a_node_without_quorum_goes_on_with_its_sessions(tmp_path: Path) -
         await begun.nothing()
 
 
+async def test_a_node_that_starts_without_nats_serves_clients_whose_sessions_it_does_not_know(tmp_path: Path) -> None:
+    """``cluster.isolated = "serve_local"``."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[0].leave_session("s", "t")
+        await cluster.kill(1)
+        cluster.partition({0}, {1})
+        await cluster.start(1)
+        client = await cluster[1].client("s", expiry=3600, session_present=False)
+        await client.subscribe("t", qos=1)
+        await client.publish("t", b"1", qos=1)
+        await client.expect_publish("t", b"1", 1)
+
+
 async def test_an_unanswered_write_leaves_no_key_behind(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         cluster.hub.lose_answer = 1.0
