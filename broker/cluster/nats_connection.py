@@ -307,14 +307,15 @@ class NatsConnection:
             return NatsRefused(f"{url} wants TLS: its address begins with tls://", "cluster.servers")
         if isinstance(error, ssl.SSLCertVerificationError):
             return _refused_certificate(url, self._settings, error)
+        wanted = isinstance(error, ssl.SSLError) and "CERTIFICATE_REQUIRED" in (error.reason or text)
+        if tls and not self._settings.tls_cert and (wanted or isinstance(error, ConnectionError)):
+            # TLS 1.3: a server says after the handshake that it wants a certificate, or only closes.
+            what = "ended the connection after the TLS handshake: it seems to want a certificate of this node"
+            return NatsRefused(f"{url} {what}", "cluster.tls_cert")
         if isinstance(error, ssl.SSLError):
             return NatsRefused(f"no TLS with {url}: {error.reason or text}", "cluster.tls_cert")
         if "uthorization" in text or "uthentication" in text:
             return _refused_credential(url, self._settings, text)
-        if isinstance(error, ConnectionError) and tls and not self._settings.tls_cert:
-            # TLS 1.3: a server says after the handshake that it wants a certificate, or only closes.
-            what = "ended the connection after the TLS handshake: it seems to want a certificate of this node"
-            return NatsRefused(f"{url} {what}", "cluster.tls_cert")
         if "ertificate" in text:
             return NatsRefused(f"{url}: {text}", "cluster.tls_cert")
         if isinstance(error, socket.gaierror):

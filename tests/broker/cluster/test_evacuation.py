@@ -185,6 +185,7 @@ async def test_a_node_that_cannot_take_them_leaves_them_where_they_are(
     await until_empty(cluster)
 
 
+@pytest.mark.slow
 async def test_a_session_stays_where_its_taker_dies(cluster: ClusterNodes) -> None:
     """It is whole on one node: on this one, or on that one when it is back."""
     client = await cluster[0].client("s", expiry=3600)
@@ -229,6 +230,7 @@ async def test_it_does_not_begin_where_nobody_could_take_them(cluster: ClusterNo
     await cluster[0].client("s")
 
 
+@pytest.mark.slow
 async def test_two_nodes_that_are_evacuated_give_to_the_third(cluster: ClusterNodes) -> None:
     for number in (0, 1):
         client = await cluster[number].client(f"s{number}", expiry=3600)
@@ -310,6 +312,7 @@ async def test_sessions_that_cannot_move_keep_no_others_from_it(
     assert len(sessions(cluster, 0)) == 60
 
 
+@pytest.mark.slow
 async def test_nobody_is_sent_away_while_no_session_can_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without NATS a client that goes would get a new session elsewhere."""
     monkeypatch.setattr(evacuation, "_CLOSED_AT_ONCE", 1)
@@ -409,6 +412,7 @@ async def test_a_fault_does_not_end_it(
     assert "evacuation_failed" in caplog.text
 
 
+@pytest.mark.slow
 async def test_why_sessions_wait_is_told_once(cluster: ClusterNodes, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(5):
         await cluster[0].leave_session(f"s{number}", "t")

@@ -540,6 +540,7 @@ async def test_nothing_is_lost_or_comes_twice_while_messages_arrive(cluster: Clu
         assert [each for each in got if each.startswith(name)] == [b"%s %d" % (name, n) for n in range(count)]
 
 
+@pytest.mark.slow
 async def test_what_a_node_that_is_away_may_still_send_is_asked_for_so_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

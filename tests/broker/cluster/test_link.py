@@ -1011,6 +1011,7 @@ def waiting_bytes(receiver: LinkReceiver) -> int:
     return sum(len(run.packets) for _, _, frame, _ in receiver._queue for run in frame.runs)
 
 
+@pytest.mark.slow
 async def test_frames_that_are_sent_again_while_the_disk_is_slow_do_not_pile_up() -> None:
     async with cluster_nodes(2, level="disk", cluster={**QUICK, "link_credit": 65_536}) as cluster:
         durable, publisher = await cluster[1].client("d", expiry=1000), await cluster[0].client("p")

@@ -141,6 +141,7 @@ async def test_who_starts_or_notices_first_that_another_is_gone_sees_no_partitio
             await c.stop()
 
 
+@pytest.mark.slow
 async def test_a_node_that_others_hear_and_this_one_does_not_is_behind_a_partition() -> None:
     hub = VirtualNats()
     async with running(hub, "a@h", "b@h", "c@h") as (a, _, c):
@@ -217,6 +218,7 @@ async def test_who_leaves_is_forgotten_until_it_joins_again() -> None:
         await until(lambda: status(a, "b@h") == RUNNING)
 
 
+@pytest.mark.slow
 async def test_without_nats_a_node_starts_and_joins_when_it_is_there() -> None:
     hub = VirtualNats()
     hub.stop_server(0)
@@ -599,6 +601,7 @@ async def test_a_node_whose_removal_was_missed_is_nothing_to_warn_of_when_it_was
         assert "node_replaced" not in caplog.text
 
 
+@pytest.mark.slow
 async def test_a_node_that_leaves_or_starts_again_is_nothing_to_warn_of(caplog: pytest.LogCaptureFixture) -> None:
     hub = VirtualNats()
     async with running(hub, "a@h", "b@h") as (a, b):

@@ -900,6 +900,7 @@ async def test_a_client_that_comes_before_it_is_known_who_has_its_session_is_let
         assert await connecting == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("members_are_late", [False, True])
 async def test_a_session_that_ends_before_it_is_known_who_has_it_stays_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members_are_late: bool
@@ -1147,6 +1148,7 @@ async def test_a_session_that_begins_without_a_key_is_none_that_is_over(tmp_path
         await client.expect_publish("t", b"1", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_nor_is_one_that_begins_so_where_an_earlier_one_has_just_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
