@@ -54,8 +54,8 @@ class Take(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Taken(msgspec.Struct, array_like=True, frozen=True):
-    """``error``: why a session stays, empty: it has come. ``wait``: seconds in which this node takes no other one
-    either."""
+    """``error``: what keeps a session from coming; empty: nothing, it has come or soon may. ``wait``: seconds in which
+    this node takes none."""
 
     error: str = ""
     wait: float = 0.0
@@ -145,22 +145,11 @@ class Evacuation:
             return _of(node, str(error))
         return _of(node, refusal) if refusal else ""
 
-    def _taker(self) -> str | None:
-        """The node whose turn it is, of those that run and can be asked."""
-        now = asyncio.get_running_loop().time()
-        takers = [
-            each.name
-            for each in self._members.running()
-            if each.status == RUNNING and now >= self._set_aside.get(each.name, 0.0)
-        ]
-        self._turn += 1
-        return takers[self._turn % len(takers)] if takers else None
-
-    def _soon(self) -> bool:
-        """Whether a node takes sessions again in a moment."""
-        now = asyncio.get_running_loop().time()
+    def _takers(self, within: float = 0.0) -> list[str]:
+        """The nodes that run and can be asked, now or within so many seconds."""
+        until = asyncio.get_running_loop().time() + within
         running = [each.name for each in self._members.running() if each.status == RUNNING]
-        return any(self._set_aside.get(each, 0.0) - now <= _SOON for each in running)
+        return [each for each in running if self._set_aside.get(each, 0.0) <= until]
 
     async def _run(self) -> None:
         done = False
@@ -176,16 +165,14 @@ class Evacuation:
             await asyncio.sleep(_LOOK_EVERY)
 
     async def _go_on(self) -> None:
-        while self._may_move() and self._close_some():
+        while self._close_some():
             await asyncio.sleep(_CLOSE_EVERY)
         await self._move_sessions()
 
-    def _may_move(self) -> bool:
-        """Whether a client finds its session at another node. Else those that are here are better off here."""
-        return self._context.nats.quorum and self._taker() is not None
-
     def _close_some(self) -> bool:
-        """Whether there were any."""
+        """Whether there were any. Where no client would find its session at another node, those that are here stay."""
+        if not (self._context.nats.quorum and self._takers()):
+            return False
         code = reason_codes.USE_ANOTHER_SERVER
         some = list(self._context.channels.channels.values())[:_CLOSED_AT_ONCE]
         for channel in some:
@@ -199,8 +186,8 @@ class Evacuation:
             now = self._context.clock.now()
             due = [each for each in sessions[first : first + _SLICE] if self._is_due(each, now)]
             for start in range(0, len(due), _MOVED_AT_ONCE):
-                while self._taker() is None:
-                    if not self._soon():
+                while not self._takers():
+                    if not self._takers(_SOON):
                         self._tell("no other node takes sessions now")
                         return
                     await asyncio.sleep(_SOON)
@@ -229,18 +216,19 @@ class Evacuation:
             return ""
         if client_id in self._context.channels.channels or self._handover.leaves(client_id):
             return ""
-        node = self._taker()
-        if node is None:
+        takers = self._takers()
+        if not takers:
             return ""
+        self._turn += 1
+        node = takers[self._turn % len(takers)]
         ask = msgspec.msgpack.encode(Take(client_id, session.owner or "", session.client.username))
         try:
             taken = self._calls.decoded(node, await self._calls.call(node, TAKE, ask), Taken)
         except (NodeUnreachable, CallFailed) as error:
             taken = Taken(str(error), _SET_ASIDE)
-        if taken.wait:
+        if taken.wait > 0:
             self._set_aside[node] = asyncio.get_running_loop().time() + min(taken.wait, _SET_ASIDE)
-        # That sessions are still coming there is no trouble.
-        return _of(node, taken.error) if taken.error and taken.wait != _SOON else ""
+        return _of(node, taken.error) if taken.error else ""
 
     # ------------------------------------------------------------------- coming
 
@@ -264,7 +252,7 @@ class Evacuation:
         if cannot:
             return Taken(cannot, _SET_ASIDE)
         if self._handover.coming >= _MOST_COMING:
-            return Taken(f"{_MOST_COMING} sessions are still coming", _SOON)
+            return Taken("", _SOON)
         client = ClientInfo(self._context.node, ZoneSettings(), client_id=ask.client_id, username=ask.username)
         if ask.owner.startswith(USERNAME_OWNER):
             client.username = ask.owner.removeprefix(USERNAME_OWNER)

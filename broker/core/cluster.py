@@ -105,7 +105,7 @@ class Cluster(Protocol):
     def end_evacuation(self) -> None:
         """Let clients in again. Sessions that have gone stay where they are.
 
-        :raises ChangeRefused: it does.
+        :raises ChangeRefused: it does already.
         """
 
     @property

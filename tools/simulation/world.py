@@ -173,11 +173,9 @@ class World:
         if not client.expiry or self.sessions_end:
             return
         if client.sessions and not present and client not in self.ending:
-            if client.node is not None and not client.node.knows_sessions:
-                # It has started without NATS, and serves clients all the same (``cluster.isolated``).
-                self.sessions_end = self.may_begin_anew = True
-                return
-            self.wrong(f"{client.name} lost its session")
+            # One that has started without NATS serves clients all the same (``cluster.isolated``).
+            if client.node is None or client.node.knows_sessions:
+                self.wrong(f"{client.name} lost its session")
         for node in self.nodes:
             # With Clean Start no node is waited for that is away, and may have an older connection for a moment.
             asked, at = client.asked_at, client.node

@@ -1090,6 +1090,25 @@ async def test_a_session_that_was_begun_anew_and_is_over_does_not_come_back_with
         await again.nothing()
 
 
+async def be_back_when_it_is_over(cluster: ClusterNodes, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """The first node dies, its session begins anew at the second and ends; the first one is back, knows that, and does
+    nothing about it while what is returned says so."""
+    await cluster.kill(0)
+    new = await cluster[1].client("s", expiry=3600, session_present=False)
+    await new.disconnect(properties=END)
+    await until(lambda: is_over(cluster, 1, "s"))
+    settle_soon, held = Ownership.settle_soon, [True]
+
+    def later(self: Ownership, client_id: str) -> None:
+        if not held[0] or self._context.node != cluster.name(0):
+            settle_soon(self, client_id)
+
+    monkeypatch.setattr(Ownership, "settle_soon", later)
+    await cluster.start(0)
+    await until(lambda: own(cluster, 0).ownership.owner("s") is not None and is_over(cluster, 0, "s"))
+    return held
+
+
 @pytest.mark.parametrize("expiry", [3600, 0])
 async def test_nor_where_its_client_comes_before_its_node_has_seen_to_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expiry: int
@@ -1099,19 +1118,7 @@ async def test_nor_where_its_client_comes_before_its_node_has_seen_to_that(
         await cluster[0].leave_session("s", "t", qos=2)
         publisher = await cluster[0].client("p")
         await publisher.publish("t", b"old", qos=2)
-        await cluster.kill(0)
-        new = await cluster[1].client("s", expiry=3600, session_present=False)
-        await new.disconnect(properties=END)
-        await until(lambda: is_over(cluster, 1, "s"))
-        settle_soon, held = Ownership.settle_soon, [True]
-
-        def later(self: Ownership, client_id: str) -> None:
-            if not held[0] or self._context.node != cluster.name(0):
-                settle_soon(self, client_id)
-
-        monkeypatch.setattr(Ownership, "settle_soon", later)
-        await cluster.start(0)
-        await until(lambda: own(cluster, 0).ownership.owner("s") is not None and is_over(cluster, 0, "s"))
+        held = await be_back_when_it_is_over(cluster, monkeypatch)
         assert "s" in sessions(cluster, 0)
         again = await cluster[0].client("s", clean_start=False, expiry=expiry, session_present=False)
         await again.nothing()
@@ -1156,19 +1163,7 @@ async def test_nor_is_one_that_begins_so_where_an_earlier_one_has_just_ended(
     """The key names this node, and cannot be written for now."""
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await cluster[0].leave_session("s", "t", qos=2)
-        await cluster.kill(0)
-        new = await cluster[1].client("s", expiry=3600, session_present=False)
-        await new.disconnect(properties=END)
-        await until(lambda: is_over(cluster, 1, "s"))
-        settle_soon, held = Ownership.settle_soon, [True]
-
-        def later(self: Ownership, client_id: str) -> None:
-            if not held[0] or self._context.node != cluster.name(0):
-                settle_soon(self, client_id)
-
-        monkeypatch.setattr(Ownership, "settle_soon", later)
-        await cluster.start(0)
-        await until(lambda: own(cluster, 0).ownership.owner("s") is not None and is_over(cluster, 0, "s"))
+        held = await be_back_when_it_is_over(cluster, monkeypatch)
         cluster.partition({0}, {1}, quorum=1)
         held[0] = False
         client = await cluster[0].client("s", expiry=3600, session_present=False)
