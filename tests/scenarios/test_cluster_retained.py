@@ -246,6 +246,7 @@ async def test_of_a_message_that_is_written_late_and_a_deletion_that_was_not_kno
         await until_same(cluster, **({"t": b"second"} if stays else {}))
 
 
+@pytest.mark.slow
 async def test_a_clear_that_is_written_late_takes_nothing_from_a_message_that_is_acknowledged_after_it() -> None:
     """The message finds the deletion in the bucket, which it did not know of."""
     async with cluster_nodes(3, level="disk") as cluster:

@@ -40,6 +40,7 @@ async def restart(cluster: ClusterNodes, number: int) -> None:
     await cluster.start(number)
 
 
+@pytest.mark.slow
 async def test_after_a_restart_too_it_takes_part_again_without_another(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await cluster[1].leave_session("before", "t", qos=1)

@@ -344,6 +344,7 @@ async def test_a_node_that_was_cut_off_sends_its_client_away(tmp_path: Path) -> 
         assert own(cluster, 2).owner_of("s") == cluster.name(0)
 
 
+@pytest.mark.slow
 async def test_a_node_without_quorum_goes_on_with_its_sessions(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await cluster[1].leave_session("ours", "t")
@@ -362,6 +363,7 @@ async def test_a_node_without_quorum_goes_on_with_its_sessions(tmp_path: Path) -
         await begun.nothing()
 
 
+@pytest.mark.slow
 async def test_a_node_that_starts_without_nats_serves_clients_whose_sessions_it_does_not_know(tmp_path: Path) -> None:
     """``cluster.isolated = "serve_local"``."""
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
@@ -444,6 +446,7 @@ async def test_a_session_that_is_given_back_goes_on_where_its_node_started_again
         await again.expect_publish("t", b"kept", 1)
 
 
+@pytest.mark.slow
 async def test_a_session_is_not_begun_anew_on_a_key_of_an_unanswered_write(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         ownership = await claim_without_an_answer(cluster)
@@ -1132,6 +1135,7 @@ async def test_nor_where_its_client_comes_before_its_node_has_seen_to_that(
         await cluster[0].client("s", expiry=60, session_present=bool(expiry))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("healed", [False, True])
 async def test_a_session_that_begins_without_a_key_is_none_that_is_over(tmp_path: Path, healed: bool) -> None:
     """The key of the client says that an earlier one is, as its node is away."""
@@ -1328,6 +1332,7 @@ async def test_a_node_that_starts_without_nats_keeps_a_session_that_it_has_just_
             await client.expect_publish("t", b"%d" % number, 2)
 
 
+@pytest.mark.slow
 async def test_a_client_is_let_in_where_the_key_of_a_node_that_is_forced_out_could_not_be_deleted(
     tmp_path: Path,
 ) -> None:

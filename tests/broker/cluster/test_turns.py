@@ -353,6 +353,7 @@ async def test_what_waits_for_a_keeper_that_has_died_goes_along_with_the_session
         await client.nothing()
 
 
+@pytest.mark.slow
 async def test_a_node_that_dies_before_it_learns_that_a_session_has_gone_keeps_what_waited_for_a_keeper(
     tmp_path: Path,
 ) -> None:

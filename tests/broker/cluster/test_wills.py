@@ -149,6 +149,7 @@ async def test_a_node_that_is_back_within_the_grace_publishes_its_own(tmp_path: 
         await peer.nothing()
 
 
+@pytest.mark.slow
 async def test_a_client_that_is_back_elsewhere_within_the_delay_has_no_will(tmp_path: Path) -> None:
     """[MQTT-3.1.3-9]"""
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
