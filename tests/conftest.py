@@ -5,6 +5,7 @@ so. With ``TAIPAN_COMPILED=no`` nothing compiled is taken; with a directory in i
 modules must be usable. What is marked ``interpreted`` is left out on compiled modules.
 """
 
+import gc
 import importlib
 import logging
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def pytest_collection(session: pytest.Session) -> None:
     """Each worker imports all modules. The first time they are compiled, which takes twice as long as all else here:
     the workers begin at different ones, and find done what others have come to before."""
+    gc.disable()
     worker = getattr(session.config, "workerinput", None)
     if worker is None:
         return
@@ -49,6 +51,14 @@ def pytest_collection(session: pytest.Session) -> None:
     for file in files[first:] + files[:first]:
         with suppress(Exception, pytest.skip.Exception):  # the collection says what is wrong with it
             importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What is there by now stays to the end: no garbage collection has to go through it."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

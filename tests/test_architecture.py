@@ -6,9 +6,11 @@ Every import counts, also one inside of a function or for types only. Each test 
 import ast
 import functools
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -157,6 +159,13 @@ def source_files() -> dict[str, str]:
 @functools.cache
 def parsed(source: str) -> ast.Module:
     return ast.parse(source)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _parsed_is_forgotten() -> Iterator[None]:
+    """It is more than all tests hold."""
+    yield
+    parsed.cache_clear()
 
 
 def module_of(file: str) -> str:

@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import weakref
 from collections.abc import Awaitable, Iterable
 from typing import Protocol
 
@@ -63,15 +64,25 @@ class Application:
         self._root = RouteTable(root_routes)
 
     def web_application(self) -> web.Application:
+        """Holds this one weakly: aiohttp keeps the last 1024 applications that have a middleware."""
+        ours: Application = weakref.proxy(self)
+
+        async def receive(request: web.Request) -> web.StreamResponse:
+            return await ours.receive(request)
+
+        @web.middleware
+        async def receive_any(request: web.Request, handler: object) -> web.StreamResponse:
+            """Those too whose target is no path and that aiohttp's router does not know."""
+            return await ours.receive(request)
+
         # Bodies are bounded endpoint by endpoint, in ``reading``.
-        application = web.Application(client_max_size=0, middlewares=[self._receive])
+        application = web.Application(client_max_size=0, middlewares=[receive_any])
         application.on_response_prepare.append(_sign)
-        application.router.add_route("*", r"/{path:[\s\S]*}", self.handle, expect_handler=_expect)
+        application.router.add_route("*", r"/{path:[\s\S]*}", receive, expect_handler=_expect)
         return application
 
-    @web.middleware
-    async def _receive(self, request: web.Request, handler: object) -> web.StreamResponse:
-        """Every request, those too whose target is no path and that aiohttp's router does not know."""
+    async def receive(self, request: web.Request) -> web.StreamResponse:
+        """Every request, and for how long its connection is busy with it."""
         connection = connection_of(request)
         connection.request_begins()
         try:

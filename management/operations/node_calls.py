@@ -1,6 +1,6 @@
 """Node calls: an operation done by another node, with the function that does it on this one.
 
-A function that others may ask for is given to ``serve`` once. Its name and its annotated arguments are what goes over
+A method that others may ask for is given to ``serve`` once. Its name and its annotated arguments are what goes over
 the wire, as MessagePack, and so are what nodes of two versions must have in common: an argument that is new has a
 default, one that is not known is not read.
 """
@@ -9,6 +9,8 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from functools import cache
+from types import MethodType
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar, get_type_hints
 
 import msgspec
@@ -57,28 +59,46 @@ class _Answer(msgspec.Struct, array_like=True, frozen=True):
     data: msgspec.Raw = msgspec.Raw(b"\xc0")
 
 
+class _Shape(NamedTuple):
+    """How the arguments of a method and its answer are read."""
+
+    signature: inspect.Signature
+    arguments: msgspec.msgpack.Decoder[Any]
+    answer: msgspec.msgpack.Decoder[Any]
+
+
+@cache
+def _shape_of(method: Callable[..., Any]) -> _Shape:
+    """The same for all nodes of a process: to find it out for each would be half of what it takes to make one."""
+    signature = inspect.signature(method)
+    _, *parameters = signature.parameters.values()
+    types = get_type_hints(method)
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    for each in parameters:
+        field = (each.name, types[each.name])
+        fields.append(field if each.default is inspect.Parameter.empty else (*field, each.default))
+    return _Shape(
+        signature.replace(parameters=parameters),
+        msgspec.msgpack.Decoder(msgspec.defstruct("Arguments", fields, kw_only=True)),
+        msgspec.msgpack.Decoder(types["return"]),
+    )
+
+
 class _Operation:
-    """One function as others ask for it: its name, and how its arguments and its answer are read."""
+    """One method as others ask for it: its name, and its arguments and answer on the wire."""
 
-    __slots__ = ("answer", "arguments", "function", "name", "signature")
+    __slots__ = ("function", "name", "shape")
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: MethodType) -> None:
         self.function = function
         self.name = f"operations.{function.__qualname__}"
-        self.signature = inspect.signature(function)
-        types = get_type_hints(function)
-        fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
-        for name, each in self.signature.parameters.items():
-            field = (name, types[name])
-            fields.append(field if each.default is inspect.Parameter.empty else (*field, each.default))
-        self.arguments = msgspec.msgpack.Decoder(msgspec.defstruct("Arguments", fields, kw_only=True))
-        self.answer = msgspec.msgpack.Decoder(types["return"])
+        self.shape = _shape_of(function.__func__)
 
     def encode(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> bytes:
-        return _encode(self.signature.bind(*args, **kwargs).arguments)
+        return _encode(self.shape.signature.bind(*args, **kwargs).arguments)
 
     async def run(self, argument: bytes) -> Any:
-        given = self.arguments.decode(argument)
+        given = self.shape.arguments.decode(argument)
         done = self.function(*(getattr(given, name) for name in given.__struct_fields__))
         return await _settled(done)
 
@@ -115,6 +135,7 @@ class NodeCalls:
     def serve(self, *functions: Callable[..., object]) -> None:
         """From now on other nodes may ask for these operations."""
         for function in functions:
+            assert isinstance(function, MethodType)
             operation = _Operation(function)
             self._operations[function.__qualname__] = operation
             self._server.cluster.serve(operation.name, self._handler(operation))
@@ -158,7 +179,7 @@ class NodeCalls:
             answer = msgspec.msgpack.decode(octets, type=_Answer)
             if answer.code != SUCCESS:
                 raise Refusal(answer.code, answer.message)
-            decoded: R = operation.answer.decode(answer.data)
+            decoded: R = operation.shape.answer.decode(answer.data)
             return decoded
         except NodeUnreachable:
             raise Unreachable(node, "does not answer") from None

@@ -50,6 +50,7 @@ async def test_stopping() -> None:
         node.server.context.closing = True  # what Server.stop does first
         reply = await asks.get("/status")
         assert (reply.status, reply.text) == (503, f"Node {node.name} is stopping\nemqx is not_running")
+        node.server.context.closing = False  # or it does nothing of what is to be done
 
 
 async def test_evacuating() -> None:
