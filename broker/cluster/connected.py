@@ -20,7 +20,8 @@ from ..mqtt import reason_codes
 from ..session.client_info import ClientInfo
 from .calls import Calls
 from .context import ClusterContext
-from .members import Members, Peer
+from .members import Members
+from .peer import Peer
 from .tasks import Tasks
 from .wire import Here, HereBatch, SendAway, node_key
 

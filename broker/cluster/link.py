@@ -23,7 +23,8 @@ from ..session.subscription import Subscription
 from .calls import Calls
 from .context import ClusterContext
 from .link_writer import WINDOW, LinkWriter
-from .members import Members, Peer
+from .members import Members
+from .peer import Peer
 from .routes import Routes
 from .wire import MALFORMED, OVERHEAD, UNREADABLE, Hello, HelloAnswer, LinkAck
 

@@ -27,7 +27,8 @@ from .calls import Calls
 from .context import ClusterContext
 from .link import HELLO, LinkRow
 from .link_writer import WINDOW
-from .members import Members, Peer
+from .members import Members
+from .peer import Peer
 from .wire import (
     MALFORMED,
     OLD_INCARNATION,

@@ -15,18 +15,15 @@ from typing import Final
 import msgspec
 
 from ..core.cluster import RUNNING, STOPPED, SUSPECT, ChangeRefused, Member
+from .admission import Admission
 from .context import ClusterContext
 from .membership_check import HEARTBEAT, LOOK_AGAIN, MembershipCheck
 from .nats import Entry, NatsRefused, NoAnswer, NoResponders, Unavailable, Unknown, Watch, WrongRevision
+from .peer import Peer, forced_out_of, has_other_data, is_replaced
 from .wire import (
     FORCED_OUT,
-    HAS_LEFT,
     MALFORMED,
-    NOT_KNOWN_YET,
-    OLD_INCARNATION,
     OLDEST,
-    OWN_NAME,
-    UNKNOWN_NODE,
     VERSION,
     Header,
     Heartbeat,
@@ -47,7 +44,6 @@ PROBE: Final = 5
 """Heartbeats between two writes of the own record."""
 _MOST_REFUSED: Final = 16
 """Uids of one name that were forced out, so many of which are remembered."""
-_MOST_UNKNOWN: Final = 256
 _REPLACED: Final = "node_replaced"
 _DATA_DIR: Final = "node.data_dir"
 
@@ -60,57 +56,6 @@ class Identity(msgspec.Struct, array_like=True, frozen=True):
     incarnation: int
     left: bool = False
     refused_uids: tuple[str, ...] = ()
-
-
-class Peer:
-    """Another node. ``heard``: when its last heartbeat came, by the loop's clock. ``stopped_at``: when it said that it
-    stops. ``unheard_until``: until then it may run though this node, which has just learned of it, has not heard it;
-    long ago, once it was heard. ``versions``: of the wire."""
-
-    __slots__ = (
-        "forced_out",
-        "heard",
-        "hears",
-        "incarnation",
-        "key",
-        "lost_at",
-        "name",
-        "record",
-        "revision",
-        "since",
-        "status",
-        "stopped_at",
-        "uid",
-        "unheard_until",
-        "versions",
-    )
-
-    def __init__(self, record: MemberRecord, revision: int, since: float, now: float, unheard_until: float) -> None:
-        self.name = record.node
-        self.key = node_key(record.node)
-        self.uid = record.uid
-        self.incarnation = record.incarnation
-        self.record = record
-        self.revision = revision
-        self.status = STOPPED
-        self.since = since
-        self.heard = -1e9
-        self.stopped_at = -1e9
-        self.unheard_until = unheard_until
-        self.lost_at = now
-        self.hears: list[str] = []
-        self.versions = (OLDEST, VERSION)
-
-    @property
-    def running(self) -> bool:
-        """Whether it is heard, or was a moment ago."""
-        return self.status != STOPPED
-
-    @property
-    def may_run(self) -> bool:
-        """Whether it runs, or has not had the time yet to be heard: then it is Stopped and may be there all the
-        same."""
-        return self.running or asyncio.get_running_loop().time() < self.unheard_until
 
 
 class NameTaken(NatsRefused):
@@ -128,17 +73,6 @@ def _text(error: Exception) -> str:
 
 def _date(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
-
-
-def _forced_out_of(record: MemberRecord) -> tuple[str, ...]:
-    """The uids with which no node may have the name."""
-    return (*record.refused_uids, record.uid) if record.forced_out and record.uid else record.refused_uids
-
-
-def _is_replaced(before: MemberRecord, now: MemberRecord) -> bool:
-    """Whether a name has other data, both on disk, and nobody has forced the earlier one out."""
-    other = before.uid != now.uid and before.durable and now.durable
-    return other and not before.forced_out and before.uid not in now.refused_uids
 
 
 class Members:
@@ -159,17 +93,12 @@ class Members:
         self._member_nats = context.nats
         self._nats = context.nats.raw
         self._wire = context.wire
-        self._wire.admits = self._admits
         self._table = context.tables.open(TABLE, Identity)
         self._heartbeats = context.wire.reader(Heartbeat)
         self._records = context.wire.reader(MemberRecord)
         self.peers: dict[str, Peer] = {}
         self._by_key: dict[str, Peer] = {}
-        # Of other nodes by name: the uids that were forced out; the uid of one that has left, and when.
-        self._forced_out_uids: dict[str, tuple[str, ...]] = {}
-        self._left_at: dict[str, tuple[str, float]] = {}
-        # When a start of a node was first heard that has no record here.
-        self._unknown: dict[Header, float] = {}
+        self._admission = Admission(context, self.peers, lambda: self.left)
         # As in ``MemberRecord``, of this node's name. Which other data had the name until this node joins.
         self._refused_uids: tuple[str, ...] = ()
         self._replaces: MemberRecord | None = None
@@ -324,7 +253,7 @@ class Members:
             if record.uid and (record.uid != self._wire.uid or record.incarnation != self._wire.incarnation):
                 await self._supersede(record)
             self._note_refused_uids(record)
-            if _is_replaced(record, self._record()):
+            if is_replaced(record, self._record()):
                 self._replaces = record
         if not self._answering:
             # Before the write: whoever reads this record finds this node.
@@ -361,12 +290,12 @@ class Members:
 
     def _check_not_forced_out(self, record: MemberRecord) -> None:
         """:raises NatsRefused: this node was, with the data that it has."""
-        if self._wire.uid in _forced_out_of(record):
+        if self._wire.uid in forced_out_of(record):
             raise NatsRefused(self._forced_out, _DATA_DIR)
 
     def _note_refused_uids(self, record: MemberRecord) -> None:
         """This node has the name now: its record, and a new bucket's, are to say who may not have it."""
-        known = dict.fromkeys((*self._refused_uids, *_forced_out_of(record)))
+        known = dict.fromkeys((*self._refused_uids, *forced_out_of(record)))
         refused = tuple(known)[-_MOST_REFUSED:]
         if refused != self._refused_uids:
             self._refused_uids = refused
@@ -460,40 +389,6 @@ class Members:
         """The other nodes that are not Stopped."""
         return [each for each in self.peers.values() if each.running]
 
-    def _admits(self, header: Header) -> bool:
-        peer = self.peers.get(header.node)
-        if peer is not None and header.uid == peer.uid and header.incarnation == peer.incarnation:
-            return True
-        refusals = self._wire.refusals
-        if header.node == self._context.node:
-            refusals.add(OWN_NAME, header.node, "-")
-        elif self.left:
-            pass  # it takes no part, and knows nobody
-        elif peer is not None and header.uid == peer.uid and header.incarnation < peer.incarnation:
-            refusals.add(OLD_INCARNATION, header.node, "-")
-        elif self._has_just_left(header):
-            refusals.count(HAS_LEFT)
-        elif self._may_be_told(header):
-            refusals.count(NOT_KNOWN_YET)
-        else:
-            refusals.add(UNKNOWN_NODE, header.node, "-")
-        return False
-
-    def _has_just_left(self, header: Header) -> bool:
-        """Whether it left in order a moment ago: what it had sent before may come yet."""
-        uid, when = self._left_at.get(header.node, ("", 0.0))
-        now = asyncio.get_running_loop().time()
-        return header.uid == uid and now - when < self._context.settings.stopped_after
-
-    def _may_be_told(self, header: Header) -> bool:
-        """Whether its record may be on its way: it is heard since a moment only."""
-        if header.uid in self._forced_out_uids.get(header.node, ()):
-            return False
-        now = asyncio.get_running_loop().time()
-        if header not in self._unknown and len(self._unknown) >= _MOST_UNKNOWN:
-            self._unknown.clear()
-        return now - self._unknown.setdefault(header, now) < self._context.settings.stopped_after
-
     def _read(self, entry: Entry | None) -> tuple[Header, MemberRecord] | None:
         """The node that wrote it, and what."""
         found = None if entry is None or entry.value is None else self._records.value(entry.value)
@@ -510,7 +405,7 @@ class Members:
         if entry.value is None:
             peer = self._by_key.get(entry.key)
             if peer is not None:
-                self._left_at[peer.name] = (peer.uid, self._loop.time())
+                self._admission.note_left(peer)
                 self._remove(peer)
             elif entry.key == self.key and self.joined and not self.left:
                 self._rejoin()
@@ -523,11 +418,11 @@ class Members:
             self._own_entry(record, entry.revision)
             return
         peer = self.peers.get(record.node)
-        self._forced_out_uids[record.node] = _forced_out_of(record)
+        self._admission.note_record(record)
         if record.forced_out:
             if peer is not None:
                 if not record.uid:
-                    self._left_at[peer.name] = (peer.uid, self._loop.time())
+                    self._admission.note_left(peer)
                 self._remove(peer)
             return
         if peer is None:
@@ -539,8 +434,8 @@ class Members:
             self._greet()
             return
         same = peer.uid == record.uid and peer.incarnation == record.incarnation
-        replaced = _is_replaced(peer.record, record)
-        other_data = peer.record.durable and record.durable and peer.uid != record.uid
+        replaced = is_replaced(peer.record, record)
+        other_data = has_other_data(peer.record, record)
         peer.record = record
         peer.revision = entry.revision
         if not same:
@@ -576,7 +471,7 @@ class Members:
             self._revision = revision
             return
         self.joined = False
-        if self._wire.uid in _forced_out_of(record):
+        if self._wire.uid in forced_out_of(record):
             self._wire.refusals.add(FORCED_OUT, self._context.node, "-")
             what, setting = f"{self._forced_out}; until then it serves its own clients only", _DATA_DIR
         else:
@@ -796,7 +691,7 @@ class Members:
             self._watch.stop()
         for peer in list(self.peers.values()):
             self._remove(peer)
-        self._unknown.clear()
+        self._admission.forget_unknown()
         self._set_left(True)
         await self._context.tables.stored()
 
@@ -840,8 +735,8 @@ class Members:
         while any(peer.may_run and not peer.running for peer in self.peers.values()):
             await asyncio.sleep(LOOK_AGAIN)
 
-    async def force_leave(self, node: str) -> None:
-        """Take a node that is Stopped out of the cluster: it may not come back with the same data."""
+    def check_force_leave(self, node: str) -> Peer:
+        """:raises ChangeRefused: this node cannot be taken out."""
         peer = self.peers.get(node)
         if peer is None:
             raise ChangeRefused(f"{node} is no node of the cluster {self._context.name}")
@@ -853,6 +748,11 @@ class Members:
                 f"{node} may run: it was not heard yet, but this node has only just learned of it; in {left:.0f} s it"
                 " is Stopped for certain, or Running"
             )
+        return peer
+
+    async def force_leave(self, node: str) -> None:
+        """Take a node that is Stopped out of the cluster: it may not come back with the same data."""
+        peer = self.check_force_leave(node)
         value = self._wire.write(msgspec.structs.replace(peer.record, forced_out=True))
         try:
             await self._nats.write(BUCKET, peer.key, value, peer.revision, self._context.nonce())

@@ -6,14 +6,12 @@ anything (``member_nats``). What others have done in its place may be on its way
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..config import ClusterSettings
 from .member_nats import MemberNats
 from .nats import Unavailable
-
-if TYPE_CHECKING:
-    from .members import Peer
+from .peer import Peer
 
 HEARTBEAT: Final = 1.0
 """Seconds between two signs of life of a node."""
@@ -30,7 +28,7 @@ class MembershipCheck:
         settings: ClusterSettings,
         nats: MemberNats,
         key: str,
-        peers: dict[str, "Peer"],
+        peers: dict[str, Peer],
         read_record: Callable[[], Awaitable[bool]],
     ) -> None:
         self._settings = settings

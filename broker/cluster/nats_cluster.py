@@ -23,6 +23,7 @@ from .known_routes import KnownRoutes
 from .link import LISTENER, Links, link_limits
 from .link_receiver import LinkReceiver
 from .members import Members
+from .nats import NoAnswer, Unavailable
 from .ownership import Ownership
 from .retained import Retained
 from .routes import Routes
@@ -225,6 +226,10 @@ class NatsCluster:
         self.retained.forget()
 
     async def force_leave(self, node: str) -> None:
-        keys = self.routes.keys_of(node)
+        self.membership.check_force_leave(node)
+        try:
+            keys = await self.routes.keys_of(node)
+        except (Unavailable, NoAnswer) as error:
+            raise ChangeRefused(f"NATS does not answer: {error}") from None
         await self.membership.force_leave(node)
         await self.routes.delete(keys)

@@ -30,8 +30,9 @@ from ..session.protocols import EXPIRED, UNREADABLE
 from ..session.session import Session
 from .calls import Calls
 from .context import ClusterContext
-from .members import Members, Peer
+from .members import Members
 from .nats import NoAnswer, Unavailable, Unknown
+from .peer import Peer
 from .session_transfer import (
     BUSY,
     DISCARDED,

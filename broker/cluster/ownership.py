@@ -29,8 +29,9 @@ from ..session.session import Session
 from .connected import Connected
 from .context import ClusterContext
 from .handover import Handover
-from .members import Members, Peer
+from .members import Members
 from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
+from .peer import Peer
 from .session_transfer import BUSY, DISCARDED, GONE, OF_ANOTHER, READY, MovedSession, Prepared
 from .tasks import Tasks
 from .wire import MALFORMED, Header, Owned, thing_key
@@ -262,18 +263,19 @@ class Ownership:
         """A node is out for good: its sessions are over. If it is this one that leaves, the others go on."""
         if self._members.left:
             return
-        keys = [key for key, owner in self._owners.items() if owner.node == peer.name]
-        if keys:
-            self._tasks.run(self._end_sessions_of(peer.name, keys))
+        owners = {key: owner for key, owner in self._owners.items() if owner.node == peer.name}
+        if owners:
+            self._tasks.run(self._end_sessions_of(peer.name, owners))
         for key, client_id in list(self._over.items()):
             if peer.name in (self._owners[key].earlier or {}):
                 self.settle_soon(client_id)
 
-    async def _end_sessions_of(self, node: str, keys: list[str]) -> None:
-        """Every node does so, and one of them finds the key there still."""
+    async def _end_sessions_of(self, node: str, owners: dict[str, Owner]) -> None:
+        """Every node does so, and one of them finds the key there still. That takes a while: a replacement may have
+        the name before it is done, and a client its session there."""
         ended = 0
-        for key in keys:
-            while (owner := self._owners.get(key)) is not None and owner.node == node:
+        for key, gone in owners.items():
+            while (owner := self._owners.get(key)) is not None and (owner.node, owner.uid) == (node, gone.uid):
                 try:
                     await self._nats.write(BUCKET, key, None, owner.revision, self._context.nonce())
                     ended += 1

@@ -6,7 +6,7 @@ else is, and put right wherever it differs: after a start, after a write without
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -15,9 +15,10 @@ from ..mqtt.topics import is_shared, parse_filter
 from ..session.subscription import Subscription, VolatileSubscription
 from .calls import Calls
 from .context import ClusterContext
-from .members import Members, Peer
+from .members import Members
 from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
-from .wire import MALFORMED, RouteRecord, node_key, thing_key
+from .peer import Peer
+from .wire import MALFORMED, Header, RouteRecord, node_key, thing_key
 
 logger = logging.getLogger(__name__)
 
@@ -330,7 +331,7 @@ class Routes:
             return
         if node == self._key:
             self._forget_deleted(entry.revision - 1)
-            self._own_entry(record, entry.revision)
+            self._own_entry(header, record, entry.revision)
         else:
             self._add(self._node(node), key, record)
 
@@ -343,12 +344,15 @@ class Routes:
             self._set_targets(node)
         return node
 
-    def _own_entry(self, record: RouteRecord, revision: int) -> None:
+    def _own_entry(self, header: Header, record: RouteRecord, revision: int) -> None:
         filter = record.filter
         if revision <= max(self._ours.get(filter, 0), self._deleted.get(filter, 0)):
             return
         self._note(filter, revision, record)
-        if filter not in self._active and self._differs(filter, self._wanted(filter)):
+        if header.uid != self._context.wire.uid:
+            # A node that had this name wrote it. What deletes what is of that one is not to find it.
+            self._doubtful.add(filter)
+        if filter not in self._active and (filter in self._doubtful or self._differs(filter, self._wanted(filter))):
             self._touch(filter)
 
     def _forget_deleted(self, upto: int) -> None:
@@ -456,26 +460,37 @@ class Routes:
         if self._leaving:
             asyncio.get_running_loop().call_soon(self._take_out)
 
-    def keys_of(self, node: str) -> list[str]:
-        """What the bucket has of another node."""
-        key = node_key(node)
-        found = self._nodes.get(key)
-        return [] if found is None else [f"{key}.{each.hex()}" for each in (*found.filters, *found.groups)]
+    async def keys_of(self, node: str) -> dict[str, int]:
+        """What the bucket has of another node, and at which revisions.
+
+        :raises Unavailable, NoAnswer: it cannot be read now.
+        """
+        name = node_key(node)
+        found = self._nodes.get(name)
+        keys = [] if found is None else [f"{name}.{each.hex()}" for each in (*found.filters, *found.groups)]
+        revisions: dict[str, int] = {}
+        for at in range(0, len(keys), MAX_WRITES):
+            some = keys[at : at + MAX_WRITES]
+            entries = await asyncio.gather(*(self._nats.read(BUCKET, key) for key in some))
+            revisions |= {each.key: each.revision for each in entries if each is not None and each.value is not None}
+        return revisions
 
     async def withdraw(self) -> None:
         """This node leaves: delete what the bucket has of it."""
-        await self.delete([f"{self._key}.{thing_key(filter)}" for filter in self._ours])
+        await self.delete({f"{self._key}.{thing_key(filter)}": None for filter in self._ours})
 
-    async def delete(self, keys: list[str]) -> None:
-        """Delete from the bucket what is of a node that is a member no more."""
-        for at in range(0, len(keys), MAX_WRITES):
-            some = keys[at : at + MAX_WRITES]
-            writes = [self._nats.write(BUCKET, key, None, None, self._context.nonce()) for key in some]
+    async def delete(self, keys: Mapping[str, int | None]) -> None:
+        """Delete from the bucket what is of a node that is a member no more, where it is of these revisions still: a
+        replacement may have written since what is its own."""
+        left = list(keys.items())
+        for at in range(0, len(left), MAX_WRITES):
+            some = left[at : at + MAX_WRITES]
+            writes = [self._nats.write(BUCKET, key, None, revision, self._context.nonce()) for key, revision in some]
             for result in await asyncio.gather(*writes, return_exceptions=True):
                 if isinstance(result, (Unavailable, Unknown)):
                     logger.warning("routes_left error=%s", result)
                     return
-                if isinstance(result, BaseException):
+                if isinstance(result, BaseException) and not isinstance(result, WrongRevision):
                     raise result
 
     # -------------------------------------------------------- the whole bucket

@@ -29,7 +29,8 @@ from ..session.session import Session
 from ..session.subscription import Subscription
 from .context import ClusterContext
 from .link_receiver import LinkReceiver
-from .members import Members, Peer
+from .members import Members
+from .peer import Peer
 from .routes import Routes
 from .wire import MALFORMED, MessageRecord, node_key
 

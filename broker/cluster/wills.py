@@ -26,8 +26,9 @@ from ..persistence.log import records
 from ..persistence.record_mapping import body_of
 from ..session.session import Session
 from .context import ClusterContext
-from .members import Members, Peer
+from .members import Members
 from .nats import MAX_PAYLOAD, Entry, NoAnswer, TooLarge, Unavailable, Unknown, Watch, WrongRevision, fits
+from .peer import Peer
 from .session_transfer import Receiver
 from .tasks import Tasks
 from .wire import MALFORMED, Header, WillRecord, thing_key, valid_body, valid_time
@@ -77,6 +78,8 @@ class Wills:
         self._unclaimed: dict[str, tuple[Message, int]] = {}
         # Of whose will the key still tells, though it is over here.
         self._over: set[str] = set()
+        # Whose key tells of a will of this node's data before, which is not out yet.
+        self._earlier: set[str] = set()
         # Wills of this node that another one has published.
         self._marked: set[str] = set()
         self._retry: asyncio.TimerHandle | None = None
@@ -158,7 +161,7 @@ class Wills:
 
     def _has_key(self, client_id: str) -> bool:
         """Whether the bucket may tell of this will; one that it does not tell of is published by no other node."""
-        if client_id in self._unclaimed or client_id in self._over:
+        if client_id in self._unclaimed or client_id in self._over or client_id in self._earlier:
             return False  # it tells of an earlier one
         return client_id in self._ours or client_id in self._active
 
@@ -210,6 +213,10 @@ class Wills:
                 continue
             del self._pending[client_id]
             wanted = self._wanted(client_id)
+            if wanted is not None or self._withdrawn:
+                self._earlier.discard(client_id)
+            elif client_id in self._earlier:
+                continue
             if wanted is not None or client_id in self._ours or client_id in self._unclaimed:
                 self._active.add(client_id)
                 self._tasks.run(self._put(client_id, wanted))
@@ -298,10 +305,15 @@ class Wills:
         if record.published_by:
             self._published_elsewhere(client_id, record.published_by)
         elif header.uid != self._context.wire.uid and not self._current:
-            self._tasks.run(self._publish_own(entry.key))  # of this node's data before, at level memory
+            # Of this node's data before: at level memory, or of a node that had its name.
+            self._earlier.add(client_id)
+            self._tasks.run(self._publish_own(client_id, entry.key, header.uid))
 
     def _published_elsewhere(self, client_id: str, node: str) -> None:
         """This node did not answer for long: its will is out."""
+        if client_id in self._earlier:
+            self._end_earlier(client_id)
+            return
         logger.warning("will_published_elsewhere client_id=%s node=%s setting=cluster.will_grace", client_id, node)
         held = self._unclaimed.pop(client_id, None)
         if held is not None or client_id in self._over:
@@ -344,6 +356,7 @@ class Wills:
         if bucket == BUCKET:
             self._ours.clear()
             self._over.clear()
+            self._earlier.clear()
             self._theirs.clear()
 
     # --------------------------------------------------------- out of the store
@@ -381,8 +394,15 @@ class Wills:
             else:
                 self._broker.publish_will_late(will, number)
 
-    async def _publish_own(self, key: str) -> None:
-        await self._publish_one(None, key, self._context.clock.wall())
+    async def _publish_own(self, client_id: str, key: str, uid: str) -> None:
+        await self._publish_one(None, key, self._context.clock.wall(), uid)
+        self._end_earlier(client_id)
+
+    def _end_earlier(self, client_id: str) -> None:
+        """The will of this node's data before is out, or is none any more: what the key is to tell is looked at."""
+        if client_id in self._earlier:
+            self._earlier.discard(client_id)
+            self.changed(client_id)
 
     # ------------------------------------------------------------------- theirs
 
@@ -416,19 +436,27 @@ class Wills:
             except Exception:  # a fault with one of them keeps nobody from the others
                 logger.exception("will_not_published key=%s", key)
 
-    async def _publish_one(self, peer: Peer | None, key: str, since: float) -> None:
+    async def _publish_one(self, peer: Peer | None, key: str, since: float, uid: str = "") -> None:
         """Publish the will of a key, where nobody has and its time has come. ``peer``: whose it is; ``None``: this
-        node's own, of before its start. ``since``: when its client was gone at the latest."""
+        node's own, of before its start. ``since``: when its client was gone at the latest. ``uid``: of the data that it
+        is of, if that is known: the key may tell of a later will, of other data of this name."""
         while not (self._stopped or self._members.outside) and (peer is None or peer.status == STOPPED):
             try:
                 entry = await self._nats.read(BUCKET, key)
                 found = None if entry is None else self._read(entry)
                 if entry is None or found is None or found[1].published_by:
                     return
-                record = found[1]
+                header, record = found
+                if header.uid != (uid or header.uid) or self._is_of_replacement(peer, header):
+                    return
+                uid = header.uid
                 wait = (record.will.due_at or since + record.will.delay) - self._context.clock.wall()
+                if wait > 0 and peer is None:
+                    await asyncio.sleep(wait)
+                    continue
                 if wait > 0:
-                    self._later(wait, lambda: self._tasks.run(self._publish_one(peer, key, since)))
+                    # Others of this node are not to wait for it.
+                    self._later(wait, partial(self._publish_soon, peer, key, since, uid))
                     return
                 # Who it was is enough: with this node's name the whole of it may be more than NATS takes.
                 body = msgspec.structs.replace(record.will.body, payload=b"", properties={})
@@ -443,14 +471,23 @@ class Wills:
                 logger.warning("will_not_claimed key=%s error=%s", key, error)
                 await asyncio.sleep(RETRY)
                 continue
-            self._publish(record, peer)
+            self._publish(record, header)
             return
 
-    def _publish(self, record: WillRecord, peer: Peer | None) -> None:
+    def _publish_soon(self, peer: Peer | None, key: str, since: float, uid: str) -> None:
+        self._tasks.run(self._publish_one(peer, key, since, uid))
+
+    def _is_of_replacement(self, peer: Peer | None, header: Header) -> bool:
+        """Whether the node that has the name of one that was removed wrote it."""
+        present = None if peer is None else self._members.peers.get(peer.name)
+        return present is not None and present is not peer and header.uid == present.uid
+
+    def _publish(self, record: WillRecord, writer: Header) -> None:
         will = record.will
         client_id = record.client_id
         delayed = bool(will.due_at or will.delay)
-        back = self._ownership.owner_of(client_id) not in (None, "" if peer is None else peer.name)
+        owner = self._ownership.owner(client_id)
+        back = owner is not None and owner.node != "" and (owner.node, owner.uid) != (writer.node, writer.uid)
         if delayed and (back or client_id in self._context.channels.channels):
             return  # its client came back within the delay [MQTT-3.1.3-9]
         message = self._receiver.message(will.body, will.listener, will.mountpoint)
@@ -458,5 +495,5 @@ class Wills:
         if refusal is not None:
             self._broker.will_refused(client_id, message.topic, refusal, self._context.clock.now())
             return
-        logger.info("will_of_stopped_node client_id=%s node=%s", client_id, "-" if peer is None else peer.name)
+        logger.info("will_of_stopped_node client_id=%s node=%s", client_id, writer.node)
         self._broker.send_will(message)

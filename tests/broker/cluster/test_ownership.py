@@ -1,6 +1,7 @@
 """Whose a session is, when nodes die, pause, are cut off and come back."""
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,10 @@ from taipan.broker.cluster import nats_cluster, outgoing
 from taipan.broker.cluster.handover import Handover
 from taipan.broker.cluster.incoming import ADOPTED, FETCHING, HandoverRow, Incoming
 from taipan.broker.cluster.members import Members
-from taipan.broker.cluster.nats import Entry, WrongRevision
+from taipan.broker.cluster.nats import Entry, Unavailable, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.outgoing import CANCEL, PREPARE, Leaving
-from taipan.broker.cluster.ownership import BUCKET, Ownership
+from taipan.broker.cluster.ownership import BUCKET, RETRY, Ownership
 from taipan.broker.cluster.session_transfer import BUSY, PIECE_MESSAGES, Done, Fetch, Piece, Prepare
 from taipan.broker.cluster.wire import Owned, thing_key
 from taipan.broker.core.cluster import STOPPED, CallFailed
@@ -1250,6 +1251,41 @@ async def test_nobody_is_waited_for_that_is_forced_out_to_see_that_a_session_is_
         assert owner(cluster, "s") is not None
         await own(cluster, 1).force_leave(cluster.name(0))
         await until(lambda: owner(cluster, "s") is None)
+
+
+async def test_a_session_of_a_node_that_replaced_a_forced_out_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the name, and the client its key, before another node comes to end the session of that key."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[1].leave_session("s", "t")
+        await cluster.kill(1)
+        await until(lambda: own(cluster, 0).members()[1].status == STOPPED)
+        nats, tried, goes_on = own(cluster, 0).ownership._nats, list[str](), asyncio.Event()
+        write = nats.write
+
+        async def late(bucket: str, key: str, value: bytes | None, *args: Any) -> int:
+            if bucket == BUCKET and value is None:
+                tried.append(key)
+                if not goes_on.is_set():
+                    await goes_on.wait()
+                    raise Unavailable("no quorum")
+            return await write(bucket, key, value, *args)
+
+        monkeypatch.setattr(nats, "write", late)
+        await own(cluster, 0).force_leave(cluster.name(1))
+        await until(lambda: tried)
+        shutil.rmtree(cluster._data_dir(1))
+        await cluster.start(1)
+        client = await cluster[1].client("s", expiry=3600, session_present=False)
+        await client.subscribe("u", qos=1)
+        key = owner(cluster, "s")
+        await until(lambda: own(cluster, 0).owner_of("s") == cluster.name(1))
+        goes_on.set()
+        await asyncio.sleep(RETRY + 0.2)
+        assert owner(cluster, "s") == key is not None and len(tried) == 1
+        await client.close()
+        await cluster[0].client("s", expiry=3600, session_present=True)
 
 
 async def test_a_client_keeps_its_session_where_the_end_of_an_earlier_one_is_told_late(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from taipan.broker.cluster.nats import Entry, NoAnswer, Unknown, Watch, WrongRev
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.routes import BUCKET
 from taipan.broker.cluster.wire import RouteRecord, node_key, thing_key
+from taipan.broker.core.cluster import STOPPED
 from taipan.broker.mqtt.reason_codes import SUCCESS
 from tests.support.cluster_nodes import cluster_nodes
 from tests.support.node import Node
@@ -316,3 +317,41 @@ async def test_a_route_under_the_key_of_another_is_passed_over() -> None:
         assert await parts(cluster[1]).routes.reached(revision)
         assert not cluster[1].server.broker.router.remote_mask("u")
         assert cluster[1].server.metrics.refusals.snapshot()["cluster_malformed"]
+
+
+@pytest.mark.parametrize("when", ["before it subscribes", "after it"])
+async def test_the_routes_of_a_replacement_stay_where_those_of_the_node_that_was_forced_out_are_deleted(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Both have the name, and the same filters."""
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        await (await cluster[1].client("1")).subscribe("a", "b")
+        await until(lambda: keys(cluster.hub) == 2)
+        await cluster.kill(1)
+        own = parts(cluster[0])
+        await until(lambda: own.members()[1].status == STOPPED)
+        write, tried, goes_on = own.context.nats.write, list[str](), asyncio.Event()
+
+        async def late(bucket: str, key: str, value: bytes | None, *args: Any) -> int:
+            if bucket == BUCKET and value is None:
+                tried.append(key)
+                await goes_on.wait()
+            return await write(bucket, key, value, *args)
+
+        monkeypatch.setattr(own.context.nats, "write", late)
+        leaving = asyncio.ensure_future(own.force_leave(cluster.name(1)))
+        await until(lambda: len(tried) == 2)
+        await cluster.start(1)
+        if when == "before it subscribes":
+            goes_on.set()
+            await leaving
+        client = await cluster[1].client("1")
+        await client.subscribe("a")
+        goes_on.set()
+        await leaving
+        await cluster.wait_until_running()
+        await cluster.wait_until_quiet()
+        publisher = await cluster[0].client("2")
+        await publisher.publish("a", b"1", qos=1, expect=SUCCESS)
+        await client.expect_publish("a", b"1")
+        await until(lambda: keys(cluster.hub) == 1)

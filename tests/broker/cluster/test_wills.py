@@ -1,6 +1,7 @@
 """Wills of nodes that die are published once, by another node or by their own when it is back."""
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -276,6 +277,52 @@ async def test_force_leave_publishes_the_wills_and_ends_the_sessions(tmp_path: P
         new = await cluster[1].client("s", expiry=60, session_present=False)
         await new.nothing()
         await peer.nothing()
+
+
+async def test_a_will_waits_for_its_delay_where_its_node_is_back_without_its_data(tmp_path: Path) -> None:
+    """It publishes it itself, if the client is not back."""
+    async with cluster_nodes(2, directory=tmp_path, level="memory", cluster=QUICK) as cluster:
+        for client_id in ("s", "gone"):
+            will = Will("will", client_id.encode(), 1, properties={c.WILL_DELAY_INTERVAL: 2})
+            await cluster[1].client(client_id, expiry=60, will=will)
+        await until(lambda: keys(cluster) == 2)
+        peer = await cluster[0].client()
+        await peer.subscribe("will", qos=1)
+        await cluster.wait_until_quiet()
+        await cluster.kill(1)
+        await cluster.start(1)
+        await cluster[1].client("s", session_present=False)
+        await peer.expect_publish("will", b"gone", 1)
+        await until(lambda: keys(cluster) == 0)
+        await peer.nothing()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("new_will", [None, Will("will", b"of one who lives", 1)], ids=["none", "another"])
+async def test_a_client_that_is_back_at_a_replacement_within_the_delay_has_no_will(
+    tmp_path: Path, new_will: Will | None
+) -> None:
+    """[MQTT-3.1.3-9]. The replacement has the name, and the client's will the key, of the node that was forced out."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "will_grace": 60}) as cluster:
+        delayed = {c.WILL_DELAY_INTERVAL: 5}
+        for client_id in ("s", "gone"):
+            await cluster[1].client(client_id, expiry=60, will=Will("will", client_id.encode(), 1, properties=delayed))
+        await until(lambda: keys(cluster) == 2)
+        peer = await cluster[0].client()
+        await peer.subscribe("will", qos=1)
+        await cluster.wait_until_quiet()
+        await cluster.kill(1)
+        await until(lambda: status(cluster, 0, 1) == STOPPED)
+        await cluster[0].server.cluster.force_leave(cluster.name(1))
+        shutil.rmtree(cluster._data_dir(1))
+        await cluster.start(1)
+        client = await cluster[1].client("s", expiry=60, session_present=False, will=new_will)
+        await peer.expect_publish("will", b"gone", 1)
+        await asyncio.sleep(3)
+        await peer.nothing()
+        await client.drop()
+        if new_will is not None:
+            await peer.expect_publish("will", b"of one who lives", 1)
 
 
 async def test_a_node_that_has_left_and_joined_again_publishes_wills_of_others_that_die(tmp_path: Path) -> None:

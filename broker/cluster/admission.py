@@ -1,0 +1,77 @@
+"""Admission: whose messages a node reads.
+
+Those of the present start of a known member. All others are refused, each for a reason. Two of them are ordinary and
+not logged: what a node has sent before it left may come after that, and a new one is heard before its record is there.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from .context import ClusterContext
+from .peer import Peer, forced_out_of
+from .wire import HAS_LEFT, NOT_KNOWN_YET, OLD_INCARNATION, OWN_NAME, UNKNOWN_NODE, Header, MemberRecord
+
+_MOST_UNKNOWN: Final = 256
+
+
+class Admission:
+    """``peers``: the other nodes by name. ``has_left``: whether this node has left the cluster, and knows nobody."""
+
+    def __init__(self, context: ClusterContext, peers: dict[str, Peer], has_left: Callable[[], bool]) -> None:
+        self._node = context.node
+        self._settings = context.settings
+        self._refusals = context.wire.refusals
+        self._peers = peers
+        self._has_left = has_left
+        # Of other nodes by name: the uids that were forced out; the uid of one that has left, and when.
+        self._forced_out_uids: dict[str, tuple[str, ...]] = {}
+        self._left_at: dict[str, tuple[str, float]] = {}
+        # When a start of a node was first heard that has no record here.
+        self._unknown: dict[Header, float] = {}
+        context.wire.admits = self._admits
+
+    def note_record(self, record: MemberRecord) -> None:
+        """Another node's record was written."""
+        self._forced_out_uids[record.node] = forced_out_of(record)
+
+    def note_left(self, peer: Peer) -> None:
+        """It left in order."""
+        self._left_at[peer.name] = (peer.uid, asyncio.get_running_loop().time())
+
+    def forget_unknown(self) -> None:
+        """This node leaves the cluster; whom it hears when it is back is new to it."""
+        self._unknown.clear()
+
+    def _admits(self, header: Header) -> bool:
+        peer = self._peers.get(header.node)
+        if peer is not None and header.uid == peer.uid and header.incarnation == peer.incarnation:
+            return True
+        if header.node == self._node:
+            self._refusals.add(OWN_NAME, header.node, "-")
+        elif self._has_left():
+            pass
+        elif peer is not None and header.uid == peer.uid and header.incarnation < peer.incarnation:
+            self._refusals.add(OLD_INCARNATION, header.node, "-")
+        elif self._has_just_left(header):
+            self._refusals.count(HAS_LEFT)
+        elif self._may_be_told(header):
+            self._refusals.count(NOT_KNOWN_YET)
+        else:
+            self._refusals.add(UNKNOWN_NODE, header.node, "-")
+        return False
+
+    def _has_just_left(self, header: Header) -> bool:
+        """Whether it left in order a moment ago: what it had sent before may come yet."""
+        uid, when = self._left_at.get(header.node, ("", 0.0))
+        now = asyncio.get_running_loop().time()
+        return header.uid == uid and now - when < self._settings.stopped_after
+
+    def _may_be_told(self, header: Header) -> bool:
+        """Whether its record may be on its way: it is heard since a moment only."""
+        if header.uid in self._forced_out_uids.get(header.node, ()):
+            return False
+        now = asyncio.get_running_loop().time()
+        if header not in self._unknown and len(self._unknown) >= _MOST_UNKNOWN:
+            self._unknown.clear()
+        return now - self._unknown.setdefault(header, now) < self._settings.stopped_after
