@@ -10,9 +10,9 @@ ASKED_FOR := $(VENV)/.python
 PYTHON ?= $(or $(shell p=$$(cat $(ASKED_FOR) 2>/dev/null) && "$$p" -c '' 2>/dev/null && echo "$$p"),python3)
 CONFIG ?= config/taipan.toml
 PYTEST_ARGS ?=
-# Workers of the tests: two more than there are cores, for while some tests wait others compute; at most eight.
+# Workers of the tests: twice as many as there are cores and two more, for most tests wait; at most eight.
 # 0: no workers, one test after the other in one process.
-JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2 + 2)
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal
 
 NODE_DIR := tests/interop
