@@ -36,7 +36,7 @@ def test_what_would_hold_the_loop_is_refused_before_it_begins(function: str, arg
     began = time.process_time()
     with pytest.raises(ValueError, match="too many steps"):
         call(function, *arguments)
-    assert time.process_time() - began < 0.05
+    assert time.process_time() - began < 0.5
 
 
 @pytest.mark.parametrize("function", ["gzip", "zip", "zip_compress"])
