@@ -42,10 +42,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def pytest_collection(session: pytest.Session) -> None:
     """Each worker imports all modules. The first time they are compiled, which takes twice as long as all else here:
     the workers begin at different ones, and find done what others have come to before."""
-    gc.disable()
     worker = getattr(session.config, "workerinput", None)
     if worker is None:
         return
+    gc.disable()
     files = sorted(file for path in session.config.args for file in Path(path).resolve().rglob("test_*.py"))
     first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
     for file in files[first:] + files[:first]:

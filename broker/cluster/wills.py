@@ -447,7 +447,7 @@ class Wills:
                 if entry is None or found is None or found[1].published_by:
                     return
                 header, record = found
-                if header.uid != (uid or header.uid) or self._is_of_replacement(peer, header):
+                if (uid and header.uid != uid) or self._is_of_replacement(peer, header):
                     return
                 uid = header.uid
                 wait = (record.will.due_at or since + record.will.delay) - self._context.clock.wall()

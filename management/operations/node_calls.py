@@ -59,7 +59,7 @@ class _Answer(msgspec.Struct, array_like=True, frozen=True):
     data: msgspec.Raw = msgspec.Raw(b"\xc0")
 
 
-class _Shape(NamedTuple):
+class _Schema(NamedTuple):
     """How the arguments of a method and its answer are read."""
 
     signature: inspect.Signature
@@ -68,7 +68,7 @@ class _Shape(NamedTuple):
 
 
 @cache
-def _shape_of(method: Callable[..., Any]) -> _Shape:
+def _schema_of(method: Callable[..., Any]) -> _Schema:
     """The same for all nodes of a process: to find it out for each would be half of what it takes to make one."""
     signature = inspect.signature(method)
     _, *parameters = signature.parameters.values()
@@ -77,7 +77,7 @@ def _shape_of(method: Callable[..., Any]) -> _Shape:
     for each in parameters:
         field = (each.name, types[each.name])
         fields.append(field if each.default is inspect.Parameter.empty else (*field, each.default))
-    return _Shape(
+    return _Schema(
         signature.replace(parameters=parameters),
         msgspec.msgpack.Decoder(msgspec.defstruct("Arguments", fields, kw_only=True)),
         msgspec.msgpack.Decoder(types["return"]),
@@ -87,18 +87,18 @@ def _shape_of(method: Callable[..., Any]) -> _Shape:
 class _Operation:
     """One method as others ask for it: its name, and its arguments and answer on the wire."""
 
-    __slots__ = ("function", "name", "shape")
+    __slots__ = ("function", "name", "schema")
 
     def __init__(self, function: MethodType) -> None:
         self.function = function
         self.name = f"operations.{function.__qualname__}"
-        self.shape = _shape_of(function.__func__)
+        self.schema = _schema_of(function.__func__)
 
     def encode(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> bytes:
-        return _encode(self.shape.signature.bind(*args, **kwargs).arguments)
+        return _encode(self.schema.signature.bind(*args, **kwargs).arguments)
 
     async def run(self, argument: bytes) -> Any:
-        given = self.shape.arguments.decode(argument)
+        given = self.schema.arguments.decode(argument)
         done = self.function(*(getattr(given, name) for name in given.__struct_fields__))
         return await _settled(done)
 
@@ -179,7 +179,7 @@ class NodeCalls:
             answer = msgspec.msgpack.decode(octets, type=_Answer)
             if answer.code != SUCCESS:
                 raise Refusal(answer.code, answer.message)
-            decoded: R = operation.shape.answer.decode(answer.data)
+            decoded: R = operation.schema.answer.decode(answer.data)
             return decoded
         except NodeUnreachable:
             raise Unreachable(node, "does not answer") from None

@@ -43,7 +43,7 @@ WaitingMessages.count(query) WaitingMessages.piece(query,skip,limit)
 async def test_what_other_nodes_may_ask() -> None:
     async with managed_node() as node:
         operations = node.management.operations.calls._operations
-        served = [f"{name}({','.join(each.shape.signature.parameters)})" for name, each in operations.items()]
+        served = [f"{name}({','.join(each.schema.signature.parameters)})" for name, each in operations.items()]
     assert sorted(served) == sorted(SERVED.split())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from taipan.ruleengine.functions import regexes
 from taipan.ruleengine.functions.registry import FunctionError
 from taipan.ruleengine.functions.values import MAX_VALUES, decode_json, measure, value_text
 from tests.ruleengine.functions.calls import call, context
+from tests.support.processor_time import at_most
 
 TWO_MIB = 2 * 1024 * 1024 - 100
 AB = b"abbabaaababbab" * 150_000
@@ -33,10 +33,8 @@ AB = b"abbabaaababbab" * 150_000
     ],
 )
 def test_what_would_hold_the_loop_is_refused_before_it_begins(function: str, arguments: list[Any]) -> None:
-    began = time.process_time()
-    with pytest.raises(ValueError, match="too many steps"):
+    with at_most(0.05), pytest.raises(ValueError, match="too many steps"):
         call(function, *arguments)
-    assert time.process_time() - began < 0.5
 
 
 @pytest.mark.parametrize("function", ["gzip", "zip", "zip_compress"])
