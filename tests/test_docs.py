@@ -324,3 +324,8 @@ async def test_the_path_of_a_publish() -> None:
     assert len({call.file for call in calls}) <= publish_path.MAX_FILES
     page = publish_path.PAGE.read_text("utf-8")
     assert publish_path.written(page, calls) == page, "make docs-tables writes them"
+
+
+def test_the_readme_is_short() -> None:
+    """A first screen that says what Taipan is; the walk is in docs/tutorial.md."""
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150

@@ -1,4 +1,4 @@
-"""The wheel of ``make wheel`` in an empty environment: compiled, and what the README prints runs from there."""
+"""The wheel of ``make wheel`` in an empty environment: compiled, and what the tutorial prints runs from there."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ def test_who_compiles_a_wheel_has_the_types_of_what_the_sources_import() -> None
 @pytest.mark.skipif(
     Compiled(BUILT).unusable() is not None, reason="nothing is compiled here; make test-compiled has it"
 )
-def test_a_wheel_runs_compiled_what_the_readme_prints(tmp_path: Path) -> None:
+def test_a_wheel_runs_compiled_what_the_tutorial_prints(tmp_path: Path) -> None:
     pip = ("-m", "pip", "--quiet", "--disable-pip-version-check")
     wheel_dir, home = tmp_path / "dist", tmp_path / "environment"
     build = ("wheel", "--no-deps", "--wheel-dir", wheel_dir, ROOT)
@@ -51,5 +51,6 @@ def test_a_wheel_runs_compiled_what_the_readme_prints(tmp_path: Path) -> None:
     assert outcome == COMPILED and decoder.startswith(str(home)) and not decoder.endswith(".py")
     outcome, decoder = run(python, "-c", ASK, cwd=tmp_path, **{VARIABLE: NO}).split()
     assert outcome == "interpreted" and decoder.endswith("decoder.py")
-    readme = ("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", ROOT / "tests" / "interop" / "test_readme.py")
-    assert " passed" in run(sys.executable, *readme, cwd=ROOT, TAIPAN_BIN=str(home / "bin"))
+    test = ROOT / "tests" / "interop" / "test_tutorial.py"
+    tutorial = ("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", test)
+    assert " passed" in run(sys.executable, *tutorial, cwd=ROOT, TAIPAN_BIN=str(home / "bin"))

@@ -1,4 +1,4 @@
-"""The walk of the README: a resource and a rule by HTTP, and every message arrives once, whoever is away meanwhile."""
+"""The walk of the tutorial: a resource and a rule by HTTP, and every message arrives once, whoever is away."""
 
 import json
 from typing import Any

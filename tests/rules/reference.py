@@ -104,7 +104,7 @@ Made from their declarations by `python -m tests.rules.reference`; `GET /actions
 How they behave: [rules.md](rules.md); the endpoints: [api/rules.md](api/rules.md). Times are texts like `500ms`,
 `5s`, `1m`, `2h`.
 
-Each example is the body of the request; `API` and `TAIPAN` are as in the README.
+Each example is the body of the request; `API` and `TAIPAN` are as in the tutorial.
 """
 
 

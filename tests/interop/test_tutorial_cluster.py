@@ -1,4 +1,4 @@
-"""What the README prints under "Several nodes", run as it is printed: a NATS server and three real nodes.
+"""What docs/tutorial.md prints under "Several nodes", run as it is printed: NATS and three real nodes.
 
 Only ports, secrets and process ids are others than in the text.
 """
@@ -19,7 +19,7 @@ from tests.support.make import make
 from tests.support.nats_server import nats_server_program
 from tests.support.node import free_port
 
-from .test_readme import Lines, Terminal, directory, eventually, section
+from .test_tutorial import Lines, Terminal, directory, eventually, section
 
 __all__ = ["directory"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]

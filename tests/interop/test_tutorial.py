@@ -1,4 +1,4 @@
-"""What the README prints under "Managing it", run as it is printed: bash, curl and Mosquitto's clients, two real nodes.
+"""What docs/tutorial.md prints, run as it is printed: bash, curl and the Mosquitto clients, two real nodes.
 
 Only ports, secrets and where the programs lie are others than in the text.
 """
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.timeout(90)]
 ROOT = Path(__file__).parents[2]
 BIN = Path(os.environ.get("TAIPAN_BIN", Path(sys.executable).parent))  # tests/test_wheel.py names those of a wheel
 STARTS_IN = 30.0
-# The ports that the README has, and for each one of this test.
+# The ports that the tutorial has, and for each one of this test.
 PORTS = {
     printed: str(free_port()) for printed in ("1883", "8083", "8081", "1884", "8084", "9081", "9900", "18083", "19083")
 }
@@ -46,12 +46,12 @@ mosquitto_sub() { exec stdbuf -oL mosquitto_sub -p 1883 "$@"; }
 
 
 def section(title: str) -> str:
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs" / "tutorial.md").read_text()
     return text.split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 
 def here(text: str, ports: Mapping[str, str] = PORTS) -> str:
-    """The README's text with the ports of this test, and the programs and files where they are."""
+    """The text with the ports of this test, and the programs and files where they are."""
     for printed, ours in ports.items():
         text = re.sub(rf"\b{printed}\b", ours, text)
     return text.replace(".venv/bin/", f"{BIN}/").replace("config/taipan.toml", str(ROOT / "config/taipan.toml"))
@@ -103,7 +103,7 @@ class Lines:
 
 
 class Terminal:
-    """A bash that gets one block of the README after the other, in a directory of its own."""
+    """A bash that gets one block of the page after the other, in a directory of its own."""
 
     def __init__(self, directory: Path, ports: Mapping[str, str] = PORTS) -> None:
         self._ports = ports
@@ -150,7 +150,7 @@ class Terminal:
 
 
 class StartedNode:
-    """The node that a command line of the README starts; the id and secret of the application that it printed."""
+    """The node that a command line of the page starts; the id and secret of the application that it printed."""
 
     def __init__(self, command: str, directory: Path, log: Path) -> None:
         with log.open("wb") as errors:
