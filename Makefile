@@ -34,7 +34,7 @@ export TAIPAN_COMPILED := no
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster dashboard test test-all test-across compile test-compiled check format lint unused types dashboard-check cover fuzz bench bench-api bench-cluster bench-profile bench-compiled docs-tables conformance interop soak soak-cluster soak-disk simulate clean
+.PHONY: help setup run cluster dashboard test test-all test-across compile test-compiled check format lint unused style types dashboard-check cover fuzz bench bench-api bench-cluster bench-profile bench-compiled docs-tables conformance interop soak soak-cluster soak-disk simulate clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +114,13 @@ lint: setup ## format check and ruff
 
 unused: setup ## what nothing uses, or only tests (tools/unused.py)
 	@$(BIN)/python -m tools.unused
+
+style: setup ## what docs/style.md advises against, above the budget of a file
+	@$(BIN)/python -m tools.style
+
+.PHONY: style-budget
+style-budget: setup ## lower tools/style/budget.txt to what is there
+	@$(BIN)/python -m tools.style --budget
 
 types: setup ## mypy --strict
 	@$(BIN)/mypy

@@ -1,0 +1,77 @@
+"""``make style``: no file has more of a discouraged pattern than its budget."""
+
+from pathlib import Path
+
+import pytest
+
+from tools.style.budget import above, counted, lowered, read, write
+from tools.style.patterns import PATTERNS
+from tools.style.texts import english, files
+
+FOUND = {
+    "headless": "Who is removed is disconnected.",
+    "where": "Where nothing else is said, it observes.",
+    "take": "The file is taken.",
+    "want": "Taipan wants Python.",
+    "count": "Rules count at once.",
+    "tell": "The client is told.",
+    "anew": "It starts anew.",
+    "meanwhile": "Rows wait meanwhile.",
+    "for ever": "It stays for ever.",
+    "likewise": "It ends, and so does the session.",
+    "of two": "Of two clients one stays.",
+    "somebody": "Nobody subscribed.",
+    "such a one": "It needs such a one.",
+    "in force": "The ban is in force.",
+    "user name": "A user name is needed.",
+    "is no": "A subscription is no client.",
+}
+
+
+def test_no_file_is_above_its_budget() -> None:
+    assert above(read(), counted(files())) == {}, "see docs/style.md"
+
+
+def test_the_budget_names_files_that_exist() -> None:
+    names = {path.relative_to(Path(__file__).parents[3]).as_posix() for path in files()}
+    assert {name for name, _ in read()} <= names, "make style-budget"
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_each_pattern_is_found(name: str) -> None:
+    assert PATTERNS[name].search(FOUND[name])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Deleting a user disconnects its clients.",
+        "The node no longer logs it, and there is no other way.",
+        "If no rule matches, `access.no_match` decides.",
+        "You want to see what happens.",
+    ],
+)
+def test_plain_sentences_pass(text: str) -> None:
+    assert not [name for name, pattern in PATTERNS.items() if pattern.search(text)]
+
+
+def test_texts_of_each_kind_of_file(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\nIt starts\nanew `anew`.\n\n```\nanew\n```\n| a | anew |\n", "utf-8")
+    assert english(page).count("anew") == 2
+    source = tmp_path / "source.py"
+    source.write_text('"""Starts\n\n    anew."""\nanew = "anew"\n', "utf-8")
+    assert english(source).count("anew") == 1
+    texts = tmp_path / "texts.ts"
+    texts.write_text('export const anew = { text: "Starts anew" };\n', "utf-8")
+    assert english(texts) == "Starts anew"
+
+
+def test_a_budget_only_falls(tmp_path: Path) -> None:
+    file = tmp_path / "budget.txt"
+    before = {("a.md", "anew"): 2, ("a.md", "of two"): 3, ("b.md", "want"): 1}
+    write(before, file)
+    assert read(file) == before
+    now = {("a.md", "anew"): 1, ("a.md", "of two"): 4, ("c.md", "want"): 1}
+    assert lowered(before, now) == {("a.md", "anew"): 1, ("a.md", "of two"): 3}
+    assert above(before, now) == {("a.md", "of two"): (4, 3), ("c.md", "want"): (1, 0)}
