@@ -44,6 +44,8 @@ SETTINGS: Final[dict[str, str]] = {
     "qos_not_supported": "max_qos",
     "bad_authentication_method": "access.users",
 }
+_NOBODY: Final = (SOCKET_CLOSED, IDLE_TIMEOUT, SHUTTING_DOWN)
+"""Ends of a connection that has sent no CONNECT, such as a health check's: nobody was refused."""
 NONE: Final = "-"
 """No setting is behind it: nothing that an operator can change."""
 
@@ -179,6 +181,10 @@ def end(channel: Channel, reason: str, detail: str = "", setting: str = "") -> N
         _leave(channel, reason, now, told)
     event = "client_disconnected" if told else "client_refused"
     context.broker.throttled_log.events.add(client.client_id, now, event, reason, setting, detail=detail)
+    if not told and (client.client_id or reason not in _NOBODY):
+        context.broker.throttled_log.refused.add(
+            now, client.client_id, client.username, client.peer_host, channel.listener.name, reason, setting, detail
+        )
     (context.metrics.disconnects if told else context.metrics.refusals).add(reason)
     info(
         logger,

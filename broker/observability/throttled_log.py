@@ -20,6 +20,7 @@ from ..session.protocols import (
 )
 from .client_events import ClientEvents
 from .log_text import shorten
+from .refused_clients import RefusedClients
 
 logger = logging.getLogger(__name__)
 
@@ -48,13 +49,15 @@ _INTERNAL_DROPS: Final[dict[str, tuple[int, str]]] = {
 class ThrottledLog:
     """At most ``MAX_ENTRIES`` of event, client, reason and setting, and how often each came since its last line.
 
-    ``events``: all of it, whatever the log's level, for who asks about a client.
+    ``events``: all of it, whatever the log's level, for who asks about a client. ``refused``: who was refused last when
+    it connected, for who does not know the name yet.
     """
 
-    __slots__ = ("_seen", "events")
+    __slots__ = ("_seen", "events", "refused")
 
     def __init__(self, events: ClientEvents | None = None) -> None:
         self.events = ClientEvents() if events is None else events
+        self.refused = RefusedClients()
         # (event, Client Identifier as shown, reason, setting) -> [when the next line may come, how often since then]
         self._seen: dict[tuple[str, str, str, str], list[float]] = {}
 

@@ -180,7 +180,7 @@ function LoginForm({ username: known }: { username?: string | undefined }) {
         <label class="field-title" htmlFor="login-secret">
           {texts.login.password}
         </label>
-        <input id="login-secret" name="password" ref={secret} type="password" autocomplete="current-password" required />
+        <input id="login-secret" name="password" ref={secret} type="password" autocomplete="current-password" autofocus={Boolean(known)} required />
       </div>
       {wrong && (
         <p class="wrong" role="alert">
@@ -254,16 +254,11 @@ function useReturn(): void {
 }
 
 async function findOutWhetherBack(): Promise<boolean> {
-  const before = login.value;
+  // Sessions may be gone with the node's restart: then the page stays and asks.
   try {
     await findOut();
   } catch {
     return !away.value;
-  }
-  // Sessions may be gone with the node's restart: then the page stays and asks.
-  if (login.value === null && before) {
-    login.value = before;
-    expired.value = true;
   }
   return true;
 }

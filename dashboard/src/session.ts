@@ -19,26 +19,43 @@ export const mayChange = computed(() => login.value?.role === "administrator");
 /** Requests that wait for a login. */
 let waiting: { go: () => void; end: (reason: Error) => void }[] = [];
 
-/** Ask the node. `beside`: what is to be there too before the page is shown to who is logged in. */
+/** Of this browser: a login in one tab is one in all of them. */
+const tabs = "BroadcastChannel" in globalThis ? new BroadcastChannel("taipan.login") : undefined;
+
+function cameIn(who: Login): void {
+  const another = login.value && login.value.username !== who.username;
+  login.value = who;
+  expired.value = false;
+  for (const { go } of waiting) go();
+  waiting = [];
+  if (another) returned.value += 1;
+}
+
+// In another tab. Where the question fails the dialog stays.
+tabs?.addEventListener("message", () => {
+  if (expired.value) void findOut().catch(() => undefined);
+});
+
+/**
+ * Ask the node. Where a login that is known has ended, its page stays, with all that is typed, and a dialog asks.
+ * `beside`: what is to be there too before the page is shown to who is logged in.
+ */
 export async function findOut(beside?: Promise<unknown>): Promise<void> {
   const response = await send("GET", "/auth", { ask: false });
-  if (response.status === 401) login.value = null;
-  else {
+  if (response.status === 401) {
+    if (login.value) expired.value = true;
+    else login.value = null;
+  } else {
     const { data } = await open(response, "GET", "/auth");
     await beside;
-    login.value = data as Login;
+    cameIn(data as Login);
   }
 }
 
 export async function logIn(username: string, password: string): Promise<void> {
   const response = await send("POST", "/auth", { body: { username, password }, ask: false });
-  const data = (await open(response, "POST", "/auth")).data as Login;
-  const another = login.value && login.value.username !== data.username;
-  login.value = data;
-  expired.value = false;
-  for (const { go } of waiting) go();
-  waiting = [];
-  if (another) returned.value += 1;
+  cameIn((await open(response, "POST", "/auth")).data as Login);
+  tabs?.postMessage("in");
 }
 
 export async function logOut(): Promise<void> {

@@ -1,4 +1,4 @@
-"""/clients/{clientid}/explain and /explain: why something happened, and what would."""
+"""/clients/{clientid}/explain, /refused_clients and /explain: why something happened, and what would."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import msgspec
 
 from ..http.envelope import Extra, of_nodes
 from ..http.routes import Call, OfNodes, Routes
+from ..operations.explain import RefusedRecord
 
 routes = Routes("Explain")
 
@@ -23,6 +24,11 @@ class TopicQuery(msgspec.Struct):
 )
 async def explain_client(call: Call) -> dict[str, Any] | Extra:
     return of_nodes(*await call.operations.explain.client(call.path["clientid"]))
+
+
+@routes.get("/refused_clients", "Who was refused last when it connected, and why", reply=OfNodes(list[RefusedRecord]))
+async def list_refused(call: Call) -> list[RefusedRecord] | Extra:
+    return of_nodes(*await call.operations.explain.refused())
 
 
 @routes.get("/explain", "Who would get a message to a topic", query=TopicQuery, reply=OfNodes(dict[str, Any]))

@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
+import msgspec
+
 from taipan.broker.mqtt.constants import NEVER_EXPIRES
 from taipan.broker.mqtt.topics import valid_name
 from taipan.broker.observability.client_events import ClientEvent
+from taipan.broker.observability.refused_clients import RefusedClient
 from taipan.broker.server import Server
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
@@ -24,13 +27,32 @@ _MEMBERS: Final = 100
 """That are shown of one shared subscription."""
 
 
+class RefusedRecord(msgspec.Struct):
+    """``clientid_cut``: the Client Identifier is longer than what is kept of it."""
+
+    clientid: str
+    clientid_cut: bool
+    username: str | None
+    peerhost: str
+    listener: str
+    reason: str
+    setting: str
+    text: str
+    advice: str
+    detail: str
+    count: int
+    at: str
+    last_at: str
+    node: str
+
+
 class Explain:
     """Answers from what the broker remembers; nothing is changed by asking."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
         self._calls = calls
-        calls.serve(self.client_here, self.topic_here)
+        calls.serve(self.client_here, self.topic_here, self.refused_here)
 
     async def client(self, client_id: str) -> tuple[dict[str, Any], list[str]]:
         """Whether it is connected, its session, and the latest that happened to it, newest first; and the nodes that
@@ -66,6 +88,18 @@ class Explain:
             "limits": [] if session is None else list(self._limits(session)),
             "events": [_event(each, self._server.clock.skew) for each in events],
         }
+
+    async def refused(self) -> tuple[list[RefusedRecord], list[str]]:
+        """Who was refused last when it connected, the latest first; and the nodes that did not answer."""
+        found, missing = await self._calls.everywhere(self.refused_here)
+        rows = [row for _, refused in found for row in refused]
+        rows.sort(key=lambda row: row.last_at, reverse=True)
+        return rows, self._calls.may_lack(missing)
+
+    def refused_here(self) -> list[RefusedRecord]:
+        """At this node."""
+        refused = self._server.broker.throttled_log.refused.latest()
+        return [_refused(each, self._calls.name, self._server.clock.skew) for each in refused]
 
     def _limits(self, session: Session) -> Iterator[dict[str, Any]]:
         """Bounds of this client, and whether each holds something up now."""
@@ -141,6 +175,25 @@ def _event(event: ClientEvent, skew: float) -> dict[str, Any]:
         "at": local_text(event.at + skew),
         "last_at": local_text(event.last_at + skew),
     }
+
+
+def _refused(refused: RefusedClient, node: str, skew: float) -> RefusedRecord:
+    return RefusedRecord(
+        clientid=refused.client_id,
+        clientid_cut=refused.is_cut,
+        username=refused.username,
+        peerhost=refused.peer_host,
+        listener=refused.listener,
+        reason=refused.reason,
+        setting=refused.setting,
+        text=text_of("client_refused", refused.reason, refused.setting),
+        advice=advice_of("client_refused", refused.reason),
+        detail=refused.detail,
+        count=refused.count,
+        at=local_text(refused.at + skew),
+        last_at=local_text(refused.last_at + skew),
+        node=node,
+    )
 
 
 def _session(session: Session, skew: float) -> dict[str, object]:

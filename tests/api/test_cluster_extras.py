@@ -107,6 +107,20 @@ async def test_what_happened_to_a_client_anywhere(nodes: FakeNodes) -> None:
     assert_refused(await nodes.api.get("/clients/nobody/explain"), 500, 101, N2)
 
 
+async def test_who_was_refused_anywhere(nodes: FakeNodes) -> None:
+    for node in nodes.nodes:
+        assert (await node.api.post("/banned", {"who": "bad", "as": "clientid"})).code == 0
+        await node.peer(5).connect("bad", expect=0x8A)
+    refused = (await nodes.api.get("/refused_clients")).data
+    assert sorted((each["node"], each["clientid"], each["count"]) for each in refused) == [
+        (N1, "bad", 1),
+        (N2, "bad", 1),
+    ]
+    nodes.hub.silent.add(N2)
+    reply = await nodes.api.get("/refused_clients")
+    assert [each["node"] for each in reply.data] == [N1] and reply.meta == {"missing_nodes": [N2]}
+
+
 async def test_of_a_client_whose_node_is_stopped_it_is_told_which_that_is(nodes: FakeNodes) -> None:
     nodes.hub.owners["there"] = N2
     nodes.hub.stop(N2)

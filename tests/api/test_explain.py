@@ -2,6 +2,7 @@
 
 import pytest
 
+from taipan.broker.access.password_hash import ScryptHash
 from tests.support.api import managed_node
 
 pytestmark = pytest.mark.asyncio
@@ -60,3 +61,38 @@ async def test_of_an_unknown_client_nothing_is_known() -> None:
     async with managed_node() as node:
         reply = await node.api.get("/clients/nobody/explain")
         assert (reply.status, reply.code) == (404, 112)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_who_was_refused_is_listed(version: int) -> None:
+    users = [{"username": "u", "password_hash": str(ScryptHash.create(b"right", n=16))}]
+    async with managed_node(access={"users": users}) as node:
+        for _ in range(2):
+            bad = node.peer(version)
+            await bad.connect("lost", username="u", password=b"wrong", expect=4 if version == 4 else 0x86)
+        (refused,) = (await node.api.get("/refused_clients")).data
+        assert (refused["clientid"], refused["username"], refused["count"]) == ("lost", "u", 2)
+        assert refused["peerhost"] == "127.0.0.1" and refused["listener"] and refused["clientid_cut"] is False
+        assert refused["at"] <= refused["last_at"]
+        # The same as the story at its address has.
+        story = (await node.api.get("/clients/lost/explain")).data["events"][0]
+        for key in ("reason", "setting", "text", "advice", "count", "last_at"):
+            assert refused[key] == story[key], key
+        assert refused["reason"] == "bad_username_or_password" and refused["text"] and refused["advice"]
+        # Who comes in is no news, nor is a connection that never said who it is.
+        await node.client("fine", version, username="u", password=b"right")
+        assert [each["clientid"] for each in (await node.api.get("/refused_clients")).data] == ["lost"]
+
+
+async def test_a_connect_that_cannot_be_read_is_listed_by_its_address() -> None:
+    async with managed_node() as node:
+        probe = node.peer(5)
+        await probe.open()
+        await probe.close()
+        broken = node.peer(5)
+        await broken.open()
+        await broken.send(b"\x10\x02\x00\x09")
+        await broken.expect_closed()
+        (refused,) = (await node.api.get("/refused_clients")).data
+        assert refused["clientid"] == "" and refused["username"] is None and refused["peerhost"] == "127.0.0.1"
+        assert refused["reason"] == "malformed_packet"

@@ -67,6 +67,41 @@ async def test_found_among_others(open_page: OpenPage, shared_node: DashboardNod
     await expect(names.first).to_have_text("cellar")
 
 
+@pytest.mark.parametrize("version", [4, 5])
+async def test_one_that_was_never_let_in_is_found(
+    open_page: OpenPage, shared_node: DashboardNode, version: int
+) -> None:
+    """From a search that finds nothing, and from the list of who was refused."""
+    lost = f"lost-{version}-{HOSTILE}"
+    assert (await shared_node.api.post("/banned", {"who": lost, "as": "clientid"})).code == 0
+    for _ in range(2):
+        await shared_node.client(lost, version, expect=5 if version == 4 else 0x8A, username="somebody")
+    page = await open_page("/clients", role="viewer")
+    await page.get_by_label("Client id has").fill(lost)
+    await expect(page.get_by_text("No client matches.")).to_be_visible()
+    await page.get_by_role("link", name="What happened to").click()
+    story = page.get_by_role("table", name="What happened to it")
+    await expect(story).to_contain_text("banned")
+    # A part of its name is enough.
+    await page.go_back()
+    await page.get_by_label("Client id has").fill(f"LOST-{version}".lower())
+    refused = page.get_by_role("table", name="Refused clients")
+    await expect(refused.locator("tbody tr")).to_have_count(1)
+    await expect(refused).to_contain_text("Take the ban away")
+    await accessible(page)
+    await page.get_by_role("link", name="Refused clients").last.click()
+    await expect(page).to_have_url(f"{shared_node.url}/#/trouble/refused?client=lost-{version}")
+    await expect(refused.locator("tbody tr")).to_have_count(1)
+    await expect(refused).to_contain_text("somebody")
+    await expect(refused).to_contain_text("127.0.0.1")
+    await accessible(page)
+    await page.get_by_role("searchbox").fill("no such name")
+    await expect(page.get_by_text("No refused client matches.")).to_be_visible()
+    await page.get_by_role("searchbox").fill("")
+    await refused.get_by_role("link", name=f"lost-{version}").click()
+    await expect(story).to_contain_text("banned")
+
+
 async def test_one_with_its_story_and_its_queue(open_page: OpenPage, shared_node: DashboardNode) -> None:
     away = await shared_node.client("away", clean_start=True, properties={17: 3600})
     await away.subscribe("queue/+", qos=1)

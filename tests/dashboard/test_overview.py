@@ -101,6 +101,16 @@ async def test_what_is_refused_is_a_sentence_with_its_reason(
         await own_node.client("bad", expect=0x8A)
     await expect(page.locator(".health")).to_contain_text("banned")
     await expect(page.get_by_role("link", name="banned", exact=True)).to_be_visible()
+    # Of what comes more often it says what helps, and who it is.
+    user = {"login": "u", "password": "a-long-Password-1", "is_superuser": False}
+    assert (await own_node.api.post("/auth_user", user)).code == 0
+    health = page.locator(".health a", has_text="bad_username_or_password")
+    for _ in range(100):
+        await own_node.client("guess", expect=0x86, username="u", password=b"wrong")
+        if await health.count():
+            break
+    await expect(health).to_contain_text("wrong user name or password")
+    await expect(health).to_have_attribute("href", "#/trouble/refused")
 
 
 async def test_a_node_that_leaves_and_comes_back_is_said_and_survived(

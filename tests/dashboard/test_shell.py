@@ -6,6 +6,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.support.browser import Dashboard, DashboardNode, accessible, picture, until
+from tests.support.forms import control, fill_in, submit
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -58,6 +59,68 @@ async def test_a_session_that_ends_is_asked_for_and_the_page_goes_on(
     await page.keyboard.press("Enter")
     await expect(dialog).to_have_count(0)
     await expect(page.locator(".live")).to_have_text("live")
+
+
+@pytest.mark.slow
+async def test_what_is_typed_in_a_dialog_outlasts_a_restart(
+    own_node: DashboardNode, open_dashboard: Callable[[DashboardNode], Dashboard]
+) -> None:
+    dashboard = open_dashboard(own_node)
+    dashboard.watch.node_may_be_away = True
+    context = await dashboard.context()
+    user, ban, message = [await context.new_page() for _ in range(3)]
+    await own_node.client("loud", username="somebody")
+    publisher = await own_node.client("publisher")
+    await publisher.publish("kept", b"once", qos=1, retain=True)
+    await dashboard.go(user, "/access/users")
+    await user.get_by_role("button", name="New user").click()
+    await fill_in(user.get_by_role("dialog"), name="porch", password="a-long-Password-1")
+    await dashboard.go(ban, "/clients/loud")
+    await ban.get_by_role("button", name="Ban").click()
+    # One that is banned by what the node knows of its connection, which ends with the node.
+    await fill_in(ban.get_by_role("dialog"), **{"as": "username", "reason": "too loud"})
+    await dashboard.go(message, "/retained/message/kept")
+    await message.get_by_role("button", name="Publish anew").click()
+    await fill_in(message.get_by_role("dialog"), payload="twice")
+    await own_node.stop()
+    await submit(user.get_by_role("dialog"))
+    await expect(user.get_by_role("dialog").get_by_role("alert")).to_contain_text("does not answer")
+    await own_node.start()
+    again = user.get_by_role("dialog", name="Log in again")
+    await expect(again).to_contain_text("what you have typed is still there")
+    await expect(again.get_by_label("Password")).to_be_focused()
+    await again.get_by_label("Password").fill(own_node.password)
+    await user.keyboard.press("Enter")
+    # It is a login of the other windows, too.
+    for page in (user, ban, message):
+        await expect(page.get_by_role("dialog")).to_have_count(1)
+    await expect(control(ban, "reason")).to_have_value("too loud")
+    await expect(control(ban, "as")).to_have_value("username")
+    await expect(control(message, "payload")).to_have_value("twice")
+    await expect(control(user, "name")).to_have_value("porch")
+    for page in (user, ban, message):
+        await submit(page.get_by_role("dialog"))
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+    assert [each["username"] for each in (await own_node.api.get("/auth_username")).data] == ["porch"]
+    assert [each["who"] for each in (await own_node.api.get("/banned")).data] == ["somebody"]
+    assert (await own_node.api.get("/retained/kept")).data["payload"] == "twice"
+
+
+async def test_a_login_in_one_window_is_one_in_the_other(dashboard: Dashboard, shared_node: DashboardNode) -> None:
+    context = await dashboard.context()
+    first, second = await context.new_page(), await context.new_page()
+    for page in (first, second):
+        await dashboard.go(page, "/overview")
+        await expect(page.locator(".tile").first).to_be_visible()
+    answer = await context.request.delete(f"{shared_node.url}/api/v4/auth", headers={"X-Taipan-Dashboard": "1"})
+    assert answer.ok
+    for page in (first, second):
+        await expect(page.get_by_role("dialog")).to_contain_text("Your login has ended")
+    await first.get_by_role("dialog").get_by_label("Password").fill(shared_node.password)
+    await first.keyboard.press("Enter")
+    for page in (first, second):
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+    await expect(second.locator(".live")).to_have_text("live")
 
 
 async def test_each_page_by_the_keyboard_and_by_the_navigation(open_page: OpenPage) -> None:

@@ -1,4 +1,4 @@
-/** Trouble: alarms, what was refused and dropped and why, slow subscriptions, traces. */
+/** Trouble: alarms, who was refused, what was refused and dropped and why, slow subscriptions, traces. */
 
 import { PageHead, Tabs } from "../components/basic";
 import { link, place } from "../router";
@@ -6,10 +6,11 @@ import { texts as common } from "../texts/common";
 import { texts } from "../texts/trouble";
 import { Alarms } from "./trouble/alarms";
 import { Reasons } from "./trouble/reasons";
+import { RefusedClients } from "./trouble/refused";
 import { Slow } from "./trouble/slow";
 import { TraceLog, Traces } from "./trouble/traces";
 
-const KEYS = ["alarms", "reasons", "slow", "traces"] as const;
+const KEYS = ["alarms", "refused", "reasons", "slow", "traces"] as const;
 
 export default function Page() {
   const [, asked, name] = place.value.path;
@@ -20,6 +21,7 @@ export default function Page() {
       <PageHead title={common.pages.trouble} />
       <Tabs label={texts.tabs.label} tabs={tabs} current={current} />
       {current === "alarms" && <Alarms />}
+      {current === "refused" && <RefusedClients />}
       {current === "reasons" && <Reasons />}
       {current === "slow" && <Slow />}
       {current === "traces" && (name === undefined ? <Traces /> : <TraceLog key={name} name={name} />)}

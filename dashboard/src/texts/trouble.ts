@@ -1,5 +1,5 @@
 export const texts = {
-  tabs: { label: "Kinds of trouble", alarms: "Alarms", reasons: "Refusals and drops", slow: "Slow subscriptions", traces: "Traces" },
+  tabs: { label: "Kinds of trouble", alarms: "Alarms", refused: "Refused clients", reasons: "Refusals and drops", slow: "Slow subscriptions", traces: "Traces" },
   alarms: {
     active: "Active",
     over: "Over",

@@ -1,7 +1,5 @@
 /** The filters of `GET /clients`, which stand in the address under the API's own names. */
 
-import type { Query } from "../../api";
-
 export const FILTERS = {
   _like_clientid: "text",
   _like_username: "text",
@@ -29,10 +27,17 @@ export const NAMES = Object.keys(FILTERS) as FilterName[];
 export const FIRST: FilterName[] = ["_like_clientid", "_like_username", "conn_state"];
 
 /** What of the address's query is a filter. */
-export function filtersOf(query: Record<string, string>): Query {
-  const found: Query = {};
+export function filtersOf(query: Record<string, string>): Partial<Record<FilterName, string>> {
+  const found: Partial<Record<FilterName, string>> = {};
   for (const name of NAMES) if (query[name]) found[name] = query[name];
   return found;
+}
+
+const NAMING: FilterName[] = ["clientid", "_like_clientid", "username", "_like_username", "ip_address"];
+
+/** What the filters say of who is looked for; empty: nothing. */
+export function namedBy(filters: Partial<Record<FilterName, string>>): string {
+  return NAMING.map((name) => filters[name]).find(Boolean) ?? "";
 }
 
 /** Unix milliseconds as a field for date and time has them, in this browser's zone; empty for none. */

@@ -10,8 +10,9 @@ import { useQuery } from "../../hooks";
 import { link, place, setQuery } from "../../router";
 import { texts as common } from "../../texts/common";
 import { texts } from "../../texts/clients";
-import { FILTERS, FIRST, type FilterName, NAMES, filtersOf, fromLocal, toLocal } from "./filters";
+import { FILTERS, FIRST, type FilterName, NAMES, filtersOf, fromLocal, namedBy, toLocal } from "./filters";
 import { KickButton } from "./orders";
+import { NotHere } from "./refused";
 import { type Client, NEVER, addressOf, stateOf, userOf, versionOf } from "./record";
 
 const EVERY = 5_000;
@@ -115,7 +116,9 @@ export function ClientList() {
     api.page<Client>("/clients", { ...filters, _page: page, _limit: limit }, signal);
   return (
     <>
-      <PageHead title={common.pages.clients} />
+      <PageHead title={common.pages.clients}>
+        <a href={link(["trouble", "refused"])}>{texts.refused.link}</a>
+      </PageHead>
       <div class="filters" role="search" aria-label={texts.search}>
         {FIRST.map((name) => (
           <Filter key={name} name={name} />
@@ -145,9 +148,7 @@ export function ClientList() {
         every={EVERY}
         empty={
           set > 0 ? (
-            <Empty title={texts.noneFound}>
-              <p>{texts.noneFoundText}</p>
-            </Empty>
+            <NotHere search={namedBy(filters)} clientid={filters["clientid"] ?? filters["_like_clientid"]} />
           ) : (
             <Empty title={texts.none}>
               <p>

@@ -1,6 +1,7 @@
 /** What an operator may order about a client. */
 
-import { api, part } from "../../api";
+import { useState } from "preact/hooks";
+import { ApiError, api, part } from "../../api";
 import { Change } from "../../components/basic";
 import { Dialog, confirm } from "../../components/dialog";
 import { type Field, Form } from "../../components/form";
@@ -9,6 +10,15 @@ import { toast } from "../../components/toast";
 import { login } from "../../session";
 import { texts } from "../../texts/clients";
 import { type Client, userOf, withoutMountpoint } from "./record";
+
+const NO_CLIENT = 112;
+
+/** It may have gone by itself meanwhile. */
+async function kickWhereItIs(id: string): Promise<void> {
+  await api.del(`/clients/${part(id)}`).catch((error: unknown) => {
+    if (!(error instanceof ApiError && error.code === NO_CLIENT)) throw error;
+  });
+}
 
 export function KickButton({ id, onDone }: { id: string; onDone: () => void }) {
   const kick = async (): Promise<void> => {
@@ -76,8 +86,12 @@ export async function unsubscribe(id: string, topic: string): Promise<boolean> {
   return done;
 }
 
-/** `client`: undefined for one that is not there, of whom only the identifier can be banned. */
-export function BanDialog({ id, client, onClose }: { id: string; client: Client | undefined; onClose: (done: boolean) => void }) {
+/**
+ * `client`: undefined for one that is not there, of whom only the identifier can be banned. What may be banned is what
+ * it was when the dialog opened: the client may go meanwhile.
+ */
+export function BanDialog({ id, client: now, onClose }: { id: string; client: Client | undefined; onClose: (done: boolean) => void }) {
+  const [client] = useState(now);
   const name = client && userOf(client);
   const who: Record<string, string> = { clientid: id };
   if (name) who["username"] = name;
@@ -106,7 +120,7 @@ export function BanDialog({ id, client, onClose }: { id: string; client: Client 
           const until = Math.round(Date.now() / 1000 + Number(minutes) * 60);
           await api.post("/banned", { as, who: who[String(as)], until, by: login.value?.username ?? "", reason: reason ?? "" });
           // A ban refuses who comes; it ends no connection.
-          if (kick === true) await api.del(`/clients/${part(id)}`);
+          if (kick === true) await kickWhereItIs(id);
           toast(texts.ban.done);
           onClose(true);
         }}

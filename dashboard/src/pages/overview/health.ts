@@ -31,6 +31,8 @@ const FREE = 1 << 30;
 const MEMORY_PART = 0.85;
 const MINUTE = 60;
 // A message that nobody has subscribed to is what publishers of most systems send.
+/** Reasons behind which stand clients that were not let in. */
+const OF_CLIENTS = new Set(["bad_username_or_password", "not_authorized"]);
 const USUAL = new Set(["messages.dropped.no_subscribers"]);
 
 export function troubles({ series, alarms, stopped, memoryLimit }: State): Trouble[] {
@@ -60,7 +62,8 @@ export function troubles({ series, alarms, stopped, memoryLimit }: State): Troub
   if (most) {
     const all = drops.reduce((sum, [, one]) => sum + one, 0);
     const advice = health.advice[most[0]] ?? health.otherAdvice;
-    found.push({ tone: "warn", text: health.drops(rate(all), most[0], advice), href: link(["trouble", "reasons"]) });
+    const href = link(["trouble", OF_CLIENTS.has(most[0]) ? "refused" : "reasons"]);
+    found.push({ tone: "warn", text: health.drops(rate(all), most[0], advice), href });
   }
   return found;
 }

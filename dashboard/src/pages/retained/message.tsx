@@ -37,16 +37,49 @@ const EVERY = 5_000;
 const NOT_FOUND = 404;
 
 export function Message({ topic, changed }: { topic: string; changed: number }) {
-  const [open, setOpen] = useState(false);
+  // As it was when the dialog opened, which stays when the message has gone or cannot be read.
+  const [open, setOpen] = useState<Whole | undefined>(undefined);
   const { data, error, reload } = useData((signal) => api.get<Whole>(`/retained/${part(topic)}`, {}, signal), [topic, changed], EVERY);
+  return (
+    <>
+      {open && (
+        <PublishDialog
+          values={{
+            ...open.properties,
+            topic,
+            payload: open.payload,
+            encoding: open.encoding,
+            qos: String(open.qos),
+            retain: true,
+            payload_format_indicator: open.properties["payload_format_indicator"] === 1,
+            // In pairs, since a name may come more than once; what is published has each once.
+            user_properties: Object.fromEntries((open.properties["user_properties"] as [string, string][] | undefined) ?? []),
+          }}
+          onClose={(done) => {
+            setOpen(undefined);
+            if (done) reload();
+          }}
+        />
+      )}
+      {error && !(error instanceof ApiError && error.status === NOT_FOUND) ? (
+        <ErrorPanel error={error} retry={reload} />
+      ) : (
+        <Found topic={topic} data={error ? null : data} reload={reload} onPublish={setOpen} />
+      )}
+    </>
+  );
+}
+
+/** `data`: null where there is none. */
+function Found({ topic, data, reload, onPublish }: { topic: string; data: Whole | null | undefined; reload: () => void; onPublish: (data: Whole) => void }) {
   // The same bytes, read again, are the same object: what was chosen to be seen stays.
   const content = useMemo(
-    () => (data === undefined ? undefined : data.encoding === "base64" ? fromBase64(data.payload) : new TextEncoder().encode(data.payload)),
+    () => (data ? (data.encoding === "base64" ? fromBase64(data.payload) : new TextEncoder().encode(data.payload)) : undefined),
     [data?.payload, data?.encoding],
   );
   const levels = topic.split("/");
   const back = <a href={link(["retained"], levels.length > 1 ? below(levels.slice(0, -1).join("/")) : {})}>{texts.message.back}</a>;
-  if (error instanceof ApiError && error.status === NOT_FOUND) {
+  if (data === null) {
     return (
       <Section title={texts.message.title} actions={back}>
         <p>
@@ -58,7 +91,6 @@ export function Message({ topic, changed }: { topic: string; changed: number }) 
       </Section>
     );
   }
-  if (error) return <ErrorPanel error={error} retry={reload} />;
   if (!data || !content) return null;
   const properties = Object.entries(data.properties);
   const { columns } = texts.list;
@@ -67,31 +99,12 @@ export function Message({ topic, changed }: { topic: string; changed: number }) 
   };
   return (
     <>
-      {open && (
-        <PublishDialog
-          values={{
-            ...data.properties,
-            topic,
-            payload: data.payload,
-            encoding: data.encoding,
-            qos: String(data.qos),
-            retain: true,
-            payload_format_indicator: data.properties["payload_format_indicator"] === 1,
-            // In pairs, since a name may come more than once; what is published has each once.
-            user_properties: Object.fromEntries((data.properties["user_properties"] as [string, string][] | undefined) ?? []),
-          }}
-          onClose={(done) => {
-            setOpen(false);
-            if (done) reload();
-          }}
-        />
-      )}
       <Section
         title={texts.message.title}
         actions={
           <>
             {back}
-            <Change onClick={() => setOpen(true)}>{texts.message.republish}</Change>
+            <Change onClick={() => onPublish(data)}>{texts.message.republish}</Change>
             <Change kind="danger" onClick={() => void remove()}>
               {texts.remove.one}
             </Change>

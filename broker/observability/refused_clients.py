@@ -1,0 +1,114 @@
+"""RefusedClients: who was refused last when it connected, for an operator who does not know the name yet.
+
+A device that comes back every ten seconds is one row with a count, and pushes out nobody. Memory is bounded: so many
+rows, and names that are cut.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+MAX_ROWS: Final = 256
+MAX_ROWS_OF_HOST: Final = 64
+"""Of one address: who tries many Client Identifiers leaves room for the others."""
+MAX_NAME: Final = 256
+"""Characters of a Client Identifier or user name that are kept."""
+_MAX_DETAIL: Final = 128
+
+
+class RefusedClient:
+    """``at`` and ``last_at``: unix seconds of the first and the latest of ``count`` refusals alike. ``is_cut``: the
+    Client Identifier is longer. ``username``: None where the client gave none, or where its CONNECT was not read."""
+
+    __slots__ = (
+        "at",
+        "client_id",
+        "count",
+        "detail",
+        "is_cut",
+        "last_at",
+        "listener",
+        "peer_host",
+        "reason",
+        "setting",
+        "username",
+    )
+
+    def __init__(
+        self,
+        at: float,
+        client_id: str,
+        username: str | None,
+        peer_host: str,
+        listener: str,
+        reason: str,
+        setting: str,
+        detail: str,
+    ) -> None:
+        self.at = self.last_at = at
+        self.client_id = client_id[:MAX_NAME]
+        self.is_cut = len(client_id) > MAX_NAME
+        self.username = username if username is None else username[:MAX_NAME]
+        self.peer_host = peer_host
+        self.listener = listener
+        self.reason = reason
+        self.setting = setting
+        self.detail = detail[:_MAX_DETAIL]
+        self.count = 1
+
+
+class RefusedClients:
+    """The latest by Client Identifier, user name, address, reason and setting."""
+
+    __slots__ = ("_of_host", "_rows")
+
+    def __init__(self) -> None:
+        # The one that was not refused for longest first.
+        self._rows: OrderedDict[tuple[str, str | None, str, str, str], RefusedClient] = OrderedDict()
+        self._of_host: dict[str, int] = {}
+
+    def add(
+        self,
+        at: float,
+        client_id: str,
+        username: str | None,
+        peer_host: str,
+        listener: str,
+        reason: str,
+        setting: str,
+        detail: str,
+    ) -> None:
+        """Remember it; the same as before only counts once more."""
+        name = username if username is None else username[:MAX_NAME]
+        key = (client_id[:MAX_NAME], name, peer_host, reason, setting)
+        row = self._rows.get(key)
+        if row is not None:
+            self._rows.move_to_end(key)
+            row.count += 1
+            row.last_at = at
+            row.listener = listener
+            row.detail = detail[:_MAX_DETAIL]
+            return
+        of_host = self._of_host.get(peer_host, 0)
+        if of_host >= MAX_ROWS_OF_HOST:
+            self._forget(next(each for each in self._rows if each[2] == peer_host))
+        elif len(self._rows) >= MAX_ROWS:
+            self._forget(next(iter(self._rows)))
+        self._of_host[peer_host] = self._of_host.get(peer_host, 0) + 1
+        self._rows[key] = RefusedClient(at, client_id, username, peer_host, listener, reason, setting, detail)
+
+    def _forget(self, key: tuple[str, str | None, str, str, str]) -> None:
+        del self._rows[key]
+        host = key[2]
+        left = self._of_host.pop(host) - 1
+        if left:
+            self._of_host[host] = left
+
+    def latest(self) -> list[RefusedClient]:
+        """The latest first."""
+        return list(reversed(self._rows.values()))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"RefusedClients({len(self._rows)} rows)"
