@@ -97,7 +97,11 @@ TABLES: Final[dict[str, type[msgspec.Struct]]] = {
 OPTIONAL_TABLES: Final = ("cluster",)
 """Those whose absence says something."""
 
-_ROOTS: Final[dict[str, object]] = {**TABLES, "listeners": list[ListenerSettings], "zones": dict[str, ZoneSettings]}
+SETTING_TYPES: Final[dict[str, object]] = {
+    **TABLES,
+    "listeners": list[ListenerSettings],
+    "zones": dict[str, ZoneSettings],
+}
 
 DEFAULT_LISTENERS: Final[tuple[dict[str, str], ...]] = (
     {"name": "default", "type": "tcp", "bind": "127.0.0.1:1883"},
@@ -113,7 +117,7 @@ def load(path: str | None = None, overrides: Sequence[str] = (), environ: Mappin
 
 def read(path: str | None = None, overrides: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Loaded:
     """The same, with where each key comes from."""
-    document = ConfigDocument(_ROOTS, VALUE_RULES)
+    document = ConfigDocument(SETTING_TYPES, VALUE_RULES)
     if path is not None:
         document.read_file(path)
     return _read(document, overrides, os.environ if environ is None else environ)
@@ -121,7 +125,7 @@ def read(path: str | None = None, overrides: Sequence[str] = (), environ: Mappin
 
 def read_data(data: Mapping[str, object]) -> Loaded:
     """Settings from the tables that a file would have, and from nothing else. Raises ``ConfigError``."""
-    document = ConfigDocument(_ROOTS, VALUE_RULES)
+    document = ConfigDocument(SETTING_TYPES, VALUE_RULES)
     document.data = deepcopy(dict(data))
     return _read(document, (), {})
 
@@ -143,7 +147,7 @@ def _read(document: ConfigDocument, overrides: Sequence[str], environ: Mapping[s
 
 def _settings(document: ConfigDocument) -> Settings:
     _check_misplaced(document, document.data, ())
-    document.check_keys(document.data, _ROOTS, ())
+    document.check_keys(document.data, SETTING_TYPES, ())
     document.check_finite(document.data)
     tables = {
         name: document.convert(document.data.get(name, {}), kind, (name,))

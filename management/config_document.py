@@ -4,7 +4,7 @@ import math
 import re
 import sys
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -22,11 +22,15 @@ _BEHIND_THE_FILE: Final = 1 << 62
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. ``lines``: place, key and what is wrong, one line for each mistake."""
+    """The configuration cannot be used. ``lines``: place, key and what is wrong, one line for each mistake.
 
-    def __init__(self, *lines: str) -> None:
+    ``faults``: each mistake by the path of its key, if the keys themselves were checked.
+    """
+
+    def __init__(self, *lines: str, faults: Sequence[Fault] = ()) -> None:
         super().__init__("\n".join(lines))
         self.lines = lines
+        self.faults = tuple(faults)
 
 
 Source = Literal["default", "file", "environment", "command line"]
@@ -78,6 +82,7 @@ class ConfigDocument:
         self._origins: dict[KeyPath, str] = {}  # of what environment and command line set
         self.origins = Origins()
         self._wrong: dict[KeyPath, tuple[int, str]] = {}  # line of the file, and what is told
+        self._faults_found: dict[KeyPath, Fault] = {}
 
     def read_file(self, path: str) -> None:
         """Take a TOML file as the data. Raises ConfigError."""
@@ -171,13 +176,14 @@ class ConfigDocument:
     def report(self, path: KeyPath, what: str) -> None:
         """Something is wrong at ``path``: the first thing that is said of a place counts."""
         self._wrong.setdefault(path, self._told(path, what))
+        self._faults_found.setdefault(path, Fault(path, what))
 
     def finish(self) -> None:
         """Raises ConfigError with all that was reported."""
         if self._wrong:
             lines = [line for _, line in sorted(self._wrong.values(), key=lambda each: each[0])]
             more = [f"and {len(lines) - MAX_TOLD} more"] if len(lines) > MAX_TOLD else []
-            raise ConfigError(*lines[:MAX_TOLD], *more)
+            raise ConfigError(*lines[:MAX_TOLD], *more, faults=tuple(self._faults_found.values()))
 
     def _told(self, path: KeyPath, what: str) -> tuple[int, str]:
         """With the place of ``path``, or of the nearest thing around it that was written somewhere."""

@@ -27,7 +27,7 @@ from taipan.broker.config import (
     ZoneSettings,
     parse_bind,
 )
-from taipan.broker.core.memory import parse_limit
+from taipan.broker.core.memory import MIN_BUDGET, parse_limit
 from taipan.broker.observability.masking import mask_text
 from taipan.ruleengine.config import RuleEngineSettings
 
@@ -35,6 +35,8 @@ from .settings import AppSettings, DashboardSettings, ManagementSettings
 from .toml_lines import KeyPath
 from .validation import Fault, ValueRule, ValueRules, quoted, shown, unknown_keys
 
+LEAST_MEMORY: Final = MIN_BUDGET
+"""Bytes that ``limits.memory`` must have at least."""
 _SERVER_NAME_KEYS: Final = ("certfile", "keyfile", "key_password")
 WEBSOCKET_KEYS: Final = ("path", "subprotocols", "subprotocol_required", "allowed_origins", "compress")
 # Reason Codes of SUBACK that refuse (MQTT 5.0 table 3-8).

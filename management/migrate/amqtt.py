@@ -10,7 +10,7 @@ from taipan.broker.access.foreign_hashes import BcryptHash, read_hash
 from taipan.broker.access.stored_users import USERNAME, StoredUser
 
 from .mosquitto_files import file_of, read_lines
-from .output import Migration, Table
+from .output import Migration, Source, Table
 from .report import CannotMigrate
 
 NO_YAML: Final = "it wants the package PyYAML: pip install 'taipan-mqtt[migrate]'"
@@ -60,7 +60,7 @@ def migrate_amqtt(path: Path) -> Migration:
 class _Amqtt:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.migration = Migration(f"aMQTT, {path}")
+        self.migration = Migration(f"aMQTT, {path}", str(path))
         self.report = self.migration.report
         self.plugins: dict[str, tuple[_Mapping, str]] = {}
         self.closed = False
@@ -152,7 +152,7 @@ class _Amqtt:
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             self.report.wrong(place, f"{what}: {_shown(value)}", "expected seconds")
             return
-        self.migration.set("sys_topics", "interval", value)
+        self.migration.set("sys_topics", "interval", value, Source(place, f"{what}: {value}"))
         self.report.changed(place, f"{what}: {value}", "sys_topics.interval; the topics have other names below $SYS")
 
     # ------------------------------------------------------------------ listeners
@@ -185,6 +185,7 @@ class _Amqtt:
             bind = bind.replace("localhost", "127.0.0.1", 1)
         of = {("tcp", False): "tcp", ("tcp", True): "ssl", ("ws", False): "ws", ("ws", True): "wss"}[kind, secure]
         table: Table = {"name": name, "type": of, "bind": bind}
+        self.migration.note(table, Source(place, f"listener {name}"))
         most = values.pop("max_connections", values.pop("max-connections", 0))
         if not isinstance(most, int) or most < 0:
             self.report.wrong(given.places.get("max_connections", place), "max_connections", "expected a number")
@@ -208,6 +209,7 @@ class _Amqtt:
             if "cafile" in tls:
                 tls["verify"] = "optional"
             table["tls"] = tls
+            self.migration.note(tls, Source(place, f"listener {name}"))
         self.report.carried(place, f"listener {name}", f"listeners, {of}, {bind}")
         for key, value in values.items():
             if value is not None:
@@ -357,7 +359,9 @@ class _Amqtt:
                     self.report.wrong(at, f"{name}: {topic}", str(error))
             if topics:
                 who: Table = {"anonymous": True} if name == _NOBODY else {"username": name}
-                self.migration.rules.append({"allow": True, **who, "action": action, "topics": topics})
+                rule: Table = {"allow": True, **who, "action": action, "topics": topics}
+                self.migration.note(rule, Source(at, f"{action} rules of {name}"))
+                self.migration.rules.append(rule)
             self.report.carried(at, f"{action} rules of {name}", "access.rules")
         self.migration.rules.append({"allow": False, "action": action})
         self.report.carried(place, f"{action} rules", "nobody else may: a last rule denies it")

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from .fitting import fit
 from .output import CONFIGURATION, Migration, check_target, write
 from .report import CannotMigrate, Entry, Outcome
 
@@ -33,6 +34,8 @@ def run(source: str, path: Path, target: Path, as_json: bool) -> int:
     try:
         check_target(target)
         migration = _read(source, path)
+        if not migration.report.failed:
+            fit(migration)
         if not migration.report.failed:
             write(migration, target)
         else:

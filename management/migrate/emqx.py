@@ -1,6 +1,7 @@
 """From EMQX 4.x: an export file, or the directory ``etc`` with its configuration."""
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from ..operations.backup.json_document import BadRecord, Document
 from ..operations.refusal import Refusal
 from .emqx_acl import read_acl
 from .mosquitto_files import Directive, read_lines
-from .output import Migration, Table
+from .output import Migration, Source, Table
 from .report import CannotMigrate
 from .scratch_engine import scratch_engine
 
@@ -66,6 +67,7 @@ _TLS: Final = {
     "certfile": ("certfile", "file"), "keyfile": ("keyfile", "file"), "cacertfile": ("cafile", "file"),
     "key_password": ("key_password", "text"), "handshake_timeout": ("handshake_timeout", "seconds"),
 }  # fmt: skip
+_TLS_ONLY: Final = ("verify", "fail_if_no_peer_cert", "tls_versions", "peer_cert_as_username")
 _COMMON: Final = {
     "node.name": ("node", "name", "text"), "acl_nomatch": ("access", "no_match", "text"),
     "enable_acl_cache": ("access", "cache", "flag"), "acl_cache_max_size": ("access", "cache_max_size", "number"),
@@ -76,6 +78,8 @@ _COMMON: Final = {
     "retainer.max_payload_size": ("retained", "max_payload_size", "size"),
     "retainer.expiry_interval": ("retained", "expiry_interval", "seconds"),
 }  # fmt: skip
+_STRATEGIES: Final = {"hash": "hash_clientid", "local": "random"}
+"""Strategies of shared subscriptions that have another name here, or none."""
 _WHY: Final = (
     ("cluster.", "a cluster is made with NATS: docs/cluster.md"),
     ("rpc.", "a cluster is made with NATS: docs/cluster.md"),
@@ -107,7 +111,7 @@ def migrate_emqx(path: Path) -> Migration:
 
 
 async def _export(path: Path) -> Migration:
-    migration = Migration(f"an export of EMQX, {path}")
+    migration = Migration(f"an export of EMQX, {path}", str(path))
     report = migration.report
     try:
         data = path.read_bytes()
@@ -164,6 +168,10 @@ def _document(text: str) -> Document:
 # -------------------------------------------------------------------------- etc
 
 
+def _source(line: Directive) -> Source:
+    return Source(line.place, f"{line.key} {line.value}")
+
+
 class _Value(ValueError):
     """What was expected."""
 
@@ -171,7 +179,7 @@ class _Value(ValueError):
 class _Etc:
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
-        self.migration = Migration(f"EMQX 4, {self.directory}")
+        self.migration = Migration(f"EMQX 4, {self.directory}", str(self.directory))
         self.report = self.migration.report
         self.zones: dict[str, Table] = {"external": {}}
         self.listeners: dict[tuple[str, str], Table] = {}
@@ -180,6 +188,8 @@ class _Etc:
         self.people: dict[tuple[str, str], dict[str, Directive]] = {}
         self.acl: Directive | None = None
         self.anonymous: bool | None = None
+        self.flapping: tuple[Directive, tuple[int, float, float]] | None = None
+        self.flapping_zones: dict[int, bool] = {}  # by the zone's table: whether it is on
 
     def run(self) -> None:
         main = self.directory / "emqx.conf"
@@ -191,6 +201,7 @@ class _Etc:
         self._nothing_said(main)
         self._plugins()
         self._finish_listeners()
+        self._finish_flapping()
         self._users()
         if self.acl is None:
             default = self.directory / "acl.conf"
@@ -269,11 +280,23 @@ class _Etc:
             table, name, kind = _COMMON[key]
             value = self._value(line, kind)
             if value is not None:
-                self.migration.set(table, name, value)
-                self.report.carried(line.place, f"{key} {line.value}", f"{table}.{name}")
+                self._common(line, table, name, value)
         else:
             why = next((why for prefix, why in _WHY if key.startswith(prefix)), "no counterpart")
             self.report.left_out(line.place, f"{key} {line.value}", why)
+
+    def _common(self, line: Directive, table: str, name: str, value: object) -> None:
+        what = f"{line.key} {line.value}"
+        if name == "cache_ttl" and value == 0:
+            self.migration.set("access", "cache", False, _source(line))
+            self.report.changed(line.place, what, "access.cache = false: a decision that is kept for 0 s is not kept")
+            return
+        if name == "strategy" and value in _STRATEGIES:
+            self.migration.set(table, name, _STRATEGIES[str(value)], _source(line))
+            self.report.changed(line.place, what, f"shared.strategy = {_STRATEGIES[str(value)]}")
+            return
+        self.migration.set(table, name, value, _source(line))
+        self.report.carried(line.place, what, f"{table}.{name}")
 
     def _setting(
         self, line: Directive, table: Table, known: dict[str, tuple[str, str]], key: str, where: str, weak: bool = False
@@ -281,18 +304,26 @@ class _Etc:
         """``weak``: what a zone says itself counts."""
         if key == "keepalive_backoff":
             try:
-                table["keep_alive_multiplier"] = max(1.0, 2 * float(line.value))
+                multiplier = 2 * float(line.value)
+                if not math.isfinite(multiplier):
+                    raise ValueError
+                self.migration.put(table, "keep_alive_multiplier", max(1.0, multiplier), _source(line))
             except ValueError:
                 self.report.wrong(line.place, f"{line.key} {line.value}", "expected a number")
                 return
             self.report.carried(line.place, f"{line.key} {line.value}", f"{where}.keep_alive_multiplier")
+        elif key == "enable_flapping_detect" and known is _ZONE:
+            enabled = self._value(line, "flag")
+            if isinstance(enabled, bool):
+                self.flapping_zones[id(table)] = enabled
+                self.report.carried(line.place, f"{line.key} {line.value}", f"{where}.flapping_threshold")
         elif key in known:
             name, kind = known[key]
             value = self._value(line, kind)
             if value is None:
                 return
             if not weak or name not in table:
-                table[name] = value
+                self.migration.put(table, name, value, _source(line))
             self.report.carried(line.place, f"{line.key} {line.value}", f"{where}.{name}")
         else:
             self.report.left_out(line.place, f"{line.key} {line.value}", "no counterpart")
@@ -302,14 +333,26 @@ class _Etc:
         try:
             if len(parts) != 3:
                 raise _Value("expected a number and two times")
-            zone = self.zones["external"]
-            zone["flapping_threshold"] = _number(parts[0])
-            zone["flapping_window"], zone["flapping_ban"] = _seconds(parts[1]), _seconds(parts[2])
+            self.flapping = line, (_number(parts[0]), _seconds(parts[1]), _seconds(parts[2]))
         except _Value as error:
             self.report.wrong(line.place, f"{line.key} {line.value}", str(error))
+
+    def _finish_flapping(self) -> None:
+        """The policy of all zones, in those that have it on; in EMQX it is off if nothing is said."""
+        if self.flapping is None:
             return
-        why = "flapping_threshold, flapping_window, flapping_ban of the zone external, enable_flapping_detect or not"
-        self.report.changed(line.place, f"{line.key} {line.value}", why)
+        line, values = self.flapping
+        what = f"{line.key} {line.value}"
+        on = [name for name, zone in self.zones.items() if self.flapping_zones.get(id(zone))]
+        if not on:
+            why = "no zone has enable_flapping_detect = on, so EMQX does not use it either"
+            self.report.left_out(line.place, what, why)
+            return
+        for name in on:
+            for key, value in zip(("flapping_threshold", "flapping_window", "flapping_ban"), values, strict=True):
+                self.migration.put(self.zones[name], key, value, _source(line))
+        why = f"flapping_threshold, flapping_window, flapping_ban of {', '.join(f'zones.{name}' for name in on)}"
+        self.report.carried(line.place, what, why)
 
     def _value(self, line: Directive, kind: str) -> object:
         """``None``: it is none, and that was told."""
@@ -345,18 +388,24 @@ class _Etc:
         table = self.listeners.setdefault((kind, name), {"name": name, "type": kind})
         tls = self.tls.setdefault((kind, name), {})
         if not key:
-            bind = line.value if ":" in line.value else f"0.0.0.0:{line.value}"
-            table["bind"] = bind
+            host, colon, port = line.value.rpartition(":")
+            if not colon:
+                host = "0.0.0.0"
+            bind = f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+            self.migration.put(table, "bind", bind, _source(line))
+            self.migration.note(table, _source(line))
             self.places[kind, name] = line
             self.report.carried(line.place, f"{line.key} {line.value}", f"listeners, {kind} {name}, {bind}")
+        elif kind not in ("ssl", "wss") and (key in _TLS or key in _TLS_ONLY):
+            self.report.left_out(line.place, f"{line.key} {line.value}", f"a listener of {kind} has no TLS here")
         elif key == "peer_cert_as_username":
             if line.value in ("cn", "dn"):
-                tls["peer_cert_as_username"] = line.value
+                self.migration.put(tls, key, line.value, _source(line))
                 self.report.carried(line.place, f"{line.key} {line.value}", "listeners.tls.peer_cert_as_username")
             else:
                 self.report.wrong(line.place, f"{line.key} {line.value}", "a user name is cn or dn of the certificate")
         elif key in ("verify", "fail_if_no_peer_cert"):
-            tls[f".{key}"] = line.value
+            self.migration.put(tls, f".{key}", line.value, _source(line))
             self.report.carried(line.place, f"{line.key} {line.value}", "listeners.tls.verify")
         elif key == "tls_versions":
             oldest = "1.3" if "tlsv1.2" not in line.value and "tlsv1.3" in line.value else "1.2"
@@ -366,7 +415,11 @@ class _Etc:
             if line.value != "allow all":
                 self.report.wrong(line.place, f"{line.key} {line.value}", "write it as an access rule with address")
         elif key == "check_origins":
-            table["allowed_origins"] = [each.strip() for each in line.value.split(",")]
+            origins = [each.strip() for each in line.value.split(",")]
+            self.migration.put(table, "allowed_origins", origins, _source(line))
+            self.report.carried(line.place, f"{line.key} {line.value}", "listeners.allowed_origins")
+        elif key in ("check_origin_enable", "allow_origin_absence"):
+            table[f".{key}"] = line.value
             self.report.carried(line.place, f"{line.key} {line.value}", "listeners.allowed_origins")
         elif key in _TLS and kind in ("ssl", "wss"):
             self._setting(line, tls, _TLS, key, "listeners.tls")
@@ -385,20 +438,36 @@ class _Etc:
                 tls = self.tls[kind, name]
                 verify, fails = tls.pop(".verify", ""), tls.pop(".fail_if_no_peer_cert", "")
                 if verify == "verify_peer":
-                    tls["verify"] = "required" if fails == "true" else "optional"
+                    asked = "required" if fails == "true" else "optional"
+                    self.migration.put(tls, "verify", asked, self.migration.source_of(tls, ".verify"))
                 if "certfile" not in tls or "keyfile" not in tls:
                     self.report.wrong(place, f"listener.{kind}.{name}", "it has no certfile, or no keyfile")
                 table["tls"] = tls
             if kind not in ("ws", "wss"):
                 for key in ("path", "compress", "subprotocol_required", "allowed_origins"):
                     table.pop(key, None)
+            self._finish_origins(table)
             zone = str(table.get("zone", "external"))
             if zone not in self.zones:
                 self.zones[zone] = {}
             known = {*ListenerSettings.__struct_fields__, *ZoneSettings.__struct_fields__}
-            self.migration.listeners.append({key: value for key, value in table.items() if key in known})
+            for key in table.keys() - known:
+                del table[key]
+            self.migration.listeners.append(table)
         for table in self.zones.values():
             table.setdefault("allow_anonymous", self.anonymous or False)
+
+    def _finish_origins(self, table: Table) -> None:
+        """EMQX looks at the origin of a page if ``check_origin_enable`` says so."""
+        enabled = table.get(".check_origin_enable", "false") in ("true", "on")
+        source = self.migration.source_of(table, "allowed_origins")
+        if source is not None and not enabled:
+            table.pop("allowed_origins", None)
+            why = "check_origin_enable is not true, so EMQX checks no origin either"
+            self.report.amend("left_out", source.place, source.what, why)
+        elif source is not None and table.get(".allow_origin_absence", "true") in ("false", "off"):
+            why = "listeners.allowed_origins; clients without Origin, which are no pages, may connect"
+            self.report.amend("changed", source.place, source.what, why)
 
     # ------------------------------------------------------------------- plugins
 
@@ -463,7 +532,7 @@ def _unquoted(text: str) -> str:
 
 
 def _number(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
+    if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
         raise _Value("expected a whole number")
     return int(text)
 
@@ -476,15 +545,15 @@ def _flag(text: str) -> bool:
 
 def _seconds(text: str) -> float:
     """``15s``, ``1h30m``, or a number."""
-    if text.isascii() and text.isdecimal():
+    if re.fullmatch(r"\d{1,15}", text, re.ASCII):
         return float(text)
-    if not re.fullmatch(r"(\d+(ms|s|m|h|d|w))+", text, re.ASCII):
+    if not re.fullmatch(r"(\d{1,15}(ms|s|m|h|d|w)){1,6}", text, re.ASCII):
         raise _Value("expected a time such as 15s")
     return sum(int(amount) * _UNITS[unit] for amount, unit in re.findall(r"(\d+)(ms|s|m|h|d|w)", text))
 
 
 def _size(text: str) -> int:
-    found = re.fullmatch(r"(\d+)\s*([kmg]?b?)", text.lower(), re.ASCII)
+    found = re.fullmatch(r"(\d{1,18})\s*([kmg]?b?)", text.lower(), re.ASCII)
     if found is None or found[2] not in _SIZES:
         raise _Value("expected a size such as 1MB")
     return int(found[1]) * _SIZES[found[2]]

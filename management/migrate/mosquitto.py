@@ -1,6 +1,7 @@
 """From Mosquitto: its configuration as ours, its users and bridges as an import plan, mosquitto.db as a store."""
 
 import os
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -15,11 +16,12 @@ from taipan.broker.config import RuleSettings, ZoneSettings
 from taipan.broker.mqtt.topics import parse_filter, valid_filter
 from taipan.broker.session.client_info import RESTORED, ClientInfo
 
+from ..settings_validation import LEAST_MEMORY
 from .mosquitto_bridges import Bridge, bridge_records
 from .mosquitto_db import NEVER, MosquittoDb, NoMosquittoDb, read_mosquitto_db
 from .mosquitto_files import AclLine, Directive, acl_file, directives, file_of, password_file, without_mount_point
 from .mosquitto_store import ListenerFacts, MosquittoRecords, write_store
-from .output import Migration, Table
+from .output import Migration, Source, Table
 from .report import CannotMigrate
 from .scratch_engine import add_engine_rows
 
@@ -87,6 +89,13 @@ class _Listener:
         self.facts = ListenerFacts("")
         self.usable = True
         self.unsaid = False
+        self.twin_of: _Listener | None = None
+
+    def twin(self) -> "_Listener":
+        """The same listener for IPv6: a node listens at one address for each listener, Mosquitto at both families."""
+        made = _Listener(self.place, self.port, "::")
+        made.keys, made.security, made.twin_of = self.keys, self.security, self
+        return made
 
     def get(self, key: str) -> str | None:
         found = self.keys.get(key)
@@ -108,7 +117,7 @@ def migrate_mosquitto(path: Path) -> Migration:
 class _Mosquitto:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        self.migration = Migration(f"Mosquitto, {self.path}")
+        self.migration = Migration(f"Mosquitto, {self.path}", str(self.path))
         self.report = self.migration.report
         self.default = _Listener(str(self.path), 1883, "")
         self.listeners: list[_Listener] = []
@@ -160,6 +169,20 @@ class _Mosquitto:
         else:
             for line in (*self.default.keys.values(), *self.default.security.values()):
                 self.report.left_out(line.place, line.key, "it is about the default listener, and there is none")
+        self._both_families()
+
+    def _both_families(self) -> None:
+        """Without an address, Mosquitto listens for IPv4 and for IPv6."""
+        for index in reversed(range(len(self.listeners))):
+            listener = self.listeners[index]
+            if not listener.usable or listener.host or listener.get("socket_domain") is not None or not _has_ipv6():
+                continue
+            self.listeners.insert(index + 1, listener.twin())
+            listener.host = "0.0.0.0"
+            if "max_connections" in listener.keys:
+                line = listener.keys["max_connections"]
+                why = "listeners.max_connections of IPv4 and of IPv6, each for itself"
+                self.report.changed(line.place, f"{line.key} {line.value}", why)
 
     def _note(self, keys: dict[str, Directive], line: Directive) -> None:
         before = keys.get(line.key)
@@ -205,7 +228,7 @@ class _Mosquitto:
         return line.value in ("true", "1")
 
     def _whole(self, text: str, line: Directive, least: int, most: int) -> int | None:
-        if text.removeprefix("-").isdecimal() and text.isascii() and least <= int(text) <= most:
+        if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) and least <= int(text) <= most:
             return int(text)
         self.report.wrong(line.place, f"{line.key} {line.value}", f"expected a number from {least} to {most}")
         return None
@@ -263,8 +286,13 @@ class _Mosquitto:
                 if key == "memory_limit" and not value:
                     self._carried(line, "limits.memory, half of the machine's")
                     continue
-                self._put(table, name, value)
-                self._carried(line, f"{self._table(table)}.{name}")
+                if key == "memory_limit" and value < LEAST_MEMORY:
+                    value = LEAST_MEMORY
+                    why = f"limits.memory = {value}, the least that a node accepts"
+                    self.report.changed(line.place, f"{key} {line.value}", why)
+                else:
+                    self._carried(line, f"{self._table(table)}.{name}")
+                self._put(table, name, value, line)
                 if key == "sys_interval":
                     self.report.changed(
                         line.place,
@@ -273,7 +301,7 @@ class _Mosquitto:
                     )
             elif key in flags:
                 table, name = flags[key]
-                self._put(table, name, self._flag(line))
+                self._put(table, name, self._flag(line), line)
                 self._carried(line, f"{self._table(table)}.{name}")
             elif key in own:
                 own[key](line)
@@ -290,11 +318,14 @@ class _Mosquitto:
                 why += "; until then nobody comes in without a password, and what no rule allows is denied"
             self.report.left_out(line.place, f"{line.key} {line.value}", why)
 
-    def _put(self, table: str, name: str, value: object) -> None:
+    def _put(self, table: str, name: str, value: object, line: Directive) -> None:
         if table == "zone":
-            self.migration.zone[name] = value
+            self._set(self.migration.zone, name, value, line)
         else:
-            self.migration.set(table, name, value)
+            self.migration.set(table, name, value, Source(line.place, f"{line.key} {line.value}"))
+
+    def _set(self, table: Table, name: str, value: object, line: Directive) -> None:
+        self.migration.put(table, name, value, Source(line.place, f"{line.key} {line.value}".strip()))
 
     @staticmethod
     def _table(table: str) -> str:
@@ -306,7 +337,7 @@ class _Mosquitto:
     def _packet_size(self, line: Directive) -> None:
         value = self._whole(line.value, line, 0, _PACKET_MOST)
         if value:
-            self.migration.zone["max_packet_size"] = value
+            self._set(self.migration.zone, "max_packet_size", value, line)
         self._carried(line, "zones.external.max_packet_size")
 
     def _message_size(self, line: Directive) -> None:
@@ -314,7 +345,7 @@ class _Mosquitto:
         if value:
             # A topic and its properties beside the payload.
             most = min(value + 65_540, _PACKET_MOST, int(str(self.migration.zone["max_packet_size"])))
-            self.migration.zone["max_packet_size"] = most
+            self._set(self.migration.zone, "max_packet_size", most, line)
             why = f"max_packet_size = {most}: a packet beyond it ends the connection; Mosquitto drops the message"
             self.report.changed(line.place, f"{line.key} {line.value}", why)
         else:
@@ -323,7 +354,7 @@ class _Mosquitto:
     def _keep_alive(self, line: Directive) -> None:
         value = self._whole(line.value, line, 0, 65_535)
         if value and value < 65_535:
-            self.migration.zone["server_keep_alive"] = value
+            self._set(self.migration.zone, "server_keep_alive", value, line)
             why = "server_keep_alive: clients of 5.0 are told; those of 3.x that ask for more are not refused"
             self.report.changed(line.place, f"{line.key} {line.value}", why)
         else:
@@ -331,10 +362,10 @@ class _Mosquitto:
 
     def _session_expiry(self, line: Directive) -> None:
         number, unit = line.value[:-1], line.value[-1:]
-        if unit not in _TIMES or not (number.isascii() and number.isdecimal()) or not int(number):
+        if unit not in _TIMES or not re.fullmatch(r"0*[1-9]\d{0,14}", number, re.ASCII):
             self.report.wrong(line.place, f"{line.key} {line.value}", "expected a number with h, d, w, m or y")
             return
-        self.migration.zone["session_expiry_interval"] = min(int(number) * _TIMES[unit], NEVER)
+        self._set(self.migration.zone, "session_expiry_interval", min(int(number) * _TIMES[unit], NEVER), line)
         self._carried(line, "zones.external.session_expiry_interval")
 
     def _log_type(self, line: Directive) -> None:
@@ -376,12 +407,17 @@ class _Mosquitto:
             return None
         kind = {("mqtt", False): "tcp", ("mqtt", True): "ssl", ("websockets", False): "ws", ("websockets", True): "wss"}
         of = kind[protocol, secure]
-        number = numbers[of] = numbers.get(of, 0) + 1
-        listener.label = f"{of}-{listener.port}" if number > 1 else of
-        if any(each is not listener and each.label == listener.label for each in self.listeners):
-            listener.label = f"{of}-{listener.port}-{number}"
-        table: Table = {"name": listener.label, "type": of, "bind": self._bind(listener)}
+        if listener.twin_of is not None:
+            listener.label = f"{listener.twin_of.label}-ipv6"
+        else:
+            number = numbers[of] = numbers.get(of, 0) + 1
+            listener.label = f"{of}-{listener.port}" if number > 1 else of
+            if any(each is not listener and each.label == listener.label for each in self.listeners):
+                listener.label = f"{of}-{listener.port}-{number}"
+        table: Table = {"name": listener.label, "type": of}
         what = f"listener {listener.port}" + (f" {listener.host}" if listener.host else "")
+        self.migration.note(table, Source(listener.place, what))
+        self.migration.put(table, "bind", self._bind(listener), Source(listener.place, what))
         self.report.carried(listener.place, what, f"listeners, {listener.label}, {table['bind']}")
         if protocol == "websockets":
             table["path"] = "/mqtt"
@@ -393,11 +429,11 @@ class _Mosquitto:
                 line = listener.keys[key]
                 value = self._whole(line.value, line, least, 2 if key == "max_qos" else 1_000_000_000)
                 if value is not None and value > (0 if key == "max_connections" else -1):
-                    table[name] = value
+                    self._set(table, name, value, line)
                 self._carried(line, f"listeners.{name}")
         if "max_topic_alias" in listener.keys:
             line = listener.keys["max_topic_alias"]
-            table["max_topic_alias"] = self._whole(line.value, line, 0, 65_535) or 0
+            self._set(table, "max_topic_alias", self._whole(line.value, line, 0, 65_535) or 0, line)
             self._carried(line, "listeners.max_topic_alias")
         if "mount_point" in listener.keys:
             line = listener.keys["mount_point"]
@@ -405,7 +441,7 @@ class _Mosquitto:
                 self.report.wrong(
                     line.place, f"mount_point {line.value}", "% begins a placeholder in a mount point here"
                 )
-            table["mountpoint"] = line.value
+            self._set(table, "mountpoint", line.value, line)
             self._carried(line, "listeners.mountpoint")
         if "use_username_as_clientid" in listener.keys:
             line = listener.keys["use_username_as_clientid"]
@@ -424,7 +460,7 @@ class _Mosquitto:
         ):
             if key in security:
                 line = security[key]
-                table[name] = self._flag(line) if key.startswith("allow") else line.value
+                self._set(table, name, self._flag(line) if key.startswith("allow") else line.value, line)
                 self._carried(line, f"listeners.{name}")
         if secure:
             table["tls"] = self._tls(listener)
@@ -441,9 +477,7 @@ class _Mosquitto:
     def _bind(self, listener: _Listener) -> str:
         host, domain = listener.host, listener.get("socket_domain")
         if not host:
-            host = "0.0.0.0" if domain == "ipv4" else "::"
-            if domain is None and not _has_ipv6():
-                host = "0.0.0.0"
+            host = "::" if domain == "ipv6" else "0.0.0.0"
         if "socket_domain" in listener.keys:
             self._carried(listener.keys["socket_domain"], "listeners.bind")
         if host == "localhost":
@@ -455,13 +489,13 @@ class _Mosquitto:
         for key in ("certfile", "keyfile", "cafile", "crlfile"):
             if key in listener.keys:
                 line = listener.keys[key]
-                table[key] = self._file(line)
+                self._set(table, key, self._file(line), line)
                 self._carried(line, f"listeners.tls.{key}")
         if "keyfile" not in table:
             self.report.wrong(listener.keys["certfile"].place, "certfile", "there is no keyfile with it")
             table["keyfile"] = ""
         if "ciphers" in listener.keys:
-            table["ciphers"] = listener.keys["ciphers"].value
+            self._set(table, "ciphers", listener.keys["ciphers"].value, listener.keys["ciphers"])
             self._carried(listener.keys["ciphers"], "listeners.tls.ciphers")
         if "tls_version" in listener.keys:
             line = listener.keys["tls_version"]
@@ -480,13 +514,13 @@ class _Mosquitto:
                 self.report.left_out(capath.place, f"capath {capath.value}", why)
         if "require_certificate" in listener.keys:
             line = listener.keys["require_certificate"]
-            table["verify"] = "required" if self._flag(line) else "none"
+            self._set(table, "verify", "required" if self._flag(line) else "none", line)
             self._carried(line, f"listeners.tls.verify = {table['verify']}")
         for key, name in (("use_identity_as_username", "cn"), ("use_subject_as_username", "dn")):
             if key in listener.keys:
                 line = listener.keys[key]
                 if self._flag(line):
-                    table["peer_cert_as_username"] = name
+                    self._set(table, "peer_cert_as_username", name, line)
                     if table.get("verify") != "required":
                         self.report.wrong(line.place, key, "it wants require_certificate true")
                 self._carried(line, f"listeners.tls.peer_cert_as_username = {name}")
@@ -680,6 +714,7 @@ class _Mosquitto:
             return
         rule["action"] = actions[each.access]
         rule["topics"] = [topic]
+        self.migration.note(rule, Source(each.place, f"{each.access} {each.topic}"))
         self.migration.rules.append(rule)
 
     # ------------------------------------------------------------------ database
@@ -703,8 +738,9 @@ class _Mosquitto:
         except FileNotFoundError:
             self.report.left_out(str(path), "persistence file", "it is not there: no messages and no sessions")
             return
-        except OSError as error:
-            self.report.wrong(str(path), "persistence file", error.strerror or str(error))
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+            why = getattr(error, "strerror", None) or str(error)
+            self.report.wrong(str(path), "persistence file", why)
             return
         try:
             found = read_mosquitto_db(data)

@@ -37,8 +37,8 @@ def read_lines(path: Path, report: Report, what: str) -> Iterator[tuple[str, str
     """Place and text of each line; that it cannot be read is reported."""
     try:
         data = path.read_bytes()
-    except OSError as error:
-        report.wrong(str(path), what, error.strerror or str(error))
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        report.wrong(str(path), what, getattr(error, "strerror", None) or str(error))
         return
     for number, line in enumerate(data.split(b"\n"), 1):
         place = f"{path}:{number}"
@@ -60,8 +60,9 @@ def directives(path: Path, report: Report) -> list[Directive]:
         directory = file_of(line.value, path.parent)
         try:
             names = sorted((each for each in map(os.fsencode, os.listdir(directory)) if _is_included(each)), key=_order)
-        except OSError as error:
-            report.wrong(line.place, f"include_dir {line.value}", error.strerror or str(error))
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+            why = getattr(error, "strerror", None) or str(error)
+            report.wrong(line.place, f"include_dir {line.value}", why)
             continue
         report.carried(line.place, f"include_dir {line.value}", f"{len(names)} files")
         for name in names:

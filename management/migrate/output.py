@@ -10,7 +10,7 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from taipan.broker.transport.tls import TlsError, build_context
 
@@ -29,6 +29,13 @@ Table = dict[str, object]
 """Keys and their values, as TOML; a table in it is written as ``[a.b]``."""
 
 
+class Source(NamedTuple):
+    """The line that a setting comes from: ``place`` as in the report, ``what`` as it is called there."""
+
+    place: str
+    what: str
+
+
 class Migration:
     """What was found, as settings by the names of the configuration.
 
@@ -36,8 +43,10 @@ class Migration:
     store into the data directory it is given.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, place: str = "") -> None:
+        """``place``: the file or directory that is migrated."""
         self.source = source
+        self.place = place or source
         self.report = Report()
         self.listeners: list[Table] = []
         self.zone: Table = {}
@@ -46,9 +55,37 @@ class Migration:
         self.rules: list[Table] = []
         self.plan = Plan()
         self.write_data: Callable[[Path], None] | None = None
+        self._sources: dict[tuple[int, str], Source] = {}
 
-    def set(self, table: str, key: str, value: object) -> None:
-        self.tables.setdefault(table, {})[key] = value
+    def set(self, table: str, key: str, value: object, source: Source | None = None) -> None:
+        self.put(self.tables.setdefault(table, {}), key, value, source)
+
+    def put(self, table: Table, key: str, value: object, source: Source | None) -> None:
+        """Set ``key`` and remember the line it comes from. ``table`` must stay a part of this migration."""
+        table[key] = value
+        if source is not None:
+            self.note(table, source, key)
+
+    def note(self, table: Table, source: Source, key: str = "") -> None:
+        """Remember where ``key`` comes from; without a key, the table as a whole."""
+        self._sources[id(table), key] = source
+
+    def source_of(self, table: Table, key: str) -> Source | None:
+        return self._sources.get((id(table), key))
+
+    def data(self) -> dict[str, object]:
+        """The configuration as tables; the inner tables are those of this migration."""
+        data: dict[str, object] = dict(self.tables)
+        if self.listeners:
+            data["listeners"] = self.listeners
+        zones = dict(self.zones)
+        if self.zone:
+            zones["external"] = self.zone
+        if zones:
+            data["zones"] = zones
+        if self.rules:
+            data["access"] = {**self.tables.get("access", {}), "rules": self.rules}
+        return data
 
 
 def check_target(target: Path) -> None:
@@ -89,6 +126,8 @@ def write(migration: Migration, target: Path) -> None:
         _sync(target.parent)
     except ConfigError as error:
         raise CannotMigrate("; ".join(line.replace(str(made), str(target)) for line in error.lines)) from None
+    except UnicodeEncodeError:
+        raise CannotMigrate(f"{target}: a path in the configuration is not UTF-8") from None
     except OSError as error:
         raise CannotMigrate(f"{target}: {error.strerror or error}") from None
     finally:

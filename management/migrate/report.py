@@ -43,6 +43,7 @@ class Report:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self._known: set[tuple[str, ...]] = set()
 
     def carried(self, place: str, what: str, why: str = "") -> None:
         self._add("carried", place, what, why)
@@ -57,11 +58,22 @@ class Report:
         """It cannot be read: nothing is written."""
         self._add("wrong", place, what, why)
 
+    def amend(self, outcome: Outcome, place: str, what: str, why: str) -> None:
+        """Replace what was reported as carried from ``place``; without such an entry, add one."""
+        for entry in self.entries:
+            if entry.place == one_line(place) and entry.outcome == "carried":
+                entry.outcome, entry.why = outcome, one_line(why)
+                return
+        self._add(outcome, place, what, why)
+
     def _add(self, outcome: Outcome, place: str, what: str, why: str) -> None:
         shown = one_line(what)
         secret = _SECRET.match(shown)
         shown = f"{secret[1]} ..." if secret is not None else shown[:_MAX_SHOWN]
-        self.entries.append(Entry(outcome, one_line(place), shown, one_line(why)))
+        known = (outcome, place, shown, why)
+        if known not in self._known:  # one line can be about two listeners
+            self._known.add(known)
+            self.entries.append(Entry(outcome, one_line(place), shown, one_line(why)))
 
     def of(self, *outcomes: Outcome) -> list[Entry]:
         return [entry for entry in self.entries if entry.outcome in outcomes]

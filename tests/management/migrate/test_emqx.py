@@ -53,6 +53,7 @@ acl_nomatch = deny
 acl_file = etc/acl.conf
 acl_cache_ttl = 1m
 flapping_detect_policy = 30, 1m, 5m
+zone.external.enable_flapping_detect = on
 broker.sys_interval = 1m
 cluster.name = x
 """

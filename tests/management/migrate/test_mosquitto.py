@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -174,11 +175,11 @@ def test_listeners_with_settings_of_their_own(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "two").write_text(f"bob:{HASH7}\nboth:{HASH7}\nsame:{HASH7}\n")
     (tmp_path / "acl").write_text("topic a\n")
     text = """
-listener 1
+listener 1 127.0.0.1
 password_file DIR/one
 acl_file DIR/acl
 per_listener_settings true
-listener 2
+listener 2 127.0.0.1
 password_file DIR/two
 allow_anonymous true
 """
@@ -343,7 +344,33 @@ def test_a_certificate_that_taipan_check_would_not_take(tmp_path: Path, capsys: 
     certfile, keyfile = Certificates(tmp_path).issue("localhost", expired=True)
     path = conf(tmp_path, f"listener 8883 127.0.0.1\ncertfile {certfile}\nkeyfile {keyfile}\n")
     assert main(["migrate", "mosquitto", str(path), "--into", str(tmp_path / "into")]) == 2
-    assert "localhost.pem" in capsys.readouterr().err and not (tmp_path / "into").exists()
+    told = capsys.readouterr().out
+    assert told.startswith(f"{path}:2: wrong: certfile {certfile}: the certificate in") and "expired on" in told
+    assert not (tmp_path / "into").exists()
+
+
+def test_a_listener_without_an_address_is_one_of_both_families(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Mosquitto has it; a node that listens at [::] is reached by IPv6 alone."""
+    monkeypatch.setattr(mosquitto, "_has_ipv6", lambda: True)
+    (tmp_path / "acl").write_text("topic a\n")
+    text = "per_listener_settings true\nlistener 1883\nmax_connections 5\nacl_file DIR/acl\n"
+    text += "listener 1884\nsocket_domain ipv6\nlistener 1885 localhost\n"
+    found = settings(tmp_path, text, capsys)
+    assert [(each.name, each.bind, each.max_connections) for each in found.listeners[:2]] == [
+        ("tcp", "0.0.0.0:1883", 5),
+        ("tcp-ipv6", "[::]:1883", 5),
+    ]
+    assert [each.bind for each in found.listeners[2:]] == ["[::]:1884", "127.0.0.1:1885"]
+    assert [rule.listener for rule in found.access.rules if rule.topics == ["a"]] == ["tcp", "tcp-ipv6"]
+    told = capsys.readouterr().out
+    assert told.count("max_connections 5") == 2 and "of IPv4 and of IPv6, each for itself" in told
+
+    monkeypatch.setattr(mosquitto, "_has_ipv6", lambda: False)
+    shutil.rmtree(tmp_path / "into")
+    found = settings(tmp_path, "listener 1883\n", capsys)
+    assert [each.bind for each in found.listeners] == ["0.0.0.0:1883"]
 
 
 def test_an_address_alone_is_no_listener_for_everybody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,165 @@
+"""Fit what a migration has made to what the node accepts, before anything is written.
+
+A setting that the node refuses becomes the nearest value that it accepts, and the report says so. If there is no such
+value, the report names the line that the setting comes from, and nothing is written.
+"""
+
+import time
+from typing import Annotated, Any, Final, get_args, get_origin
+
+from msgspec import Meta
+
+from taipan.broker.transport.tls import TlsError, build_context
+
+from ..config import SETTING_TYPES, Settings, read_data
+from ..config_document import ConfigError
+from ..served_certificates import served_certificates
+from ..setting_types import type_at
+from ..settings import DashboardSettings, ManagementSettings
+from ..settings_validation import binds_overlap
+from ..toml_lines import KeyPath
+from ..validation import Fault, shown
+from .output import Migration, Source, Table
+
+_ONLY_FOR_CLIENTS: Final = {
+    "cafile": "it is only for client certificates, which this listener does not ask for. If it has the intermediate"
+    " certificates of certfile, append these to certfile",
+    "crlfile": "it is only for client certificates, which this listener does not ask for",
+    "peer_cert_as_username": "this listener asks for no client certificate, so the username is that of CONNECT",
+}
+_OPERATORS: Final = {"management": ManagementSettings().bind, "dashboard": DashboardSettings().bind}
+_ROUNDS: Final = 3
+"""One mistake can hide another."""
+
+
+def fit(migration: Migration) -> None:
+    """Make the configuration of ``migration`` valid, or report as wrong what cannot be made so."""
+    _without_client_certificates(migration)
+    _move_operators(migration)
+    settings = None
+    for _ in range(_ROUNDS):
+        try:
+            settings = read_data(migration.data()).settings
+            break
+        except ConfigError as error:
+            faults = error.faults
+        for fault in faults:
+            _amend(migration, fault)
+        if migration.report.failed:
+            return
+    if settings is None:
+        for fault in faults:
+            _wrong(migration, fault.place, fault.what)
+        return
+    _check_certificates(migration, settings)
+
+
+def _without_client_certificates(migration: Migration) -> None:
+    for listener in migration.listeners:
+        tls = listener.get("tls")
+        if not isinstance(tls, dict) or tls.get("verify", "none") != "none":
+            continue
+        for key, why in _ONLY_FOR_CLIENTS.items():
+            if tls.pop(key, None):
+                source = _source(migration, tls, key, f"listeners.tls.{key}")
+                migration.report.amend("left_out", source.place, source.what, why)
+
+
+def _move_operators(migration: Migration) -> None:
+    """Give the API and the dashboard other ports if clients have theirs."""
+    taken = [str(each["bind"]) for each in migration.listeners if "bind" in each]
+    for table, default in _OPERATORS.items():
+        host, _, port = default.rpartition(":")
+        candidates = (f"{host}:{number}" for number in range(int(port), int(port) + len(taken) + 1))
+        bind = next(each for each in candidates if not any(binds_overlap(each, other) for other in taken))
+        taken.append(bind)
+        if bind != default:
+            migration.set(table, "bind", bind)
+            why = f"{bind}: a listener of clients has {default}, the default"
+            migration.report.changed(migration.place, f"{table}.bind", why)
+
+
+def _amend(migration: Migration, fault: Fault) -> None:
+    """Replace a number beyond its limits by the limit; 0 where more than 0 is needed by the default."""
+    table, key = _owner(migration, fault.place)
+    value = table.get(key)
+    if isinstance(value, int | float) and not isinstance(value, bool) and fault.place[-1:] == (key,):
+        least, above, most = _limits(type_at(SETTING_TYPES, fault.place))
+        source = _source(migration, table, key, _dotted(fault.place))
+        near = least if least is not None and value < least else most if most is not None and value > most else None
+        if near is not None:
+            table[key] = near
+            why = f"{_dotted(fault.place)} = {near}, the nearest that is accepted"
+            migration.report.amend("changed", source.place, source.what, why)
+            return
+        if above is not None and value <= above:
+            del table[key]
+            why = f"{_dotted(fault.place)} has its default: it must be more than {above}"
+            migration.report.amend("changed", source.place, source.what, why)
+            return
+    _wrong(migration, fault.place, fault.what)
+
+
+def _limits(kind: object) -> tuple[Any, Any, Any]:
+    """The least value, the one that all must be above, and the greatest value; ``None`` for no such limit."""
+    least = above = most = None
+    while get_origin(kind) is Annotated:
+        kind, *metas = get_args(kind)
+        for meta in metas:
+            if isinstance(meta, Meta):
+                least, above, most = (meta.ge, meta.gt, meta.le)
+    return least, above, most
+
+
+def _check_certificates(migration: Migration, settings: Settings) -> None:
+    """Try the certificates as ``taipan check`` does."""
+    for index, listener in enumerate(settings.broker.listeners):
+        if listener.tls is not None:
+            try:
+                build_context(listener.tls)
+            except TlsError as error:
+                _wrong(migration, ("listeners", index, "tls", error.setting.rpartition(".")[2]), error.text)
+    if migration.report.failed:
+        return
+    for each in served_certificates(settings):
+        fault = each.fault(time.time())
+        if fault is not None:
+            path = tuple(int(step) if step.isdecimal() else step for step in each.setting.split("."))
+            _wrong(migration, path, fault.removeprefix(f"{each.setting}: "))
+
+
+def _wrong(migration: Migration, path: KeyPath, what: str) -> None:
+    table, key = _owner(migration, path)
+    source = _source(migration, table, key, _dotted(path))
+    migration.report.wrong(source.place, source.what, what)
+
+
+def _owner(migration: Migration, path: KeyPath) -> tuple[Table, str]:
+    """The innermost table on ``path``, and the key in it: empty if the table as a whole is meant."""
+    # The table [access] of the data is another one than that of the migration, which has the rules apart.
+    node: Any = migration.tables if path[:1] == ("access",) and path[1:2] != ("rules",) else migration.data()
+    owner, key = node, ""
+    for step in path:
+        if isinstance(node, dict):
+            owner, key = node, str(step)
+            node = node.get(step)
+        elif isinstance(node, list) and isinstance(step, int) and step < len(node):
+            node = node[step]
+        else:
+            break
+    if isinstance(node, dict):
+        owner, key = node, ""
+    return owner, key
+
+
+def _source(migration: Migration, table: Table, key: str, name: str) -> Source:
+    """Where the setting was said; else where its table was; else the source as a whole."""
+    found = migration.source_of(table, key) or migration.source_of(table, "")
+    if found is not None:
+        return found
+    value = table.get(key)
+    return Source(migration.place, name if value is None or isinstance(value, dict) else f"{name} = {shown(value)}")
+
+
+def _dotted(path: KeyPath) -> str:
+    return ".".join(map(str, path))
