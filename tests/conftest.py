@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 
 from taipan.broker import compiled
+from tests.support.time_limit import TimeLimit
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -25,6 +26,10 @@ hypothesis.settings.load_profile("taipan")
 
 if compiled.asked_for() and compiled.outcome != compiled.COMPILED:
     raise RuntimeError(compiled.outcome)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(TimeLimit())
 
 
 def pytest_report_header() -> str:
@@ -104,9 +109,20 @@ def _not_logged() -> dict[str, object]:
     return found
 
 
+def _handlers_of_tests() -> Iterator[tuple[logging.Logger, logging.Handler]]:
+    """Those of ``tests.support``, as a node under test has them until it is stopped."""
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            for handler in logger.handlers:
+                if type(handler).__module__.startswith("tests."):
+                    yield logger, handler
+
+
 @pytest.fixture(autouse=True)
 def _the_log_goes_on() -> Iterator[None]:
-    """A test that reads the log of the process depends on those before it."""
-    before = _not_logged()
+    """A test that reads the log of the process depends on those before it, and on what one left that was ended."""
+    before, handlers = _not_logged(), set(_handlers_of_tests())
     yield
+    for logger, handler in set(_handlers_of_tests()) - handlers:
+        logger.removeHandler(handler)
     assert _not_logged() == before

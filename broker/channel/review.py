@@ -6,7 +6,7 @@ the client's: it stays in flight [MQTT-4.4.0-1]. All of it goes on in slices of 
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -53,14 +53,16 @@ class SessionReview:
         # A service outside gave no answer.
         self.unanswered = False
         self._context = context
+        self._stopwatch = context.reviews.stopwatch
         self._decisions = decisions
         self._ended = list(ended)
         self._steps = self._clear_queue() if ended else self._authorize_all()
 
     def go_on(self, seconds: float = SLICE) -> bool:
         """Go on for so long; whether it is through."""
-        end = perf_counter() + seconds
-        return all(perf_counter() < end for _ in self._steps)
+        stopwatch = self._stopwatch
+        end = stopwatch() + seconds
+        return all(stopwatch() < end for _ in self._steps)
 
     def channel(self) -> Channel | None:
         """Of its client, if that is here."""
@@ -161,9 +163,13 @@ class SessionReview:
 
 
 class Reviews:
-    """All sessions in the background, when rules have changed; some of them, when what they may do has."""
+    """All sessions in the background, when rules have changed; some of them, when what they may do has.
+
+    ``stopwatch``: by it slices end. Where it stands still, as in a node without a loop, none does.
+    """
 
     def __init__(self, context: "ChannelContext") -> None:
+        self.stopwatch: Callable[[], float] = perf_counter
         self._context = context
         self._all = False
         # Sessions to review besides, in order; and reviews that were too long for one iteration.
@@ -218,7 +224,7 @@ class Reviews:
             self._task = None
 
     async def _review(self) -> None:
-        self._end = perf_counter() + SLICE
+        self._end = self.stopwatch() + SLICE
         broker = self._context.broker
         while self._begun or self._some or self._all:
             if self._begun:
@@ -240,12 +246,12 @@ class Reviews:
                     self._again(review.session)
 
     async def _finish(self, review: SessionReview) -> None:
-        while not review.go_on(self._end - perf_counter()):
+        while not review.go_on(self._end - self.stopwatch()):
             await asyncio.sleep(SLICE)  # as long for all others
-            self._end = perf_counter() + SLICE
+            self._end = self.stopwatch() + SLICE
         if review.undecided and review.channel() is not None:
             await review.ask()
-            self._end = perf_counter() + SLICE
+            self._end = self.stopwatch() + SLICE
             while not review.go_on():
                 await asyncio.sleep(SLICE)
         if review.unanswered:

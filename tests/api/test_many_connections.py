@@ -50,15 +50,17 @@ async def test_520_unauthenticated_do_not_shut_out_who_asks_from_their_address(
     say: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "taipan.management.http.listener")
-    async with managed_node() as node:
+    async with managed_node({"first_request_timeout": 60}) as node:
         async with unauthenticated(node, ["127.0.0.1"] * 520, say):
             async with asyncio.timeout(30):
                 assert (await node.api.get("/brokers")).code == 0
                 while listener(node).accepted < 521:
                     await asyncio.sleep(0.01)
             assert listener(node).current_connections <= 257
-            # One less where ours had given its credentials before the last of the others was accepted.
-            assert listener(node).refused["max_unauthenticated"] in (264, 265)
+            # Each that is gone was put out, but for those who had their answer: their connection may be over anyway.
+            gone = listener(node).accepted - listener(node).current_connections
+            put_out = listener(node).refused["max_unauthenticated"]
+            assert put_out == gone or (say in (GUESS, OPEN_TO_ALL) and 0 < put_out < gone)
             assert listener(node).refused["max_connections"] == listener(node).refused["no_sockets"] == 0
             # Whoever has shown credentials stays, however many come later.
             async with unauthenticated(node, ["127.0.0.1"] * 300, say):

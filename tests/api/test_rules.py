@@ -60,6 +60,7 @@ async def test_every_field(field: str, value: Any) -> None:
 @pytest.mark.parametrize("version", [4, 5])
 async def test_every_metric_of_a_rule(field: str, version: int) -> None:
     async with managed_node() as node:
+        await node.stand_still()
         made = await new_rule(node)
         (before,) = made["metrics"]
         assert before[field] == (node.name if field == "node" else 0)

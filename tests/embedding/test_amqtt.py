@@ -17,6 +17,7 @@ from transitions import MachineError
 from taipan import amqtt_plugins as calls
 from taipan.amqtt import Broker
 from taipan.broker.mqtt.constants import V4
+from tests.support.amqtt_broker import shut_down
 from tests.support.certificates import Certificates
 from tests.support.node import free_port
 from tests.support.peer import Address, Closed, Peer
@@ -54,7 +55,7 @@ async def running(config: dict[str, Any], broker_type: Any = Broker, **listener:
     try:
         yield broker
     finally:
-        await broker.shutdown()
+        await (broker.shutdown() if broker_type is Broker else shut_down(broker))
 
 
 async def connect(broker: Any, client_id: str, expect: int = 0, transport: str = "tcp", **more: Any) -> Peer:

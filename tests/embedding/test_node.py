@@ -272,8 +272,8 @@ async def test_cancelled_while_it_starts(iterations: int, tmp_path: Path) -> Non
     """At any moment of the start: with a store, a management server and a dashboard."""
     # The first of all nodes goes on for a moment, in its thread, to read the modules of the grammar.
     await asyncio.to_thread(RuleEngine.prepare)
-    before = left_open()
     port = free_port()
+    before = left_open()
     node = Node(
         listeners=[f"tcp://127.0.0.1:{port}"],
         node={"data_dir": str(tmp_path)},
@@ -292,8 +292,8 @@ async def test_cancelled_while_it_starts(iterations: int, tmp_path: Path) -> Non
         await node.stop()
     await asyncio.sleep(0)
     assert left_open() == before
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", port))
+    with socket.create_server(("127.0.0.1", port)):
+        pass
 
 
 @pytest.mark.asyncio
@@ -431,8 +431,8 @@ async def test_it_starts_within_a_moment() -> None:
 async def test_cancelled_when_all_has_started() -> None:
     """The cancellation comes in the moment in which the start is done: nothing stays open."""
     await asyncio.to_thread(int)
-    before = left_open()
     port = free_port()
+    before = left_open()
     node = Node(durability="memory", listeners=[f"tcp://127.0.0.1:{port}"])
     begin = node._assembly.start
 
@@ -445,8 +445,8 @@ async def test_cancelled_when_all_has_started() -> None:
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert not node.running
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", port))
+    with socket.create_server(("127.0.0.1", port)):
+        pass
     await asyncio.sleep(0)
     assert left_open() == before
 

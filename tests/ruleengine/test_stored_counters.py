@@ -60,6 +60,7 @@ async def test_they_go_on_after_a_restart_and_end_with_the_rule(tmp_path: Path) 
 
 async def test_a_tick_writes_what_has_changed_and_a_message_nothing(tmp_path: Path) -> None:
     async with rule_engine_node(**config(tmp_path)) as node:
+        await node.stand_still()
         await node.rule(SQL, id="r")
         await node.rule('SELECT * FROM "other"', id="quiet")
         table = node.engine.rules._counted._table
@@ -72,6 +73,7 @@ async def test_a_tick_writes_what_has_changed_and_a_message_nothing(tmp_path: Pa
 async def test_a_tick_writes_only_so_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("taipan.ruleengine.stored_counters._MAX_ROWS_PER_TICK", 2)
     async with rule_engine_node(**config(tmp_path)) as node:
+        await node.stand_still()
         for number in range(5):
             await node.rule('SELECT * FROM "t"', id=f"r{number}")
         await (await node.client()).publish("t", b"x", 1)

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import logging
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -141,6 +140,8 @@ class ManagedNode(Node):
     """A node with rule engine and management server. ``api`` asks it; ``engine``, ``management``, ``server`` are its
     parts."""
 
+    packages = ("taipan.broker", "taipan.management", "taipan.ruleengine", "aiohttp")
+
     def __init__(
         self,
         settings: Any,
@@ -166,11 +167,13 @@ class ManagedNode(Node):
         return self.settings.node.name
 
     async def start(self) -> "ManagedNode":
-        for package in ("taipan.management", "taipan.ruleengine", "aiohttp"):
-            logging.getLogger(package).addHandler(self._complaints)
         await super().start()
         self.engine.start()
-        await self.management.start()
+        try:
+            await self.management.start()
+        except BaseException:
+            await super().stop()
+            raise
         self.api = ApiClient(self.management.url)
         return self
 
@@ -179,8 +182,6 @@ class ManagedNode(Node):
         await self.api.close()
         await self.management.stop()
         await self.engine.close()
-        for package in ("taipan.management", "taipan.ruleengine", "aiohttp"):
-            logging.getLogger(package).removeHandler(self._complaints)
         await super().stop()
 
 

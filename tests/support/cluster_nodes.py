@@ -303,6 +303,9 @@ class SpreadNode(Node):
     def address(self, transport: str = "tcp") -> Address:
         return self._cluster[next(self._turns)].address(transport)
 
+    async def stand_still(self) -> None:
+        await asyncio.gather(*(node.stand_still() for node in self._cluster.nodes.values()))
+
     async def pass_time(self, seconds: float) -> None:
         await asyncio.gather(*(node.pass_time(seconds) for node in self._cluster.nodes.values()))
 

@@ -271,6 +271,7 @@ class FakeNode:
         self.hooks = self.server.hooks
         self.timers = self.server.timers
         self.context = self.server.context
+        self.context.reviews.stopwatch = self.clock.now  # else a CONNECT waits for a loop where the machine is slow
         self.facts = self._facts(self.zone)
 
     @staticmethod

@@ -4,13 +4,13 @@
 """
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import os
 import resource
 import socket
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,36 +32,51 @@ _worker += 8 * int(os.environ.get("TAIPAN_TEST_RUN", "0"))
 _ports = itertools.cycle(range(10_000 + _worker, 32_000, _WORKERS))
 for _ in range(os.getpid() * 137 % 1_375):
     next(_ports)
-
+_held: deque[socket.socket] = deque()
+_MOST_HELD = 100
+"""Of a process: when one more is asked for, the oldest has long been taken."""
 
 NO_DASHBOARD = {"TAIPAN__DASHBOARD__ENABLED": "false"}
 """Of a process whose dashboard nobody asks for: another one may be at its port."""
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
+    """A port of the loopback interface that nobody listens on. It stays bound here for a while, so that no other
+    process takes it for free; who listens with SO_REUSEADDR, as every server does, gets it."""
     for port in _ports:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+        holder = socket.socket()
+        try:
+            holder.bind(("127.0.0.1", port))
+        except OSError:
+            holder.close()
+            continue
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # now: else two of these could have one port
+        _held.append(holder)
+        if len(_held) > _MOST_HELD:
+            _held.popleft().close()
+        return port
     raise AssertionError("there is always a next one")
 
 
 class ShiftedClock(Clock):
     """The real clock plus ``shift`` seconds: time that a test lets pass at once. ``jump``: what it has set the wall
-    clock forward by."""
+    clock forward by. ``stand_still``: no other time passes from now on."""
 
     def __init__(self) -> None:
         super().__init__()
         self.shift = 0.0
         self.jump = 0.0
+        self._still: float | None = None
 
     @property
     def skew(self) -> float:
         return super().skew + self.jump
 
     def now(self) -> float:
-        return super().now() + self.shift
+        return (super().now() if self._still is None else self._still) + self.shift
+
+    def stand_still(self) -> None:
+        self._still = super().now()
 
 
 class _Complaints(logging.Handler):
@@ -80,6 +95,8 @@ class Node:
     """A broker in this process, on the running loop. ``stop`` fails if it logged an error or left one unhandled."""
 
     external = False
+    packages: tuple[str, ...] = ("taipan.broker",)
+    """Whose log is heard."""
 
     def __init__(self, settings: BrokerSettings, nats: Nats | None = None) -> None:
         """``nats``: its connection to the other nodes of a cluster."""
@@ -96,16 +113,27 @@ class Node:
         }
 
     async def start(self) -> "Node":
-        logging.getLogger("taipan.broker").addHandler(self._complaints)
+        for package in self.packages:
+            logging.getLogger(package).addHandler(self._complaints)
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
-        await self.server.start()
+        try:
+            await self.server.start()
+        except BaseException:
+            self._no_more_complaints()
+            raise
         return self
 
+    def _no_more_complaints(self) -> None:
+        for package in self.packages:
+            logging.getLogger(package).removeHandler(self._complaints)
+
     async def stop(self) -> None:
-        await self.close_clients()
-        await self.server.stop()
-        logging.getLogger("taipan.broker").removeHandler(self._complaints)
-        asyncio.get_running_loop().set_exception_handler(None)
+        try:
+            await self.close_clients()
+            await self.server.stop()
+        finally:
+            self._no_more_complaints()
+            asyncio.get_running_loop().set_exception_handler(None)
         assert not self._complaints.records, "\n".join(self._complaints.records)
 
     def ignore(self, is_ignored: Callable[[logging.LogRecord], bool]) -> None:
@@ -156,6 +184,12 @@ class Node:
         for peer in self._peers:
             await peer.close()
         self._peers.clear()
+
+    async def stand_still(self) -> None:
+        """From now on time passes by ``pass_time`` only: what recurs does so when the test wants it, however long the
+        machine takes for what is between."""
+        self.clock.stand_still()
+        await self.server.tick()  # what was due already
 
     async def pass_time(self, seconds: float) -> None:
         """Lets so many seconds pass on the node's clock, and everything due by then happen."""

@@ -1,7 +1,6 @@
 """A node with its rule engine in this process, and an action that keeps what it is given."""
 
 import asyncio
-import logging
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -23,6 +22,8 @@ FAIL = {"name": "fail", "params": {}}
 
 class RuleEngineNode(Node):
     """``engine`` is its rule engine; ``kept`` the rows that the action ``keep`` was given, in order."""
+
+    packages = ("taipan.broker", "taipan.ruleengine")
 
     def __init__(self, settings: Any, rules: RuleEngineSettings) -> None:
         super().__init__(settings)
@@ -57,7 +58,6 @@ class RuleEngineNode(Node):
         return self.kept
 
     async def start(self) -> "RuleEngineNode":
-        logging.getLogger("taipan.ruleengine").addHandler(self._complaints)
         await super().start()
         self.engine.start()
         return self
@@ -65,7 +65,6 @@ class RuleEngineNode(Node):
     async def stop(self) -> None:
         await self.close_clients()
         await self.engine.close()
-        logging.getLogger("taipan.ruleengine").removeHandler(self._complaints)
         await super().stop()
 
 

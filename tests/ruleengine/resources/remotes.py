@@ -11,6 +11,7 @@ from pathlib import Path
 from amqtt.broker import Broker  # type: ignore[import-untyped]
 
 from tests.support.absent import absent
+from tests.support.amqtt_broker import shut_down
 from tests.support.node import Node, free_port, make_settings
 from tests.support.peer import Address, Peer
 
@@ -58,7 +59,7 @@ class Remote:
             await self._listening()
 
     async def _listening(self) -> None:
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(30):
             while True:
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -72,7 +73,7 @@ class Remote:
         if self._node is not None:
             await self._node.stop()
         if self._broker is not None:
-            await self._broker.shutdown()
+            await shut_down(self._broker)
         if self._process is not None:
             self._process.kill()
             await self._process.wait()

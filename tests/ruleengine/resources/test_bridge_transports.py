@@ -19,6 +19,7 @@ from taipan.ruleengine.resources import mqtt_bridge
 from taipan.ruleengine.resources.resource import ResourceError
 from tests.ruleengine.resources.remotes import MOSQUITTO
 from tests.support.absent import absent
+from tests.support.amqtt_broker import shut_down
 from tests.support.certificates import Certificates
 from tests.support.fake_engine import FakeEngine, published
 from tests.support.node import Node, free_port, start_node
@@ -108,7 +109,7 @@ async def websocket_of(kind: str, directory: Path) -> AsyncIterator[int]:
         broker = Broker({"listeners": {"default": {"type": "ws", "bind": f"127.0.0.1:{port}"}}, "plugins": plugins})
         await broker.start()
         yield port
-        await broker.shutdown()
+        await shut_down(broker)
         return
     if MOSQUITTO is None:
         absent("mosquitto")
