@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Of what running and compiling want: make run does not wait for what only tests and checks want.
 RUN_STAMP := $(VENV)/.runs
+BUILT := build/compiled
 # The interpreter that was asked for by name (make setup PYTHON=python3.12) stays until another one is.
 ASKED_FOR := $(VENV)/.python
 PYTHON ?= $(or $(shell p=$$(cat $(ASKED_FOR) 2>/dev/null) && "$$p" -c '' 2>/dev/null && echo "$$p"),python3)
@@ -42,8 +43,9 @@ help: ## this list
 setup: $(STAMP) ## the virtual environment in .venv, with everything in it
 	@:
 
-run: ready ## start a node with config/taipan.toml (CONFIG=FILE for another; COMPILED=no: interpreted, at once)
-	@exec $(BIN)/taipan --config $(CONFIG)
+# The first time a node runs interpreted at once, and what it compiles beside itself is for the next start.
+run: ready ## start a node with config/taipan.toml (CONFIG=FILE for another; COMPILED=no: interpreted, nothing is compiled)
+	@$(if $(filter no,$(COMPILED)),,[ -e $(BUILT) ] || ($(BIN)/python build_compiled.py --beside $$$$ &); )exec $(BIN)/taipan --config $(CONFIG)
 
 cluster: setup compiled ## a NATS server and three nodes on loopback ports, until Ctrl-C (ARGS="--nodes 2 --share-port")
 	@exec $(BIN)/taipan cluster try $(ARGS)
@@ -69,13 +71,18 @@ compile: $(RUN_STAMP) ## the hot path with mypyc into build/compiled, from the s
 compiled: $(RUN_STAMP)
 	@$(if $(filter no,$(COMPILED)),:,$(BIN)/python build_compiled.py --try)
 
+# For make run: what was compiled once is brought up to date first.
+.PHONY: compiled-again
+compiled-again: $(RUN_STAMP)
+	@$(if $(filter no,$(COMPILED)),:,[ ! -e $(BUILT) ] || $(BIN)/python build_compiled.py --try)
+
 dashboard: $(RUN_STAMP) ## the dashboard's page into management/dashboard/static, where it is not fresh (wants npm or PyPI)
 	@$(BIN)/python build_dashboard.py
 
-# Beside each other, so that a fresh clone is ready soon: while one waits for packages, the other computes.
+# Beside each other: while one waits for packages, the other computes.
 .PHONY: ready dashboard-if-possible
 ready: $(RUN_STAMP)
-	@$(MAKE) --silent --no-print-directory -j2 compiled dashboard-if-possible
+	@$(MAKE) --silent --no-print-directory -j2 compiled-again dashboard-if-possible
 
 dashboard-if-possible: $(RUN_STAMP)
 	@$(BIN)/python build_dashboard.py --try

@@ -2,8 +2,9 @@
 
 The sources are compiled as they stand and nothing is put beside them. ``taipan.broker.compiled`` takes what is built
 here, as long as the sources are still these. With ``--try``, as ``make run`` and ``make bench`` have it, a machine that
-cannot is told in one line that Taipan will run interpreted, and that is no failure. ``--check``, as ``make wheel`` has
-it, only says whether this machine can. ``setup.py`` builds wheels by this module.
+cannot is told in one line that Taipan will run interpreted, and that is no failure. With ``--beside``, as the first
+``make run`` has it, the same is done at low priority beside the node that started it, and given up when that ends.
+``--check``, as ``make wheel`` has it, only says whether this machine can. ``setup.py`` builds wheels by this module.
 """
 
 import fcntl
@@ -14,9 +15,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 from taipan.broker.compiled import BUILT, MANIFEST, ROOT, SUFFIX, Compiled
@@ -313,8 +315,22 @@ def is_fresh() -> bool:
     return compiled.unusable() is None and compiled.modules == modules
 
 
-def bring_up_to_date(hint: str) -> None:
-    """Compile what is not fresh. ``hint`` is said before. Ends the process where it cannot be done."""
+def end_with(node: int) -> None:
+    """End this process soon after another one; what is compiled by then is not compiled again."""
+
+    def watch() -> None:
+        while True:
+            try:
+                os.kill(node, 0)
+            except OSError:
+                os._exit(1)
+            time.sleep(0.5)
+
+    Thread(target=watch, daemon=True).start()
+
+
+def bring_up_to_date(hint: str, then: str = "") -> None:
+    """Compile what is not fresh; ``hint`` is said before, ``then`` after it. Ends the process where that cannot be."""
     if is_fresh():
         return
     lacking = missing()
@@ -331,6 +347,8 @@ def bring_up_to_date(hint: str) -> None:
             return
         print(f"Compiling the hot path (once; a minute or two{hint})", file=sys.stderr)
         compile_all()
+        if then:
+            print(then, file=sys.stderr)
 
 
 def main() -> int:
@@ -339,11 +357,19 @@ def main() -> int:
         if lacking is not None:
             sys.exit(f"Nothing can be compiled: {lacking}. COMPILED=no goes without")
         return 0
-    if "--try" not in sys.argv[1:]:
+    beside = "--beside" in sys.argv[1:]  # with the node's process identifier
+    if not beside and "--try" not in sys.argv[1:]:
         bring_up_to_date("")
         return 0
+    if beside:
+        end_with(int(sys.argv[sys.argv.index("--beside") + 1]))
+        os.nice(19)
     try:
-        bring_up_to_date("; COMPILED=no goes without")
+        if beside:
+            hint = "; the node runs interpreted meanwhile, the next start is the fast one"
+            bring_up_to_date(hint, "The next start is the fast one")
+        else:
+            bring_up_to_date("; COMPILED=no goes without")
     except (Exception, SystemExit) as error:  # whatever mypyc and setuptools raise: interpreted, it runs all the same
         reason = str(error)
         if not reason or reason.isdigit():  # a status; what went wrong has been printed

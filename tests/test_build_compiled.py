@@ -3,6 +3,8 @@
 import ast
 import configparser
 import json
+import subprocess
+import sys
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +64,46 @@ def test_without_a_compiler_run_goes_on_with_one_line_and_compile_fails(
     assert capsys.readouterr().err == "Taipan runs interpreted: there is no C compiler (cc)\n"
     with pytest.raises(SystemExit, match="there is no C compiler"):
         called_with(monkeypatch)()
+
+
+def beside(monkeypatch: pytest.MonkeyPatch, error: BaseException | None = None) -> list[int]:
+    """``--beside`` in a process of its own would get a lower priority: what it asked for, and what it watched."""
+    asked: list[int] = []
+    monkeypatch.setattr(build_compiled.os, "nice", asked.append)
+    monkeypatch.setattr(build_compiled, "end_with", asked.append)
+    monkeypatch.setattr(build_compiled, "compile_all", fails(error) if error is not None else lambda: None)
+    assert called_with(monkeypatch, "--beside", "4711")() == 0
+    return asked
+
+
+def test_beside_a_node_it_compiles_at_low_priority_and_says_which_start_is_the_fast_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert beside(monkeypatch) == [4711, 19]
+    before, after = capsys.readouterr().err.splitlines()
+    assert before.startswith("Compiling the hot path (once; a minute or two; the node runs interpreted meanwhile")
+    assert after == "The next start is the fast one"
+    beside(monkeypatch, RuntimeError("gcc: killed"))
+    assert capsys.readouterr().err.splitlines()[-1] == "Taipan runs interpreted: gcc: killed"
+    monkeypatch.setattr(build_compiled, "missing", lambda: "there is no C compiler (cc)")
+    beside(monkeypatch, AssertionError("it was tried"))
+    assert capsys.readouterr().err == "Taipan runs interpreted: there is no C compiler (cc)\n"
+
+
+def test_beside_a_node_it_ends_with_it() -> None:
+    node = subprocess.Popen(["sleep", "60"])
+    code = f"import build_compiled, time; build_compiled.end_with({node.pid}); print(1, flush=True); time.sleep(60)"
+    compiling = subprocess.Popen([sys.executable, "-c", code], cwd=build_compiled.ROOT, stdout=subprocess.PIPE)
+    try:
+        assert compiling.stdout is not None and compiling.stdout.readline() == b"1\n"
+        assert compiling.poll() is None
+        node.kill()
+        node.wait()
+        assert compiling.wait(30) == 1
+    finally:
+        for process in (node, compiling):
+            process.kill()
+            process.communicate()
 
 
 def test_who_only_asks_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

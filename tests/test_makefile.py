@@ -15,14 +15,27 @@ PRETENDS = """#!/bin/sh
 case "$*" in
     *"import pip"*) [ -e "$(dirname "$0")/../broken" ] && exit 1; echo "VERSION of PREFIX" ;;
     *sys.base_prefix*) echo "VERSION of PREFIX" ;;
-    *"-m venv"*) rm -rf .venv; mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+    *"-m venv"*) rm -rf .venv; mkdir -p .venv/bin; cp "$0" .venv/bin/python; cp taipan-of-a-test .venv/bin/taipan ;;
     *"install.py"*)
         [ ! -e offline ] || { echo "WARNING: Retrying"; echo "ERROR: No matching distribution"; exit 1; } >&2
         echo VERSION >>installed; echo "$*" >>asked ;;
+    *"build_compiled.py --beside"*)
+        echo "--beside ${*##* }" >>compiled; until [ -e started ]; do sleep 0.01; done; touch done ;;
+    *"build_compiled.py --try"*) echo --try >>compiled; mkdir -p build/compiled ;;
     *"build_compiled.py --check"*) echo "$*" >>asked; [ ! -e without-compiler ] || exit 1 ;;
     *build_dashboard.py) echo "$*" >>asked ;;
     *"pip wheel"*) echo "pip wheel $TAIPAN_COMPILE" >>asked; mkdir -p dist; touch dist/made.whl ;;
 esac
+"""
+
+
+# A node: it runs before what compiles beside it has ended, for which it waits here.
+NODE = """#!/bin/sh
+echo "$$ $*" >>nodes
+case "$(cat compiled 2>/dev/null)" in *--beside*) ;; *) exit 3 ;; esac
+touch started
+until [ -e done ]; do sleep 0.01; done
+exit 3
 """
 
 
@@ -32,6 +45,9 @@ class Checkout:
         for name in ("Makefile", "pyproject.toml", "setup.py"):
             shutil.copy(ROOT / name, directory / name)
         (directory / "bin").mkdir()
+        node = directory / "taipan-of-a-test"
+        node.write_text(NODE)
+        node.chmod(0o755)
 
     def python(self, version: str, name: str) -> None:
         """An interpreter that is found as ``name``."""
@@ -77,6 +93,30 @@ def test_make_run_installs_only_what_running_and_compiling_want(checkout: Checko
     assert (checkout.directory / "asked").read_text() == "install.py --editable .[all,compile]\n"
     assert checkout.setup() == [THE_REST]
     assert (checkout.directory / "asked").read_text().splitlines()[1:] == ["install.py --editable .[test,dev]"]
+
+
+def test_the_first_run_starts_before_anything_is_compiled_and_later_ones_after_it(checkout: Checkout) -> None:
+    compiled, nodes = checkout.directory / "compiled", checkout.directory / "nodes"
+
+    def run(*words: str) -> list[str]:
+        """What was compiled, and how."""
+        compiled.unlink(missing_ok=True)
+        made = make("run", "CONFIG=mine.toml", *words, directory=checkout.directory, env=checkout.env)
+        assert "Error 3" in made.stderr, made  # of the node
+        assert nodes.read_text().split()[-2:] == ["--config", "mine.toml"]
+        return compiled.read_text().splitlines() if compiled.exists() else []
+
+    assert run("COMPILED=no") == []
+    (beside,) = run()
+    assert beside == f"--beside {nodes.read_text().splitlines()[-1].split()[0]}"  # the process of the node
+    assert run()[0].startswith("--beside")  # it was given up: nothing is there
+    (checkout.directory / "build" / "compiled").mkdir(parents=True)
+    assert run() == ["--try"] and run("COMPILED=no") == []
+
+
+def test_a_bench_compiles_first(checkout: Checkout) -> None:
+    made = make("compiled", directory=checkout.directory, env=checkout.env)
+    assert made.returncode == 0 and (checkout.directory / "compiled").read_text() == "--try\n"
 
 
 def test_a_wheel_wants_a_compiler_before_anything_is_built(checkout: Checkout) -> None:

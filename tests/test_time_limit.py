@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.time_limit import is_of_the_test
+from tests.support.time_limit import is_of_the_test, slowness
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -165,6 +165,22 @@ def test_an_attempt_has_all_its_time_whatever_the_one_before_took(tmp_path: Path
     assert {name: found.pop("after passed") for name, found in ended.items()} == dict.fromkeys(WHERE, 5)
     ended["a_tear_down"]["hangs passed"] -= 1  # the call itself has, both times
     assert ended == {name: {"hangs rerun": 1, "hangs passed": 1} for name in ended}
+
+
+@pytest.mark.parametrize(
+    "load, wanted", [(0.0, 1.0), (6.0, 1.0), (12.0, 2.0), (40.0, 40 / 6), (400.0, 8.0), (None, 1.0)]
+)
+def test_a_machine_with_more_to_do_is_given_more_time(
+    load: float | None, wanted: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told() -> tuple[float, float, float]:
+        if load is None:
+            raise OSError("not told")
+        return load, 0.0, 0.0
+
+    monkeypatch.setattr("os.getloadavg", told)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert slowness() == wanted
 
 
 def called_by(module: str, file: str, then: Callable[[], bool]) -> Callable[[], bool]:

@@ -21,7 +21,7 @@ async def send(node: ManagedNode, octets: bytes) -> tuple[int, Any]:
     host, port = node.management.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             writer.write(octets)
             head = await reader.readuntil(b"\r\n\r\n")
             status = int(head.split()[1])

@@ -25,7 +25,7 @@ async def cluster() -> AsyncIterator[ClusterNodes]:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(40):
         while not await condition():
             await asyncio.sleep(0.02)
 

@@ -60,7 +60,7 @@ async def raw(node: ManagedNode, target: bytes) -> bytes:
     url = URL(node.management.dashboard_url)
     reader, writer = await asyncio.open_connection(url.host, url.port)
     writer.write(b"GET " + target + b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-    answer = await asyncio.wait_for(reader.read(), 10)
+    answer = await asyncio.wait_for(reader.read(), 40)
     writer.close()
     return answer
 

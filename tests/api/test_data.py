@@ -558,7 +558,7 @@ async def test_hostile_name(call: str, name: str) -> None:
         os.mkfifo(home / "backup" / "pipe.json")
         before = sorted(home.rglob("*"))
         api = node.api
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             if call == "upload":
                 reply = await api.post("/data/file", {"filename": name, "file": json.dumps(EMPTY)})
             elif call == "import":

@@ -37,7 +37,7 @@ async def throw(node: ManagedNode, guesses: int, app_id: str = APP_ID) -> None:
         _, writer = await asyncio.open_connection(host, int(port))
         head = f"GET /api/v4/brokers HTTP/1.1\r\nHost: a\r\nAuthorization: {basic(app_id, str(number))}\r\n\r\n"
         writer.write(head.encode())
-        await asyncio.wait_for(heard(node, before + number + 1), 10)
+        await asyncio.wait_for(heard(node, before + number + 1), 40)
         writer.close()
 
 

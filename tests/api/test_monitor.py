@@ -10,7 +10,7 @@ from tests.support.api import ManagedNode, assert_refused, managed_node
 
 pytestmark = pytest.mark.asyncio
 
-PATIENCE = 10.0
+PATIENCE = 40.0
 
 
 async def pass_seconds(node: ManagedNode, seconds: int) -> None:

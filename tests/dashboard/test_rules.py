@@ -155,7 +155,7 @@ async def test_a_rule_is_made_tested_hit_changed_and_deleted(
     await page.get_by_role("button", name="Keep the last 20").click()
     await expect(page.get_by_text("Nothing is kept.")).to_be_visible()
     await gardener.publish("garden/bed", b'{"t": 22}', qos=1)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(40):
         assert await sink.rows.get() == {"warm": 22}
     await expect(page.locator(".flow")).to_contain_text("1 matched")
     await expect(page.locator(".flow")).to_contain_text("1 success")
@@ -336,7 +336,7 @@ async def test_what_waits_and_what_was_set_aside(open_page: OpenPage, shared_nod
     await accessible(page)
     sink.status = 200
     await letters.get_by_role("button", name="Send again").click()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(40):
         assert await sink.rows.get() == {"payload": HOSTILE}
     await expect(letters).to_contain_text("No row was set aside.")
 

@@ -178,7 +178,7 @@ async def test_keep_alive(connect: Open, topic: str) -> None:
     watcher = await connect("watcher", keep_alive=0)
     await watcher.subscribe(f"{topic}/C", qos=2)
     await connect("silent", keep_alive=1, will=Will(f"{topic}/C", b"keepalive expiry", 1))
-    await asyncio.wait_for(watcher.expect_publish(f"{topic}/C", b"keepalive expiry"), 5)
+    await asyncio.wait_for(watcher.expect_publish(f"{topic}/C", b"keepalive expiry"), 40)
 
 
 async def test_redelivery_on_reconnect(connect: Open, topic: str) -> None:

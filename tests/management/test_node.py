@@ -32,7 +32,7 @@ from tests.support.node import NO_DASHBOARD
 
 ROOT = Path(__file__).parents[2]
 ANY_PORT = ("--set", "listeners.0.bind=127.0.0.1:0", "--set", "listeners.1.bind=127.0.0.1:0")
-TIMEOUT = 20.0
+TIMEOUT = 40.0
 
 
 @pytest.fixture(autouse=True)

@@ -46,7 +46,7 @@ async def running(*words: str, port: int, host: str = "127.0.0.1") -> AsyncItera
     """A program, from when it accepts at this address."""
     process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.PIPE)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(40):
             while True:
                 try:
                     _, writer = await asyncio.open_connection(host, port)
@@ -66,7 +66,7 @@ async def running(*words: str, port: int, host: str = "127.0.0.1") -> AsyncItera
 async def connected_through(node: ManagedNode, port: int, tls: ssl.SSLContext | None = None) -> bool:
     """Whether the node knows a client that comes by this port by its own address. A balancer that thinks that no node
     is up yet closes the connection: it is asked again."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(40):
         while True:
             reader, writer = await asyncio.open_connection(
                 "127.0.0.1", port, ssl=tls, server_hostname="localhost" if tls else None
@@ -275,7 +275,7 @@ async def test_a_certificate_is_renewed(certificates: Certificates, tmp_path: Pa
         writer.write(CONNECT)
         assert await reader.readexactly(4) == CONNACK
         renew()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(40):
             while await served(port, certificates.ca) == first:
                 await asyncio.sleep(0.02)
         writer.write(b"\xc0\x00")  # PINGREQ: it stayed

@@ -47,7 +47,7 @@ def payloads(node: Node) -> dict[str, bytes]:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         while not condition():
             await asyncio.sleep(0.005)
 

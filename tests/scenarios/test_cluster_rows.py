@@ -23,7 +23,7 @@ def both(**options: Any) -> Any:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -110,11 +110,11 @@ async def test_an_application_is_let_in_by_every_node() -> None:
         secret = (await a.post("/apps", {"app_id": "mine", "name": "n"})).data["secret"]
         other = ApiClient(b.url, app=("mine", secret))
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(40):
                 while (await other.get("/banned")).status == 401:
                     pass
             assert (await a.delete("/apps/mine")).code == 0
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(40):
                 while (await other.get("/banned")).status != 401:
                     pass
         finally:

@@ -17,7 +17,7 @@ FILTER = "$share/g/t/#"
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         while not condition():
             await asyncio.sleep(0.005)
 

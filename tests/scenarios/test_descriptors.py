@@ -47,7 +47,7 @@ async def test_management_store_control_and_reload_go_on(tmp_path: Path) -> None
             idle.append(await asyncio.open_connection("127.0.0.1", port))
         basic = "Basic " + base64.b64encode(b"tester:a secret").decode()
         async with aiohttp.ClientSession(headers={"Authorization": basic}) as operator:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(40):
                 # Until it has taken all that it will take.
                 while True:
                     async with operator.get(url + "/metrics") as response:

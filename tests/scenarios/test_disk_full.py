@@ -81,7 +81,7 @@ class SmallDiskNode:
 
     async def stop(self) -> int:
         self.node.process.terminate()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(40):
             status = await self.node.process.wait()
         assert self._reading is not None
         await self._reading

@@ -25,7 +25,7 @@ bind = "127.0.0.1:{port}"
 id = "tester"
 secret = "a secret"
 """
-PATIENCE = 20.0
+PATIENCE = 40.0
 
 
 async def points(api: ApiClient, least: int) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class Site:
             process.kill()
         else:
             process.terminate()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(40):
             status = await process.wait()
         assert self._reading is not None
         await self._reading

@@ -60,7 +60,7 @@ class ConfiguredNode:
         self.process.process.send_signal(signal.SIGHUP)
         stderr = self.process.process.stderr
         assert stderr is not None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             while line := await stderr.readline():
                 if b"reload" in line:
                     return
@@ -146,7 +146,7 @@ async def taipan(*arguments: str) -> tuple[int, str, str]:
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
         env={**os.environ, "TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0", **NO_DASHBOARD},
     )  # fmt: skip
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         out, err = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()

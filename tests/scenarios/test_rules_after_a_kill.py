@@ -94,7 +94,7 @@ async def test_every_acknowledged_row_arrives_after_kill_9(tmp_path: Path, qos: 
 
         api = api_of(node)
         # Nothing waits any more, and the counters know.
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(40):
             while (await api.get("/resources/resource:hook")).data["status"][0]["buffer"]["waiting"]:
                 await asyncio.sleep(0.02)
         sent = len(sink.requests)

@@ -61,7 +61,7 @@ class ClusterProcess(NodeProcess):
         await self.api.close()
         if self.process.returncode is None:
             self.process.terminate()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             status = await self.process.wait()
             await asyncio.gather(*self._drains)
         return status

@@ -29,7 +29,7 @@ async def exchange(path: Path, octets: bytes, eof: bool = False) -> bytes:
     """Sends these bytes to the socket and gives everything that it answers until it closes."""
     reader, writer = await asyncio.open_unix_connection(str(path))
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(40):
             try:
                 writer.write(octets)
                 await writer.drain()
@@ -88,7 +88,7 @@ async def run(*arguments: str, cwd: Path = ROOT, **environment: str) -> Said:
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         cwd=cwd, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", **environment},
     )  # fmt: skip
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(40):
         out, err = await process.communicate()
     assert process.returncode is not None
     return Said(process.returncode, out.decode(), err.decode())

@@ -11,7 +11,7 @@ import aiohttp
 
 from .api import APP_ID, SECRET, ManagedNode
 
-PATIENCE = 10.0
+PATIENCE = 40.0
 
 
 class Events:

@@ -35,7 +35,7 @@ from taipan.broker.mqtt.packets import (
 
 from .wire import Packet, Publish, Reader, WireError, encode
 
-TIMEOUT = float(os.environ.get("TAIPAN_TEST_TIMEOUT", "20"))
+TIMEOUT = float(os.environ.get("TAIPAN_TEST_TIMEOUT", "40"))
 """Seconds to wait for something that must come. Only a failing test ever waits so long."""
 
 P = TypeVar("P")

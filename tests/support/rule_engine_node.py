@@ -52,7 +52,7 @@ class RuleEngineNode(Node):
         return metrics
 
     async def until_kept(self, count: int) -> list[dict[str, Any]]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(40):
             while len(self.kept) < count:
                 await asyncio.sleep(0.005)
         return self.kept

@@ -1,13 +1,16 @@
 """A time-out ends a test, never the run: when and where the alarm of pytest-timeout goes off.
 
-That plugin says how long a test may take. Here its alarm is set anew for each phase (set-up, call, tear-down) of each
-attempt, also of one that runs again. It goes off only while code of the test runs, never within that of pytest itself,
-whose books would be wrong for every test that follows, and once more where somebody has caught it.
+That plugin says how long a test may take, on a machine that has nothing else to do than this run; where it has, it is
+longer in proportion. Its alarm is set anew here for each phase (set-up, call, tear-down) of each attempt, also of one
+that runs again. It goes off only while code of the test runs, never within that of pytest itself, whose books would be
+wrong for every test that follows, and once more where somebody has caught it.
 """
 
+import os
 import signal
 import sysconfig
 import threading
+import time
 from collections.abc import Generator
 from types import FrameType
 from typing import Any, Final
@@ -22,6 +25,9 @@ _SOON: Final = 0.02
 """Seconds after which it is tried again where pytest itself was at work."""
 _MOST: Final = 500
 """So often pytest itself is let finish: it may be what hangs."""
+_RUNNABLE: Final = 3.0
+"""Processes that want a core while ``make test`` has the machine for itself."""
+_SLOWEST: Final = 8.0
 _LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _LOOPS: Final = frozenset({"asyncio", "selectors", "uvloop"})
 _OF_PYTEST: Final = frozenset(
@@ -50,6 +56,15 @@ def is_of_the_test(frame: FrameType | None) -> bool:
     return False
 
 
+def slowness() -> float:
+    """How many times longer everything takes than while nothing runs beside the tests."""
+    try:
+        wanting = os.getloadavg()[0] / (os.cpu_count() or 1)
+    except OSError:
+        return 1.0
+    return min(_SLOWEST, max(1.0, wanting / _RUNNABLE))
+
+
 class TimeLimit:
     """The plugin. Between phases there is no ``item``: whatever goes off then is meant for nobody."""
 
@@ -57,6 +72,7 @@ class TimeLimit:
         self._item: pytest.Item | None = None
         self._phase = ""
         self._limit = 0.0
+        self._began = 0.0
         self._postponed = 0
 
     @pytest.hookimpl(tryfirst=True)
@@ -88,6 +104,7 @@ class TimeLimit:
         if settings is None or (settings.func_only and phase != "call"):
             return (yield)
         self._item, self._phase, self._limit, self._postponed = item, phase, settings.timeout, 0
+        self._began = time.monotonic()
         signal.signal(signal.SIGALRM, self._went_off)
         signal.setitimer(signal.ITIMER_REAL, self._limit, AGAIN)
         try:
@@ -103,6 +120,10 @@ class TimeLimit:
             return
         if not item.stash[_settings].disable_debugger_detection and pytest_timeout.is_debugging():
             return
+        passed = time.monotonic() - self._began
+        if passed < self._limit * slowness():
+            signal.setitimer(signal.ITIMER_REAL, min(AGAIN, self._limit), AGAIN)
+            return
         if self._postponed < _MOST and not is_of_the_test(frame):
             self._postponed += 1
             signal.setitimer(signal.ITIMER_REAL, _SOON, AGAIN)
@@ -110,4 +131,4 @@ class TimeLimit:
         self._postponed = 0
         if threading.active_count() > 1:
             pytest_timeout.dump_stacks(item.config.get_terminal_writer())
-        raise TimedOut(f"Timeout (>{self._limit}s): the {self._phase} of the test takes too long")
+        raise TimedOut(f"Timeout (>{self._limit}s): the {self._phase} of the test took {passed:.1f} s")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-async def until(condition: Callable[[], Any], timeout: float = 30.0) -> None:
+async def until(condition: Callable[[], Any], timeout: float = 40.0) -> None:
     """Let the loop run until it is so."""
     async with asyncio.timeout(timeout):
         while not condition():

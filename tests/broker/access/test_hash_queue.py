@@ -40,7 +40,7 @@ class BlockedQueue:
     async def run(self) -> list[str]:
         await asyncio.sleep(0)
         self.opened.set()
-        await asyncio.wait_for(asyncio.gather(*self.tasks, return_exceptions=True), 10)
+        await asyncio.wait_for(asyncio.gather(*self.tasks, return_exceptions=True), 40)
         return self.done
 
 
@@ -176,7 +176,7 @@ async def test_who_is_not_slowed_does_not_wait_for_the_pauses_of_its_address(blo
         blocked.add(f"slow {number}", address="nat", name=b"%d" % number, delay=0.2)
     await asyncio.sleep(0.05)
     known = [blocked.add(f"known {number}", KNOWN, address="nat") for number in range(60)]
-    await asyncio.wait_for(asyncio.gather(*(job.future for job in known)), 20)  # 40 s with the others' pauses
+    await asyncio.wait_for(asyncio.gather(*(job.future for job in known)), 30)  # 40 s with the others' pauses
     for task in blocked.tasks:
         task.cancel()
     await asyncio.gather(*blocked.tasks, return_exceptions=True)

@@ -334,7 +334,7 @@ async def test_keys_from_a_url() -> None:
     assert not await url.fetch()
     assert result(judge, good) == "no_keys_yet"
     judge.start()  # fetches at once
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(40):
         while result(judge, good):
             await asyncio.sleep(0.001)
     judge.retire()

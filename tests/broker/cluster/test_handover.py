@@ -533,7 +533,7 @@ async def test_nothing_is_lost_or_comes_twice_while_messages_arrive(cluster: Clu
 
     moving = asyncio.ensure_future(move())
     await asyncio.gather(*(publish(publisher) for publisher in publishers))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         await moving
     for publisher in publishers:
         name = publisher.client_id.encode()

@@ -60,7 +60,7 @@ async def running(hub: VirtualNats, *names: str) -> AsyncIterator[list[Server]]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         while not condition():
             await asyncio.sleep(0.01)
 

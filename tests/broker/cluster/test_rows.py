@@ -94,7 +94,7 @@ async def nodes(hub: VirtualNats, *names: str) -> AsyncIterator[list[RowsNode]]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         while not condition():
             await asyncio.sleep(0.005)
 

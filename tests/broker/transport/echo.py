@@ -22,7 +22,7 @@ try:
 except ImportError:
     LOOPS = {"asyncio": asyncio.new_event_loop}
 
-TIMEOUT = 20.0
+TIMEOUT = 40.0
 
 
 def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

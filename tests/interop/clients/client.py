@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-PATIENCE = 10.0
+PATIENCE = 40.0
 """Seconds after which an answer that did not come is a failure."""
 
 

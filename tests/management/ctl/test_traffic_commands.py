@@ -17,7 +17,7 @@ async def test_listeners() -> None:
         await done(node, "clients", "kick", "gone")
         await peer.expect_closed()
         await peer.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(40):
             while (await ctl_json(node, "listeners"))[0]["current_conns"] > 1:
                 await asyncio.sleep(0)
         address = node.address()

@@ -62,7 +62,7 @@ async def test_who_leaves_amid_the_answer_leaves_no_trace_in_the_log(
             await response.content.read(1)
             response.close()
         listener = node.management.operations.listeners.http_listeners[0]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             while listener.current_connections:
                 await asyncio.sleep(0.001)
     assert [record.name for record in caplog.records if record.exc_info] == []
@@ -76,7 +76,7 @@ async def test_head_has_no_body(monkeypatch: pytest.MonkeyPatch) -> None:
         host, _, port = node.management.url.removeprefix("http://").rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(request_head("HEAD", "/clients") + request_head("GET", "/brokers", "Connection: close"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             head, _, rest = (await reader.read()).partition(b"\r\n\r\n")
         writer.close()
         assert head.startswith(b"HTTP/1.1 200") and rest.startswith(b"HTTP/1.1 200") and rest.endswith(b"}]}")

@@ -18,7 +18,7 @@ async def answer_to(node: ManagedNode, request: bytes) -> bytes:
     host, _, port = node.management.url.removeprefix("http://").rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(request)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         octets = await reader.read()
     writer.close()
     return octets

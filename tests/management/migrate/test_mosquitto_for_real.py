@@ -83,7 +83,7 @@ async def mosquitto(directory: Path, port: int) -> AsyncIterator[Address]:
         MOSQUITTO, "-c", str(directory / "mosquitto.conf"), stderr=asyncio.subprocess.DEVNULL
     )
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             while True:
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -261,7 +261,7 @@ async def test_a_closed_buffer_leaves_what_waits_to_the_next_of_its_resource() -
     for number in range(1200):
         harness.buffer.append(entry(number))
     await until(lambda: bool(harness.sink.batches))
-    async with asyncio.timeout(30.0):
+    async with asyncio.timeout(40):
         await harness.buffer.close()
     with pytest.raises(ActionFailed):
         harness.buffer.append(entry(9))

@@ -59,7 +59,7 @@ class Remote:
             await self._listening()
 
     async def _listening(self) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(40):
             while True:
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", self.port)

@@ -50,7 +50,7 @@ class Told:
         self.changed.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()
