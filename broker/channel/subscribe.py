@@ -132,7 +132,7 @@ async def _answer_when_known(
     """SUBACK when all nodes know of what was granted."""
     pairs = zip(filters, codes, strict=True)
     granted = [plan_filter(entry, channel.client).filter for entry, code in pairs if code < 0x80]
-    await channel.context.cluster.subscribed(granted)
+    await channel.context.cluster.subscribed(channel.client.client_id, granted)
     if channel.state == CONNECTED and channel.session is session:
         channel.log_position = -1  # what was written then may be on disk meanwhile
         _answer(channel, session, Suback(packet.packet_id, codes), channel.context.clock.now())

@@ -108,6 +108,10 @@ class Handover:
         self.outgoing.on_leaving = self._pause
         self.outgoing.on_kept = self._go_on
         self.outgoing.on_gone = self._gone
+        # Of each session that is here and went on without other nodes, which those are; and which of these have nothing
+        # of it any more, as far as this node has learned since its start.
+        self._givers: dict[str, list[str]] = {}
+        self._given: dict[str, set[str]] = {}
         self._marks = MarkQuestions(
             context,
             members,
@@ -117,6 +121,8 @@ class Handover:
             incoming,
             self.outgoing.leaves,
             lambda each: bool(self._waiting.held(each)),
+            self._givers_of,
+            self._fetch_from_giver,
         )
         turns.on_begun = self._marks.ask
         turns.last_epoch = self.outgoing.last_epoch
@@ -290,6 +296,81 @@ class Handover:
         for node in list(self._waiting.held(client_id)):
             self._waiting.end_held(client_id, node, session)
 
+    # ------------------------------------------------- a session that went on without a node
+
+    def went_on_without(self, client_id: str, nodes: list[str]) -> None:
+        """The key says that a session is this node's and went on without these nodes, which may have something for it;
+        or, without any, that it did not, or is another node's."""
+        if nodes:
+            self._givers[client_id] = nodes
+            self._watch()
+        elif self._givers.pop(client_id, None) is not None:
+            self._given.pop(client_id, None)
+            self._unwatch()
+
+    def _givers_of(self, client_id: str) -> list[str]:
+        """Nodes that may still have something of a session that is here, in the order in which it was there."""
+        given = self._given.get(client_id, ())
+        peers, known = self._members.peers, self._members.known
+        return [each for each in self._givers.get(client_id, ()) if each not in given and (each in peers or not known)]
+
+    def _fetch_from_giver(self, client_id: str) -> None:
+        """Begin to fetch what the first of these has that runs; the others follow when all of that has come."""
+        if self._incoming.get(client_id) is not None:
+            return
+        peers = self._members.peers
+        session = self._broker.sessions.get(client_id)
+        node = next((each for each in self._givers_of(client_id) if each in peers and peers[each].running), None)
+        if session is not None and node is not None and self.ownership.has(client_id):
+            self._begin_rest(session, node, self._context.nonce())
+
+    def _begin_rest(self, session: Session, node: str, move: str) -> Incoming:
+        """What another node has of a session that is here comes, and what third nodes have for it there: ``node`` gets
+        their marks, where the key has named it."""
+        client_id = session.client_id
+        turn = self._turns.get(client_id)
+        if node not in self._givers_of(client_id):
+            turn = None
+        elif turn is None:
+            turn = self._begin_turn(session)
+        epoch = 0 if turn is None else turn.epoch
+        incoming = self._incoming.begin(client_id, HandoverRow(node, move, FETCHING, rest=True, epoch=epoch), session)
+        self._run(incoming)
+        return incoming
+
+    def _begin_turn(self, session: Session) -> Turn:
+        """The session began anew. What other nodes have sent until their marks is for the session that it was: so each
+        message is taken once, here or there."""
+        client_id = session.client_id
+        owner = self.ownership.owner(client_id)
+        filters = [each.filter for each in session.subscriptions.values() if each.group is None]
+        epoch = 0 if owner is None else owner.revision
+        turn = self._turns.begin(client_id, session, filters, epoch)
+        turn.anew = True
+        self._turns.settle(turn, session)
+        self._turns.mark(Mark(client_id, self._context.node, epoch), self._marks.nodes_of(client_id)[1:])
+        self._attend(turn)
+        self._marks.ask(turn)
+        return turn
+
+    def _subscribed_anew(self, session: Session, subscription: Subscription) -> None:
+        turn = self._turns.get(session.client_id)
+        if turn is None:
+            if len(session.subscriptions) == 1 and self._givers_of(session.client_id):
+                self._begin_turn(session)
+        elif turn.anew and turn.session is session and turn.filters is not None and turn.others:
+            turn.filters.add(subscription.filter)
+            self._turns.put(turn)
+
+    async def marked(self, client_id: str) -> None:
+        """Until each node that runs sends here what is for a session that began anew, no longer than a question."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._context.settings.call_timeout):
+                while (turn := self._turns.get(client_id)) is not None and turn.anew:
+                    if all(turn.marked(each.name) for each in self._members.running()):
+                        return
+                    await asyncio.sleep(_PAUSE)
+
     def _go_on(self, client_id: str) -> None:
         """The session is this node's."""
         if self.outgoing.leaves(client_id):
@@ -352,6 +433,8 @@ class Handover:
         if turn is not None and not self._turns.is_elsewhere(turn):
             self._turns.drop(session.client_id)
             self._end_held(session.client_id, None)
+        if not session.internal:
+            self.went_on_without(session.client_id, [])
         self.outgoing.session_ended(session)
 
     # ---------------------------------------------------------- the steps of a claim
@@ -463,16 +546,25 @@ class Handover:
             self._turns.mark(mark, self._marks.nodes_of(client_id)[1:])
         self._watch()
 
+    def _unwatch(self) -> None:
+        if self._watched and not self._incoming and not self._givers:
+            self._watched = False
+            self._broker.hooks.session_subscribed.remove(self._subscribed)
+            self._broker.hooks.session_unsubscribed.remove(self._unsubscribed)
+
     def _watch(self) -> None:
-        if self._incoming and not self._watched:
+        if (self._incoming or self._givers) and not self._watched:
             self._watched = True
             broker = self._broker
             broker.hooks.session_subscribed.add(self._subscribed)
             broker.hooks.session_unsubscribed.add(self._unsubscribed)
 
     def _subscribed(self, client: ClientInfo, subscription: Subscription, new: bool) -> None:
-        for incoming in self._incoming.of(subscription.session.client_id):
-            if incoming.session is subscription.session:
+        session = subscription.session
+        if session.client_id in self._givers and subscription.group is None:
+            self._subscribed_anew(session, subscription)
+        for incoming in self._incoming.of(session.client_id):
+            if incoming.session is session:
                 incoming.ended = [each for each in incoming.ended if each.filter != subscription.filter]
                 if incoming.staging is not None:
                     self._waiting.stage(incoming.staging, subscription)
@@ -595,11 +687,15 @@ class Handover:
     def _turned(self, incoming: Incoming) -> list[str] | None:
         """Which nodes have sent their marks here, if all have that run."""
         turn = self._turns.get(incoming.client_id)
-        if turn is None or incoming.staging is None:
+        if turn is None or not self._goes_by_marks(incoming):
             return []
         if not all(turn.marked(each.name) for each in self._members.running()):
             return None
         return [each for each in turn.marks if turn.marked(each)]
+
+    def _goes_by_marks(self, incoming: Incoming) -> bool:
+        """Whether the other node takes what other nodes send there until their marks."""
+        return incoming.staging is not None or (not incoming.keeper and incoming.row.rest and incoming.row.epoch > 0)
 
     async def _bring_queue(self, incoming: Incoming) -> None:
         session = incoming.session
@@ -630,7 +726,8 @@ class Handover:
                 if incoming.keeper and piece.state == MORE:
                     await self._note_late(incoming, piece.late)
                 turn = self._turns.get(client_id)
-                quick = not incoming.keeper or (turn is not None and any(turn.marked(each) for each in row.late))
+                quick = not (incoming.keeper or row.rest)
+                quick = quick or (turn is not None and any(turn.marked(each) for each in row.late))
                 await asyncio.sleep(pause if quick else self._slow(_PAUSE_KEPT))
                 # A node that has died without a word is waited for some seconds, with many sessions at once.
                 pause = min(2 * pause, _PAUSE_KEPT)
@@ -643,14 +740,15 @@ class Handover:
             else:
                 turn = self._turns.get(client_id)
                 late, held = piece.late, piece.held
-                if turn is None or incoming.staging is None or not any(turn.marked(each) for each in late):
+                marked = turn is not None and any(turn.marked(each) for each in late)
+                if not self._goes_by_marks(incoming) or not marked:
                     break
                 late = []
                 await asyncio.sleep(_PAUSE)
         if incoming.row.state != FETCHING or not self._incoming.has(incoming):
             return
         self.step("fetched")
-        keep = incoming.staging is not None and bool(late or held)
+        keep = self._goes_by_marks(incoming) and bool(late or held)
         if keep:
             row = incoming.row
             late = sorted({*late, *held})
@@ -670,6 +768,8 @@ class Handover:
         await self._merge(incoming, session)
         if incoming.row.state != FETCHING or not self._incoming.has(incoming):
             return
+        if incoming.row.rest and not incoming.keeper:
+            self._given.setdefault(client_id, set()).add(incoming.row.node)
         self._finish_row(incoming, keep)
         if incoming.keeper:
             await self._release(client_id)
@@ -769,10 +869,7 @@ class Handover:
             turn = self._turns.get(incoming.client_id)
             if turn is not None:
                 turn.changed.set()
-        if self._watched and not self._incoming:
-            self._watched = False
-            self._broker.hooks.session_subscribed.remove(self._subscribed)
-            self._broker.hooks.session_unsubscribed.remove(self._unsubscribed)
+        self._unwatch()
 
     async def _offered(self, node: str, argument: bytes) -> bytes:
         """A node that was away has the rest of a session that was begun anew here."""
@@ -786,8 +883,7 @@ class Handover:
             return (BUSY if unsettled else GONE).encode()
         if incoming is None:
             assert session is not None
-            incoming = self._incoming.begin(client_id, HandoverRow(node, offer.move, FETCHING, rest=True), session)
-            self._run(incoming)
+            self._begin_rest(session, node, offer.move)
         return MORE.encode()
 
 

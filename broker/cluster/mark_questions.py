@@ -25,11 +25,14 @@ _PAUSE: Final = 0.01
 _PAUSE_NOTHING: Final = 0.25
 """Seconds until it is looked again whether there is a node to ask."""
 _PAUSE_UNREACHABLE: Final = 0.5
+_LOOKS: Final = 1000
+"""So many in a second, of all sessions together, where they may go on for as long as a node is away."""
 
 
 class MarkQuestions:
     """``leaves``: whether a client's session is on its way to another node; ``is_held``: whether some of its messages
-    wait for earlier ones."""
+    wait for earlier ones; ``givers``: nodes that may have something of a session that went on here without them, and
+    ``fetch`` begins to fetch that."""
 
     def __init__(
         self,
@@ -41,6 +44,8 @@ class MarkQuestions:
         incoming: IncomingSessions,
         leaves: Callable[[str], bool],
         is_held: Callable[[str], bool],
+        givers: Callable[[str], list[str]],
+        fetch: Callable[[str], None],
     ) -> None:
         self._context = context
         self._members = members
@@ -50,6 +55,8 @@ class MarkQuestions:
         self._incoming = incoming
         self._leaves = leaves
         self._is_held = is_held
+        self._givers = givers
+        self._fetch = fetch
         self._tasks = Tasks()
         # For which nodes are being asked. A session that went and is here again has another one.
         self._asking: set[Turn] = set()
@@ -66,7 +73,8 @@ class MarkQuestions:
 
     def nodes_of(self, client_id: str) -> list[str]:
         """The nodes that marks for this client go to, this one first."""
-        return list({self._context.node: None, **{each.row.node: None for each in self._incoming.of(client_id)}})
+        coming = [each.row.node for each in self._incoming.of(client_id)]
+        return list(dict.fromkeys([self._context.node, *coming, *self._givers(client_id)]))
 
     async def _ask_until_all_have(self, turn: Turn) -> None:
         client_id = turn.client_id
@@ -77,6 +85,7 @@ class MarkQuestions:
         try:
             while self._is_ours(turn):
                 turn.changed.clear()
+                self._fetch(client_id)
                 wanted = self._unmarked(turn)
                 if wanted is None and self._is_settled(client_id):
                     self._turns.drop(client_id)
@@ -88,7 +97,8 @@ class MarkQuestions:
                     failed[name] = 0 if answered else failed.get(name, 0) + 1
                     pause = min(_PAUSE * 2 ** min(failed[name], 10), _PAUSE_UNREACHABLE)
                     asked[name] = loop.time() + (_ASK_AGAIN if answered else pause)
-                wait = min([asked[name] - loop.time() for name in wanted if name in asked], default=_PAUSE_NOTHING)
+                nothing = max(_PAUSE_NOTHING, len(self._asking) / _LOOKS)
+                wait = min([asked[name] - loop.time() for name in wanted if name in asked], default=nothing)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(max(wait, 0.001)):
                         await turn.changed.wait()
@@ -115,7 +125,8 @@ class MarkQuestions:
         else:
             late = {name for name in turn.others if name in peers}
             late |= self._incoming.late_of(turn.client_id)
-            if not late and not coming and not self._is_held(turn.client_id):
+            settled = not late and not coming and not self._is_held(turn.client_id)
+            if settled and not self._givers(turn.client_id):
                 return None
         return [name for name in sorted(late) if name in peers and peers[name].running and not turn.marked(name)]
 

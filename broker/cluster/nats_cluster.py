@@ -156,8 +156,9 @@ class NatsCluster:
         refusal = self.isolation.refusal() or self.evacuation.refusal()
         return refusal or self.ownership.claim(client, clean_start, expiry, waits)
 
-    async def subscribed(self, filters: list[str]) -> None:
+    async def subscribed(self, client_id: str, filters: list[str]) -> None:
         await self.routes.known_everywhere(filters)
+        await self.handover.marked(client_id)
 
     def session_ended(self, session: Session) -> None:
         self.ownership.session_ended(session)

@@ -730,9 +730,12 @@ class Outgoing:
             return
         logger.warning("session_lost client_id=%s node=%s clean_start=%s", client_id, node, clean_start)
         apart = not again and not self.ownership.may_be_taken(client_id)
-        closed = closed or clean_start or (apart and self._context.settings.takeover == FRESH)
-        if closed:
+        # A node that went on without this one has it named in the key, and asks the others for marks that come here,
+        # too: what they have sent before those is for the session that is here.
+        closed = closed or clean_start or (apart and not anew and self._context.settings.takeover == FRESH)
+        if closed or apart:
             self.end_held(client_id, session)
+        if closed:
             self._leave_turn(client_id)
             for subscription in session.subscriptions.values():
                 self._broker.router.unsubscribe(subscription)

@@ -193,8 +193,11 @@ class Ownership:
         if self.is_ours(owner):
             self._over_no_more(key)
             self._ours[key] = client_id
+            wanted = [node for node, wanted in owned.earlier.items() if wanted and not owned.clean_start]
+            self._handover.went_on_without(client_id, wanted)
             return
         self._ours.pop(key, None)
+        self._handover.went_on_without(client_id, [])
         node = self._context.node
         session = self._context.broker.sessions.get(client_id)
         if not owner.node:

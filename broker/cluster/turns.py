@@ -103,11 +103,12 @@ class Turn:
     are for one of these, which one.
     ``waiting``: whether earlier messages of a node are still to come from elsewhere; its new ones go to its ``held``
     meanwhile.
+    ``anew``: the session has not moved here but begun, so that any of its filters may be one of the session before.
     """
 
     __slots__ = (
-        "apart", "changed", "client_id", "default", "early", "epoch", "filters", "held", "kept", "marks", "others",
-        "session", "stays", "waiting",
+        "anew", "apart", "changed", "client_id", "default", "early", "epoch", "filters", "held", "kept", "marks",
+        "others", "session", "stays", "waiting",
     )  # fmt: skip
 
     def __init__(self, client_id: str, session: Session | None, row: TurnRow) -> None:
@@ -126,6 +127,7 @@ class Turn:
         self.waiting: Callable[[str], bool] = lambda node: False
         self.held: Callable[[str], Session] | None = None
         self.changed = asyncio.Event()
+        self.anew = False
 
     @property
     def row(self) -> TurnRow:

@@ -65,7 +65,7 @@ class Cluster(Protocol):
 
         The awaitable gives why the client must be refused, or ``None``. ``waits``: whether it is still there."""
 
-    async def subscribed(self, filters: list[str]) -> None:
+    async def subscribed(self, client_id: str, filters: list[str]) -> None:
         """Until all running nodes know that these filters have subscribers here."""
 
     def session_ended(self, session: Session) -> None:
@@ -166,7 +166,7 @@ class SingleNode:
     def claim(self, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]) -> None:
         return None
 
-    async def subscribed(self, filters: list[str]) -> None:
+    async def subscribed(self, client_id: str, filters: list[str]) -> None:
         pass
 
     def session_ended(self, session: Session) -> None:

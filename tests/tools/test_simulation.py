@@ -137,12 +137,13 @@ def test_seeds_that_failed_where_what_is_retained_is_cleared(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [6, 10, 56, 214, 531, 628, 3310])
+@pytest.mark.parametrize("seed", [3, 6, 7, 10, 17, 56, 214, 531, 628, 3310])
 def test_seeds_that_failed_with_takeover_fresh(seed: int) -> None:
     """Moves that did not end where the old node started again meanwhile, and what nodes kept for a session that was
     begun anew without its node. A client was told that a session is present which had begun anew for an earlier
     CONNECT of it that was not answered. A mark of an earlier session came late, and from then on a node's messages were
-    not taken for the next one."""
+    not taken for the next one. Messages of QoS 2 came twice to clients that moved: by the session that had begun anew,
+    and from the node that was away."""
     features = [*FEATURES, PAGING, RESTLESS, BURSTS, PIECES, ENDS, CLEARS, FRESH]
     done = simulate("--seed", str(seed), "--features", ",".join(features))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -246,6 +247,19 @@ def test_a_subscriber_that_gets_nothing_any_more_is_found(monkeypatch: pytest.Mo
     monkeypatch.setattr(SimulatedClient, "_write_down", forget)
     wrong = World(1, (*DEFAULT, "ownership", part)).run()
     assert any("published when nothing was wrong any more" in each for each in wrong), wrong
+
+
+@pytest.mark.usefixtures("quiet")
+def test_what_comes_twice_to_a_client_that_moves_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_down = SimulatedClient._write_down
+
+    def twice(self: SimulatedClient, packet: object) -> None:
+        write_down(self, packet)  # type: ignore[arg-type]
+        write_down(self, packet)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SimulatedClient, "_write_down", twice)
+    wrong = World(1, (*DEFAULT, "ownership", FRESH)).run()
+    assert any("in sessions that began anew" in each for each in wrong), wrong
 
 
 @pytest.mark.usefixtures("quiet")

@@ -75,6 +75,8 @@ class SimulatedClient:
         self.sessions = 0  # that it was told of as new
         # How many messages it had received when each of them began, and when that was.
         self.begun: dict[int, float] = {}
+        # When it had its last SUBACK; of a session that has begun since: never.
+        self.subscribed_at = float("inf")
         self.node: SimulatedNode | None = None
         self.transport: SimulatedTransport | None = None
         self.received: list[tuple[str, bytes, int, bool, bool]] = []  # topic, payload, QoS, DUP, RETAIN
@@ -110,6 +112,7 @@ class SimulatedClient:
         if self.unanswered and self._may_begin_anew:
             # A session may have begun anew, and the CONNACK that said so was lost.
             self.subscribed = False
+            self.subscribed_at = float("inf")
         self.unanswered = True
         self.asked_at = EPOCH + self.world.loop.time()
         node = self.node = self.rng.choice(nodes)
@@ -221,6 +224,7 @@ class SimulatedClient:
                 if any(code >= 0x80 for code in packet.reason_codes):
                     self.world.wrong(f"{self.name}: {packet}")
                 self.subscribed = True
+                self.subscribed_at = min(self.subscribed_at, self.world.loop.time())
                 self.world.subscribed(self)
             case Disconnect():
                 self.world.note(f"{self.name} is sent away: {packet.reason_code:#x}")
@@ -244,6 +248,7 @@ class SimulatedClient:
             self.sessions += 1
             self.begun[len(self.received)] = self.world.loop.time()
             self.subscribed = False
+            self.subscribed_at = float("inf")
             self._awaiting.clear()
             self._begin_anew()
         if self.filters and not self.subscribed:

@@ -19,6 +19,9 @@ def check(world: "World") -> None:
             _in_order(world, subscriber)
         for group, members in world.groups.items():
             _shared(world, group, members)
+    elif not world.forced_out:
+        for subscriber in world.subscribers:
+            _received_by_one_that_moves(world, subscriber)
     if not world.forced_out:
         # The disk of a node that was forced out took with it what that node had acknowledged.
         _retained(world)
@@ -72,6 +75,26 @@ def _received(world: "World", subscriber: SimulatedClient) -> None:
             world.wrong(f"{subscriber.name} never got {sent}, which was acknowledged")
         if count > 1 and qos != 1 and sent.qos != 1 and not sent.again and subscriber.sessions == 1:
             world.wrong(f"{subscriber.name} got {sent} {count} times")
+
+
+def _received_by_one_that_moves(world: "World", subscriber: SimulatedClient) -> None:
+    """With ``fresh``. What was sent after the client has subscribed in its last session, and was acknowledged, comes at
+    least once. Nothing at QoS 0 or 2 comes twice, whichever of its sessions it was for; a message with DUP may be one
+    that the client has forgotten with an earlier session."""
+    if not subscriber.expiry:
+        return  # of a session that ends with its connection nothing goes along
+    counts: dict[tuple[str, bytes], int] = {}
+    for topic, payload, _, dup, retain in subscriber.received:
+        if not retain:
+            counts[topic, payload] = counts.get((topic, payload), 0) + (not dup)
+    for sent in world.messages:
+        qos = _qos(subscriber, sent)
+        count = counts.get((sent.topic, sent.payload))
+        since = sent.first_at > subscriber.subscribed_at
+        if since and qos > 0 and sent.acknowledged and not sent.unrouted and count is None:
+            world.wrong(f"{subscriber.name} never got {sent}, which was acknowledged after it had subscribed anew")
+        if count is not None and count > 1 and qos != 1 and sent.qos != 1 and not sent.again:
+            world.wrong(f"{subscriber.name} got {sent} {count} times, in sessions that began anew")
 
 
 def _in_order(world: "World", subscriber: SimulatedClient) -> None:

@@ -51,8 +51,8 @@ FORCED: Final = "forced"
 """One more: nodes are forced out, and come back with an empty disk. Sessions end with them, so that of what clients get
 nothing is promised then, only that all comes to rest."""
 FRESH: Final = "fresh"
-"""One more: ``takeover`` is ``fresh``, so that sessions begin anew where their nodes are away. Nothing more is promised
-then."""
+"""One more: ``takeover`` is ``fresh``, so that sessions begin anew where their nodes are away. Their clients are
+promised less then: ``promises._received_by_one_that_moves``."""
 EVACUATED: Final = "evacuated"
 """One more: nodes are evacuated, so that sessions move whose clients are away."""
 DEFAULT: Final = ("members", "rows", "links")

@@ -398,9 +398,11 @@ class Receiver(Client):
         self.awaiting: dict[int, bytes] = {}
         self.found: dict[str, str] = {}  # retained
         self._next = 0
+        self._unheard: dict[int, tuple[tuple[str, int], ...]] = {}
 
     def opened(self, present: bool) -> None:
         self.session.note(f"CONNACK present={present} delay={self.delay:.3f} receive_maximum={self.receive_maximum}")
+        self._unheard.clear()
         if not present:
             self.awaiting.clear()
             if self.expiry < FOREVER:
@@ -432,12 +434,14 @@ class Receiver(Client):
             self.fault(f"{suback} for {filters}")
 
     def subscribe_unheard(self, *filters: tuple[str, int]) -> None:
-        """SUBSCRIBE, whatever is answered."""
+        """SUBSCRIBE, whatever is answered, and whenever."""
         if self.connection is not None:
             for topic_filter, _ in filters:
                 self.promises.subscribing(self.session, topic_filter)
             entries = [TopicFilter(topic_filter, qos) for topic_filter, qos in filters]
-            self.connection.send(Subscribe(self._packet_id(), entries))
+            packet_id = self._packet_id()
+            self._unheard[packet_id] = filters
+            self.connection.send(Subscribe(packet_id, entries))
 
     async def unsubscribe(self, topic_filter: str) -> None:
         packet_id = self._packet_id()
@@ -470,6 +474,10 @@ class Receiver(Client):
                 self.awaiting.pop(packet.packet_id, None)
                 self._answer(Ack(c.PUBCOMP, packet.packet_id))
         else:
+            if isinstance(packet, Suback):
+                for topic_filter, qos in self._unheard.pop(packet.packet_id, ()):
+                    if self.session.moves and max(packet.reason_codes) < 0x80:
+                        self.promises.subscribed(self.session, topic_filter, qos)
             super().take(packet)
 
     def _take_publish(self, packet: Publish) -> None:

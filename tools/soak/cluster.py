@@ -4,10 +4,10 @@ In each cycle clients publish, subscribe and move between the nodes while one th
 is killed or paused, a connection to NATS is cut one way or both or is slow, a disk is full. Every few cycles all is
 mended, and then every promise must have been kept. Exit status 1 if one was not.
 
-``--takeover fresh``: sessions of clients that move begin anew where their nodes are away, and nothing is promised of
-what was published before. All is promised to clients that stay at one node, and to all clients of what is published
-when everything is mended. Publishers whose sessions outlive their connections stay at one node, too: on the two sides
-of a cut they would have two sessions.
+``--takeover fresh``: sessions of clients that move begin anew where their nodes are away. All is promised to clients
+that stay at one node, and to all clients of what is published when everything is mended. Clients that move get QoS 1
+that was sent after they subscribed in their present session, and no message of QoS 2 twice. Publishers whose sessions
+outlive their connections stay at one node, too: on the two sides of a cut they would have two sessions.
 """
 
 import argparse
@@ -116,6 +116,10 @@ class ClusterSoak:
 
         for client in [*self.moving, *self.members]:
             client.may_begin_anew = self.fresh
+        # Whose last CONNECT has no answer: its session may have begun anew.
+        self.unanswered: set[Receiver] = set()
+        for client in self.moving:
+            client.session.moves = self.fresh and client.version > 3
 
     @property
     def receivers(self) -> list[Receiver]:
@@ -283,8 +287,13 @@ class ClusterSoak:
 
     async def _come(self, receiver: Receiver) -> None:
         """It subscribes where its session is a new one, or it cannot know: MQTT 3.1 has no Session Present."""
+        unanswered = receiver in self.unanswered
+        if unanswered and receiver.session.moves:
+            self.promises.doubtful(receiver.session)
+        self.unanswered.add(receiver)
         present = await self._connect(receiver, self._node_for(receiver))
-        if receiver.may_begin_anew and (not present or receiver.version == 3):
+        self.unanswered.discard(receiver)
+        if receiver.may_begin_anew and (not present or unanswered or receiver.version == 3):
             self.begun_anew += not present
             receiver.subscribe_unheard(*self.filters[receiver])
 

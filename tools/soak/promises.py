@@ -32,6 +32,7 @@ class Published:
         "expired_at",
         "expiry",
         "got",
+        "moved",
         "name",
         "order",
         "owed_until",
@@ -53,6 +54,7 @@ class Published:
         self.acked_at = 0
         self.candidates: set[Subscriber] = set()
         self.got: dict[Subscriber, int] = {}  # how often with QoS 2
+        self.moved: set[Subscriber] = set()  # those that move and have it with QoS 2, by whichever session
         self.events: list[tuple[float, str]] = []
         self.settled = False
         self.refused = False
@@ -86,6 +88,7 @@ class Subscriber:
         self.client_id = client_id
         self.ordered = True  # members of a group read side by side
         self.mortal = False  # it expires; when it comes back all the same, everything is owed to it
+        self.moves = False  # its session may begin anew at another node, which gets the rest of the one before
         self.counts_from = 0.0  # when what is published counts; it has no promise of what was before
         self.filters: dict[str, _Filter] = {}
         self.owed: set[Published] = set()
@@ -232,14 +235,27 @@ class Promises:
         session.newest.clear()
         for message in self.messages.values():
             message.got.pop(session, None)
+            if session.moves:
+                message.candidates.discard(session)
         for state in session.filters.values():
             state.solid, state.known, state.gone_at = False, True, now
         session.note("the session has ended")
 
-    def count(self, session: Subscriber, counts: bool) -> None:
-        """From now on what is published is owed to it, and comes as it should; or nothing of that."""
-        session.counts_from = self._now() if counts else float("inf")
+    def doubtful(self, session: Subscriber) -> None:
+        """Its session may have begun anew without its client's knowing."""
         session.owed.clear()
+        for message in self.messages.values():
+            message.candidates.discard(session)
+        for state in session.filters.values():
+            state.solid = state.known = False
+        session.note("the session may have begun anew")
+
+    def count(self, session: Subscriber, counts: bool) -> None:
+        """From now on what is published is owed to it, and comes as it should; or nothing of that, but for what is owed
+        to one that ``moves``."""
+        session.counts_from = self._now() if counts else float("inf")
+        if not session.moves:
+            session.owed.clear()
         session.newest.clear()
         session.note(f"counts={counts}")
 
@@ -256,7 +272,9 @@ class Promises:
         message = Published(name, publisher, self._order, topic, qos, self._now(), expiry)
         for session in self.subscribers.values():
             for topic_filter, state in session.filters.items():
-                if state.solid and matches(topic_filter, topic) and session.counts_from <= message.sent_at:
+                # What is in flight with QoS 2 when its node dies does not come to the session that begins anew.
+                counts = session.counts_from <= message.sent_at or (session.moves and qos == 1)
+                if state.solid and matches(topic_filter, topic) and counts:
                     message.candidates.add(session)
                     break
         self.messages[name] = message
@@ -301,6 +319,13 @@ class Promises:
         """A PUBLISH (RETAIN 0) was read; for QoS 2 only one that the client takes as new."""
         message = self.messages.get(name)
         self.delivered += 1
+        if message is not None and session.moves:
+            session.owed.discard(message)
+            if qos == 2 and not dup:
+                if session in message.moved:
+                    self.duplicates += 1
+                    self.wrong(f"{name} came to {session.client_id} with two sessions and QoS 2", message, session)
+                message.moved.add(session)
         if session.counts_from and (message is None or message.sent_at < session.counts_from):
             return
         if message is None or message.topic != topic:

@@ -1407,3 +1407,46 @@ async def test_who_was_paused_looks_whether_it_is_a_member_before_it_takes_a_ses
         members.check._last_beat -= 60
         await cluster[1].client("after", expiry=60)
         assert owner(cluster, "after") is None and not members.joined
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_a_client_that_moves_gets_what_was_published_while_its_node_was_away_once(
+    tmp_path: Path, version: int
+) -> None:
+    """With ``fresh`` and QoS 2, by way of each node: before the client has subscribed anew, after that, while its first
+    node is back, and then."""
+    settings = {**QUICK, "takeover": "fresh", "strict_subscribe": True}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        await cluster[0].leave_session("s", "t", qos=2)
+        near, far = await cluster[1].client("near"), await cluster[2].client("far")
+        for at in (1, 2):
+            await until(lambda at=at: cluster[at].server.broker.router.remote_mask("t"))  # type: ignore[misc]
+        sent: list[bytes] = []
+
+        async def publish(count: int, *others: Peer) -> None:
+            for number in range(count):
+                for publisher in (near, far, *others):
+                    sent.append(b"%d" % len(sent))
+                    await publisher.publish("t", sent[-1], qos=1 + number % 2)
+
+        await cluster.kill(0)
+        await publish(4)
+        new = await cluster[1].client("s", version, expiry=3600, session_present=False)
+        await publish(4)
+        before = len(sent)
+        await new.subscribe("t", qos=2)
+        await publish(20)
+        got = [(await new.expect_publish()).payload for _ in sent[before:]]
+        assert got == sent[before:]
+        await new.nothing()
+        await cluster.start(0)
+        back = await cluster[0].client("back")
+        await publish(4, back)
+        got += [(await new.expect_publish()).payload for _ in range(len(sent) - len(got))]
+        assert sorted(got, key=int) == sent
+        await until(lambda: "s" not in sessions(cluster, 0))
+        await publish(1, back)
+        for payload in sent[-3:]:
+            await new.expect_publish("t", payload)
+        await until(lambda: not own(cluster, 1).turns.clients() and not own(cluster, 0).turns.clients())
+        await new.nothing()

@@ -212,3 +212,36 @@ def test_a_session_that_expires_is_owed_what_came_before_only_if_it_is_back_in_t
     assert receiver._must_be_gone(time.monotonic())
     promises.ready_at = time.monotonic()  # killed with its client connected, it counts as left now
     assert not receiver._must_be_gone(time.monotonic())
+
+
+def test_the_ledger_knows_clients_whose_sessions_begin_anew() -> None:
+    """They are owed QoS 1 since their SUBACK, and get QoS 2 once, by whichever session."""
+    promises = Promises()
+    session = promises.subscriber("m")
+    session.moves = True
+    promises.count(session, False)
+    promises.subscribing(session, "t/#")
+    promises.subscribed(session, "t/#", 2)
+    lost, other = promises.sending("p", "t/1", 1), promises.sending("p", "t/1", 1)
+    once, twice = promises.sending("p", "t/1", 2), promises.sending("p", "t/1", 2)
+    for message in (lost, other, once, twice):
+        promises.acknowledged(message)
+    promises.delivered_to(session, other.name, "t/1", 1, False)
+    promises.delivered_to(session, other.name, "t/1", 1, False)
+    promises.delivered_to(session, twice.name, "t/1", 2, False)
+    promises.delivered_to(session, twice.name, "t/1", 2, True)  # one that it has forgotten with its session
+    assert not promises.violations
+    promises.delivered_to(session, twice.name, "t/1", 2, False)
+    assert [each.splitlines()[0] for each in promises.violations] == [
+        f"{twice.name} came to m with two sessions and QoS 2"
+    ]
+    promises.settle()
+    assert [each.splitlines()[0] for each in promises.violations[1:]] == [f"{lost.name} was lost for m"]
+    for end in (promises.ended, promises.doubtful):
+        promises.subscribing(session, "t/#")
+        promises.subscribed(session, "t/#", 2)
+        promises.acknowledged(promises.sending("p", "t/1", 1))
+        assert promises.owed() == 1
+        end(session)
+        promises.acknowledged(promises.sending("p", "t/1", 1))
+        assert promises.owed() == 0
