@@ -184,7 +184,8 @@ class ManagementServer:
         return Application(self.operations, gate, self._cross_site, all_routes(), pages=pages)
 
     def _make_pages(self, below: str = "") -> Pages:
-        pages = Pages(self.dashboard_settings.static_dir, self.server.listeners, below)
+        settings = self.dashboard_settings
+        pages = Pages(settings.static_dir, self.server.listeners, below, settings.static_dir_eval)
         self._pages.append(pages)
         return pages
 

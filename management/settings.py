@@ -52,6 +52,7 @@ class DashboardSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     tls: TlsSettings | None = None
     on_management: bool = False  # whether it is also at the management server, under /dashboard
     static_dir: str = ""  # the files of the page; empty: those of Taipan
+    static_dir_eval: bool = True  # whether scripts of static_dir may make code of text, as Vue's templates do
     session_lifetime: PositiveSeconds = 28_800.0  # seconds from a login until the next one is asked for
     max_sessions: Natural = 1000  # one more ends the oldest of the user who has the most
     max_connections: Natural = 512

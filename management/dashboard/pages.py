@@ -21,10 +21,11 @@ BUILT: Final = Path(__file__).parent / "static"
 """Where a build puts the page."""
 _BASE: Final = b'<base href="/">'
 _HOST: Final = re.compile(r"([0-9A-Za-z](?:[0-9A-Za-z.-]*[0-9A-Za-z])?)(?::\d+)?")
-_OURS: Final = "style-src 'self'"
-_OTHERS: Final = "style-src 'self' 'unsafe-inline'"
+_OURS: Final = "script-src 'self'; style-src 'self'"
+_OTHERS: Final = "script-src 'self'; style-src 'self' 'unsafe-inline'"
+_OTHERS_EVAL: Final = "script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'"
 _POLICY: Final = (
-    "default-src 'self'; script-src 'self'; {style}; img-src 'self' data:; font-src 'self' data:;"
+    "default-src 'self'; {code}; img-src 'self' data:; font-src 'self' data:;"
     " connect-src {connect}; object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
 )
 _IMMUTABLE: Final = "public, max-age=31536000, immutable"
@@ -49,10 +50,12 @@ class Pages:
     ``below``: the first segment of their paths, empty for all.
     """
 
-    def __init__(self, directory: str, listeners: Sequence[Listener], below: str = "") -> None:
-        """``directory``: ``dashboard.static_dir``. ``listeners``: those of MQTT, which the page may connect to."""
+    def __init__(self, directory: str, listeners: Sequence[Listener], below: str = "", eval: bool = False) -> None:
+        """``directory``: ``dashboard.static_dir``. ``listeners``: those of MQTT, which the page may connect to.
+        ``eval``: ``dashboard.static_dir_eval``."""
         self._directory = Path(directory) if directory else BUILT
-        self._style = _OTHERS if directory else _OURS
+        self._eval = eval and directory != ""
+        self._code = _OTHERS_EVAL if self._eval else _OTHERS if directory else _OURS
         self._files = StaticFiles(self._directory)
         self._listeners = listeners
         self._below = below
@@ -70,6 +73,8 @@ class Pages:
                 self._directory,
                 "make dashboard builds it; the node runs on",
             )
+        elif self._eval:
+            logger.info("dashboard_eval_allowed directory=%s setting=dashboard.static_dir_eval", self._directory)
 
     def share(self, other: "Pages") -> None:
         """Serve the files that ``other`` has read."""
@@ -130,7 +135,7 @@ class Pages:
         return web.Response(body=text.encode(), headers=headers)
 
     def _headers(self, request: web.Request) -> dict[str, str]:
-        policy = _POLICY.format(style=self._style, connect=" ".join(["'self'", *self._websockets(request)]))
+        policy = _POLICY.format(code=self._code, connect=" ".join(["'self'", *self._websockets(request)]))
         return {
             "Content-Security-Policy": policy,
             "X-Frame-Options": "DENY",

@@ -119,15 +119,37 @@ async def test_what_a_browser_may_do_with_the_page(node: ManagedNode) -> None:
     headers = (await ask(node.management.dashboard_url, "/", Host="broker.example:18083")).headers
     policy = dict(part.strip().split(" ", 1) for part in headers["Content-Security-Policy"].split(";"))
     [port] = [each.port for each in node.server.listeners if each.type == "ws"]
-    assert policy["default-src"] == policy["script-src"] == "'self'"
+    assert policy["default-src"] == "'self'"
+    assert policy["script-src"] == "'self' 'unsafe-eval'" and policy["style-src"] == "'self' 'unsafe-inline'"
     assert policy["connect-src"] == f"'self' ws://broker.example:{port}"
-    assert "unsafe-eval" not in headers["Content-Security-Policy"]
     assert (policy["frame-ancestors"], policy["object-src"]) == ("'none'", "'none'")
     assert headers["X-Frame-Options"] == "DENY" and headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Referrer-Policy"] == "no-referrer"
     for hostile in ("[::1]:18083", "a; script-src *", "'unsafe-inline'", "a b"):
         policy_of = (await ask(node.management.dashboard_url, "/", Host=hostile)).headers["Content-Security-Policy"]
         assert f"connect-src 'self' ws://*:{port};" in policy_of and "script-src *" not in policy_of
+
+
+async def test_a_directory_of_others_may_run_code_from_strings_unless_it_is_told_not_to(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "taipan.management")
+    cases: list[tuple[dict[str, Any], bool]] = [
+        ({"static_dir": str(directory)}, True),
+        ({"static_dir": str(directory), "static_dir_eval": False}, False),
+        ({}, False),
+        ({"static_dir_eval": True}, False),
+    ]
+    for settings, allowed in cases:
+        caplog.clear()
+        async with managed_node(dashboard={**settings, "on_management": True}) as node:
+            for url in (node.management.dashboard_url, node.management.url + "/dashboard"):
+                policy = (await ask(url, "/")).headers["Content-Security-Policy"]
+                assert ("script-src 'self' 'unsafe-eval';" in policy) is allowed, settings
+                assert ("script-src 'self';" in policy) is not allowed, settings
+        said = [each.getMessage() for each in caplog.records if "dashboard_eval_allowed" in each.getMessage()]
+        assert len(said) == allowed, settings
+        assert all("dashboard.static_dir_eval" in each for each in said)
 
 
 TRAVERSAL = [

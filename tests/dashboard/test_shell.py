@@ -219,3 +219,26 @@ async def test_the_first_view_is_interactive_soon_on_a_slow_processor(dashboard:
     files = {name.rpartition("/")[2]: size for name, size in names if "/api/" not in name}
     assert sum(files.values()) <= 122_880, files
     assert not any(name.startswith(("setup-", "cborg-", "mqtt")) for name in files), files
+
+
+async def test_a_front_end_that_compiles_its_templates_is_drawn(
+    tmp_path_factory: pytest.TempPathFactory, open_dashboard: Callable[[DashboardNode], Dashboard]
+) -> None:
+    """As Vue 2 does, which EMQX 4's own front-end is made with: its templates become functions of text."""
+    pages = tmp_path_factory.mktemp("pages")
+    (pages / "index.html").write_text(
+        '<!doctype html><html lang="en"><head><title>Other</title></head>'
+        '<body><div id="app"></div><script src="/app.js"></script></body></html>'
+    )
+    (pages / "app.js").write_text(
+        "const render = new Function('with (this) { return `<h1>${title}</h1>` }');\n"
+        "document.getElementById('app').innerHTML = render.call({ title: 'compiled' });\n"
+    )
+    table = f'static_dir = "{pages}"\n'  # CONFIG ends in [dashboard]
+    node = DashboardNode(tmp_path_factory.mktemp("node"), table)
+    await node.start()
+    try:
+        page = await open_dashboard(node).open("", role=None)
+        await expect(page.get_by_role("heading", level=1)).to_have_text("compiled")
+    finally:
+        await node.stop()
