@@ -23,6 +23,7 @@ PATTERNS = {
         "such a one": r"\bsuch (?:a one|ones)\b",
         "in force": r"\bin force\b",
         "user name": r"\b[Uu]ser names?\b",
-        "is no": r"\b(?:is|are|was) no (?!longer\b|more\b|need\b|way\b|reason\b|such\b|other\b|space\b|room\b)[a-z]+\b",
+        "is no": r"(?<![Tt]here )\b(?:is|are|was) no "
+        r"(?!longer\b|more\b|need\b|way\b|reason\b|such\b|other\b|space\b|room\b)[a-z]+\b",
     }.items()
 }
