@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -111,6 +111,8 @@ class Server:
         self.tables = Tables()
         # Called when everything is recovered and no client is let in yet: packages above read their tables here.
         self.on_recovered: list[Callable[[], None]] = []
+        # Awaited after these, still before the first client: what may take several iterations.
+        self.before_clients: list[Callable[[], Awaitable[None]]] = []
         account = MemoryAccount()
         self.delayed = Delayed(
             settings.delayed,
@@ -373,6 +375,8 @@ class Server:
                 counts = ", ".join(f"{count} of {name}" for name, count in self.tables.unreadable.items())
                 details = {"setting": "node.data_dir"}
                 self.alarms.activate("rows_unreadable", f"rows that are not in force: {counts}", details)
+            for prepare in self.before_clients:
+                await prepare()
             self.access.start()
             if self._nats_cluster is not None:
                 await self._nats_cluster.start()

@@ -94,8 +94,8 @@ PARTS = (
     ),
     Part(
         "configuration",
-        "management.config management.config_document management.defaults management.setting_types"
-        " management.served_certificates management.setting_notes management.settings"
+        "management.config management.config_document management.defaults management.known_secrets"
+        " management.setting_types management.served_certificates management.setting_notes management.settings"
         " management.settings_validation management.toml_lines management.validation",
         "access basis core observability settings version",
     ),

@@ -10,11 +10,11 @@ from msgspec import UNSET, UnsetType
 from ..http.envelope import Extra, json_response, of_nodes, status_of
 from ..http.reading import parse
 from ..http.routes import Call, OfNodes, OnDemand, Raw, Routes, UnparsedBody
-from ..operations.backup.backup import DryRun
+from ..operations.backup.backup import Asker, DryRun
 from ..operations.backup.documents import is_blank
 from ..operations.backup.files import ExportRecord
 from ..operations.backup.import_changes import Change
-from ..operations.backup.import_file import ImportRefused
+from ..operations.backup.import_file import ImportRefused, LeftOut, WithoutEffect
 from ..operations.backup.json_document import JsonObject
 from ..operations.listing import PageQuery, offset_of
 from ..operations.loss import LossRecord
@@ -25,10 +25,11 @@ routes = Routes("Data export and import")
 
 class ImportQuery(PageQuery, kw_only=True):
     """``env``: a JSON object that is laid over the file's members. ``dry_run``: only look what would be done; the
-    pages are those of its ``records``."""
+    pages are those of its ``records``. ``replace_own_login``: who runs the import gets the file's secret, too."""
 
     env: str | UnsetType = UNSET
     dry_run: bool = False
+    replace_own_login: bool = False
 
 
 class Upload(msgspec.Struct, kw_only=True):
@@ -49,6 +50,7 @@ class ImportFile(msgspec.Struct, kw_only=True):
     file: str | UnsetType = UNSET
     env: JsonObject | UnsetType = UNSET
     dry_run: bool | UnsetType = UNSET
+    replace_own_login: bool | UnsetType = UNSET
     resources: list[JsonObject] | UnsetType = UNSET
     rules: list[JsonObject] | UnsetType = UNSET
     auth_mnesia: list[JsonObject] | UnsetType = UNSET
@@ -69,12 +71,17 @@ class DisabledRecord(msgspec.Struct, kw_only=True):
 
 
 class ImportRecord(msgspec.Struct, kw_only=True):
-    """``replaced_apps``: applications that were there and are the file's now. ``disabled``: resources that cannot be
-    used as they are. Of a dry run also how many records of which section there are, what each of them would do, and
-    how many would do what (``totals``, by section and action)."""
+    """``replaced_apps``, ``replaced_users``: applications and dashboard users that were there and have the file's
+    secret now. ``left_out``: records that are not taken. ``disabled``: resources that cannot be used as they are.
+    ``without_effect``: records that are kept for the next export and do nothing here, and ``carried`` how many of which
+    section. Of a dry run also how many records of which section there are, what each of them would do, and how many
+    would do what (``totals``, by section and action)."""
 
     replaced_apps: list[str]
+    replaced_users: list[str] | UnsetType = UNSET
+    left_out: list[LeftOut] | UnsetType = UNSET
     disabled: list[DisabledRecord] | UnsetType = UNSET
+    without_effect: list[WithoutEffect] | UnsetType = UNSET
     resources: int | UnsetType = UNSET
     rules: int | UnsetType = UNSET
     auth_mnesia: int | UnsetType = UNSET
@@ -165,7 +172,8 @@ async def import_data(call: Call) -> web.Response | JsonObject | None:
     try:
         limit = call.query.rows(call.operations.settings.max_row_limit)
         dry_run = DryRun(call.query.dry_run, offset_of(call.query.page, limit), limit)
-        return await call.operations.backup.import_body(call.body, env, dry_run)
+        asker = Asker("users" if call.caller.is_user else "apps", call.caller.name, call.query.replace_own_login)
+        return await call.operations.backup.import_body(call.body, env, dry_run, asker)
     except ImportRefused as refusal:
         settings = call.operations.settings
         status = 200 if settings.error_status == "emqx" else status_of(refusal.code)

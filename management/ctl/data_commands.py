@@ -71,7 +71,7 @@ def _wrong_records(refusal: ImportRefused) -> str:
 def _dry_run_lines(told: dict[str, Any]) -> Iterator[str]:
     yield "Nothing is imported; this would be:"
     for section, count in told.items():
-        if section not in ("replaced_apps", "disabled", "records", "totals"):
+        if isinstance(count, int) or section == "carried":
             yield f"{section}: {count}"
     for kind, actions in told["totals"].items():
         yield f"{kind}: {', '.join(f'{action} {count}' for action, count in actions.items() if count)}"
@@ -86,8 +86,14 @@ def _import_lines(told: dict[str, Any] | None) -> Iterator[str]:
 def _told_lines(told: dict[str, Any]) -> Iterator[str]:
     for app_id in told.get("replaced_apps", ()):
         yield f"Replaced application: {app_id}"
+    for name in told.get("replaced_users", ()):
+        yield f"Replaced login of the dashboard: {name}"
+    for left in told.get("left_out", ()):
+        yield f"Left out: {left.section} {left.id}: {left.what}"
     for row in told.get("disabled", ()):
         yield f"Not running: {row['section']}[{row['index']}] {row['id']}: {row['what']}"
+    for idle in told.get("without_effect", ()):
+        yield f"Without effect: {idle.section} {idle.id}: {idle.what}"
 
 
 @commands.add("backup create <File>", "Copy the whole store into a file here, while the node runs")

@@ -13,6 +13,7 @@ from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
 from taipan.broker.config import ListenerSettings, ZoneSettings
 from taipan.ruleengine.import_check import ImportCheck
 
+from ..known_secrets import is_known
 from ..operations.backup.documents import env_of
 from ..operations.backup.import_file import ImportFile, ImportRefused
 from ..operations.backup.json_document import BadRecord, Document
@@ -146,8 +147,9 @@ async def _export(path: Path) -> Migration:
             report.carried(str(path), section, f"{len(rows)}, stored at the first start")
     for row in file.disabled:
         report.changed(str(path), str(row["id"]), f"it does not start until this is corrected: {row['what']}")
-    for name in plan.left_out:
-        report.left_out(str(path), f"dashboard user {name}", "everybody knows its password, EMQX's default")
+    for left in plan.left_out:
+        kind = {"users": "dashboard user", "apps": "application"}.get(left.section, "user")
+        report.left_out(str(path), f"{kind} {left.id}", left.what)
     for section, records in plan.carried.items():
         report.left_out(str(path), section, f"{len(records)} records without a counterpart, kept for the next export")
     report.changed(str(path), "listeners", "an export has none: these are on loopback. Migrate etc, or write them")
@@ -519,6 +521,9 @@ class _Etc:
             first = next(iter(keys.values()))
             if name is None or password is None or not name.value:
                 self.report.wrong(first.place, f"auth.{kind}.{number}", "it wants a name and a password")
+                continue
+            if is_known(password.value):
+                self.report.left_out(first.place, f"user {name.value}", "everybody knows its password, EMQX's default")
                 continue
             superuser = "is_superuser" in keys and keys["is_superuser"].value == "true"
             of = CLIENT_ID if kind == "client" else USERNAME

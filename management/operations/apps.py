@@ -14,6 +14,7 @@ from taipan.broker.loop.clock import Clock
 from taipan.broker.observability.masking import MASK
 from taipan.broker.persistence.tables import Tables
 
+from ..known_secrets import is_known
 from ..settings import AppSettings
 from .durable_answer import check_store_writable, rows_of_a_size, wait_until_stored
 from .refusal import EXISTS, WRONG, WRONG_CREDENTIALS, Refusal, not_found, wrong
@@ -103,6 +104,8 @@ class Apps:
             raise wrong("app_id", "expected 1 to 256 letters, digits, '_' or '-', a letter or digit first")
         if app_id in self._configured or app_id in self._table:
             raise Refusal(EXISTS, f"application {app_id} is there already")
+        if secret is not None and is_known(secret):
+            raise wrong("secret", "everybody knows this one: leave it out, and the node makes one")
         check_store_writable(self._tables)
         secret = secret or secrets.token_hex(32)
         with rows_of_a_size():

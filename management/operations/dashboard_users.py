@@ -197,6 +197,11 @@ class DashboardUsers:
         if there is None or not same_user(there, user):
             self._put(user, there)
 
+    def is_replaced_by(self, user: DashboardUser) -> bool:
+        """Whether ``put`` would give a user who is there another password or role."""
+        there = self._table.get(user.name)
+        return there is not None and (there.password, there.role) != (user.password, user.role)
+
     def would_lack_administrator(self, users: list[DashboardUser]) -> bool:
         """Whether nobody could manage the dashboard any more if these came in."""
         roles = {user.name: user.role for user in self._table.values()}

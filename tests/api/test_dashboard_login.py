@@ -232,7 +232,8 @@ async def test_users_of_emqx_come_in_by_an_import_and_get_a_hash_of_ours(dashboa
     assert [(each["key"], each["action"]) for each in told["records"]] == [
         ("ops", "create"), ("ann", "create"), ("admin2", "same")
     ]  # fmt: skip
-    assert (await api.post("/data/import", {"version": "4.4", "users": users})).json == {"code": 0}
+    answer = (await api.post("/data/import", {"version": "4.4", "users": users})).data
+    assert [each["id"] for each in answer["left_out"]] == ["admin2"]
     operations = dashboard.node.management.operations.dashboard_users
     assert operations.get("admin2") is None
     browser = dashboard.browser()
@@ -274,6 +275,64 @@ async def test_an_import_ends_sessions_and_leaves_an_administrator(dashboard: Da
     nobody = [{**each, "role": "viewer"} for each in file["users"]]
     assert_refused(await api.post("/data/import", {**file, "users": nobody}), 400, 108, "administrator")
     assert len((await api.get("/users")).data) == len(users)
+
+
+def of_emqx(name: str, password: bytes, tags: Any = "administrator") -> dict[str, Any]:
+    stored = b"salt" + hashlib.md5(b"salt" + password).digest()
+    return {"username": name, "password": base64.b64encode(stored).decode(), "tags": tags}
+
+
+@pytest.mark.parametrize("how", ["session", "password"])
+async def test_the_login_that_runs_an_import_stays_unless_it_is_asked_for(dashboard: Dashboard, how: str) -> None:
+    root, eve = await dashboard.logged_in(), await dashboard.logged_in("eve")
+    if how == "password":
+        root = dashboard.browser()
+        root.app = ("root", PASSWORD)
+    file = {"version": "4.4", "users": [of_emqx("root", b"of-the-file-1"), of_emqx("eve", b"of-the-file-2", "viewer")]}
+    told = (await root.post("/data/import", file, dry_run="true")).data
+    (left,) = told["left_out"]
+    assert (left["section"], left["id"], left["reason"]) == ("users", "root", "own_login")
+    assert told["replaced_users"] == ["eve"] and {each["key"]: each["action"] for each in told["records"]} == {
+        "eve": "change", "root": "same"
+    }  # fmt: skip
+    answer = (await root.post("/data/import", file)).data
+    assert (answer["left_out"], answer["replaced_users"]) == ([left], ["eve"])
+    assert (await root.get("/brokers")).code == 0
+    assert_refused(await eve.get("/brokers"), 401, 104, "ended")
+    assert (await dashboard.browser().log_in("root", PASSWORD)).code == 0
+    # Asked for, it is replaced, and the answer says whose login that was.
+    told = (await root.post("/data/import", file, dry_run="true", replace_own_login="true")).data
+    assert "root" in told["replaced_users"] and "left_out" not in told
+    assert (await root.post("/data/import", {**file, "replace_own_login": True})).data["replaced_users"][0] == "root"
+    assert (await root.get("/brokers")).status == 401
+    assert (await dashboard.browser().log_in("root", "of-the-file-1")).code == 0
+
+
+@pytest.mark.parametrize(
+    ("tags", "role", "text"),
+    [
+        ({"role": "administrator", "desc": "night shift"}, "administrator", "night shift"),
+        ({"role": "viewer", "desc": "administrator"}, "viewer", "administrator"),
+        ({"role": "operator", "desc": ""}, "viewer", ""),
+        ({"desc": "d"}, "viewer", "d"),
+        ({}, "viewer", ""),
+    ],
+)
+async def test_role_and_description_of_emqx_enterprise_come_over(
+    dashboard: Dashboard, tags: dict[str, str], role: str, text: str
+) -> None:
+    api = dashboard.node.api
+    assert (await api.post("/data/import", {"version": "4.4", "users": [of_emqx("ops", b"emqx-pw-1", tags)]})).code == 0
+    (found,) = [each for each in (await api.get("/users")).data if each["username"] == "ops"]
+    assert (found["role"], found["tags"]) == (role, text)
+    assert (await dashboard.browser().log_in("ops", "emqx-pw-1")).data["role"] == role
+
+
+async def test_wrong_tags_are_named(dashboard: Dashboard) -> None:
+    for tags, key in ((["a"], "tags"), ({"role": 1}, "tags.role"), ({"desc": []}, "tags.desc")):
+        file = {"version": "4.4", "users": [of_emqx("ops", b"emqx-pw-1", tags)]}
+        reply = await dashboard.node.api.post("/data/import", file)
+        assert_refused(reply, 400, 108, f"users[0].{key}")
 
 
 BAD_USERS: list[dict[str, Any]] = [

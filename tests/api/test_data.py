@@ -1,6 +1,7 @@
 """/data: exports and imports, what real clients notice of them, and names that would lead elsewhere."""
 
 import asyncio
+import base64
 import hashlib
 import json
 import os
@@ -29,6 +30,10 @@ VERSIONS = ("4.1", "4.2.14", "4.3", "4.4")
 CHEAP = {"hash_cost": 10}
 NAME = re.compile(r"broker-export-\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d\.json")
 EMPTY: dict[str, Any] = {"version": "4.4"}
+
+
+def salted_md5(password: bytes) -> str:
+    return base64.b64encode(b"salt" + hashlib.md5(b"salt" + password).digest()).decode()
 
 
 def export_of(version: str) -> dict[str, Any]:
@@ -150,12 +155,12 @@ async def test_export_import_export_is_the_same(level: str) -> None:
     settings: dict[str, Any] = {"management": {"backup_retained": True}, "access": CHEAP}
     async with managed_node(**settings) as node:
         await people(node)
-        assert (await node.api.post("/data/import", export_of("4.4"))).json == {"code": 0}
+        assert (await node.api.post("/data/import", export_of("4.4"))).code == 0
         first = await exported(node)
     async with managed_node(**settings, durability={"level": level}) as other:
-        assert (await other.api.post("/data/import", first)).json == {"code": 0}
+        assert (await other.api.post("/data/import", first)).code == 0
         second = await exported(other)
-        assert (await other.api.post("/data/import", first)).json == {"code": 0}
+        assert (await other.api.post("/data/import", first)).code == 0
         third = await exported(other)
         for version in (4, 5):
             assert await connect_code(other, "c", "alice", b"a-secret", version) == 0
@@ -177,7 +182,7 @@ async def test_export_import_export_is_the_same(level: str) -> None:
 async def test_what_was_imported_survives_at_level_disk(tmp_path: Path) -> None:
     config: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}, "access": CHEAP}
     async with managed_node(**config) as node:
-        assert (await node.api.post("/data/import", export_of("4.4"))).json == {"code": 0}
+        assert (await node.api.post("/data/import", export_of("4.4"))).code == 0
         first = await exported(node)
         assert not (tmp_path / "import.plan").exists()
     async with managed_node(**config) as node:
@@ -194,7 +199,7 @@ async def test_what_was_imported_survives_at_level_disk(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_users_of_old_files_log_in(version: str, mqtt: int) -> None:
     async with managed_node(access=CHEAP) as node:
-        assert (await node.api.post("/data/import", export_of(version))).json == {"code": 0}
+        assert (await node.api.post("/data/import", export_of(version))).code == 0
         assert await connect_code(node, "c", "carol", b"c-secret", mqtt) == 0
         assert await connect_code(node, "c", "carol", b"other", mqtt) != 0
         assert await connect_code(node, "meter-1", "nobody", b"m-secret", mqtt) == 0
@@ -207,9 +212,12 @@ async def test_users_of_old_files_log_in(version: str, mqtt: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_applications_of_old_files_manage(version: str) -> None:
+    file = export_of(version)
+    for app_record in file["apps"]:
+        app_record["secret"] = "of an operator"
     async with managed_node() as node:
-        assert (await node.api.post("/data/import", export_of(version))).code == 0
-        app = ApiClient(node.management.url, app=("admin", "public"))
+        assert (await node.api.post("/data/import", file)).code == 0
+        app = ApiClient(node.management.url, app=("admin", "of an operator"))
         assert (await app.get("/brokers")).status == 200
         await app.close()
         expired = (await node.api.get("/apps/admin")).data["expired"]
@@ -308,7 +316,7 @@ async def test_env_says_what_a_login_is(where: str, kind: str) -> None:
             reply = await node.api.post(
                 "/data/import", {**body, **({"env": directive} if where == "member" else directive)}
             )
-        assert reply.json == {"code": 0}
+        assert reply.code == 0
         assert node.server.stored_users.get(kind, "carol") is not None
         assert node.server.stored_rules.of(kind, "carol")
 
@@ -317,7 +325,7 @@ async def test_env_replaces_members() -> None:
     async with managed_node() as node:
         env = {"version": "4.4", "auth_mnesia": [], "apps": [{"id": "mine", "secret": "s"}]}
         reply = await node.api.post("/data/import", {**export_of("4.3"), "version": "3.0"}, env=json.dumps(env))
-        assert reply.json == {"code": 0}
+        assert reply.code == 0
         assert node.server.stored_users.all() == []
         assert (await node.api.get("/apps/mine")).data["app_id"] == "mine"
         for wrong in ("[]", "1", '{"auth.mnesia.as": "x"}'):
@@ -345,7 +353,7 @@ async def test_forms_of_an_import(form: str) -> None:
             (backup / "emqx-export-2026-9-4-1-2-3.json").write_text(text)
             name = "emqx-export-2026-9-4-1-2-3.json"
             body = {"filename": name if form == "filename" else str(backup / name)}
-        assert (await node.api.post("/data/import", body)).json == {"code": 0}
+        assert (await node.api.post("/data/import", body)).code == 0
         assert node.server.stored_users.get(USERNAME, "carol") is not None
 
 
@@ -353,9 +361,9 @@ async def test_a_dry_run_changes_nothing() -> None:
     async with managed_node() as node:
         before = await exported(node)
         counts = (await node.api.post("/data/import", export_of("4.4"), dry_run="true")).data
-        assert (counts["auth_mnesia"], counts["acl_mnesia"], counts["blacklist"], counts["apps"]) == (2, 4, 1, 1)
+        assert (counts["auth_mnesia"], counts["acl_mnesia"], counts["blacklist"], counts["apps"]) == (2, 4, 1, 0)
         (admin,) = [each for each in counts["records"] if each["kind"] == "users"]
-        assert counts["users"] == 0 and "default password" in admin["detail"]
+        assert counts["users"] == 0 and "EMQX's default" in admin["detail"]
         assert counts["carried"] == {"modules": 1, "schemas": 1, "configs": 1, "resources": 1, "rules": 1}
         after = await exported(node)
         before.pop("date"), after.pop("date")
@@ -389,17 +397,103 @@ async def test_replaced_applications_are_named(level: str, caplog: pytest.LogCap
         assert (await node.api.post("/data/import", changed, dry_run="true")).data["replaced_apps"] == []
 
 
-async def test_an_application_that_replaces_itself_is_told_so() -> None:
+@pytest.mark.parametrize("where", ["query", "member"])
+async def test_an_application_replaces_itself_only_where_that_is_asked_for(where: str) -> None:
     """Its secret is another one from the answer on."""
     async with managed_node() as node:
         assert (await node.api.post("/apps", {"app_id": "me", "name": "n", "secret": "old"})).code == 0
         mine = ApiClient(node.management.url, app=("me", "old"))
-        reply = await mine.post("/data/import", with_apps(("me", "new")))
+        file = with_apps(("me", "new"), ("other", "o"))
+        (left,) = (await mine.post("/data/import", file, dry_run="true")).data["left_out"]
+        assert (left["section"], left["id"], left["reason"]) == ("apps", "me", "own_login")
+        reply = await mine.post("/data/import", file)
+        assert reply.data == {"replaced_apps": [], "left_out": [left]} and "replace_own_login" in left["what"]
+        assert (await mine.get("/apps/other")).data["app_id"] == "other"
+        asked = {"replace_own_login": True}
+        query = {"replace_own_login": "true"} if where == "query" else {}
+        reply = await mine.post("/data/import", file if query else {**file, **asked}, **query)
         assert reply.json == {"code": 0, "data": {"replaced_apps": ["me"]}}
         assert (await mine.get("/brokers")).status == 401
         mine.app = ("me", "new")
         assert (await mine.get("/brokers")).status == 200
         await mine.close()
+
+
+KNOWN = {
+    "application": ("apps", {"id": "admin", "secret": "public"}),
+    "application of EMQX's tokens": ("apps", {"id": "admin", "secret": "emqxsecret"}),
+    "application, hashed": ("apps", {"id": "admin", "secret_sha256": hashlib.sha256(b"public").hexdigest()}),
+    "dashboard user": ("users", {"username": "admin", "password": salted_md5(b"public"), "tags": "administrator"}),
+    "user, plain": ("auth_mnesia", {"login": "admin", "password": base64.b64encode(b"saltpublic").decode(),
+                                    "type": "username", "is_superuser": True}),
+    "user, sha256": ("auth_mnesia", {"login": "admin", "type": "clientid", "password": base64.b64encode(
+        b"salt" + hashlib.sha256(b"saltpublic").hexdigest().encode()).decode()}),
+    "old user": ("auth_username", {"username": "admin", "password": base64.b64encode(
+        hashlib.md5(b"public").hexdigest().encode()).decode()}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["emqx", "ours"])
+@pytest.mark.parametrize("name", KNOWN)
+async def test_a_known_secret_never_comes_in(name: str, ours: bool, caplog: pytest.LogCaptureFixture) -> None:
+    section, record = KNOWN[name]
+    file = {"version": "4.4", section: [record], **({"taipan": {}} if ours else {})}
+    async with managed_node(access={**CHEAP, "no_match": "deny"}) as node:
+        assert (
+            await node.api.post("/auth_user", [{"login": "carol", "password": "c", "is_superuser": False}])
+        ).code == 0
+        before = [each.app_id for each in node.management.operations.apps.listing()]
+        told = await dry_run(node, file)
+        (change,) = told["records"]
+        assert (change["key"], change["action"]) == ("admin", "same") and "everybody knows" in change["detail"]
+        answer = (await node.api.post("/data/import", file)).data
+        section = "auth_mnesia" if section == "auth_username" else section
+        (left,) = answer["left_out"]
+        assert left == told["left_out"][0] and (left["section"], left["id"]) == (section, "admin")
+        assert left["reason"] == "default_secret"
+        assert f"import_leaves_out count=1 records={section}/admin reason=default_secret" in caplog.text
+        assert [each.app_id for each in node.management.operations.apps.listing()] == before
+        assert node.management.operations.dashboard_users.get("admin") is None
+        assert [user.name for user in node.server.stored_users.all()] == ["carol"]
+        for secret in ("public", "emqxsecret"):
+            stranger = ApiClient(node.management.url, app=("admin", secret))
+            assert (await stranger.get("/brokers")).status == 401
+            await stranger.close()
+        for version in (4, 5):
+            assert await connect_code(node, "admin", "admin", b"public", version) != 0
+
+
+async def test_the_secret_that_a_node_made_for_admin_stays(tmp_path: Path) -> None:
+    async with managed_node() as node:
+        assert (await node.api.post("/apps", {"app_id": "admin", "name": "n", "secret": "made here"})).code == 0
+        admin = ApiClient(node.management.url, app=("admin", "made here"))
+        assert (await admin.post("/data/import", export_of("4.4"))).data["left_out"][0]["id"] == "admin"
+        assert (await admin.get("/brokers")).status == 200
+        admin.app = ("admin", "public")
+        assert (await admin.get("/brokers")).status == 401
+        await admin.close()
+
+
+async def test_what_does_nothing_here_is_named_in_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+    async with managed_node() as node:
+        answer = (await node.api.post("/data/import", export_of("4.4"))).data
+        told = await dry_run(node, export_of("4.4"))
+        assert answer["without_effect"] == told["without_effect"] and answer["carried"] == told["carried"]
+        named = {each["section"]: each for each in answer["without_effect"]}
+        assert set(named) == {"schemas", "modules", "configs", "rules", "resources"}
+        (resource,) = [each for each in export_of("4.4")["resources"] if each["id"] == named["resources"]["id"]]
+        assert f"type {resource['type']} is not known here" in named["resources"]["what"]
+        assert "kept for the next export, nothing else" in named["rules"]["what"] and named["rules"]["id"]
+        assert "import_without_effect records=" in caplog.text
+
+
+async def test_what_is_named_is_bounded() -> None:
+    async with managed_node() as node:
+        apps = [{"id": f"a{index}", "secret": "public"} for index in range(150)]
+        modules = [{"id": f"m{index}", "type": "x"} for index in range(150)]
+        answer = (await node.api.post("/data/import", {"version": "4.4", "apps": apps, "modules": modules})).data
+        assert len(answer["left_out"]) == len(answer["without_effect"]) == 100
+        assert answer["carried"] == {"modules": 150}
 
 
 async def test_an_application_of_the_configuration_is_not_replaced() -> None:
@@ -746,7 +840,9 @@ async def test_a_dry_run_says_what_each_record_would_do_and_the_import_does_that
     async with managed_node(management={"backup_retained": True}) as node:
         told = await dry_run(node, export_of("4.4"))
         changes = changes_of(told)
-        assert changes.pop(("users", "admin")) == ("same", "not taken: it has EMQX's default password")
+        for section in ("users", "apps"):
+            action, why = changes.pop((section, "admin"))
+            assert action == "same" and "EMQX's default, which everybody knows" in why
         assert {action for action, _ in changes.values()} == {"create"}
         assert told["totals"]["auth_mnesia"] == {"create": 2, "change": 0, "same": 0, "remove": 0}
         assert (await node.api.post("/data/import", export_of("4.4"))).code == 0

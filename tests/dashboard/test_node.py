@@ -1,5 +1,7 @@
 """Node: nodes, listeners and certificates, the effective configuration, modules, export and import."""
 
+import base64
+import hashlib
 import json
 import socket
 from collections.abc import Awaitable, Callable
@@ -179,6 +181,39 @@ async def test_export_dry_run_and_import(open_page: OpenPage, shared_node: Dashb
     await expect(page.locator("tbody tr")).to_have_count(1)
     await page.goto(f"{shared_node.url}/#/node/transfer/none.json")
     await expect(page.get_by_role("alert")).to_be_visible()
+
+
+async def test_an_import_says_whose_login_it_replaces(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    api = shared_node.api
+    assert (await api.post("/users", {"username": "eve", "password": "before-1", "role": "viewer"})).code == 0
+    page = await open_page("/node/transfer")
+    me = (await page.evaluate("fetch('/api/v4/auth', {headers: {'X-Requested-With': 'x'}}).then((one) => one.json())"))[
+        "data"
+    ]
+    stored = base64.b64encode(b"salt" + hashlib.md5(b"saltof-the-file-1").digest()).decode()
+    users = [{"username": name, "password": stored, "tags": "administrator"} for name in (me["username"], "eve")]
+    file = {"version": "4.4", "users": users, "apps": [{"id": "admin", "secret": "public"}], "schemas": [{"id": "s1"}]}
+    name = (await api.post("/data/file", {"file": json.dumps(file)})).data["filename"]
+    await page.goto(f"{shared_node.url}/#/node/transfer/{name}")
+    await expect(page.get_by_text("not taken: its secret is EMQX's default")).to_be_visible()
+    await expect(page.get_by_text("not taken: this import runs by it")).to_be_visible()
+    await expect(page.get_by_text("kept for the next export, nothing else")).to_be_visible()
+    await accessible(page, (390,))
+    own = page.get_by_label("Replace my own login")
+    await own.check()
+    await expect(page.get_by_text("not taken: this import runs by it")).to_have_count(0)
+    await page.get_by_role("button", name="Import").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text(f"Your own login, {me['username']}, is one of them")
+    await dialog.get_by_role("button", name="Cancel").click()
+    await own.uncheck()
+    await page.get_by_role("button", name="Import").click()
+    await expect(dialog).to_contain_text("1 logins of the dashboard get the file's password and role")
+    await expect(dialog).not_to_contain_text("Your own login")
+    await dialog.get_by_role("button", name="Import").click()
+    await expect(page.get_by_role("button", name="Export now")).to_be_visible()
+    assert [one["role"] for one in (await api.get("/users")).data if one["username"] == "eve"] == ["administrator"]
+    assert (await api.delete("/users/eve")).code == 0
 
 
 async def test_viewers_look_and_change_nothing(open_page: OpenPage, shared_node: DashboardNode) -> None:

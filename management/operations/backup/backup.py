@@ -25,8 +25,10 @@ from taipan.broker.routing.retained import STORED
 from taipan.broker.server import Server
 from taipan.broker.session.client_info import RESTORED, ClientInfo
 from taipan.ruleengine.engine import RuleEngine
+from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.import_check import ImportCheck
 
+from ...known_secrets import is_known_hash
 from ...settings import ManagementSettings
 from ..apps import App, Apps
 from ..backpressure_slice import BackpressureSlice
@@ -35,12 +37,22 @@ from ..durable_answer import check_store_writable, wait_until_stored
 from ..node_calls import Gathered, NodeCalls, Unreachable
 from ..refusal import MISSING, NOT_JSON, WRONG, Refusal, not_found
 from ..users import Users
-from .documents import Documents, dry_run_of, env_of, filename_of, is_blank
+from .documents import Documents, env_of, filename_of, flag_of, is_blank
 from .emqx_formats import AccessRule
 from .export_file import ExportFile
 from .files import BackupFiles, ExportRecord
 from .import_changes import RULE_DETAILS, Change, ImportChanges
-from .import_file import ImportFile, ImportRefused, Plan, RecordError
+from .import_file import (
+    DEFAULT_SECRET,
+    MAX_ERRORS,
+    OWN_LOGIN,
+    REPLACE_OWN_LOGIN,
+    ImportFile,
+    ImportRefused,
+    Plan,
+    RecordError,
+    left_out,
+)
 from .import_plan import PLAN_FILE, read_plan, written_plan
 from .json_document import Document, JsonObject
 from .passthrough import PassthroughRecords
@@ -52,6 +64,8 @@ _LATEST: Final = "latest"
 _CHUNK: Final = 1_048_576
 _MAX_NAMED: Final = 100
 """Applications, or users, that a line of the log names."""
+_MAX_COUNTS: Final = 1000
+"""Characters of a line that counts records by their sections."""
 _ROWS_A_BATCH: Final = 1000
 """Rows that are stored before the disk is waited for: what a batch takes to encode holds the loop."""
 
@@ -64,6 +78,18 @@ class DryRun(msgspec.Struct):
     limit: int = 0
 
 
+class Asker(msgspec.Struct):
+    """Who runs an import, by which login: ``section`` (``users``: of the dashboard, ``apps``) and ``id`` in a file.
+    ``replace``: the login gets the file's secret, too. Without it that record of the file is not taken."""
+
+    section: str = ""
+    id: str = ""
+    replace: bool = False
+
+    def is_asked_by(self, section: str, id: str) -> bool:
+        return (section, id) == (self.section, self.id)
+
+
 class Imported(msgspec.Struct, array_like=True, frozen=True):
     """The plan that was carried out last."""
 
@@ -71,6 +97,8 @@ class Imported(msgspec.Struct, array_like=True, frozen=True):
 
 
 _NO_DRY_RUN: Final = DryRun()
+_NOBODY: Final = Asker()
+"""Who needs no login: ``taipan-ctl`` on the machine."""
 
 
 class Backup:
@@ -101,7 +129,9 @@ class Backup:
         self._imported = server.tables.open("imported", Imported)
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[object]] = set()
+        self._interrupted: tuple[Path, str, Plan | None] | None = None
         server.on_recovered.append(self.on_recovered)
+        server.before_clients.append(self.finish_interrupted)
         server.tables.export = self._export_before_join
 
     # ------------------------------------------------------------------ export
@@ -240,34 +270,41 @@ class Backup:
         chunks: Sequence[bytes | bytearray],
         env: Mapping[str, object] | None = None,
         dry_run: DryRun = _NO_DRY_RUN,
+        asker: Asker = _NOBODY,
     ) -> JsonObject | None:
         """Import a body in ``chunks``: an exported file, a download of EMQX 4.x, or the name of a file that is here.
 
-        What is told of it: ``replaced_apps``, applications that were there and are the file's now, and ``disabled``,
-        resources that cannot be used as they are, where there are any; of a dry run these and how many records of
-        which kind there are. Raises Refusal, ``ImportRefused`` where records are wrong.
+        What is told of it, where there is any: ``replaced_apps`` and ``replaced_users``, applications and dashboard
+        users that were there and have the file's secret now; ``left_out``, records that are not taken; ``disabled``,
+        resources that cannot be used as they are; ``without_effect``, what is only kept for the next export. Of a dry
+        run these and how many records of which kind there are. Raises Refusal, ``ImportRefused`` where records are
+        wrong.
         """
         document = await self._documents.read(chunks)
         given = env_of(document)
         wanted = {**given, **(env or {})}
-        dry_run = msgspec.structs.replace(dry_run, asked=dry_run.asked or dry_run_of(document))
+        dry_run = msgspec.structs.replace(dry_run, asked=dry_run.asked or flag_of(document, "dry_run"))
+        replace = asker.replace or flag_of(document, REPLACE_OWN_LOGIN)
+        asker = msgspec.structs.replace(asker, replace=replace)
         if "version" not in document.members and "version" not in document.sections:
             if "file" in document.members:
                 document = await self._documents.inner(document)
             elif "filename" in document.members:
-                return await self.import_name(filename_of(document), wanted, dry_run)
+                return await self.import_name(filename_of(document), wanted, dry_run, asker)
             else:
                 raise Refusal(MISSING, "version is missing: expected an exported file, or the filename of one")
             wanted = {**env_of(document), **wanted}
-        return await self._import(document, wanted, dry_run)
+        return await self._import(document, wanted, dry_run, asker)
 
-    async def import_name(self, name: str, env: Mapping[str, object], dry_run: DryRun) -> JsonObject | None:
+    async def import_name(
+        self, name: str, env: Mapping[str, object], dry_run: DryRun, asker: Asker
+    ) -> JsonObject | None:
         """Import a file of the backup directory, or by its absolute path one inside the data directory."""
         if name.startswith("/"):
             path = await asyncio.to_thread(self.files.inside, name)
         else:
             path = self.files.place(name)
-        return await self._import_file(path, env, dry_run)
+        return await self._import_file(path, env, dry_run, asker)
 
     async def import_path(
         self, path: str, env: Mapping[str, object], dry_run: DryRun = _NO_DRY_RUN
@@ -277,23 +314,29 @@ class Backup:
             raise Refusal(WRONG, f"{path}: expected an absolute path")
         if "\0" in path:
             raise not_found("file", path.replace("\0", "\\0"))
-        return await self._import_file(Path(os.path.realpath(path)), env, dry_run)
+        return await self._import_file(Path(os.path.realpath(path)), env, dry_run, _NOBODY)
 
-    async def _import_file(self, path: Path, env: Mapping[str, object], dry_run: DryRun) -> JsonObject | None:
+    async def _import_file(
+        self, path: Path, env: Mapping[str, object], dry_run: DryRun, asker: Asker
+    ) -> JsonObject | None:
         data = await asyncio.to_thread(self.files.read, path, self._settings.max_import, "max_import")
         document = await self._documents.read([data])
         if "file" in document.members and "version" not in document.members:
             document = await self._documents.inner(document)
-        return await self._import(document, {**env_of(document), **env}, dry_run)
+        return await self._import(document, {**env_of(document), **env}, dry_run, asker)
 
-    async def _import(self, document: Document, env: Mapping[str, object], dry_run: DryRun) -> JsonObject | None:
+    async def _import(
+        self, document: Document, env: Mapping[str, object], dry_run: DryRun, asker: Asker
+    ) -> JsonObject | None:
         """Goes on to its end even where the caller is gone."""
-        task = asyncio.create_task(self._import_alone(document, env, dry_run))
+        task = asyncio.create_task(self._import_alone(document, env, dry_run, asker))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
-    async def _import_alone(self, document: Document, env: Mapping[str, object], dry_run: DryRun) -> JsonObject | None:
+    async def _import_alone(
+        self, document: Document, env: Mapping[str, object], dry_run: DryRun, asker: Asker
+    ) -> JsonObject | None:
         async with self._lock:
             work = BackpressureSlice(self._server)
             max_payload = self._server.settings.retained.max_payload_size
@@ -304,19 +347,52 @@ class Backup:
                 await work.checkpoint()
             file.refuse_wrong()
             plan = file.plan
+            if asker.id and not asker.replace:
+                await self._keep_login(plan, asker, work)
             await self._check_room(plan, work)
-            told: JsonObject = {"replaced_apps": await self._replaced_apps(plan, work), "disabled": file.disabled}
+            told = await self._told(file, work)
             if dry_run.asked:
-                told = {**plan.counts(), **told, **await self._changes(plan, dry_run, work)}
+                answer: JsonObject | None = {**plan.counts(), **told, **await self._changes(plan, dry_run, work)}
             else:
-                await self._carry_out(plan, told["replaced_apps"], work)
+                await self._carry_out(plan, told, work)
+                if plan.carried:
+                    told["carried"] = plan.counts()["carried"]
+                answer = told if len(told) > 1 or told["replaced_apps"] else None
             for rows in (plan.users, plan.rules):
                 while rows:  # in slices: to free all of them at once takes long
                     del rows[-_ROWS_A_BATCH:]
                     await work.checkpoint()
-            if not file.disabled:
-                del told["disabled"]
-            return told if dry_run.asked or told["replaced_apps"] or file.disabled else None
+            return answer
+
+    async def _keep_login(self, plan: Plan, asker: Asker, work: BackpressureSlice) -> None:
+        """Leave out the record that would give another secret to the login that runs the import."""
+        for app in plan.apps:
+            await work.checkpoint()
+            if asker.is_asked_by("apps", app.app_id) and self._apps.is_replaced_by(app):
+                plan.left_out.append(left_out("apps", app.app_id, OWN_LOGIN))
+                plan.apps = [each for each in plan.apps if each.app_id != asker.id]
+                break
+        for user in plan.dashboard_users:
+            await work.checkpoint()
+            if asker.is_asked_by("users", user.name) and self._dashboard_users.is_replaced_by(user):
+                plan.left_out.append(left_out("users", user.name, OWN_LOGIN))
+                plan.dashboard_users = [each for each in plan.dashboard_users if each.name != asker.id]
+                break
+
+    async def _told(self, file: ImportFile, work: BackpressureSlice) -> JsonObject:
+        """What an operator has to know of an import, beyond what it was asked for."""
+        plan = file.plan
+        told: JsonObject = {"replaced_apps": await self._replaced_apps(plan, work)}
+        replaced = [user.name for user in plan.dashboard_users if self._dashboard_users.is_replaced_by(user)]
+        for name, rows in (
+            ("replaced_users", replaced),
+            ("left_out", plan.left_out[:MAX_ERRORS]),
+            ("disabled", file.disabled),
+            ("without_effect", file.without_effect),
+        ):
+            if rows:
+                told[name] = rows
+        return told
 
     async def _changes(self, plan: Plan, dry_run: DryRun, work: BackpressureSlice) -> JsonObject:
         """What each record would do, and how many would do what."""
@@ -365,7 +441,7 @@ class Backup:
         if errors:
             raise ImportRefused(errors[:1], len(errors))
 
-    async def _carry_out(self, plan: Plan, replaced_apps: list[str], work: BackpressureSlice) -> None:
+    async def _carry_out(self, plan: Plan, told: JsonObject, work: BackpressureSlice) -> None:
         tables = self._server.tables
         durability = self._server.broker.durability
         check_store_writable(tables)
@@ -373,13 +449,20 @@ class Backup:
         path = self.files.data_dir / PLAN_FILE
         if durability is not None:
             await self._write(path, written_plan(name, plan), None)
-        if replaced_apps:
-            # Before the first is: what a crash cuts off from here on the next start finishes.
-            apps = ",".join(replaced_apps[:_MAX_NAMED])
-            logger.info("import_replaces_apps count=%s apps=%s", len(replaced_apps), apps)
-        if plan.left_out:
-            names = ",".join(plan.left_out[:_MAX_NAMED])
-            logger.warning("import_leaves_out_users usernames=%s reason=default_password", names)
+        # Before the first is: what a crash cuts off from here on the next start finishes.
+        apps, users = told["replaced_apps"], told.get("replaced_users", ())
+        if apps:
+            logger.info("import_replaces_apps count=%s apps=%s", len(apps), ",".join(apps[:_MAX_NAMED]))
+        if users:
+            logger.info("import_replaces_users count=%s users=%s", len(users), ",".join(users[:_MAX_NAMED]))
+        for reason in (DEFAULT_SECRET, OWN_LOGIN):
+            left = [f"{each.section}/{each.id}" for each in plan.left_out if each.reason == reason]
+            if left:
+                records = ",".join(left[:_MAX_NAMED])
+                logger.warning("import_leaves_out count=%s records=%s reason=%s", len(left), records, reason)
+        if plan.carried:
+            counts = ",".join(f"{section}:{len(rows)}" for section, rows in plan.carried.items())
+            logger.warning("import_without_effect records=%s", counts[:_MAX_COUNTS])
         changed: set[str] = set()
         for rows, _ in enumerate(self._steps(plan, changed), 1):
             if rows % _ROWS_A_BATCH == 0:
@@ -412,14 +495,26 @@ class Backup:
             for _ in self._steps(plan, set()):
                 pass
             logger.warning("import_continued file=%s", path)
-        task = asyncio.get_running_loop().create_task(self._settle(path, name, None if done else plan))
+        self._interrupted = (path, name, None if done else plan)
+
+    async def finish_interrupted(self) -> None:
+        """What the rule engine runs of a plan that ``on_recovered`` carries out: in force before a client is let in."""
+        if self._interrupted is None:
+            return
+        path, name, plan = self._interrupted
+        self._interrupted = None
+        if plan is not None:
+            try:
+                await self._finish(name, plan)
+            except (RuleEngineError, Refusal) as error:
+                logger.error("import_unfinished file=%s error=%s", path, error)
+                return
+        task = asyncio.get_running_loop().create_task(self._settle(path))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _settle(self, path: Path, name: str, plan: Plan | None) -> None:
+    async def _settle(self, path: Path) -> None:
         async with self._lock:
-            if plan is not None:
-                await self._finish(name, plan)
             if await self._server.tables.stored():
                 await asyncio.to_thread(path.unlink, missing_ok=True)
 
@@ -441,7 +536,8 @@ class Backup:
             yield from self._store_rules(subject, rules)
         server.access.authorization.forget_decisions()
         for app in plan.apps:
-            self._apps.put(app)
+            if not is_known_hash(app.secret_hash):  # a plan of an older version may have one
+                self._apps.put(app)
             yield
         for dashboard_user in plan.dashboard_users:
             self._dashboard_users.put(dashboard_user)

@@ -99,11 +99,11 @@ def env_of(document: Document) -> dict[str, object]:
     return value
 
 
-def dry_run_of(document: Document) -> bool:
-    """Whether it asks for a dry run. Raises Refusal 108."""
-    value = document.member("dry_run")
+def flag_of(document: Document, key: str) -> bool:
+    """Whether it asks for something, as for a dry run. Raises Refusal 108."""
+    value = document.member(key)
     if value is None:
         return False
     if not isinstance(value, bool):
-        raise wrong("dry_run", "expected true or false")
+        raise wrong(key, "expected true or false")
     return value

@@ -317,17 +317,21 @@ def read_dashboard_user(value: object, ours: bool) -> DashboardUser:
         password = str(EmqxHash("md5", stored[:SALT_SIZE], stored[SALT_SIZE:].hex()))
     else:
         raise BadField("password", "expected 4 bytes of salt and an MD5 digest, in base64")
-    tags = record.text("tags", "", most=MAX_TAGS_LENGTH)
-    role = record.choice("role", *ROLES) if "role" in record else role_in(tags) or VIEWER
+    tags, given = _tags(record)
+    role = record.choice("role", *ROLES) if "role" in record else role_in(given or tags) or VIEWER
     return DashboardUser(name, password, role, tags)
 
 
-def has_default_password(user: DashboardUser) -> bool:
-    """Whether everybody knows it: EMQX's ``public``."""
-    if not user.password.startswith("emqx$md5$"):
-        return False
-    found = EmqxHash.parse(user.password)
-    return hashlib.md5(found.salt + b"public", usedforsecurity=False).hexdigest() == found.digest
+def _tags(record: Record) -> tuple[str, str]:
+    """``tags``, and a role that stands beside it: EMQX Enterprise 4.4.22 and later have both in an object."""
+    given = record.get("tags") if "tags" in record else ""
+    if not isinstance(given, dict):
+        return record.text("tags", "", most=MAX_TAGS_LENGTH), ""
+    inner = Record(given)
+    try:
+        return inner.text("desc", "", most=MAX_TAGS_LENGTH), inner.text("role", "", most=MAX_TAGS_LENGTH)
+    except BadField as error:
+        raise BadField(f"tags.{error.key}", error.what) from None
 
 
 def dashboard_user_record(user: DashboardUser) -> JsonObject:

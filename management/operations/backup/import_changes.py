@@ -74,8 +74,8 @@ class ImportChanges:
                 yield _change("apps", app.app_id, self._apps.stored_app(app.app_id), app)
         for dashboard_user in plan.dashboard_users:
             yield _change("users", dashboard_user.name, self._dashboard_users.get(dashboard_user.name), dashboard_user)
-        for name in plan.left_out:
-            yield Change("users", name, "same", "not taken: it has EMQX's default password")
+        for left in plan.left_out:
+            yield Change(left.section, left.id, "same", left.what)
         for record in plan.retained:
             yield self._retained(record)
         for section, records in plan.carried.items():

@@ -13,6 +13,7 @@ from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.import_check import ImportCheck
 from taipan.ruleengine.stored import StoredResource, StoredRule
 
+from ...known_secrets import is_known_hash, is_known_password
 from ..apps import App
 from ..dashboard_users import DashboardUser
 from ..durable_answer import check_storable
@@ -20,7 +21,6 @@ from ..refusal import MISSING, WRONG, Refusal, wrong
 from .emqx_formats import (
     AccessRule,
     BadField,
-    has_default_password,
     read_app,
     read_ban,
     read_dashboard_user,
@@ -43,7 +43,16 @@ OURS: Final = "taipan"
 MAX_ERRORS: Final = 100
 """Errors that are told one by one."""
 
-_NOT_CARRIED: Final = ("version", "date", "env", "dry_run", OURS, LOGIN_KIND)
+REPLACE_OWN_LOGIN: Final = "replace_own_login"
+"""The member that asks for the login, too, that runs the import."""
+DEFAULT_SECRET: Final = "default_secret"
+OWN_LOGIN: Final = "own_login"
+_WHY: Final = {
+    DEFAULT_SECRET: "not taken: its secret is EMQX's default, which everybody knows",
+    OWN_LOGIN: f"not taken: this import runs by it, and its secret stays; {REPLACE_OWN_LOGIN} takes it, too",
+}
+
+_NOT_CARRIED: Final = ("version", "date", "env", "dry_run", REPLACE_OWN_LOGIN, OURS, LOGIN_KIND)
 _VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})(\.\d{1,4}){0,2}(-[0-9A-Za-z.-]{1,64})?")
 
 Item = TypeVar("Item")
@@ -73,16 +82,38 @@ class UnsupportedVersion(Refusal):
     """A file of a version that is not read here."""
 
 
+class LeftOut(msgspec.Struct, frozen=True):
+    """A record that is not stored. ``reason``: ``default_secret`` (everybody knows it) or ``own_login`` (the import
+    runs by it)."""
+
+    section: str
+    id: str
+    reason: str
+    what: str
+
+
+def left_out(section: str, id: str, reason: str) -> LeftOut:
+    return LeftOut(section, id, reason, _WHY[reason])
+
+
+class WithoutEffect(msgspec.Struct, frozen=True):
+    """A record that is kept for the next export and does nothing here. ``id``: empty where it has none."""
+
+    section: str
+    id: str
+    what: str
+
+
 class Plan(msgspec.Struct):
     """What an import stores. ``rules``: access rules, subject by subject, as they are to be tried. ``carried``: by
-    section. ``left_out``: dashboard users who are not stored, for everybody knows their password."""
+    section."""
 
     users: list[StoredUser] = []
     rules: list[AccessRule] = []
     bans: list[Ban] = []
     apps: list[App] = []
     dashboard_users: list[DashboardUser] = []
-    left_out: list[str] = []
+    left_out: list[LeftOut] = []
     retained: list[RetainedRecord] = []
     resources: list[StoredResource] = []
     engine_rules: list[StoredRule] = []
@@ -111,6 +142,8 @@ class ImportFile:
         self.plan = Plan()
         # What is imported and does not run, and why.
         self.disabled: list[JsonObject] = []
+        # The first of what is kept for the next export and does nothing here.
+        self.without_effect: list[WithoutEffect] = []
         self._document = document
         self._env = env
         self._now = now
@@ -160,10 +193,20 @@ class ImportFile:
                 if user is not None:
                     users[f"{user.kind}:{user.name}"] = user
                 yield
-        plan.users = list(users.values())
+        for user in users.values():
+            if is_known_password(user.password):
+                plan.left_out.append(left_out("auth_mnesia", user.name, DEFAULT_SECRET))
+            else:
+                plan.users.append(user)
+            yield
         yield from self._read_rules()
         yield from self._collect("blacklist", lambda value: read_ban(value, now), plan.bans)
-        yield from self._collect("apps", read_app, plan.apps)
+        for app in self._section("apps", read_app):
+            if app is not None and is_known_hash(app.secret_hash):
+                plan.left_out.append(left_out("apps", app.app_id, DEFAULT_SECRET))
+            elif app is not None:
+                plan.apps.append(app)
+            yield
         yield from self._read_dashboard_users()
         most = self._max_payload
         yield from self._collect("retained", lambda value: read_retained(value, most), plan.retained)
@@ -180,8 +223,8 @@ class ImportFile:
         """All but those whose password everybody knows: they would open the dashboard."""
         found: dict[str, DashboardUser] = {}
         for user in self._section("users", lambda value: read_dashboard_user(value, self._ours)):
-            if user is not None and has_default_password(user):
-                self.plan.left_out.append(user.name)
+            if user is not None and is_known_password(user.password):
+                self.plan.left_out.append(left_out("users", user.name, DEFAULT_SECRET))
             elif user is not None:
                 found[user.name] = user
             yield
@@ -266,7 +309,21 @@ class ImportFile:
         self.plan.engine_rules = list(rules.values())
 
     def _take_along(self, section: str, record: JsonObject, text: str) -> None:
+        self._note_without_effect(section, record)
         self.plan.carried.setdefault(section, []).append(PassthroughRecord(section, text, True, identity_of(record)))
+
+    def _note_without_effect(self, section: str, record: object) -> None:
+        if len(self.without_effect) >= MAX_ERRORS:
+            return
+        id = (identity_of(record) or "").partition(":")[2]
+        members = record if isinstance(record, dict) else {}
+        if section == "rules":
+            what = "an action that is not known here"
+        elif isinstance(members.get("type"), str):
+            what = f"type {members['type'][:64]} is not known here"
+        else:
+            what = "not known here"
+        self.without_effect.append(WithoutEffect(section[:256], id, f"kept for the next export, nothing else: {what}"))
 
     def refuse_wrong(self) -> None:
         """Raises ImportRefused where anything was wrong."""
@@ -300,6 +357,7 @@ class ImportFile:
             elif len(text) > MAX_RECORD_SIZE:
                 self._error(section, index, "", f"longer than {MAX_RECORD_SIZE} characters")
             else:
+                self._note_without_effect(section, value)
                 records.append(PassthroughRecord(section, text, listed, identity_of(value) if listed else None))
             yield
         if records:

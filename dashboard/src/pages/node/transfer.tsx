@@ -11,7 +11,7 @@ import { attempt, toast, toastError } from "../../components/toast";
 import { bytes, number } from "../../format";
 import { useData, useQuery } from "../../hooks";
 import { go, link } from "../../router";
-import { mayChange } from "../../session";
+import { login, mayChange } from "../../session";
 import { texts } from "../../texts/node";
 
 interface ExportFile {
@@ -127,6 +127,9 @@ interface DryRunAnswer {
   records: ChangeRecord[];
   totals: Record<string, Record<string, number>>;
   replaced_apps: string[];
+  replaced_users?: string[];
+  left_out?: { section: string; id: string; reason: string; what: string }[];
+  without_effect?: { section: string; id: string; what: string }[];
   disabled?: { section: string; index: number; id: string; what: string }[];
 }
 
@@ -143,8 +146,9 @@ class FileWrong extends Error {
 const SHOWN = 1_000;
 const PATH = "/data/import";
 
-async function dryRun(filename: string, signal: AbortSignal): Promise<DryRunAnswer> {
-  const response = await send("POST", PATH, { body: { filename, dry_run: true }, query: { _limit: SHOWN }, signal });
+async function dryRun(filename: string, own: boolean, signal: AbortSignal): Promise<DryRunAnswer> {
+  const body = { filename, dry_run: true, replace_own_login: own };
+  const response = await send("POST", PATH, { body, query: { _limit: SHOWN }, signal });
   const copy = response.clone();
   try {
     return (await open(response, "POST", PATH)).data as DryRunAnswer;
@@ -156,9 +160,27 @@ async function dryRun(filename: string, signal: AbortSignal): Promise<DryRunAnsw
   }
 }
 
+/** Records, and what becomes of each. */
+function Told({ title, rows }: { title: string; rows: { section: string; id: string; what: string }[] | undefined }) {
+  if (!rows || rows.length === 0) return null;
+  return (
+    <div class="panel warn">
+      <strong>{title}</strong>
+      <ul class="hits">
+        {rows.map((one) => (
+          <li key={`${one.section} ${one.id}`}>
+            {one.section} <Name text={one.id} />: <Name text={one.what} max={300} />
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
 /** What an import of a file would do, and the button that does it. */
 export function DryRun({ name }: { name: string }) {
-  const { data, error, slow, reload } = useData((signal) => dryRun(name, signal), [name]);
+  const [own, setOwn] = useState(false);
+  const { data, error, slow, reload } = useData((signal) => dryRun(name, own, signal), [name, own]);
   const [same, setSame] = useQuery("same");
   const back = <a href={link(["node", "transfer"])}>{texts.transfer.back}</a>;
   if (error instanceof FileWrong) {
@@ -199,13 +221,19 @@ export function DryRun({ name }: { name: string }) {
   }
   const all = Object.values(summed).reduce((sum, count) => sum + count, 0);
   const rows = same === "1" ? data.records : data.records.filter((one) => one.action !== "same");
+  const users = data.replaced_users ?? [];
+  const me = login.value?.username ?? "";
+  const ownLogin = own || data.left_out?.some((one) => one.reason === "own_login");
   const doImport = async (): Promise<void> => {
+    const text = [texts.transfer.importText(number(changes))];
+    if (users.length > 0) text.push(texts.transfer.usersText(number(users.length)));
+    if (users.includes(me)) text.push(texts.transfer.ownText(me));
     const done = await confirm({
       title: texts.transfer.importTitle,
-      hits: [name, ...data.replaced_apps],
-      text: texts.transfer.importText(number(changes)),
+      hits: [name, ...data.replaced_apps, ...users],
+      text: text.join(" "),
       action: texts.transfer.doImport,
-      work: () => api.post(PATH, { filename: name }),
+      work: () => api.post(PATH, { filename: name, replace_own_login: own }),
     });
     if (!done) return;
     toast(texts.transfer.imported);
@@ -245,6 +273,25 @@ export function DryRun({ name }: { name: string }) {
           </ul>
         </div>
       )}
+      {users.length > 0 && (
+        <div class="panel warn">
+          <strong>{texts.transfer.replacedUsers}</strong>
+          <ul class="hits">
+            {users.map((user) => (
+              <li key={user}>
+                <Name text={user} />
+              </li>
+            ))}
+          </ul>
+        </div>
+      )}
+      <Told title={texts.transfer.leftOut} rows={data.left_out} />
+      {ownLogin && (
+        <label>
+          <input type="checkbox" checked={own} onChange={(event) => setOwn(event.currentTarget.checked)} /> {texts.transfer.own(me)}
+        </label>
+      )}
+      <Told title={texts.transfer.withoutEffect} rows={data.without_effect} />
       {(data.disabled?.length ?? 0) > 0 && (
         <div class="panel warn">
           <strong>{texts.transfer.disabled}</strong>

@@ -4,17 +4,21 @@ import asyncio
 import base64
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from taipan.broker.access.stored_users import USERNAME
+from taipan.broker.transport.listener import Listener
+from taipan.management.operations.apps import App
 from taipan.management.operations.backup.backup import Backup
 from taipan.management.operations.backup.import_file import Plan
 from taipan.management.operations.backup.import_plan import PLAN_FILE, read_plan, written_plan
 from taipan.management.operations.refusal import Refusal
+from taipan.ruleengine.rule_manager import RuleManager
+from taipan.ruleengine.stored import StoredRule
 from tests.support.api import ManagedNode, managed_node
 
 pytestmark = pytest.mark.asyncio
@@ -112,6 +116,44 @@ async def test_a_plan_that_was_carried_out_is_not_done_again(tmp_path: Path) -> 
         await content(node)
         assert node.server.stored_users.get(USERNAME, "user-0") is None
         assert not (tmp_path / PLAN_FILE).exists()
+
+
+async def test_rules_of_a_plan_are_in_force_before_a_client_is_let_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an import that was cut off, or of a migration."""
+    async with managed_node() as other:
+        await backup_of(other).import_body([document(1)])
+        rows = [row for row in [other.engine.rules.stored_row("rule:1")] if row is not None]
+    (tmp_path / PLAN_FILE).write_bytes(b"".join(written_plan("name", Plan(engine_rules=rows))))
+    order: list[str] = []
+    adopt, listen = RuleManager.adopt, Listener.start
+
+    async def slow_adopt(self: RuleManager, rows: Sequence[StoredRule]) -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+        await adopt(self, rows)
+        order.append("rules")
+
+    async def noted_listen(self: Listener) -> None:
+        order.append("listener")
+        await listen(self)
+
+    monkeypatch.setattr(RuleManager, "adopt", slow_adopt)
+    monkeypatch.setattr(Listener, "start", noted_listen)
+    async with managed_node(**disk(tmp_path)) as node:
+        assert order[0] == "rules" and "listener" in order
+        peer = await node.client("first")
+        await peer.publish("t", b"1", 1)
+        assert (await node.api.get("/rules/rule:1")).data["metrics"][0]["matched"] == 1
+
+
+async def test_a_plan_with_a_known_secret_opens_nothing(tmp_path: Path) -> None:
+    """One that an older version has left."""
+    app = App("admin", hashlib.sha256(b"public").digest())
+    (tmp_path / PLAN_FILE).write_bytes(b"".join(written_plan("name", Plan(apps=[app]))))
+    async with managed_node(**disk(tmp_path)) as node:
+        assert not node.management.operations.apps.verify("admin", "public")
 
 
 async def test_a_damaged_plan_is_set_aside(tmp_path: Path) -> None:
