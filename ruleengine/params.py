@@ -214,6 +214,10 @@ def _check_url(key: str, value: str) -> None:
         right = False
     if not right:
         raise ParamError(key, "expected a URL that begins with http:// or https:// and names a host")
+    if any(each <= " " or each == "\x7f" for each in value):
+        raise ParamError(key, "a URL cannot hold white space or control characters; write a blank as %20")
+    if not parts.netloc.isascii():
+        raise ParamError(key, "write the host name in its ASCII form, such as xn--mnchen-3ya.example")
 
 
 def read_duration(key: str, text: str, least: float = 0.001, most: float = 86_400.0) -> float:

@@ -229,8 +229,9 @@ class ResourceManager:
     async def update(
         self, id: str, config: Mapping[str, object] | None = None, description: str | None = None
     ) -> ResourceRecord:
-        """The record after the change. A new configuration is tried first, as EMQX does; what the answers mask stays
-        as it was. It is refused while an enabled rule uses the resource, unless that could not be started."""
+        """The record after the change. A new configuration is tried first, as EMQX does, if it connects otherwise; what
+        the answers mask stays as it was. It is refused while an enabled rule uses the resource, unless that could not
+        be started."""
         async with self._lock:
             await self._update(id, config, description)
             return self.lookup(id)
@@ -248,7 +249,8 @@ class ResourceManager:
         self._refuse_if_running(id)
         kind = self.type(row.type)
         checked = self._check(kind, self._unmasked(kind, dict(config), row.config))
-        await self._test(kind, checked)
+        if row.fault or not kind.same_connection(checked, row.config):
+            await self._test(kind, checked)
         self._refuse_if_running(id)  # by a rule that was created meanwhile
         check_unchanged(self._table, id, entry.stored)
         row = self.check_row(msgspec.structs.replace(row, config=checked, fault=""))

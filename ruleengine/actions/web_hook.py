@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from ..params import RESOURCE, Param, ParamError, Text, read_retry_for, resource_param, retry_for_param
-from ..resources.web_hook import HttpRequest, WebHook, header_name, header_value
+from ..resources.web_hook import URL_CHARACTERS, HttpRequest, WebHook, header_name, header_value
 from ..template import Template
 from .action import ActionContext, ActionFailed, ActionType, Row
 from .message_facts import order_key
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 _METHODS: Final = ["POST", "DELETE", "PUT", "GET"]
 _WITHOUT_BODY: Final = frozenset({"GET", "DELETE"})
 _JSON: Final = {"content-type": "application/json"}
-# What may stand in the literal part of a path: RFC 3986's characters, and those that are encoded for the user.
-_SAFE: Final = "/?:@!$&'()*+,;=-._~%"
 
 
 class DataToWebServer:
@@ -67,7 +65,7 @@ class DataToWebServer:
     def _target(self, resource: WebHook, row: Row) -> str:
         path, query = resource.path, resource.query
         if self._path.text:
-            rendered = quote(self._path.render_each(row, _escape), safe=_SAFE)
+            rendered = quote(self._path.render_each(row, _escape), safe=URL_CHARACTERS)
             more, _, more_query = rendered.partition("?")
             if not {".", ".."}.isdisjoint(more.split("/")):
                 raise ValueError(f"path: {more!r} would lead elsewhere")

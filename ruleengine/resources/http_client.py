@@ -1,7 +1,11 @@
 """HttpClient: requests of a resource, with bounds on everything and no address that is refused."""
 
 import ssl
-from collections.abc import Mapping
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Final
 
 import aiohttp
 from yarl import URL
@@ -10,9 +14,25 @@ from ..allowed_networks import Networks, reason_of
 from .http_reply import BadRequest, Reply
 from .resource import ResourceError
 
+_ENCODINGS: Final = {"gzip": 47, "x-gzip": 47, "deflate": 47}
+"""Content codings that are decoded, with the window that zlib is to expect: gzip or zlib, by the first bytes."""
+
+
+class _Attempt:
+    """One request. ``reused``: whether its connection had had another one before."""
+
+    __slots__ = ("reused",)
+
+    def __init__(self) -> None:
+        self.reused = False
+
 
 class HttpClient:
-    """Sends requests to one server. Follows no redirect, keeps no cookie, uses no proxy of the environment."""
+    """Sends requests to one server. Follows no redirect, keeps no cookie, uses no proxy of the environment.
+
+    A server may close a connection just as the next request is sent on it. A request that fails on a reused connection
+    before any answer is sent once more, on a new connection; nobody counts that as a failure.
+    """
 
     def __init__(
         self,
@@ -31,34 +51,38 @@ class HttpClient:
         self._timeout = aiohttp.ClientTimeout(
             total=connect_timeout + request_timeout, sock_connect=connect_timeout, sock_read=request_timeout
         )
+        self._networks = networks
+        self._connections = connections
+        self._tls = tls
+        self._session = self._new_session(keep_open)
+        self._unshared: aiohttp.ClientSession | None = None
+
+    def _new_session(self, keep_open: bool) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
-            limit=connections,
-            ssl=tls if tls is not None else True,
+            limit=self._connections,
+            ssl=self._tls if self._tls is not None else True,
             force_close=not keep_open,
             # Each connection resolves anew, and what it resolves to is checked.
             use_dns_cache=False,
-            socket_factory=networks.make_socket,
+            socket_factory=self._networks.make_socket,
         )
-        self._session = aiohttp.ClientSession(
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_reuseconn.append(_reused)
+        trace.on_connection_create_end.append(_created)
+        return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=self._timeout,
             auto_decompress=False,
             trust_env=False,
             skip_auto_headers=("Content-Type", "Accept-Encoding", "User-Agent"),
+            trace_configs=[trace],
         )
 
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
         """The server's answer. Raises ResourceError where there is none; BadRequest where nothing could be sent."""
         try:
-            async with self._session.request(
-                method,
-                URL(url, encoded=True),
-                headers=headers,
-                data=body,
-                allow_redirects=False,
-                server_hostname=self._server_hostname,
-            ) as response:
+            async with self._answered(method, url, headers, body) as response:
                 return Reply(response.status, await self._read(response))
         except aiohttp.InvalidURL as error:
             raise BadRequest(reason_of(error)) from error
@@ -67,17 +91,74 @@ class HttpClient:
         except ValueError as error:  # aiohttp raises it for invalid headers
             raise BadRequest(reason_of(error)) from error
 
+    @asynccontextmanager
+    async def _answered(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        attempt = _Attempt()
+        try:
+            response = await self._request(self._session, attempt, method, url, headers, body)
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionResetError) as error:
+            # ServerDisconnectedError has the beginning of the answer, if there was one.
+            answering = isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str)
+            if not attempt.reused or answering:
+                raise
+            if self._unshared is None:
+                self._unshared = self._new_session(keep_open=False)
+            response = await self._request(self._unshared, attempt, method, url, headers, body)
+        async with response:
+            yield response
+
+    async def _request(
+        self,
+        session: aiohttp.ClientSession,
+        attempt: _Attempt,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+    ) -> aiohttp.ClientResponse:
+        return await session.request(
+            method,
+            URL(url, encoded=True),
+            headers=headers,
+            data=body,
+            allow_redirects=False,
+            server_hostname=self._server_hostname,
+            trace_request_ctx=attempt,
+        )
+
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        """The body, decoded, up to ``max_reply``: neither more than that is read nor decoded to more."""
+        window = _ENCODINGS.get(response.headers.get("Content-Encoding", "").strip().lower())
+        decoder = None if window is None else zlib.decompressobj(window)
         parts: list[bytes] = []
-        size = 0
+        left, unread = self._max_reply, self._max_reply
         async for part in response.content.iter_any():
-            parts.append(part)
-            size += len(part)
-            if size > self._max_reply:
+            unread -= len(part)
+            if decoder is not None:
+                try:
+                    part = decoder.decompress(part, left)
+                except zlib.error:
+                    left = 0  # what follows cannot be decoded either
+                    part = b""
+            parts.append(part[:left])
+            left -= len(part)
+            if unread < 0 or (decoder is not None and left <= 0):
                 # The rest is not wanted, and not waited for either.
                 response.close()
                 break
-        return b"".join(parts)[: self._max_reply]
+        return b"".join(parts)
 
     async def close(self) -> None:
         await self._session.close()
+        if self._unshared is not None:
+            await self._unshared.close()
+
+
+async def _reused(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
+    context.trace_request_ctx.reused = True
+
+
+async def _created(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
+    context.trace_request_ctx.reused = False

@@ -127,7 +127,8 @@ class MqttBridge:
             node=self._node.node,
             is_alive=self.alive,
             connections=sum(each.connected for each in clients),
-            reason=next((each.reason for each in clients if each.reason), ""),
+            # Of a pool, some may still be away: that is what ``connections`` says.
+            reason="" if self.alive else next((each.reason for each in clients if each.reason), ""),
             received=self.received,
             received_refused=self.refused,
             buffer=self.buffer.status,
@@ -349,4 +350,6 @@ TYPE: Final = ResourceType(
                    "从对端订阅并在本地发布:对象含 remote_topic、qos、local_topic、retain、remote_prefix"),
               default=[], items={"type": "object", "schema": {}}),
     ),
+    connection=("address", "clientid", "username", "password", "proto_ver", "bridge_mode", "ssl",
+                *(param.name for param in tls_params(0, ciphers=True))),
 )  # fmt: skip

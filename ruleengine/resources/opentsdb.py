@@ -57,6 +57,8 @@ class OpenTsdb(HttpResource):
             usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
         except ValueError:
             usable = False
+        # What is sent as it is: a blank would end the request line.
+        usable = usable and self._url.isascii() and self._url.isprintable() and " " not in self._url
         if not usable or parts.query or parts.fragment or parts.username is not None:
             raise ParamError("server", "expected http://host:port, https://host:port or host:port")
         self._appended = 0
@@ -92,11 +94,23 @@ class OpenTsdb(HttpResource):
     async def deliver(self, lane: int, batch: list[BufferedRow]) -> list[DeliveryOutcome]:
         points = [msgspec.msgpack.decode(each.request, type=DataPoint) for each in batch]
         options = msgspec.json.decode(batch[0].group.partition(" ")[2], type=PutOptions)
+        return await self._put(points, f"{self._url}/api/put{options.query}")
+
+    async def _put(self, points: list[DataPoint], url: str) -> list[DeliveryOutcome]:
+        """The outcome of each point. If the answer does not say which points failed, each half is sent by itself."""
         body = msgspec.json.encode([_wire(each) for each in points])
-        reply = await self.request("POST", f"{self._url}/api/put{options.query}", _HEADERS, body)
+        reply = await self.request("POST", url, _HEADERS, body)
         if isinstance(reply, DeliveryOutcome):
-            return [reply] * len(batch)
+            return [reply] * len(points)
+        if len(points) > 1 and refused_as_a_whole(reply):
+            half = len(points) // 2
+            return [*await self._put(points[:half], url), *await self._put(points[half:], url)]
         return outcomes_of(reply, points)
+
+
+def refused_as_a_whole(reply: Reply) -> bool:
+    """Whether fewer points could pass: the request was too large, or one of them made it a bad request."""
+    return reply.status == 413 or (reply.status == 400 and _failures(reply.body)[0] is None)
 
 
 def outcomes_of(reply: Reply, points: list[DataPoint]) -> list[DeliveryOutcome]:
@@ -169,4 +183,5 @@ TYPE: Final = ResourceType(
               Text("Requests at the same time", "同时进行的请求数"), default=8, range=(1, 256)),
         *limit_params(3),
     ),
+    connection=("server",),
 )  # fmt: skip

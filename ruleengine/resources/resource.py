@@ -1,6 +1,6 @@
 """Resource: a connection that actions share; the type that is offered and the instance that runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
@@ -86,6 +86,13 @@ class ResourceType:
     create: Callable[[ResourceContext], Resource]
     params: tuple[Param, ...]
     provider: str = "taipan_rule_engine"
+    connection: tuple[str, ...] = ()
+    """The parameters that decide whether the other side can be reached; empty: all."""
+
+    def same_connection(self, one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+        """Whether the two configurations connect alike, so that a change needs no trial."""
+        names = self.connection or tuple(param.name for param in self.params)
+        return all(one.get(name) == other.get(name) for name in names)
 
     def record(self) -> ResourceTypeRecord:
         params = {param.name: param.record() for param in self.params}

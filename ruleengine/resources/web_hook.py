@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -15,6 +15,8 @@ from .http_resource import HttpResource, limit_params
 from .resource import ResourceContext, ResourceType
 from .tls import asked_name, client_context, tls_params
 
+URL_CHARACTERS: Final = "/?:@!$&'()*+,;=-._~%"
+"""What of a path or a query is sent as it was written: RFC 3986's characters, and what is encoded already."""
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # Headers that frame the request are set by the client only.
 _FRAMING: Final = frozenset({"content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"})
@@ -63,8 +65,8 @@ class WebHook(HttpResource):
         self.origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         if parts.username is not None:
             raise ParamError("url", "put credentials into an authorization header")
-        self.path = parts.path
-        self.query = parts.query
+        self.path = quote(parts.path, safe=URL_CHARACTERS)
+        self.query = quote(parts.query, safe=URL_CHARACTERS)
         super().__init__(
             context,
             config["url"],
@@ -119,4 +121,5 @@ TYPE: Final = ResourceType(
         *tls_params(8),
         *limit_params(13),
     ),
+    connection=("url", "connect_timeout", *(param.name for param in tls_params(0))),
 )  # fmt: skip

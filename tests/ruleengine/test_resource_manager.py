@@ -93,6 +93,23 @@ def shine(resource: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.asyncio
+async def test_a_change_that_connects_alike_needs_no_trial() -> None:
+    async with rule_engine_node() as node:
+        kind = equip(node.engine)
+        type_ = node.engine.resource_types["lamp"]
+        id = await lamp(node)
+        kind.lit = False  # type: ignore[attr-defined]
+        await node.engine.resources.update(id, {"mode": "on"})  # nothing changes
+        with pytest.raises(RuleEngineError, match="cannot be reached"):
+            await node.engine.resources.update(id, {"mode": "dim"})
+        type_.connection = ("password",)
+        record = await node.engine.resources.update(id, {"mode": "dim"})
+        assert record.config["mode"] == "dim" and not record.status[0].is_alive
+        with pytest.raises(RuleEngineError, match="cannot be reached"):
+            await node.engine.resources.update(id, {"mode": "dim", "password": "other"})
+
+
+@pytest.mark.asyncio
 async def test_the_record_of_a_resource() -> None:
     async with rule_engine_node() as node:
         equip(node.engine)

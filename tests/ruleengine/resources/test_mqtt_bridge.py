@@ -278,6 +278,33 @@ async def test_a_refused_connection_says_why(engine: FakeEngine) -> None:
     server.close()
 
 
+async def test_a_bridge_that_is_alive_gives_no_reason(engine: FakeEngine) -> None:
+    """Also while other connections of its pool are refused; ``connections`` says how many there are."""
+    refused = asyncio.Event()
+    connected: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _packet(reader)
+        if not connected:
+            connected.append(writer)
+            writer.write(b"\x20\x02\x00\x00")
+            return
+        writer.write(b"\x20\x02\x00\x05")
+        writer.close()
+        refused.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    bridge = run(engine, f"127.0.0.1:{server.sockets[0].getsockname()[1]}", pool_size=3)
+    await refused.wait()
+    await until(lambda: any("not authorized" in each.reason for each in bridge._clients()))
+    await until(lambda: bridge.alive)
+    assert (bridge.status.is_alive, bridge.status.reason, bridge.status.connections) == (True, "", 1)
+    server.close()
+    connected[0].close()
+    await until(lambda: not bridge.alive)
+    assert bridge.status.reason
+
+
 async def test_user_client_identifier_and_bridge_are_told(engine: FakeEngine) -> None:
     told: list[bytes] = []
 

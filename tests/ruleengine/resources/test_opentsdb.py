@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -166,13 +167,57 @@ async def test_a_whole_batch_that_failed_is_known_by_its_rows(engine: FakeEngine
     assert engine.report.failures == [("1 of 1 points not stored", row(1, "bad"))]
 
 
-async def test_without_summary_and_details_a_refused_request_is_refused_whole(engine: FakeEngine, tsdb: Tsdb) -> None:
+@pytest.mark.parametrize("bad", [(), (3,), (0, 7, 9)])
+async def test_without_summary_and_details_the_bad_points_are_found(
+    engine: FakeEngine, tsdb: Tsdb, bad: tuple[int, ...]
+) -> None:
+    """The answer names and counts none: each half is sent by itself."""
     engine.run(opentsdb.TYPE, server=tsdb.url)
     act = engine.action(action.TYPE, summary=False)
-    act.run(row(1, "bad"), published())
-    act.run(row(2), published())
-    await until(lambda: engine.report.count == 2)
-    assert engine.report.successes == 0 and all("HTTP 400" in reason for reason, _ in engine.report.failures)
+    for number in range(10):
+        act.run(row(number, "bad" if number in bad else "cpu"), published())
+    await until(lambda: engine.report.count == 10)
+    assert engine.report.successes == 10 - len(bad)
+    assert [each["value"] for _, each in engine.report.failures if each is not None] == list(bad)
+    assert all("HTTP 400" in reason for reason, _ in engine.report.failures)
+
+
+async def test_a_request_that_is_too_large_is_sent_in_parts(engine: FakeEngine, tsdb: Tsdb) -> None:
+    async def answer(request: web.Request, body: bytes) -> web.StreamResponse:
+        points = json.loads(body)
+        if len(points) > 3 or any(each["metric"] == "huge" for each in points):
+            return web.Response(status=413)
+        tsdb.stored += points
+        return web.Response(status=204)
+
+    tsdb.answer = answer
+    engine.run(opentsdb.TYPE, server=tsdb.url)
+    act = engine.action(action.TYPE)
+    for number in range(20):
+        act.run(row(number, "huge" if number == 5 else "cpu"), published())
+    await until(lambda: engine.report.count == 20)
+    assert engine.report.successes == 19
+    assert sorted(each["value"] for each in tsdb.stored) == [number for number in range(20) if number != 5]
+    assert engine.report.failures == [("HTTP 413", row(5, "huge"))]
+
+
+@pytest.mark.parametrize("status", [200, 400])
+async def test_counts_of_an_encoded_answer_count(engine: FakeEngine, tsdb: Tsdb, status: int) -> None:
+    async def answer(request: web.Request, body: bytes) -> web.StreamResponse:
+        points = json.loads(body)
+        bad = [each for each in points if each["metric"] == "bad"]
+        errors = [{"datapoint": each, "error": "Unknown metric"} for each in bad]
+        told = json.dumps({"success": len(points) - len(bad), "failed": len(bad), "errors": errors}).encode()
+        return web.Response(status=status, body=gzip.compress(told), headers={"Content-Encoding": "gzip"})
+
+    tsdb.answer = answer
+    engine.run(opentsdb.TYPE, server=tsdb.url)
+    act = engine.action(action.TYPE, details=True)
+    for number in range(60):
+        act.run(row(number, "bad" if number % 5 == 0 else "cpu"), published())
+    await until(lambda: engine.report.count == 60)
+    assert engine.report.successes == 48
+    assert {reason for reason, _ in engine.report.failures} == {"not stored: Unknown metric"}
 
 
 async def test_a_server_that_is_away_and_comes_back_gets_every_point_once(engine: FakeEngine, tsdb: Tsdb) -> None:
@@ -324,7 +369,9 @@ async def test_an_action_that_cannot_be_is_refused(engine: FakeEngine, key: str,
     assert refused.value.key == key
 
 
-@pytest.mark.parametrize("server", ["", "ftp://h:1", "http://", "h:99999", "http://h?x=1", "http://u:p@h"])
+@pytest.mark.parametrize(
+    "server", ["", "ftp://h:1", "http://", "h:99999", "http://h?x=1", "http://u:p@h", "http://h/a b", "http://h/\u00fc"]
+)
 async def test_a_server_that_cannot_be_is_refused(engine: FakeEngine, server: str) -> None:
     with pytest.raises(ParamError) as refused:
         engine.make(opentsdb.TYPE, server=server)

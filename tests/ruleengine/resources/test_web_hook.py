@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import socket
+import zlib
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -308,10 +311,145 @@ async def test_liveness_is_told_when_it_changes(engine: FakeEngine) -> None:
     assert engine.alive == [True, False]
 
 
+class Closing:
+    """A server that answers one request on each connection, and closes it without a word (no ``Connection: close``)
+    when the next request has come, before any answer to that; or, with ``answering``, in the middle of it."""
+
+    def __init__(self, answering: bytes = b"") -> None:
+        self.port = free_port()
+        self.connections = 0
+        self.bodies: list[bytes] = []
+        self._answering = answering
+        self._writers: list[asyncio.StreamWriter] = []
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Closing:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for writer in self._writers:
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.append(writer)
+        try:
+            self.bodies.append(await _request(reader))
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            await _request(reader)
+            writer.write(self._answering)
+        except asyncio.IncompleteReadError:  # the client went first
+            pass
+        finally:
+            writer.close()
+
+
+async def _request(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+    return await reader.readexactly(length)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+async def test_a_server_that_closes_silently_after_each_answer(engine: FakeEngine, method: str) -> None:
+    async with Closing() as server:
+        hook = engine.run(web_hook.TYPE, url=f"http://127.0.0.1:{server.port}", method=method, pool_size=1)
+        act = engine.action(action.TYPE, body="${x}")
+        for number in range(40):
+            act.run({"x": number}, published())
+        await until(lambda: engine.report.count == 40)
+        assert engine.report.successes == 40
+        # Each came once, in order, and none was counted as a failure.
+        assert server.bodies == [str(number).encode() for number in range(40)]
+        status = hook.status.buffer
+        assert (status.retried, status.breaker_opened, status.dropped, status.last_error) == (0, 0, {}, "")
+
+
+async def test_a_request_whose_answer_has_begun_is_not_sent_once_more_by_itself(engine: FakeEngine) -> None:
+    async with Closing(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab") as server:
+        hook = engine.run(web_hook.TYPE, url=f"http://127.0.0.1:{server.port}", pool_size=1)
+        act = engine.action(action.TYPE, body="${x}")
+        act.run({"x": 1}, published())
+        act.run({"x": 2}, published())
+        await until(lambda: engine.report.count == 2)
+        assert hook.status.buffer.retried >= 1
+
+
+async def test_a_new_connection_that_is_closed_at_once_is_a_failure(engine: FakeEngine) -> None:
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        writer.close()
+
+    port = free_port()
+    async with await asyncio.start_server(serve, "127.0.0.1", port):
+        hook = engine.run(web_hook.TYPE, url=f"http://127.0.0.1:{port}", pool_size=1)
+        engine.action(action.TYPE).run({"x": 1}, published())
+        await until(lambda: hook.status.buffer.retried >= 1)
+        assert "disconnected" in hook.status.buffer.last_error.lower()
+
+
+@pytest.mark.parametrize(
+    ("coding", "encode"),
+    [
+        ("gzip", gzip.compress),
+        ("X-GZIP", gzip.compress),
+        ("deflate", zlib.compress),
+        ("gzip", lambda text: gzip.compress(text + b"x" * 50_000_000)),
+    ],
+)
+async def test_an_encoded_answer_is_decoded_within_the_limit(
+    engine: FakeEngine, sink: HttpSink, coding: str, encode: Callable[[bytes], bytes]
+) -> None:
+    async def answer(request: web.Request, body: bytes) -> web.Response:
+        return web.Response(status=400, body=encode(b"what was wrong"), headers={"Content-Encoding": coding})
+
+    sink.answer = answer
+    engine.run(web_hook.TYPE, url=sink.url)
+    engine.action(action.TYPE).run({"x": 1}, published())
+    await until(lambda: engine.report.count == 1)
+    ((reason, _),) = engine.report.failures
+    assert reason.startswith("HTTP 400: what was wrong") and len(reason) < 300
+
+
+async def test_an_answer_that_is_not_what_it_says_it_is(engine: FakeEngine, sink: HttpSink) -> None:
+    async def answer(request: web.Request, body: bytes) -> web.Response:
+        return web.Response(status=400, body=b"plain", headers={"Content-Encoding": "gzip"})
+
+    sink.answer = answer
+    engine.run(web_hook.TYPE, url=sink.url)
+    engine.action(action.TYPE).run({"x": 1}, published())
+    await until(lambda: engine.report.count == 1)
+    assert engine.report.failures == [("HTTP 400", {"x": 1})]
+
+
+@pytest.mark.parametrize(
+    ("written", "sent"),
+    [("/caf\u00e9?q=\u00fc", "/caf%C3%A9?q=%C3%BC"), ("/a%20b?c=%2F&d=e+f", "/a%20b?c=%2F&d=e+f"), ("", "/")],
+)
+async def test_a_url_is_sent_encoded(engine: FakeEngine, sink: HttpSink, written: str, sent: str) -> None:
+    engine.run(web_hook.TYPE, url=sink.url + written)
+    engine.action(action.TYPE).run({"x": 1}, published())
+    await until(lambda: engine.report.successes == 1)
+    assert sink.requests[0][1] == sent
+
+
 @pytest.mark.parametrize(
     "key, config",
     [
         ("url", {}),
+        ("url", {"url": "http://h/a b"}),
+        ("url", {"url": "http://h/a?b c"}),
+        ("url", {"url": "http://h/a\nb"}),
+        ("url", {"url": "http://h/\tb"}),
+        ("url", {"url": "http://h/\x7f"}),
+        ("url", {"url": " http://h/"}),
+        ("url", {"url": "http://m\u00fcnchen.example/"}),
         ("url", {"url": "ftp://x/"}),
         ("url", {"url": "http:///x"}),
         ("url", {"url": "http://user:secret@127.0.0.1/"}),
