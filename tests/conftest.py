@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 
 from taipan.broker import compiled
+from tests.support.absent import what_to_install
 from tests.support.time_limit import TimeLimit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,6 +42,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line("Tests marked slow were left out; make test-all runs them too.")
     if config.option.verbose < 0:  # no head of the report
         terminalreporter.write_line(pytest_report_header())
+    skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
+    line = what_to_install(str(each[2]) for each in skipped if isinstance(each, tuple | list))
+    if line is not None:
+        terminalreporter.write_line(line)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -39,7 +39,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             (sources / "node_modules" / ".package-lock.json").touch()
 
     monkeypatch.setattr(build_dashboard, "run", vite)
-    monkeypatch.setattr(build_dashboard, "node_and_npm", lambda: (Path("/node/bin/node"), ["npm"]))
+    monkeypatch.setattr(build_dashboard, "node_and_npm", lambda *_, **__: (Path("/node/bin/node"), ["npm"]))
     return tmp_path
 
 
@@ -75,6 +75,77 @@ def test_where_it_cannot_be_built_one_line_says_why_and_what_was_there_stays(
     assert build_dashboard.main([]) == 1
     assert said(capsys)[1:] == ["there is no Node"]
     assert (checkout / "management" / "static" / "index.html").read_text() == "1"
+
+
+def test_packages_count_when_all_of_them_are_installed(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """npm leaves a node_modules, and its own lock file there, also where it fails afterwards."""
+    asked: list[list[str]] = []
+    environments: list[dict[str, str]] = []
+
+    def npm(command: list[str], otherwise: str, directory: Path, **more: str) -> None:
+        asked.append(command)
+        environments.append(more)
+        (directory / "node_modules").mkdir(exist_ok=True)
+        (directory / "node_modules" / ".package-lock.json").touch()
+        if len(asked) in (1, 4):
+            raise CannotBuild(otherwise)
+
+    monkeypatch.setattr(build_dashboard, "run", npm)
+    directory = checkout / "dashboard"
+    with pytest.raises(CannotBuild):
+        build_dashboard.install_packages(directory)
+    assert not build_dashboard.packages_are_there(True, directory)
+    build_dashboard.install_packages(directory)
+    build_dashboard.install_packages(directory)
+    assert len(asked) == 2 and asked[1][:2] == ["npm", "ci"]
+    # Those that only tests want are more than what the page wants.
+    assert build_dashboard.packages_are_there(False, directory)
+    build_dashboard.install(Path("/node/bin/node"), ["npm"], False, directory)
+    assert build_dashboard.packages_are_there(False, directory)
+    assert not build_dashboard.packages_are_there(True, directory)
+    # Another lock file, and a failure: what was there before is over.
+    (directory / "package-lock.json").write_text("other", encoding="ascii")
+    assert not build_dashboard.packages_are_there(False, directory)
+    with pytest.raises(CannotBuild):
+        build_dashboard.install_packages(directory)
+    (directory / "package-lock.json").write_text("package-lock.json", encoding="ascii")
+    assert not build_dashboard.packages_are_there(False, directory)
+    assert all(each["PATH"].startswith("/node/bin") for each in environments)
+
+
+def test_npm_trusts_whom_the_machine_trusts(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Node of PyPI has authorities of its own."""
+    trusted: list[str | None] = []
+    monkeypatch.setattr(build_dashboard, "run", lambda *_, **more: trusted.append(more.get("NODE_EXTRA_CA_CERTS")))
+    (checkout / "dashboard" / "node_modules").mkdir()
+    (checkout / "authorities").touch()
+    for variable, file in ((None, "authorities"), (None, "none"), ("/mine.pem", "authorities")):
+        if variable is None:
+            monkeypatch.delenv("NODE_EXTRA_CA_CERTS", raising=False)
+        else:
+            monkeypatch.setenv("NODE_EXTRA_CA_CERTS", variable)
+        monkeypatch.setattr(build_dashboard, "AUTHORITIES", checkout / file)
+        build_dashboard.install(Path("/node/bin/node"), ["npm"], True, checkout / "dashboard")
+    assert trusted == [str(checkout / "authorities"), None, None]
+
+
+def test_what_takes_too_long_is_ended_in_one_line(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(build_dashboard, "LOG", checkout / "log")
+    monkeypatch.setattr(build_dashboard, "MOST", 0.1)
+    with pytest.raises(CannotBuild, match=r"npm ci failed \(it took more than 0.1 seconds; more in "):
+        build_dashboard.run(["sleep", "60"], "npm ci failed", checkout)
+
+
+def test_packages_of_tests_that_cannot_be_had_are_told_in_one_line(
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fetch: bool, runs_vite: bool) -> tuple[Path, list[str]]:
+        raise CannotBuild("there is no Node")
+
+    monkeypatch.setattr(build_dashboard, "node_and_npm", refuse)
+    assert build_dashboard.main(["--try", "--packages", str(checkout / "dashboard")]) == 0
+    assert said(capsys) == ["Some tests are left out: there is no Node"]
 
 
 @pytest.mark.parametrize(

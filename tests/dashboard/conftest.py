@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
+from tests.support.absent import reason
+
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
@@ -44,7 +46,7 @@ def lacking() -> str | None:
     from tests.support.browser import AXE, BUILT, CHROMIUM
 
     if not CHROMIUM.exists():
-        return "the dashboard is driven in Chromium, which is not here (as root: apt-get install -y chromium)"
+        return f"the dashboard is driven in Chromium: {reason('chromium')}"
     if not BUILT.exists():
         return "the dashboard is not built here: make dashboard"
     if not AXE.exists():

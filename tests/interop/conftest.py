@@ -4,19 +4,17 @@ import asyncio
 import importlib.util
 import itertools
 import os
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.absent import absent
+from tests.support.mqtt_js import mqtt_js
 from tests.support.node import NodeProcess, external_node, free_port
 
 from .clients.client import Address, InteropClient, LoopThread, Will
 
-HERE = Path(__file__).parent
 _numbers = itertools.count(1)
 
 Connect = Callable[..., InteropClient]
@@ -87,16 +85,8 @@ def js_process() -> Iterator[object]:
     """The node process of MQTT.js, with its packages installed from ``package-lock.json`` where they are not yet."""
     from .clients.mqtt_js import JsProcess
 
-    if shutil.which("node") is None:
-        absent("node")
-    if not (HERE / "node_modules" / "mqtt").is_dir():
-        npm = shutil.which("npm")
-        if npm is None:
-            absent("npm")
-        made = subprocess.run([npm, "ci", "--no-audit", "--no-fund"], cwd=HERE, capture_output=True, timeout=120)
-        if made.returncode:
-            absent("MQTT.js (npm ci failed)")
-    process = JsProcess()
+    node, _ = mqtt_js()
+    process = JsProcess(node)
     yield process
     process.stop()
 

@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
+from tests.support import curl
 from tests.support.absent import absent
+from tests.support.mqtt_js import mqtt_js
 from tests.support.node import free_port
 
 from .clients.client import PATIENCE
@@ -27,7 +29,7 @@ pytestmark = [pytest.mark.timeout(90)]
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(os.environ.get("TAIPAN_BIN", Path(sys.executable).parent))  # tests/test_wheel.py names those of a wheel
-STARTS_IN = 30.0
+STARTS_IN = 50.0
 # The ports that the tutorial has, and for each one of this test.
 PORTS = {
     printed: str(free_port()) for printed in ("1883", "8083", "8081", "1884", "8084", "9081", "9900", "18083", "19083")
@@ -114,6 +116,7 @@ class Terminal:
             stderr=subprocess.STDOUT,
             text=True,
             cwd=directory,
+            env={**os.environ, "PATH": curl.path(directory)},
         )
         self._lines = Lines(self._process)
         self._blocks = 0
@@ -178,16 +181,14 @@ class StartedNode:
 
 def test_the_example_of_mqtt_js_runs_as_printed(directory: Path, node: StartedNode) -> None:
     """As an ``.mjs``: ``import`` is for modules, and ``node`` takes a ``.js`` for none."""
-    modules = ROOT / "tests" / "interop" / "node_modules"
-    if shutil.which("node") is None or not modules.is_dir():
-        absent("MQTT.js")
+    program, modules = mqtt_js()
     printed = section("The first message")
     [name] = re.findall(r"`node (\S+)`", printed)
     [code] = re.findall(r"```js\n(.*?)```", printed, re.S)
     (directory / name).write_text(here(code))
     (directory / "node_modules").symlink_to(modules)
     process = subprocess.Popen(
-        ["node", name], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [program, name], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     lines = Lines(process)
     try:
@@ -198,9 +199,8 @@ def test_the_example_of_mqtt_js_runs_as_printed(directory: Path, node: StartedNo
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    for program in ("bash", "curl", "stdbuf", "mosquitto_sub", "mosquitto_pub"):
-        if shutil.which(program) is None:
-            absent(program)
+    if shutil.which("bash") is None:
+        absent("bash")
     return tmp_path
 
 
@@ -213,6 +213,9 @@ def node(directory: Path) -> Iterator[StartedNode]:
 
 @pytest.fixture
 def terminal(directory: Path, node: StartedNode) -> Iterator[Terminal]:
+    for program in ("stdbuf", "mosquitto_sub", "mosquitto_pub"):
+        if shutil.which(program) is None:
+            absent(program)
     opened = Terminal(directory)
     yield opened
     opened.end()

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from tests.support.absent import reason
 from tests.support.api import ApiClient, ManagedNode, managed_node
 from tests.support.certificates import Certificates
 from tests.support.nats_server import nats_server_program
@@ -37,7 +38,7 @@ def block(page: str, language: str, has: str = "") -> str:
 def wanted(program: str) -> str:
     found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin")
     if found is None:
-        pytest.skip(f"{program} is not installed")
+        pytest.skip(reason(program))
     return found
 
 

@@ -1,13 +1,57 @@
-"""What a test does where a program or library that it wants is not there."""
+"""What a test does where a program or library that it wants is not there, and what brings it."""
 
 import os
-from typing import NoReturn
+import re
+from collections.abc import Iterable
+from typing import Final, NoReturn
 
 import pytest
+
+# Debian's packages, by what tests want. Anything else comes by pip, with `make setup`.
+PACKAGES: Final = {
+    "MQTT.js": "nodejs npm",
+    "bash": "bash",
+    "cc": "gcc libc6-dev",
+    "chromium": "chromium",
+    "fish": "fish",
+    "haproxy": "haproxy",
+    "logrotate": "logrotate",
+    "make": "make",
+    "mosquitto": "mosquitto",
+    "mosquitto_pub": "mosquitto-clients",
+    "mosquitto_sub": "mosquitto-clients",
+    "nginx": "nginx libnginx-mod-stream",
+    "node": "nodejs npm",
+    "openssl/ssl.h": "libssl-dev",
+    "promtool": "prometheus",
+    "stdbuf": "coreutils",
+    "systemd-analyze": "systemd",
+    "zsh": "zsh",
+}
+_ABSENT: Final = re.compile(r"(?:^|: )(\S+) is not installed")
+
+
+def reason(what: str) -> str:
+    return f"{what} is not installed"
 
 
 def absent(what: str) -> NoReturn:
     """Skip because it is not installed; where the continuous integration should have put it there, fail."""
     if os.environ.get("CI") == "true":
-        pytest.fail(f"{what} is not installed")
-    pytest.skip(f"{what} is not installed")
+        pytest.fail(reason(what))
+    pytest.skip(reason(what))
+
+
+def what_to_install(reasons: Iterable[str]) -> str | None:
+    """One line, of the reasons of the tests that were skipped: which command has how many of them run."""
+    wanted: set[str] = set()
+    count = 0
+    for each in reasons:
+        found = _ABSENT.search(each)
+        if found is not None and found[1] in PACKAGES:
+            count += 1
+            wanted |= set(PACKAGES[found[1]].split())
+    if not count:
+        return None
+    what = "One that was skipped runs" if count == 1 else f"{count} that were skipped run"
+    return f"{what} after, as root: apt-get install -y {' '.join(sorted(wanted))}"

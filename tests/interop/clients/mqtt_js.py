@@ -17,9 +17,9 @@ SCRIPT = Path(__file__).parent.parent / "mqtt_js.mjs"
 class JsProcess:
     """The process that runs ``mqtt_js.mjs``; its clients share it."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: str) -> None:
         self._process = subprocess.Popen(
-            ["node", str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=SCRIPT.parent, text=True
+            [node, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=SCRIPT.parent, text=True
         )
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()

@@ -12,6 +12,7 @@ from taipan.management.commands.completion import SHELLS, manual_page
 from taipan.management.ctl.index import COMMANDS
 from taipan.management.ctl.main import OPTIONS
 from taipan.management.node import main
+from tests.support.absent import reason
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -32,7 +33,7 @@ def test_every_control_command_is_in_the_tree() -> None:
         assert any(command.usage.split()[: len(path)] == list(path) for path in paths if path) or "|" in command.usage
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.skipif(shutil.which("bash") is None, reason=reason("bash"))
 @pytest.mark.parametrize(
     "line, found",
     [
@@ -56,7 +57,7 @@ def test_bash(line: str, found: set[str], tmp_path: Path, capsys: pytest.Capture
     assert set(told.split()) == found
 
 
-@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+@pytest.mark.skipif(shutil.which("fish") is None, reason=reason("fish"))
 def test_fish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "taipan.fish"
     script.write_text(printed(capsys, "completion", "fish"))
@@ -64,7 +65,7 @@ def test_fish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "list" in {line.split("\t")[0] for line in told.splitlines()}
 
 
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
+@pytest.mark.skipif(shutil.which("zsh") is None, reason=reason("zsh"))
 def test_zsh_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "_taipan"
     script.write_text(printed(capsys, "completion", "zsh"))

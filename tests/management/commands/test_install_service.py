@@ -10,6 +10,7 @@ import pytest
 from taipan.management.commands import install_service
 from taipan.management.config import load
 from taipan.management.node import main
+from tests.support.absent import reason
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +77,7 @@ def analyze(*arguments: str) -> str:
     return found.stdout + found.stderr
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd")
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason=reason("systemd-analyze"))
 def test_what_systemd_thinks_of_it(tmp_path: Path) -> None:
     unit = tmp_path / "taipan.service"
     unit.write_text(unit_of(tmp_path / "taipan.toml"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.absent import absent
+from tests.support.absent import absent, reason
 from tests.support.make import make
 from tools.bench.brokers import running
 from tools.bench.results import faults
@@ -16,7 +16,7 @@ from tools.bench.run import LOADGEN
 
 OVER = {"tcp": (), "ws": ("--ws", "/mqtt"), "ssl": ("--tls", "1")}
 
-pytestmark = pytest.mark.skipif(not Path("/usr/include/openssl/ssl.h").is_file(), reason="no headers of OpenSSL")
+pytestmark = pytest.mark.skipif(not Path("/usr/include/openssl/ssl.h").is_file(), reason=reason("openssl/ssl.h"))
 
 
 @pytest.fixture(scope="module")
