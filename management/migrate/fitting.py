@@ -13,6 +13,7 @@ from taipan.broker.transport.tls import TlsError, build_context
 
 from ..config import SETTING_TYPES, Settings, read_data
 from ..config_document import ConfigError
+from ..known_secrets import whose_certificate
 from ..served_certificates import served_certificates
 from ..setting_types import type_at
 from ..settings import DashboardSettings, ManagementSettings
@@ -35,6 +36,7 @@ _ROUNDS: Final = 3
 def fit(migration: Migration) -> None:
     """Make the configuration of ``migration`` valid, or report as wrong what cannot be made so."""
     _without_client_certificates(migration)
+    _leave_out_published(migration)
     _move_operators(migration)
     settings = None
     for _ in range(_ROUNDS):
@@ -63,6 +65,23 @@ def _without_client_certificates(migration: Migration) -> None:
             if tls.pop(key, None):
                 source = _source(migration, tls, key, f"listeners.tls.{key}")
                 migration.report.amend("left_out", source.place, source.what, why)
+
+
+def _leave_out_published(migration: Migration) -> None:
+    """Listeners whose key everybody has, or whose clients prove themselves by one that everybody has."""
+    kept = []
+    for listener in migration.listeners:
+        tls = listener.get("tls")
+        table = tls if isinstance(tls, dict) else {}
+        names = ["certfile"] + (["cafile"] if table.get("verify", "none") != "none" else [])
+        found = whose_certificate(str(table[name]) for name in names if name in table)
+        if found is None:
+            kept.append(listener)
+            continue
+        file, owner = found
+        why = f"{owner} publishes the key of this certificate: make one of your own, and write the listener anew"
+        migration.report.left_out(file, f"listener {listener.get('name', listener.get('bind'))}", why)
+    migration.listeners = kept
 
 
 def _move_operators(migration: Migration) -> None:

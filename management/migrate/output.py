@@ -16,7 +16,6 @@ from taipan.broker.transport.tls import TlsError, build_context
 
 from ..config import Settings, load
 from ..config_document import ConfigError
-from ..known_secrets import whose_certificate
 from ..operations.backup.import_file import Plan
 from ..operations.backup.import_plan import PLAN_FILE, written_plan
 from ..served_certificates import served_certificates
@@ -105,7 +104,6 @@ def write(migration: Migration, target: Path) -> None:
     CannotMigrate; then nothing is left of it."""
     check_target(target)
     target = target.absolute()
-    _leave_out_published(migration)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -135,23 +133,6 @@ def write(migration: Migration, target: Path) -> None:
     finally:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(made)
-
-
-def _leave_out_published(migration: Migration) -> None:
-    """Listeners whose key everybody has, or whose clients prove themselves by one that everybody has."""
-    kept = []
-    for listener in migration.listeners:
-        tls = listener.get("tls")
-        table = tls if isinstance(tls, dict) else {}
-        names = ["certfile"] + (["cafile"] if table.get("verify", "none") != "none" else [])
-        found = whose_certificate(str(table[name]) for name in names if name in table)
-        if found is None:
-            kept.append(listener)
-            continue
-        file, owner = found
-        why = f"{owner} publishes the key of this certificate: make one of your own, and write the listener anew"
-        migration.report.left_out(file, f"listener {listener.get('name', listener.get('bind'))}", why)
-    migration.listeners = kept
 
 
 def _check(settings: Settings) -> None:
