@@ -20,6 +20,7 @@ from .outbound_writer import FlushQueue, OutboundWriter, OutboundWriter5, WriteT
 
 if TYPE_CHECKING:
     from ..access.enhanced import Exchange
+    from .undecided import Undecided
 
 # Where a conversation stands:
 #
@@ -148,6 +149,7 @@ class Channel:
         "session",
         "state",
         "token_timer",
+        "undecided",
         "version",
         "will",
         "will_decision",
@@ -202,6 +204,8 @@ class Channel:
         self.end_reason = ""
         # Packets that ``dispatcher.receive`` has left for the next iteration, or for the end of what is awaited.
         self.rest: list[Packet] | None = None
+        # Acknowledgements of PUBLISHes that wait for other nodes.
+        self.undecided: Undecided | None = None
         # What was written down before the packet in hand (``durability.commit.written``); -1: wait for all of it.
         self.log_position = 0
 
@@ -223,17 +227,18 @@ class Channel:
         """Whether a packet keeps the client's Maximum Packet Size, at least in its shortest form."""
         writer = self.writer
         bounded = isinstance(writer, OutboundWriter5) and writer.max_packet_size
-        return not bounded or self._encoded(packet) is not None
+        return not bounded or self.encoded(packet) is not None
 
     def send(self, packet: Outgoing) -> bool:
         """Encode and append any packet but PUBLISH. False: it exceeds the client's Maximum Packet Size."""
-        data = self._encoded(packet)
+        data = self.encoded(packet)
         if data is None:
             return False
         self.writer.send(data)
         return True
 
-    def _encoded(self, packet: Outgoing) -> bytes | None:
+    def encoded(self, packet: Outgoing) -> bytes | None:
+        """``None``: it exceeds the client's Maximum Packet Size."""
         writer = self.writer
         most = writer.max_packet_size if isinstance(writer, OutboundWriter5) else 0
         return encode_within(packet, self.version, most)
@@ -256,6 +261,23 @@ class Channel:
                 data, commit.barrier if self.log_position < 0 else commit.batch_since(self.log_position)
             )
 
+    def acknowledge_when_durable(self, data: bytes) -> None:
+        """The same of a PUBACK or PUBREC, whose order is that of the PUBLISHes."""
+        undecided = self.undecided
+        if undecided is None:
+            self.send_when_durable(data)
+        else:
+            undecided.follow(data, self.batch_in_hand)
+
+    @property
+    def batch_in_hand(self) -> int:
+        """The batch of the journal that has what the packet in hand caused; 0: there is none."""
+        durability = self.context.durability
+        if durability is None:
+            return 0
+        commit = durability.commit
+        return commit.barrier if self.log_position < 0 else commit.batch_since(self.log_position)
+
     def send_pubacks_when_durable(self, packet_ids: list[int]) -> None:
         """The same for PUBACKs that say success, of packets that were taken as one."""
         durability = self.context.durability
@@ -268,7 +290,7 @@ class Channel:
 
     def send_packet_when_durable(self, packet: Outgoing) -> bool:
         """The same, encoded here. False: it exceeds the client's Maximum Packet Size."""
-        data = self._encoded(packet)
+        data = self.encoded(packet)
         if data is None:
             return False
         self.send_when_durable(data)

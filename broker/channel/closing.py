@@ -201,6 +201,8 @@ def end(channel: Channel, reason: str, detail: str = "", setting: str = "") -> N
     channel.connect = None
     if channel.pending_check is not None:
         channel.pending_check.cancel()
+    if channel.undecided is not None:
+        channel.undecided.close()
     if channel.token_timer is not None:
         channel.token_timer.cancel()
         channel.token_timer = None

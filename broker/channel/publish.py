@@ -42,6 +42,7 @@ from .packet_refusal import (
     TOO_MANY_QOS2,
     note_refusal,
 )
+from .undecided import Undecided
 
 # How many topics a client may have admitted at a time, and of how many characters: 1 MiB at most, were none shared.
 _MAX_ADMITTED: Final = 1024
@@ -100,9 +101,7 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
     outcome = context.broker.accept(message, CLIENT)
     if outcome.code >= REFUSED:
         return _refused(channel, message, outcome, now)
-    if qos:
-        _acknowledge(channel, message, outcome)
-    return None
+    return _acknowledge(channel, message, outcome) if qos else None
 
 
 def publish_run(channel: Channel, run: list[Message], now: float) -> int:
@@ -112,7 +111,7 @@ def publish_run(channel: Channel, run: list[Message], now: float) -> int:
     context = channel.context
     session = channel.session
     qos = run[0].qos
-    if session is None or qos > channel.zone.max_qos:
+    if session is None or qos > channel.zone.max_qos or channel.undecided is not None:
         return 0
     admitted = channel.admitted
     until = None if admitted is None else admitted.get(run[0].topic)
@@ -152,9 +151,7 @@ def _publish_if_admitted(channel: Channel, message: Message, now: float, asked: 
     outcome = channel.context.broker.accept(message, CLIENT)
     if outcome.code >= REFUSED:
         return _refused(channel, message, outcome, now)
-    if message.qos:
-        _acknowledge(channel, message, outcome)
-    return None
+    return _acknowledge(channel, message, outcome) if message.qos else None
 
 
 def _ask_and_publish(channel: Channel, message: Message) -> Awaitable[None]:
@@ -186,7 +183,9 @@ async def _publish_when_answered(channel: Channel, session: Session, message: Me
         await waiting
 
 
-def _acknowledge(channel: Channel, message: Message, outcome: Outcome) -> None:
+def _acknowledge(channel: Channel, message: Message, outcome: Outcome) -> Waiting:
+    if channel.undecided is not None or channel.context.broker.undecided is not None:
+        return _acknowledge_when_decided(channel, message, outcome)
     matched = outcome is not NO_SUBSCRIBERS
     if message.qos == 1:
         channel.context.metrics.packets_puback_sent += 1
@@ -194,12 +193,44 @@ def _acknowledge(channel: Channel, message: Message, outcome: Outcome) -> None:
             channel.send_when_durable(_PUBACK + encoder.PACKET_ID[message.packet_id])  # [MQTT-4.3.2-4]
         else:
             channel.send_packet_when_durable(Ack(PUBACK, message.packet_id, reason_codes.NO_MATCHING_SUBSCRIBERS))
-        return
+        return None
     channel.context.metrics.packets_pubrec_sent += 1
     if matched or channel.version != V5:
         channel.send_when_durable(encoder.ack(PUBREC, message.packet_id))  # [MQTT-4.3.3-8]
     else:
         channel.send_packet_when_durable(Ack(PUBREC, message.packet_id, reason_codes.NO_MATCHING_SUBSCRIBERS))
+    return None
+
+
+def _acknowledge_when_decided(channel: Channel, message: Message, outcome: Outcome) -> Waiting:
+    """The nodes of the cluster have to agree first about what is retained, of this or of an earlier PUBLISH."""
+    metrics = channel.context.metrics
+    kind = PUBACK if message.qos == 1 else PUBREC
+    if kind == PUBACK:
+        metrics.packets_puback_sent += 1
+    else:
+        metrics.packets_pubrec_sent += 1
+    data = encoder.ack(kind, message.packet_id)
+    if channel.version == V5 and outcome is NO_SUBSCRIBERS:
+        data = channel.encoded(Ack(kind, message.packet_id, reason_codes.NO_MATCHING_SUBSCRIBERS)) or data
+    return _hold(channel, message, data, channel.context.broker.undecided)
+
+
+def _hold(channel: Channel, message: Message, data: bytes, decision: asyncio.Future[None] | None) -> Waiting:
+    """``data``: an acknowledgement, which waits for ``decision`` and for those before it."""
+    undecided = channel.undecided
+    if undecided is None:
+        undecided = channel.undecided = Undecided(channel)
+    if decision is None:
+        undecided.follow(data, channel.batch_in_hand)
+    else:
+        refusal = b""
+        if channel.version == V5:
+            kind, code = PUBACK if message.qos == 1 else PUBREC, RETAINED_ALONE.code
+            properties = {REASON_STRING: reason_codes.name(code)} if channel.problem_information else NO_PROPERTIES
+            refusal = channel.encoded(Ack(kind, message.packet_id, code, properties)) or b""
+        undecided.hold(data, channel.batch_in_hand, message, decision, refusal)
+    return undecided.wait_for_room() if undecided.full else None
 
 
 def _resolve_alias(channel: Channel, message: Message) -> None:
@@ -248,7 +279,14 @@ def _note_qos2(channel: Channel, session: Session, message: Message, now: float)
         metrics.packets_publish_inuse += 1
         metrics.packets_pubrec_sent += 1
         channel.log_position = -1  # the first one may not be on disk yet
-        channel.send_when_durable(encoder.ack(PUBREC, message.packet_id))
+        changes = channel.context.broker.retained_changes
+        decision = None
+        if changes is not None and message.retain:
+            decision = changes.undecided(channel.client.mountpoint + message.topic)
+        if decision is not None or channel.undecided is not None:
+            _hold(channel, message, encoder.ack(PUBREC, message.packet_id), decision)
+        else:
+            channel.send_when_durable(encoder.ack(PUBREC, message.packet_id))
         return False
     if outcome == FULL:
         metrics.packets_publish_dropped += 1
@@ -354,12 +392,14 @@ def _negative(channel: Channel, message: Message, code: int) -> None:
     else:
         metrics.packets_pubrec_sent += 1
     if channel.version != V5:
-        channel.send_when_durable(encoder.ack(kind, message.packet_id))
+        channel.acknowledge_when_durable(encoder.ack(kind, message.packet_id))
         return
     if kind == PUBREC and session is not None:
         inbound_qos2.release(session, message.packet_id)  # [MQTT-4.3.3-9] free at once
     properties = {REASON_STRING: reason_codes.name(code)} if channel.problem_information else NO_PROPERTIES
-    channel.send_packet_when_durable(Ack(kind, message.packet_id, code, properties))
+    data = channel.encoded(Ack(kind, message.packet_id, code, properties))
+    if data is not None:
+        channel.acknowledge_when_durable(data)
 
 
 def _refused(channel: Channel, message: Message, outcome: Outcome, now: float) -> Waiting:
@@ -417,7 +457,9 @@ async def _wait_until_taken(channel: Channel, session: Session, message: Message
             if outcome.code >= REFUSED:
                 _refuse(channel, message, outcome)
             else:
-                _acknowledge(channel, message, outcome)
+                room = _acknowledge(channel, message, outcome)
+                if room is not None:
+                    await room
             return
         asked = None
         if refusal is STORE_TROUBLE and durability is not None:

@@ -60,7 +60,7 @@ class NatsCluster:
         self.membership = Members(context)
         self.calls = Calls(context)
         self.rows = Rows(context)
-        self.retained = Retained(context)
+        self.retained = Retained(context, self.membership, self.calls)
         self.routes = Routes(context, self.membership, self.calls)
         self.isolation = Isolation(context, self.membership, self.routes)
         self.links = Links(context, self.membership, self.calls, self.routes)

@@ -2,6 +2,10 @@
 
 A change counts on this node at once. Whether it is the last one the bucket decides, and every node follows it; so does
 this one, where another node's came later. A SUBSCRIBE reads this node's store and waits for nobody.
+
+A clear follows what its client has seen, which another node may not have given to the bucket yet. So before it is
+written, the other nodes are asked to give the bucket what they have of the topic (``SETTLE``); its acknowledgement
+waits until it is decided.
 """
 
 import asyncio
@@ -13,13 +17,16 @@ from typing import Final
 import msgspec
 
 from ..config import ZoneSettings
+from ..core.cluster import ELECTION, RUNNING, CallFailed, NodeUnreachable
 from ..mqtt.message import Message
 from ..persistence.log import records
 from ..persistence.record_mapping import retained_record
 from ..session.limits import Limits
 from ..store.restored import restored_client, restored_message
 from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version, each_of
+from .calls import Calls
 from .context import ClusterContext
+from .members import Members
 from .nats import MAX_PAYLOAD, NEVER_THERE, Entry, NoAnswer, TooLarge, Unavailable, Unknown, Watch, WrongRevision, fits
 from .tasks import Tasks
 from .wire import MALFORMED, thing_key, valid_body, valid_time
@@ -27,6 +34,11 @@ from .wire import MALFORMED, thing_key, valid_body, valid_time
 logger = logging.getLogger(__name__)
 
 BUCKET: Final = "retained"
+SETTLE: Final = "retained.settle"
+SETTLE_TIMEOUT: Final = 2.0
+"""Seconds that other nodes have to write what a clear follows."""
+PROMPT: Final = 1.0
+"""Seconds within which a clear counts as later than all that is in the bucket."""
 SWEEP: Final = 1.0
 TOO_LARGE: Final = "retained_too_large"
 _AT_ONCE: Final = 64
@@ -50,9 +62,11 @@ class RetainedValue(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Deletion(msgspec.Struct, array_like=True, frozen=True):
-    """What is written with a deletion: the date of the clear, or of the message that has expired."""
+    """What is written with a deletion: the date of the clear, or of the message that has expired. ``settled``: nodes
+    that had given the bucket all they had of the topic; what else they have is later."""
 
     at: float
+    settled: tuple[str, ...] = ()
 
 
 class Unwritten(msgspec.Struct, array_like=True, frozen=True):
@@ -68,9 +82,10 @@ class _Change:
     """A topic whose retained message was changed here. ``base``: how far this node had read when it was; ``at``: the
     date; 0: it has expired, and ``expired`` is its own date. ``count`` grows with each change; ``late``: an attempt to
     write it has failed. ``told``: what the watch has told meanwhile. ``restored``: it is of before this node's start,
-    which may have forgotten that it was written, and others after it."""
+    which may have forgotten that it was written, and others after it. ``since``: of the last change, by the loop's
+    clock. ``waiting``: who waits until the bucket has the change of that ``count``, or a later one."""
 
-    __slots__ = ("at", "base", "count", "expired", "late", "name", "restored", "told", "topic")
+    __slots__ = ("at", "base", "count", "expired", "late", "name", "restored", "since", "told", "topic", "waiting")
 
     def __init__(self, name: str, topic: str, base: int, at: float) -> None:
         self.name = name
@@ -82,6 +97,20 @@ class _Change:
         self.late = False
         self.restored = False
         self.told: Entry | None = None
+        self.since = 0.0
+        self.waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def decision(self) -> asyncio.Future[None]:
+        """Done when the bucket has this change, as it is now, or something later."""
+        if not self.waiting or self.waiting[-1][0] != self.count:
+            self.waiting.append((self.count, asyncio.get_running_loop().create_future()))
+        return self.waiting[-1][1]
+
+    def decided(self, count: int) -> None:
+        while self.waiting and self.waiting[0][0] <= count:
+            future = self.waiting.pop(0)[1]
+            if not future.done():
+                future.set_result(None)
 
 
 class _Known:
@@ -100,8 +129,10 @@ class Retained:
     ``write_timeout``: seconds for a write. ``generation``: how many buckets there were, the present one included.
     """
 
-    def __init__(self, context: ClusterContext) -> None:
+    def __init__(self, context: ClusterContext, membership: Members, calls: Calls) -> None:
         self._context = context
+        self._peers = membership.peers
+        self._calls = calls
         self._nats = context.nats
         self._wire = context.wire
         self._broker = context.broker
@@ -128,6 +159,11 @@ class Retained:
         self._expiring: list[tuple[float, str, int, float]] = []
         self._tasks = Tasks()
         self._joining: asyncio.Task[None] | None = None
+        # Topics (their keys) that the others are asked about together, and their answer.
+        self._asked: list[str] = []
+        self._asking: asyncio.Task[tuple[tuple[str, ...], bool]] | None = None
+        self._alone_since: float | None = None
+        calls.serve(SETTLE, self._settle)
         context.nats.on_lost.append(self._on_lost)
         context.broker.retained_changes = self
 
@@ -155,7 +191,11 @@ class Retained:
         if self.joined:
             self._life.reached(self._last)
         self._tasks.cancel()
+        self._asking = None
+        self._asked = []
         self._begin_anew()
+        for change in self._changes.values():
+            change.decided(change.count)
         self._changes.clear()
         self._queue.clear()
 
@@ -196,21 +236,36 @@ class Retained:
     def writable(self) -> bool:
         return self._nats.connected and self._nats.quorum
 
-    def changed(self, topic: str) -> None:
+    @property
+    def takes(self) -> bool:
+        if self.writable:
+            self._alone_since = None
+            return True
+        now = asyncio.get_running_loop().time()
+        if self._alone_since is None:
+            self._alone_since = now
+        return now - self._alone_since < ELECTION
+
+    def undecided(self, topic: str) -> asyncio.Future[None] | None:
+        change = self._changes.get(thing_key(topic))
+        return None if change is None or not change.waiting else change.decision()
+
+    def changed(self, topic: str) -> asyncio.Future[None] | None:
         name = thing_key(topic)
-        known = self._known.get(name)
-        change = self._changes.get(name)
-        if change is None and known is None and self.joined and self._broker.retained.get(topic) is None:
-            return  # cleared, and no node has any
         joined = self._life.joined
         # What this node has read of the bucket was there before this change, deletions included.
         base = self._last if self.joined else 0 if joined is None else joined.reached
         change = self._change(topic, base, self._clock.wall())
         change.at = self._clock.wall()
         change.restored = False
+        change.since = asyncio.get_running_loop().time()
+        if not self.writable:
+            change.late = True
         change.base = max(change.base, base, self._deleted.get(name, 0))
         # In the same batch as the message itself: what is acknowledged outlives this process, and is written then.
         self._rows.put(topic, Unwritten("" if joined is None else joined.id, change.base, change.at))
+        # Who retains gets the acknowledgement for what is on this node's disk, while the others can be told.
+        return None if self.writable and self._broker.retained.get(topic) is not None else change.decision()
 
     def _change(self, topic: str, base: int, at: float) -> _Change:
         name = thing_key(topic)
@@ -252,6 +307,7 @@ class Retained:
                 return
             change.base = max(change.base, revision)
             self._has(change, data, revision)
+            change.decided(count)
             if change.count == count:
                 self._done(change, revision)
                 return
@@ -263,6 +319,11 @@ class Retained:
 
         :raises TooLarge: the bucket takes no such value.
         """
+        clear = data is None and change.at > 0.0
+        settled: tuple[str, ...] = ()
+        all_settled = True
+        if clear:
+            settled, all_settled = await self._settle_elsewhere(change.name)
         known = self._known.get(change.name)
         entry: Entry | None = None
         base = NEVER_THERE if known is None else known.revision
@@ -272,7 +333,7 @@ class Retained:
             base, is_there = told.revision, told.value is not None
         try:
             while True:
-                if change.late or entry is not None:
+                if change.late or entry is not None or (clear and not is_there):
                     entry = await self._nats.read(BUCKET, change.name)
                     there = None if entry is None else self._read(entry)
                     base = NEVER_THERE if entry is None else entry.revision
@@ -281,16 +342,19 @@ class Retained:
                         own = None if data is None else self._values.value(data)
                         if there is not None and own is not None and own[1].body == there[1].body:
                             return entry.revision  # it was written after all
-                        if self._newer(self._dated(entry), change):
+                        if self._newer(entry, change, clear):
                             self._done(change, 0, entry)
                             return -1
-                    if data is None and not is_there:
+                    # What nodes that were not asked have of it finds the deletion, and its date.
+                    if data is None and not is_there and all_settled:
                         return 0 if entry is None else entry.revision
                 elif data is None and not is_there:
                     return 0
                 try:
                     nonce = self._context.nonce()
-                    about = b"" if data is not None else self._wire.write(Deletion(change.at or change.expired))
+                    about = b""
+                    if data is None:
+                        about = self._wire.write(Deletion(change.at or change.expired, settled))
                     revision = await self._nats.write(BUCKET, change.name, data, base, nonce, self.write_timeout, about)
                 except WrongRevision:  # another node's came before this one
                     entry = Entry(change.name, None, base)
@@ -314,11 +378,66 @@ class Retained:
         found = self._read(entry)
         return (0.0, "") if found is None else (found[1].at or found[1].body.timestamp, found[0])
 
-    def _newer(self, there: tuple[float, str], change: _Change) -> bool:
+    def _newer(self, entry: Entry, change: _Change, clear: bool) -> bool:
         """Whether what another node has written, before it knew of this change or this node of that, is to stay. What
-        this one has written since its start was before."""
+        this one has written since its start was before. So is what a clear finds that was not held up, and a deletion
+        for which this node had given the bucket all it had."""
         node = self._context.node
-        return (there[1] != node or change.restored) and there > (change.at, node)
+        there = self._dated(entry)
+        if not change.restored:
+            if there[1] == node:
+                return False
+            if clear and not change.late and asyncio.get_running_loop().time() - change.since < PROMPT:
+                return False
+            deleted = self._deletion.value(entry.about) if entry.value is None and entry.about else None
+            if deleted is not None and node in deleted[1].settled:
+                return False
+        return there > (change.at, node)
+
+    async def _settle_elsewhere(self, name: str) -> tuple[tuple[str, ...], bool]:
+        """Until the other nodes have given the bucket what they have of a topic: those that have, and whether these are
+        all that there are."""
+        self._asked.append(name)
+        asking = self._asking
+        if asking is None:
+            asking = self._asking = self._tasks.run(self._ask_others())
+        return await asyncio.shield(asking)
+
+    async def _ask_others(self) -> tuple[tuple[str, ...], bool]:
+        await asyncio.sleep(0)  # all clears of this iteration together
+        self._asking = None
+        names, self._asked = self._asked, []
+        question = msgspec.msgpack.encode(names)
+        peers = list(self._peers.values())
+        answers = await asyncio.gather(*(self._ask(peer.name, question) for peer in peers if peer.status == RUNNING))
+        settled = tuple(node for node in answers if node)
+        return settled, len(settled) == len(peers)
+
+    async def _ask(self, node: str, question: bytes) -> str:
+        """Its name; empty: it has not answered, or could not."""
+        try:
+            await self._calls.call(node, SETTLE, question, SETTLE_TIMEOUT)
+        except (NodeUnreachable, CallFailed) as error:
+            logger.debug("cluster_retained_not_settled node=%s error=%s", node, error)
+            return ""
+        return node
+
+    async def _settle(self, node: str, argument: bytes) -> bytes:
+        """Another node is about to clear these."""
+        names = self._calls.decoded(node, argument, list[str])
+        if self._watch is None:
+            raise CallFailed("it has not started yet")
+        waiting: list[asyncio.Future[None]] = []
+        for name in names:
+            change = self._changes.get(name)
+            # A clear of its own may wait for that node.
+            if change is not None and self._broker.retained.get(change.topic) is not None:
+                waiting.append(change.decision())
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=SETTLE_TIMEOUT)
+            if late:
+                raise CallFailed("it cannot be written now")
+        return b""
 
     def _has(self, change: _Change, data: bytes | None, revision: int) -> None:
         if data is None:
@@ -335,6 +454,7 @@ class Retained:
         """The bucket has it, or (``entry``) something newer."""
         self._changes.pop(change.name, None)
         self._rows.remove(change.topic)
+        change.decided(change.count)
         if change.told is not None and (entry is None or entry.revision < change.told.revision):
             entry = change.told
         if entry is None or entry.revision <= revision or not self.joined:
@@ -465,6 +585,7 @@ class Retained:
         """Take out of the bucket what has expired, and note how far this node has read."""
         while True:
             await asyncio.sleep(SWEEP)
+            _ = self.takes  # it notes since when
             if not self.joined:
                 continue
             self._life.reached(self._last)

@@ -2,6 +2,9 @@
 
 import asyncio
 from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+ResultT = TypeVar("ResultT")
 
 
 class Tasks:
@@ -10,12 +13,12 @@ class Tasks:
     __slots__ = ("_running",)
 
     def __init__(self) -> None:
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[Any]] = set()
 
     def __len__(self) -> int:
         return len(self._running)
 
-    def run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def run(self, work: Coroutine[Any, Any, ResultT]) -> asyncio.Task[ResultT]:
         """Begin it."""
         task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)

@@ -6,6 +6,7 @@ itself through ``publish_internal``.
 """
 
 import logging
+from asyncio import Future
 from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Final, Protocol
@@ -146,6 +147,8 @@ class Broker:
         self.throttled_log = ThrottledLog()
         # Tells the other nodes of a cluster what is retained.
         self.retained_changes: RetainedChanges | None = None
+        # What the acknowledgement of the last accepted message has to wait for, beside the disk.
+        self.undecided: Future[None] | None = None
         # What outlives the process; None at durability level ``memory``.
         self.durability: Durability | None = None
         # The other nodes. The server sets it.
@@ -155,6 +158,7 @@ class Broker:
 
     def accept(self, message: Message, source: PublisherKind) -> Outcome:
         """Take a message from whoever publishes it: refuse it, hold it until its time has come, or publish it."""
+        self.undecided = None
         topic = message.topic
         special = topic.startswith("$")
         if special and reserved(topic):
@@ -179,8 +183,10 @@ class Broker:
         if (message.qos or message.retain or delayed) and self.cannot_store(message.topic, message.retain):
             return STORE_TROUBLE
         changes = self.retained_changes
-        if changes is not None and message.retain and message.qos and not changes.writable:
-            return RETAINED_ALONE
+        if changes is not None and message.retain and message.qos:
+            # Whoever asks over HTTP is told at once, a client's acknowledgement waits for an election.
+            if not (changes.writable if source.must_retain else changes.takes):
+                return RETAINED_ALONE
         if source.must_retain and message.retain:
             refused = _SHORT_OF_MEMORY if self._short_for(message) else self.retained.refusal(message)
             if refused:
@@ -547,7 +553,9 @@ class Broker:
         elif not message.topic.startswith("$SYS"):
             self._journal_retained(message, done)
             if self.retained_changes is not None:
-                self.retained_changes.changed(message.topic)
+                decision = self.retained_changes.changed(message.topic)
+                if decision is not None:
+                    self.undecided = decision
         self.metrics.messages_retained = len(self.retained)
 
     def _journal_retained(self, message: Message, done: int) -> None:
@@ -572,14 +580,16 @@ class Broker:
         self.metrics.refusals.add("retained_" + reason)
         return False
 
-    def clear_retained(self, topic: str) -> None:
-        """An operator's order."""
+    def clear_retained(self, topic: str) -> Future[None] | None:
+        """An operator's order. What it returns is as of ``RetainedChanges.changed``."""
+        decision: Future[None] | None = None
         if self.retained.delete(topic) and not topic.startswith("$SYS"):
             if self.durability is not None:
                 self.durability.node.retained_cleared(topic)
             if self.retained_changes is not None:
-                self.retained_changes.changed(topic)
+                decision = self.retained_changes.changed(topic)
         self.metrics.messages_retained = len(self.retained)
+        return decision
 
     def _short_for(self, message: Message) -> bool:
         """Whether there is no memory to retain this."""

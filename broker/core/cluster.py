@@ -1,5 +1,6 @@
 """Cluster: what a node asks of the other nodes, and the answer of a node that has none."""
 
+from asyncio import Future
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
@@ -13,6 +14,10 @@ from .outcome import Outcome
 RUNNING: Final = "Running"
 SUSPECT: Final = "Suspect"
 STOPPED: Final = "Stopped"
+
+ELECTION: Final = 15.0
+"""Seconds that a retained message of QoS 1 or 2 waits at the longest for the cluster to decide: an election takes 4 to
+8."""
 
 _ALONE: Final = "this node is in no cluster (setting cluster.servers)"
 
@@ -138,13 +143,21 @@ class Cluster(Protocol):
 
 
 class RetainedChanges(Protocol):
-    """Is told what is retained and cleared on this node. ``writable``: whether the other nodes can be told."""
+    """Is told what is retained and cleared on this node. ``writable``: whether the other nodes can be told now;
+    ``takes``: or probably soon, so that a client's message is taken and its acknowledgement waits."""
 
     @property
     def writable(self) -> bool: ...
 
-    def changed(self, topic: str) -> None:
-        """The retained message of a topic is another one, or there is none any more."""
+    @property
+    def takes(self) -> bool: ...
+
+    def changed(self, topic: str) -> Future[None] | None:
+        """The retained message of a topic is another one, or there is none any more. What it returns is done when the
+        order of that and of other nodes' changes is decided; ``None``: its acknowledgement need not wait for it."""
+
+    def undecided(self, topic: str) -> Future[None] | None:
+        """The same, of the last change of a topic here."""
 
 
 class SingleNode:

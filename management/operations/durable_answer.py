@@ -1,9 +1,11 @@
 """Durable answers: what can be stored, and when a change may be answered: when it is on disk."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from taipan.broker.core.cluster import ELECTION
 from taipan.broker.persistence.tables import NotAgreed, RowTooLarge, Tables
 
 from .refusal import RPC_ERROR, WRONG, Refusal, wrong
@@ -12,6 +14,7 @@ TROUBLE: Final = "the store is in trouble, nothing can be promised; the log and 
 UNSURE: Final = (
     "it counts from now on, but the store is in trouble: a restart may undo it; the log and /alarms tell more"
 )
+UNDECIDED: Final = "it counts on this node, and on the others when the cluster can decide its order (no quorum in time)"
 
 MAX_DEPTH: Final = 32
 _MIN_INTEGER: Final = -(2**63)
@@ -53,6 +56,13 @@ def rows_of_a_size() -> Iterator[None]:
         yield
     except RowTooLarge as error:
         raise Refusal(WRONG, str(error)) from None
+
+
+async def wait_until_decided(decisions: list[asyncio.Future[None]]) -> None:
+    """Until the nodes of a cluster have agreed about what was retained and cleared. Raises Refusal where they have not
+    in time."""
+    if decisions and (await asyncio.wait(decisions, timeout=ELECTION))[1]:
+        raise Refusal(RPC_ERROR, UNDECIDED)
 
 
 async def wait_until_stored(tables: Tables) -> None:

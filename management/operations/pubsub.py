@@ -1,5 +1,6 @@
 """Publish, subscribe and unsubscribe on behalf of clients, whether they are here or not."""
 
+import asyncio
 import base64
 import binascii
 import secrets
@@ -32,7 +33,7 @@ from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.session import Session
 
 from .backpressure_slice import BackpressureSlice
-from .durable_answer import TROUBLE, wait_until_stored
+from .durable_answer import TROUBLE, wait_until_decided, wait_until_stored
 from .node_calls import NodeCalls
 from .owners import Owners, may_have, portions
 from .refusal import BAD_TOPIC, MISSING, NOT_ONLINE, RPC_ERROR, WRONG, Refusal, wrong
@@ -122,8 +123,10 @@ class PubSub:
     async def publish(self, request: PublishRequest) -> list[str]:
         """Publish to all topics of the request; the ids of the messages. Raises Refusal."""
         mark = self._mark
-        ids = await self._publish(self._publication(request), BackpressureSlice(self._server))
+        decisions: list[asyncio.Future[None]] = []
+        ids = await self._publish(self._publication(request), BackpressureSlice(self._server), decisions)
         await self._stored(mark)
+        await wait_until_decided(decisions)
         return ids
 
     async def publish_batch(self, requests: list[PublishRequest]) -> list[Row]:
@@ -134,11 +137,12 @@ class PubSub:
             await work.checkpoint()
             publications.append(_of_item(index, self._publication, request))
         mark = self._mark
+        decisions: list[asyncio.Future[None]] = []
         rows: list[Row] = []
         for publication, request in zip(publications, requests, strict=True):
             row: Row = {"topic": _asked(request)}
             try:
-                ids = await self._publish(publication, work)
+                ids = await self._publish(publication, work, decisions)
                 row["code"] = 0
                 if request.ids is not UNSET:
                     row["msgids"] = ids
@@ -146,6 +150,7 @@ class PubSub:
                 row |= _refused(refusal)
             rows.append(row)
         await self._stored(mark)
+        await wait_until_decided(decisions)
         return rows
 
     def _publication(self, request: PublishRequest) -> _Publication:
@@ -177,7 +182,10 @@ class PubSub:
         if self._mark != mark:
             await wait_until_stored(self._server.tables)
 
-    async def _publish(self, publication: _Publication, work: BackpressureSlice) -> list[str]:
+    async def _publish(
+        self, publication: _Publication, work: BackpressureSlice, decisions: list[asyncio.Future[None]]
+    ) -> list[str]:
+        """``decisions``: those that the answer has to wait for are added."""
         publisher = None
         if publication.client_id is not UNSET:
             publisher = ClientInfo(self._server.settings.node.name, self._zone(), client_id=publication.client_id)
@@ -195,6 +203,9 @@ class PubSub:
             )
             message.id = secrets.token_hex(16).upper()
             self._publish_one(message)
+            decision = self._server.broker.undecided
+            if decision is not None and message.qos:
+                decisions.append(decision)
             ids.append(message.id)
         return ids
 

@@ -1,5 +1,6 @@
 """Retained messages: list, look at, delete by Topic Filter."""
 
+import asyncio
 import base64
 from collections.abc import Iterator
 from typing import Any, Final
@@ -13,7 +14,7 @@ from taipan.broker.mqtt.topics import has_wildcard, matches, valid_filter, valid
 from taipan.broker.server import Server
 
 from .backpressure_slice import BackpressureSlice
-from .durable_answer import TROUBLE, wait_until_stored
+from .durable_answer import TROUBLE, wait_until_decided, wait_until_stored
 from .listing import FILTERED, Listing, PageQuery, offset_of
 from .refusal import BAD_TOPIC, RPC_ERROR, Refusal, not_found
 from .times import local_text
@@ -148,13 +149,17 @@ class Retained:
             raise Refusal(RPC_ERROR, "the cluster has no quorum: nothing was changed")
         work = BackpressureSlice(self._server)
         count = 0
+        decisions: list[asyncio.Future[None]] = []
         for topic in broker.retained.walk(filter, 0 if not has_wildcard(filter) else _STEPS):
             if topic:
                 count += self.find(topic) is not None
-                broker.clear_retained(topic)
+                decision = broker.clear_retained(topic)
+                if decision is not None:
+                    decisions.append(decision)
             await work.checkpoint()
         if count:
             await wait_until_stored(self._server.tables)
+        await wait_until_decided(decisions)
         return count
 
 

@@ -108,7 +108,10 @@ async def test_subscribe_waits_for_no_nats_and_qos_0_is_given_to_the_others_late
 
 
 @pytest.mark.parametrize("version", [4, 5])
-async def test_qos_1_is_refused_without_a_quorum_as_on_a_full_disk(version: int) -> None:
+async def test_qos_1_is_refused_without_a_quorum_as_on_a_full_disk(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retained, "ELECTION", 0.0)  # there has been none for that long
     async with cluster_nodes(1) as cluster:
         cluster.partition({0}, quorum=None)
         await until(lambda: not cluster.clients[0].quorum)
@@ -174,12 +177,22 @@ async def test_what_another_retained_while_a_node_was_dead_replaces_what_nats_di
         await until_same(cluster, t=b"third")
 
 
-async def test_a_clear_that_was_acknowledged_survives_a_kill_before_nats_has_it() -> None:
+async def clear_unheard(node: Node, topic: str) -> None:
+    """Until the clear is on this node's disk; its acknowledgement waits for NATS."""
+    client = await node.client()
+    await client.send(Publish(topic, b"", 1, True, packet_id=1))
+    durability = node.server.broker.durability
+    assert durability is not None
+    commit = durability.commit
+    await until(lambda: topic not in payloads(node) and not commit.pending)
+
+
+async def test_a_clear_that_is_on_disk_survives_a_kill_before_nats_has_it() -> None:
     async with cluster_nodes(2, level="disk") as cluster:
         await retain(cluster[0], "t", b"first")
         await until_same(cluster, t=b"first")
         cluster.hub.lose_request = 1.0
-        await retain(cluster[0], "t", b"")
+        await clear_unheard(cluster[0], "t")
         await cluster.kill(0)
         cluster.hub.lose_request = 0.0
         await cluster.start(0)
@@ -253,7 +266,7 @@ async def test_a_clear_that_is_written_late_takes_nothing_from_a_message_that_is
         await retain(cluster[0], "t", b"first")
         await until_same(cluster, t=b"first")
         cluster.hub.lose_request = 1.0
-        await retain(cluster[0], "t", b"")
+        await clear_unheard(cluster[0], "t")
         await until_late(cluster[0])
         await retain(cluster[1], "t", b"second")
         await until_late(cluster[1])
@@ -374,7 +387,7 @@ async def test_a_clear_without_an_answer_takes_nothing_from_what_is_retained_aft
         tell, hub._tell_watches = hub._tell_watches, lambda bucket: None  # type: ignore[method-assign]
         hub.lose_answer = 1.0
         part(cluster[0])
-        await retain(cluster[0], "t", b"")
+        await clear_unheard(cluster[0], "t")
         await until_late(cluster[0])
         await retain(cluster[0], "t", b"second")
         hub.lose_answer = 0.0
