@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tools.simulation.client import SimulatedClient
+from tools.simulation import promises
+from tools.simulation.client import ControllerClient, DeviceClient, Sent, SimulatedClient
 from tools.simulation.disk import SimulatedLog
 from tools.simulation.world import (
     BURSTS,
     CLEARS,
+    COMMANDS,
     DEFAULT,
     ENDS,
     FEATURES,
@@ -175,6 +177,41 @@ def test_takeover_fresh() -> None:
 def test_what_is_retained_is_cleared() -> None:
     done = simulate("--seeds", "15", "--features", ",".join(["members", "links", "ownership", "retained", CLEARS]))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+COMMANDED = ",".join(["members", "links", "ownership", "retained", CLEARS, COMMANDS])
+
+
+@pytest.mark.slow
+def test_commands_are_cleared_at_other_nodes() -> None:
+    done = simulate("--seeds", "10", "--features", COMMANDED)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("follows", ["its acknowledgement", "its arrival", "nothing"])
+@pytest.mark.parametrize("left", [True, False])
+def test_a_command_that_is_left_after_its_clear_is_found(
+    follows: str, left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clear that came before the command has nothing to say about it."""
+    world = World(1, (*FEATURES, COMMANDS))
+    device = DeviceClient(world, "d0", 60)
+    controller = ControllerClient(world, "c0", 60, device)
+    world.controllers = [controller]
+    command, clear = Sent("d0", "q/d0", 1, 1, True), Sent("c0", "q/d0", 1, 1, True, clears=True)
+    world.messages = [command, clear]
+    command.node, clear.node = "n1", "n2"
+    command.first_at = command.last_at = 1.0
+    if follows == "its acknowledgement":
+        command.acknowledged, command.acknowledged_at = True, 2.0
+    elif follows == "its arrival":
+        controller.taken[command.payload] = [2.0]
+    clear.first_at, clear.acknowledged = 2.5, True
+    monkeypatch.setattr(promises, "retained_of", lambda node: {"q/d0": command.payload} if left else {})
+    world.nodes = [None]  # type: ignore[list-item]
+    promises._commands_cleared(world)
+    world.loop.close()
+    assert bool(world.violations) == (left and follows != "nothing")
 
 
 @pytest.mark.slow

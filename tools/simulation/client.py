@@ -26,11 +26,12 @@ class Sent:
     which deletes what is retained. ``again``: it was begun anew, when nobody knew whether the first attempt had been
     taken. ``node``: the one that it was sent to; empty where it was sent to several, and nobody knows which of them
     took it. ``unrouted``: taken by a node that had not read the routes of the others since its start, and says in its
-    log that they get nothing. ``first_at``: when it was sent first."""
+    log that they get nothing. ``first_at``: when it was sent first, ``last_at``: last; ``acknowledged_at``: when it was
+    acknowledged first."""
 
     __slots__ = (
-        "acknowledged", "again", "clears", "first_at", "node", "number", "publisher", "qos", "released", "retain",
-        "topic", "unrouted",
+        "acknowledged", "acknowledged_at", "again", "clears", "first_at", "last_at", "node", "number", "publisher",
+        "qos", "released", "retain", "topic", "unrouted",
     )  # fmt: skip
 
     def __init__(self, publisher: str, topic: str, number: int, qos: int, retain: bool, clears: bool = False) -> None:
@@ -43,7 +44,8 @@ class Sent:
         self.released = False
         self.acknowledged = False
         self.again = False
-        self.first_at = 0.0
+        self.first_at = self.last_at = 0.0
+        self.acknowledged_at = float("inf")
         self.node = ""
         self.unrouted = False
 
@@ -269,6 +271,7 @@ class SimulatedClient:
             else:
                 if self.node is not None and sent.node != self.node.name:
                     sent.node = ""
+                sent.last_at = self.world.loop.time()
                 self._note_routes(sent)
                 self._send(Publish(sent.topic, sent.payload, sent.qos, sent.retain, True, packet_id))
 
@@ -301,7 +304,8 @@ class SimulatedClient:
             packet_id = self._next_id() if sent.qos else 0
             if self.node is not None:
                 sent.node = self.node.name
-            sent.first_at = sent.first_at or self.world.loop.time()
+            sent.last_at = self.world.loop.time()
+            sent.first_at = sent.first_at or sent.last_at
             self._note_routes(sent)
             if sent.qos:
                 self.unacknowledged[packet_id] = sent
@@ -340,6 +344,8 @@ class SimulatedClient:
 
     def _note_acknowledged(self, sent: Sent) -> None:
         assert self.node is not None
+        if not sent.acknowledged:
+            sent.acknowledged_at = self.world.loop.time()
         sent.acknowledged = True
         self._note_routes(sent)
         self.world.unrouted += sent.unrouted
@@ -393,6 +399,37 @@ class RetainingClient(SimulatedClient):
         """The next one, if there is none under way."""
         if not self.waiting and not self.unacknowledged:
             self.publish(self.topic, self.rng.randint(1, 2), retain=True, clears=self.rng.random() < 0.5)
+
+
+class DeviceClient(SimulatedClient):
+    """Retains commands on a topic, one after the other, and goes from node to node."""
+
+    def __init__(self, world: "World", name: str, expiry: int) -> None:
+        super().__init__(world, name, expiry)
+        self.rng = Random(f"{name} {world.seed}")  # as with ``EndingClient``
+        self.window = 1
+        self.topic = f"q/{name}"
+
+    def command(self) -> None:
+        """The next one, if there is none under way."""
+        if not self.waiting and not self.unacknowledged:
+            self.publish(self.topic, self.rng.randint(1, 2), retain=True)
+
+
+class ControllerClient(SimulatedClient):
+    """Clears each command of a device as soon as it has it, at whatever node it is. ``taken``: when it had each."""
+
+    def __init__(self, world: "World", name: str, expiry: int, device: DeviceClient) -> None:
+        super().__init__(world, name, expiry, {device.topic: 2})
+        self.rng = Random(f"{name} {world.seed}")
+        self.device = device
+        self.taken: dict[bytes, list[float]] = {}
+
+    def _write_down(self, packet: Publish) -> None:
+        super()._write_down(packet)
+        if packet.payload:
+            self.taken.setdefault(packet.payload, []).append(self.world.loop.time())
+            self.publish(packet.topic, self.rng.randint(1, 2), retain=True, clears=True)
 
 
 class EndingClient(SimulatedClient):

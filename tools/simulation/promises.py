@@ -26,6 +26,7 @@ def check(world: "World") -> None:
         # The disk of a node that was forced out took with it what that node had acknowledged.
         _retained(world)
         _cleared(world)
+        _commands_cleared(world)
     _owners(world)
     _tables(world)
     _left_behind(world)
@@ -167,7 +168,7 @@ def _retained(world: "World") -> None:
         return
     found = retained_of(world.nodes[0])
     last: dict[tuple[str, str], Sent] = {}
-    alone = {client.topic for client in world.retaining}
+    alone = {client.topic for client in world.retaining} | {each.device.topic for each in world.controllers}
     for sent in world.messages:
         if sent.retain and sent.acknowledged and sent.topic not in alone:
             last[sent.topic, sent.publisher] = sent
@@ -178,12 +179,15 @@ def _retained(world: "World") -> None:
             continue
         by, number, _ = payload.decode().split()
         if by == publisher and int(number) < sent.number:
+            of_publisher = [each for each in world.messages if each.publisher == by and each.topic == topic]
+            older = next(each for each in of_publisher if each.number == int(number))
+            if older.qos == 1 and sent.qos == 2 and older.last_at > older.first_at:
+                continue  # both were sent again, and only QoS 1 takes effect again
             world.wrong(f"retained on {topic} is {payload!r}, though {sent} was acknowledged")
 
 
 def _cleared(world: "World") -> None:
-    """Of a topic of one publisher what was acknowledged last, or a later one. A clear of what NATS does not have yet
-    may miss what another node has taken (docs/decisions/0055)."""
+    """Of a topic of one publisher what was acknowledged last, or a later one."""
     found = retained_of(world.nodes[0])
     for client in world.retaining:
         payload = found.get(client.topic, b"")
@@ -192,10 +196,26 @@ def _cleared(world: "World") -> None:
         possible = sent[max(last, 0) :]
         # Nobody knows when a node takes what another one has acknowledged.
         possible += [each for each in sent[:last] if each.again or not each.node]
-        if last >= 0 and sent[last].clears:
-            possible += [each for each in sent[:last] if each.node != sent[last].node]
         if payload not in {each.payload for each in possible} | ({b""} if last < 0 else set()):
             world.wrong(f"retained on {client.topic} is {payload!r}, not of {possible}")
+
+
+def _commands_cleared(world: "World") -> None:
+    """A command is not there any more that was cleared after its acknowledgement, or after it was received."""
+    found = retained_of(world.nodes[0])
+    for controller in world.controllers:
+        device = controller.device
+        payload = found.get(device.topic, b"")
+        clears = [each for each in world.messages if each.publisher == controller.name and each.acknowledged]
+        # What was sent to several nodes may be taken by one of them later than it was received from another.
+        of_it = [each for each in world.messages if each.publisher == device.name and each.payload == payload]
+        for sent in of_it:
+            after = sent.acknowledged_at
+            if sent.node and not sent.again:
+                after = min([after, *(each for each in controller.taken.get(payload, ()) if each >= sent.last_at)])
+            followed = next((each for each in clears if each.first_at >= after), None)
+            if payload and followed is not None:
+                world.wrong(f"retained on {device.topic} is {payload!r}, though {followed} was acknowledged after it")
 
 
 def rows_of(node: SimulatedNode) -> dict[str, str]:

@@ -18,7 +18,7 @@ from taipan.broker.persistence.tables import NotAgreed
 from tests.support.virtual_nats import VirtualNats
 
 from . import promises
-from .client import EndingClient, RetainingClient, Sent, SimulatedClient
+from .client import ControllerClient, DeviceClient, EndingClient, RetainingClient, Sent, SimulatedClient
 from .disk import SimulatedDisk
 from .loop import NOBODY, Killed, Life, Spinning, VirtualLoop
 from .node import Row, SimulatedNode, settings_of
@@ -47,6 +47,8 @@ ENDS: Final = "ends"
 """One more: clients end their sessions, and begin others."""
 CLEARS: Final = "clears"
 """One more: what is retained is cleared and retained again, from one node after the other."""
+COMMANDS: Final = "commands"
+"""One more: devices retain commands, controllers clear each of them as soon as they have it, and both move."""
 FORCED: Final = "forced"
 """One more: nodes are forced out, and come back with an empty disk. Sessions end with them, so that of what clients get
 nothing is promised then, only that all comes to rest."""
@@ -58,7 +60,7 @@ EVACUATED: Final = "evacuated"
 DEFAULT: Final = ("members", "rows", "links")
 EVERYTHING: Final = (*FEATURES, PAGING, RESTLESS, BURSTS, PIECES, ENDS, CLEARS)
 """``--features all``"""
-APART: Final = (FORCED, FRESH, EVACUATED)
+APART: Final = (COMMANDS, FORCED, FRESH, EVACUATED)
 """These are named as well, or they are not there."""
 
 
@@ -117,6 +119,7 @@ class World:
         self.subscribers: list[SimulatedClient] = []
         self.ending: list[EndingClient] = []
         self.retaining: list[RetainingClient] = []
+        self.controllers: list[ControllerClient] = []
         self.groups: dict[str, list[SimulatedClient]] = {}
         self.messages: list[Sent] = []
         self.row_changes: dict[str, list[RowChange]] = {}
@@ -258,6 +261,8 @@ class World:
             self.loop.call_later(0.0, self._publish_on, publisher, context=NOBODY)
         for client in self.retaining:
             self._retain_on(client)
+        for controller in self.controllers:
+            self._command_on(controller)
         await self._faults()
         await self._recover()
         if not self.violations:
@@ -315,6 +320,21 @@ class World:
         if CLEARS in self.features:
             self.retaining = [RetainingClient(self, f"k{number}", durable) for number in range(2)]
             self.clients += self.retaining
+        if COMMANDS in self.features:
+            for number in range(2):
+                device = DeviceClient(self, f"d{number}", durable)
+                self.controllers.append(ControllerClient(self, f"c{number}", durable, device))
+                self.clients += [device, self.controllers[-1]]
+
+    def _command_on(self, controller: ControllerClient) -> None:
+        if self._calm:
+            return
+        device = controller.device
+        device.command()
+        for client in (device, controller):
+            if device.rng.random() < 0.1:
+                client.move()
+        self.loop.call_later(device.rng.choice((0.05, 0.3, 1.0)), self._command_on, controller, context=NOBODY)
 
     def _retain_on(self, client: RetainingClient) -> None:
         if self._calm:
@@ -410,7 +430,7 @@ class World:
             kinds += [(20.0, self._move_subscriber), (4.0, self._slow_way)]
             weights += [20.0, 4.0]
             pace = rng.choice((2.0, 6.0))
-        if CLEARS in self.features:
+        if CLEARS in self.features or COMMANDS in self.features:
             kinds.append((4.0, self._slow_writes))
             weights.append(4.0)
         if FORCED in self.features:
