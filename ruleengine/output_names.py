@@ -6,16 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from .events import EVENTS, MESSAGE_PUBLISH
 from .params import RESOURCE, Param, ParamError
-from .sql.ast import Field, Path, Slice, Star, Statement
+from .sql.ast import Field, Path, Slice, Star, Statement, walk
 from .sql.fields import element_path, plain_name
 from .template import Template
 
 
 def output_names(statement: Statement) -> frozenset[str]:
     """The first-level names that a row may have."""
-    sources = [source.topic for source in statement.sources]
-    kinds = [EVENTS.get(source, MESSAGE_PUBLISH) for source in sources]
-    columns = {name for kind in kinds for name in kind.makers} | {"metadata"}
+    columns = _columns(statement)
     names: set[str] = set()
     if statement.is_foreach:
         collection = statement.fields[-1]
@@ -42,6 +40,40 @@ def check_placeholders(params: Mapping[str, object], declared: Iterable[Param], 
                     known = ", ".join(sorted(names)[:8]) or "nothing"
                     placeholder = "${" + ".".join(path) + "}"
                     raise ParamError(param.name, f"{placeholder} is not selected by the rule, which gives {known}")
+
+
+def warnings(statement: Statement, actions: Iterable[tuple[Mapping[str, object], Iterable[Param]]]) -> list[str]:
+    """What is accepted, as by EMQX, and hardly meant: a name that is undefined where it is used.
+
+    ``actions``: for each its parameters, and those that its type declares.
+    """
+    found = []
+    if statement.is_foreach and statement.incase is not None and statement.do is not None:
+        collection = statement.fields[-1]
+        assert isinstance(collection, Field)
+        columns = _columns(statement)
+        seen = columns | _names(statement.fields[:-1], columns) | {element_path(collection).name}
+        made = _names(statement.do, seen) - seen
+        used = {node.name for node, _ in walk(statement.incase) if isinstance(node, Path)}
+        found += [f"INCASE: {name} is undefined there: only DO makes it, after INCASE" for name in sorted(made & used)]
+    names = output_names(statement)
+    for params, declared in actions:
+        for param in declared:
+            if param.name == RESOURCE or params.get(param.name) != param.default:
+                continue
+            for text in _texts(param.default):
+                found += [
+                    f"{param.name}: its default {text} is filled in with undefined: the rule selects no {path[0]}"
+                    for path in Template(text).placeholders
+                    if path[0] not in names
+                ]
+    return list(dict.fromkeys(found))
+
+
+def _columns(statement: Statement) -> set[str]:
+    """What the events of the sources have."""
+    kinds = [EVENTS.get(source.topic, MESSAGE_PUBLISH) for source in statement.sources]
+    return {name for kind in kinds for name in kind.makers} | {"metadata"}
 
 
 def _texts(value: object) -> Iterable[str]:

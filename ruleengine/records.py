@@ -91,7 +91,8 @@ class RuleActionRecord(msgspec.Struct, kw_only=True):
 
 
 class RuleRecord(msgspec.Struct, kw_only=True):
-    """Specification, Rule; ``on_action_failed``, ``created_at`` (unix milliseconds) and the last two are beyond it."""
+    """Specification, Rule; ``on_action_failed``, ``created_at`` (unix milliseconds) and the last three are beyond it.
+    ``warnings``: only in the answer to a change."""
 
     id: str
     rawsql: str
@@ -104,6 +105,7 @@ class RuleRecord(msgspec.Struct, kw_only=True):
     actions: list[RuleActionRecord]
     suspended: str | UnsetType = UNSET
     last_error: LastError | UnsetType = UNSET
+    warnings: list[str] | UnsetType = UNSET
 
 
 class TracedAction(msgspec.Struct, frozen=True):

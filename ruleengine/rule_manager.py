@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +18,7 @@ from .error import EXISTS, MISSING, UNKNOWN, WRONG, RuleEngineError
 from .events import EVENTS
 from .functions.registry import Function
 from .hook_bindings import HookBindings
-from .output_names import check_placeholders, output_names
+from .output_names import check_placeholders, output_names, warnings
 from .params import RESOURCE, ParamError, check_params
 from .records import EvaluationRecord, RuleRecord
 from .resource_manager import ResourceManager
@@ -144,7 +144,7 @@ class RuleManager:
     ) -> RuleRecord:
         """The record of a new rule. ``actions``: ``{"name", "params", "fallbacks"}`` each."""
         async with self._lock:
-            return self.record(await self._create(rawsql, actions, id, description, enabled, on_action_failed))
+            return self._answer(*await self._create(rawsql, actions, id, description, enabled, on_action_failed))
 
     async def _create(
         self,
@@ -154,7 +154,7 @@ class RuleManager:
         description: str,
         enabled: bool,
         on_action_failed: str,
-    ) -> Rule:
+    ) -> tuple[Rule, Statement]:
         id = new_id("rule", id, self._rules)
         if len(self._rules) >= self._node.settings.max_rules:
             raise RuleEngineError(WRONG, "there are as many rules as ruleengine.max_rules allows")
@@ -169,15 +169,24 @@ class RuleManager:
         rule = self._build(row, statement, None)
         self._order += 1
         self._put(rule, None)
-        return rule
+        return rule, statement
 
     async def update(self, id: str, changes: Mapping[str, object]) -> RuleRecord:
         """The record after changing any of ``rawsql``, ``actions``, ``description``, ``enabled``,
         ``on_action_failed``; the rest stays."""
         async with self._lock:
-            return self.record(await self._update(id, changes))
+            return self._answer(*await self._update(id, changes))
 
-    async def _update(self, id: str, changes: Mapping[str, Any]) -> Rule:
+    def _answer(self, rule: Rule, statement: Statement | None) -> RuleRecord:
+        """The record; if SQL or actions were given, with what is hardly meant so."""
+        record = self.record(rule)
+        if statement is not None:
+            every = _with_fallbacks(rule.stored.actions)
+            actions = [(each.params, self._action_type(each.name).params) for each in every]
+            record.warnings = warnings(statement, actions) or msgspec.UNSET
+        return record
+
+    async def _update(self, id: str, changes: Mapping[str, Any]) -> tuple[Rule, Statement | None]:
         old = self.get(id)
         row = old.stored
         known = ("rawsql", "actions", "description", "enabled", "on_action_failed")
@@ -195,7 +204,7 @@ class RuleManager:
         check_unchanged(self._table, id, row)
         rule = self._build(new_row, statement, old)
         self._put(rule, old)
-        return rule
+        return rule, statement
 
     async def check_sql(self, rawsql: str, id: str) -> None:
         """Whether a rule could have it. Raises RuleEngineError."""
@@ -538,3 +547,9 @@ class RuleManager:
 def _check_on_failed(value: object) -> None:
     if value not in ON_FAILED:
         raise RuleEngineError(WRONG, f"on_action_failed: expected {' or '.join(ON_FAILED)}")
+
+
+def _with_fallbacks(actions: Iterable[StoredAction]) -> Iterator[StoredAction]:
+    for action in actions:
+        yield action
+        yield from _with_fallbacks(action.fallbacks)

@@ -40,7 +40,7 @@ class Program:
             assert isinstance(collection, Field)
             path = element_path(collection)
             self._writes = compile_fields(statement.fields[:-1], expressions)
-            self._collection = expressions.compile(collection.expression)
+            self._collection = expressions.collection(collection.expression)
             self._place = compile_place(path, expressions)
             expressions.named.add(path.name)
         else:

@@ -91,6 +91,20 @@ class Expressions:
             case Slice():
                 return _slice(self._path(expression.path), expression.first, expression.last)
 
+    def collection(self, expression: Expression) -> Evaluate:
+        """The closure of what FOREACH goes through: the payload as JSON, if it is named as a whole."""
+        if not isinstance(expression, Path) or expression.steps or expression.name != "payload":
+            return self.compile(expression)
+        decoded, column = self._outermost(expression.name), self.column(expression.name)
+
+        def read(scope: Scope) -> object:
+            try:
+                return decoded(scope)
+            except ValueError:  # no JSON: as any value that is no list, it has no elements
+                return column(scope)
+
+        return read
+
     def condition(self, expression: Expression) -> Evaluate:
         """The closure of a condition, which holds when it answers True itself and nothing else."""
         return self.compile(expression)

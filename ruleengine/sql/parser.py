@@ -77,8 +77,12 @@ _WORDS: Final = {
 }
 
 
+_OPERATORS: Final = {"div": "DIV", "mod": "MOD"}
+"""Names that are operators between two operands."""
+
+
 class _Tokens:
-    """Between lexer and parser: distinguishes the operator `mod` from the name, and bounds the nesting."""
+    """Between lexer and parser: distinguishes the operators `div` and `mod` from the names, and bounds the nesting."""
 
     always_accept = ()
 
@@ -95,9 +99,9 @@ class _Tokens:
                     raise SqlError.at(_position(token), f"nested deeper than {MAX_DEPTH}")
             elif token.type in _CLOSING:
                 depth -= 1
-            elif token == "mod" and token.type == "NAME" and before in _ENDS_OPERAND:
+            elif token in _OPERATORS and token.type == "NAME" and before in _ENDS_OPERAND:
                 if after is not None and after.type in _BEGINS_OPERAND:
-                    token = Token.new_borrow_pos("MOD", "mod", token)
+                    token = Token.new_borrow_pos(_OPERATORS[token], str(token), token)
             before = token.type
             yield token
             token = after

@@ -615,3 +615,20 @@ async def test_the_functions_that_sql_can_call() -> None:
         for each in told.values():
             assert len(each["kinds"]) >= each["min_args"]
             assert each["max_args"] is None or len(each["kinds"]) == each["max_args"]
+
+
+async def test_what_is_hardly_meant_is_said_in_the_answer() -> None:
+    """EMQX publishes ``undefined`` without a word."""
+    async with managed_node() as node:
+        republish = {"name": "republish", "params": {"target_topic": "r/t", "target_qos": 0}}
+        body = {"rawsql": 'SELECT qos FROM "t/#"', "actions": [republish]}
+        made = (await node.api.post("/rules", body)).data
+        assert made["warnings"] == [
+            "payload_tmpl: its default ${payload} is filled in with undefined: the rule selects no payload"
+        ]
+        assert "warnings" not in (await node.api.get(f"/rules/{made['id']}")).data
+        sql = 'FOREACH payload.l AS e DO e.n AS n, payload INCASE n > 1 FROM "t/#"'
+        changed = (await node.api.put(f"/rules/{made['id']}", {"rawsql": sql})).data
+        assert changed["warnings"] == ["INCASE: n is undefined there: only DO makes it, after INCASE"]
+        fine = (await node.api.put(f"/rules/{made['id']}", {"rawsql": 'SELECT * FROM "t/#"'})).data
+        assert "warnings" not in fine

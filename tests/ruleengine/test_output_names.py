@@ -3,7 +3,7 @@
 import pytest
 
 from taipan.ruleengine.events import CLIENT_CONNECTED, MESSAGE_PUBLISH
-from taipan.ruleengine.output_names import check_placeholders, output_names
+from taipan.ruleengine.output_names import check_placeholders, output_names, warnings
 from taipan.ruleengine.params import Param, ParamError, Text
 from taipan.ruleengine.sql.parser import parse
 
@@ -28,6 +28,26 @@ PARAMS = (Param("text", 1, "string", WORDS, WORDS), Param("map", 2, "object", WO
 )
 def test_output_names(sql: str, names: set[str]) -> None:
     assert output_names(parse(sql)) == names
+
+
+@pytest.mark.parametrize(
+    "sql, params, expected",
+    [
+        ('FOREACH payload.l as e DO e.n as n INCASE n > 1 FROM "t"', {}, ["INCASE: n is undefined there"]),
+        ('FOREACH payload.l as e DO e.n as n INCASE e.n > 1 FROM "t"', {}, []),
+        ('FOREACH qos as n, payload.l as e DO e.n as n INCASE n > 1 FROM "t"', {}, []),
+        ('FOREACH payload.l DO item.qos as qos INCASE qos > 1 FROM "t"', {}, []),
+        ('FOREACH payload.l INCASE n > 1 FROM "t"', {}, []),
+        ('SELECT qos FROM "t"', {"made": "${payload}"}, ["made: its default ${payload} is filled in with undefined"]),
+        ('SELECT qos FROM "t"', {"made": "${qos}"}, []),
+        ('SELECT payload FROM "t"', {"made": "${payload}"}, []),
+    ],
+)
+def test_warnings(sql: str, params: dict[str, object], expected: list[str]) -> None:
+    declared = (Param("made", 1, "string", WORDS, WORDS, default="${payload}"),)
+    found = warnings(parse(sql), [(params, declared)])
+    assert len(found) == len(expected)
+    assert all(each.startswith(words) for each, words in zip(found, expected, strict=True))
 
 
 def test_what_has_no_name_of_its_own_is_no_placeholder() -> None:

@@ -14,6 +14,32 @@ from taipan.ruleengine.sql.parser import parse
 from taipan.ruleengine.undefined import UNDEFINED
 
 
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("div(7, 2)", 3), ("mod(7, 2)", 1), ("div(-7, 2)", -3), ("7 div 2", 3), ("7 div (2)", 3), ("7 mod (2)", 1),
+        ("div(7, 2) div 2", 1), ("mod(9, 5) mod 3", 1), ("8 div div(7, 3)", 4),
+    ],
+)  # fmt: skip
+def test_div_and_mod_are_operators_and_functions(expression: str, value: int) -> None:
+    assert rows(f"SELECT {expression} AS v FROM t") == [{"v": value}]
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [(b"[1,2]", [1, 2]), (b'[{"a":1}]', [{"a": 1}]), (b"[]", []), (b'{"a":[1]}', []), (b"5", []), (b"no json", [])],
+)
+def test_foreach_goes_through_a_payload_that_is_a_list(payload: bytes, expected: list[object]) -> None:
+    found = rows("FOREACH payload AS p DO p FROM t", payload=payload)
+    assert found == [{"p": each} for each in expected]
+    assert rows("FOREACH payload DO item FROM t", payload=payload) == [{"item": each} for each in expected]
+    whole = rows("FOREACH payload AS p FROM t", payload=payload)
+    assert whole is not None and [each["p"] for each in whole] == expected
+    assert rows("FOREACH payload AS p DO p FROM t WHERE is_array(p)", payload=payload) == (
+        None if payload in (b"5", b"no json") or payload.startswith(b"{") else [{"p": each} for each in expected]
+    )
+
+
 def program(sql: str, **more: Any) -> Program:
     return compile(parse(sql), FUNCTIONS, **more)
 
