@@ -341,7 +341,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     suspect_after: PositiveSeconds = 3.0  # without a heartbeat
     stopped_after: PositiveSeconds = 10.0
     takeover_timeout: PositiveSeconds = 12.0  # how long a client waits for the node that has its session
-    takeover: Literal["fresh", "refuse"] = "fresh"  # then: a new session, or CONNACK 0x88
+    takeover: Literal["fresh", "refuse"] = "refuse"  # then: a new session, or CONNACK 0x88
     isolated: Literal["serve_local", "refuse_new", "close_all"] = "serve_local"  # without NATS
     strict_subscribe: bool = False  # SUBACK waits until all running nodes know of the subscription
     strict_fanout: bool = False  # a listing without a node that does not answer is an error

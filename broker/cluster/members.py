@@ -450,6 +450,7 @@ class Members:
             peer.status = STOPPED
             peer.heard = -1e9
             peer.lost_at = self._loop.time()
+            peer.stopped_at = peer.lost_at
             peer.unheard_until = peer.lost_at + self._context.settings.stopped_after
             peer.since = self._context.clock.wall()
             if other_data:

@@ -773,6 +773,9 @@ class _Claim:
             self._why = f"{owner.node} has its session: {error}"
             peer = self._ownership.peer(owner.node)
             may_run = not self._ownership.knows_members if peer is None else self._may_run(peer)
+            if peer is not None and not self._clean_start:
+                timeout = self._context.settings.takeover_timeout
+                self._deadline = max(self._deadline, peer.stopped_at + timeout)
             if may_run and self._left > _PAUSE_UNREACHABLE:
                 await asyncio.sleep(_PAUSE_UNREACHABLE)
                 return False, None

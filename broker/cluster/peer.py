@@ -8,8 +8,8 @@ from .wire import OLDEST, VERSION, MemberRecord, node_key
 
 class Peer:
     """Another node. ``heard``: when its last heartbeat came, by the loop's clock. ``stopped_at``: when it said that it
-    stops. ``unheard_until``: until then it may run though this node, which has just learned of it, has not heard it;
-    long ago, once it was heard. ``versions``: of the wire."""
+    stops, or this node was told of its next start. ``unheard_until``: until then it may run though this node, which has
+    just learned of it, has not heard it; long ago, once it was heard. ``versions``: of the wire."""
 
     __slots__ = (
         "heard",

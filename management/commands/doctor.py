@@ -81,6 +81,7 @@ def examined(file: str | None, overrides: list[str]) -> Iterator[Finding]:
         yield _of_lock(held, file)
     yield from data_directory(data)
     process = held.process if held is not None else 0
+    yield machine_checks.bytecode()
     yield machine_checks.open_files(settings.broker.listeners, process)
     waiting = machine_checks.backlog(settings.broker.listeners)
     if waiting is not None:

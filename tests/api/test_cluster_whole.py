@@ -15,7 +15,7 @@ from tests.support.ctl import ctl, done
 pytestmark = pytest.mark.asyncio
 
 N1, N2, N3 = "n1@127.0.0.1", "n2@127.0.0.1", "n3@127.0.0.1"
-QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "takeover_timeout": 4, "call_timeout": 1}
+QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "takeover_timeout": 4, "call_timeout": 1, "takeover": "fresh"}
 
 
 @pytest_asyncio.fixture

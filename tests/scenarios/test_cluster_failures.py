@@ -34,7 +34,13 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.timeout(120)]
 
 VERSIONS = (4, 5)
-QUICK = {"suspect_after": 2.0, "stopped_after": 3.0, "takeover_timeout": 2.0, "strict_subscribe": True}
+QUICK = {
+    "suspect_after": 2.0,
+    "stopped_after": 3.0,
+    "takeover_timeout": 2.0,
+    "takeover": "fresh",
+    "strict_subscribe": True,
+}
 NOT_AVAILABLE = {4: 3, 5: SERVER_UNAVAILABLE}
 """What CONNACK has for it in 3.1.1 and in 5.0."""
 

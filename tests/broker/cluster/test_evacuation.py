@@ -26,7 +26,7 @@ from tests.support.wire import Ack, Publish
 
 pytestmark = pytest.mark.asyncio
 
-QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "takeover_timeout": 4, "call_timeout": 1}
+QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "takeover_timeout": 4, "call_timeout": 1, "takeover": "fresh"}
 
 
 @pytest_asyncio.fixture

@@ -16,7 +16,14 @@ from ...support.cluster_nodes import ClusterNodes, cluster_nodes
 
 pytestmark = pytest.mark.asyncio
 
-QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "will_grace": 0.5, "takeover_timeout": 4, "call_timeout": 1}
+QUICK = {
+    "suspect_after": 1.2,
+    "stopped_after": 1.5,
+    "will_grace": 0.5,
+    "takeover_timeout": 4,
+    "call_timeout": 1,
+    "takeover": "fresh",
+}
 
 
 async def until(holds: Callable[[], object]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from taipan.broker.cluster import nats_cluster, outgoing
 from taipan.broker.cluster.handover import Handover
 from taipan.broker.cluster.incoming import ADOPTED, FETCHING, HandoverRow, Incoming
+from taipan.broker.cluster.members import BUCKET as MEMBERS
 from taipan.broker.cluster.members import Members
 from taipan.broker.cluster.nats import Entry, Unavailable, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.asyncio
 
 END = {c.SESSION_EXPIRY_INTERVAL: 0}
 MINUTE = {c.SESSION_EXPIRY_INTERVAL: 60}
-QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "takeover_timeout": 4, "call_timeout": 1}
+QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "takeover_timeout": 4, "call_timeout": 1, "takeover": "fresh"}
 
 
 def own(cluster: ClusterNodes, number: int) -> NatsCluster:
@@ -205,9 +206,30 @@ async def test_a_node_that_was_getting_a_session_that_began_anew_elsewhere_opens
             await there.expect_publish("t", b"%d" % number, 2)
 
 
-async def test_or_is_refused_where_the_setting_says_so(tmp_path: Path) -> None:
-    refuse = {**QUICK, "takeover": "refuse"}
-    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=refuse) as cluster:
+async def test_a_client_is_told_of_a_start_and_waits_from_then_on(tmp_path: Path) -> None:
+    """The node stopped long ago. Other nodes know of its start by its record; it takes its time."""
+    settings = {**QUICK, "takeover_timeout": 30}
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        await cluster.stop(0)
+        made = own(cluster, 1)
+        peer = made.membership.peers[cluster.name(0)]
+        await until(lambda: peer.status == STOPPED)
+        peer.stopped_at = -1e9
+        record = msgspec.structs.replace(peer.record, incarnation=peer.incarnation + 1)
+        await made.context.nats.write(MEMBERS, peer.key, made.context.wire.write(record), None, made.context.nonce())
+        await until(lambda: peer.incarnation == record.incarnation)
+        waiting = asyncio.ensure_future(cluster[1].client("s", expiry=3600, session_present=True))
+        await until(lambda: not peer.may_run or waiting.done())
+        assert not waiting.done()
+        await cluster.start(0)
+        await waiting
+
+
+async def test_or_is_refused_where_no_setting_says_otherwise(tmp_path: Path) -> None:
+    """``refuse`` is the default."""
+    default = {key: value for key, value in QUICK.items() if key != "takeover"}
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=default) as cluster:
         await cluster[0].leave_session("s", "t")
         await cluster.kill(0)
         peer = cluster[1].peer()

@@ -24,7 +24,14 @@ from ...support.virtual_nats import VirtualNats
 
 pytestmark = pytest.mark.asyncio
 
-QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "will_grace": 0.5, "takeover_timeout": 4, "call_timeout": 1}
+QUICK = {
+    "suspect_after": 1.2,
+    "stopped_after": 1.5,
+    "will_grace": 0.5,
+    "takeover_timeout": 4,
+    "call_timeout": 1,
+    "takeover": "fresh",
+}
 
 
 def stored_will(topic: str, client_id: str = "bad", **more: Any) -> WillStored:

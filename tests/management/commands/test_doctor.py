@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import resource
+import shlex
 import shutil
 import socket
 import subprocess
@@ -270,3 +271,23 @@ def test_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     other = made.issue("another", days=100)
     assert served(good[0], other[1])[0][0] == "error"
     assert served(str(tmp_path / "gone.pem"), other[1])[0][0] == "error"
+
+
+def test_missing_bytecode_is_named(tmp_path: Path) -> None:
+    """As where the files belong to another user than the node's, or Python may write none."""
+    file = configured(tmp_path)
+    command = [sys.executable, "-m", "taipan.management.node", "doctor", "--json", file]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path / "bytecode")
+
+    def said(**more: str) -> dict[str, str]:
+        done = subprocess.run(command, env={**environment, **more}, capture_output=True, text=True, timeout=60)
+        (found,) = [each for each in json.loads(done.stdout) if each["check"] == "bytecode"]
+        return found  # type: ignore[no-any-return]
+
+    none = said(PYTHONDONTWRITEBYTECODE="1")
+    assert none["level"] == "warning" and none["found"].startswith("missing for ")
+    words = shlex.split(none["advice"].partition(": ")[2])
+    assert words[:4] == [sys.executable, "-m", "compileall", "-q"] and (Path(words[4]) / "broker").is_dir()
+    subprocess.run(words, env=environment, capture_output=True, timeout=120)
+    assert said(PYTHONDONTWRITEBYTECODE="1")["level"] == "ok"
