@@ -728,8 +728,10 @@ class Outgoing:
             take_over(channel, False, node)
         if self._broker.sessions.get(client_id) is not session:
             return
-        logger.warning("session_lost client_id=%s node=%s clean_start=%s", client_id, node, clean_start)
         apart = not again and not self.ownership.may_be_taken(client_id)
+        if apart or anew:
+            logger.warning("session_lost client_id=%s node=%s clean_start=%s", client_id, node, clean_start)
+        # Otherwise that node had asked for it, and this one has stopped before it was told that all has come.
         # A node that went on without this one has it named in the key, and asks the others for marks that come here,
         # too: what they have sent before those is for the session that is here.
         closed = closed or clean_start or (apart and not anew and self._context.settings.takeover == FRESH)

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar, get_type
 
 import msgspec
 
-from taipan.broker.core.cluster import STOPPED, CallFailed, Member, NodeUnreachable
+from taipan.broker.core.cluster import STOPPED, SUSPECT, CallFailed, Member, NodeUnreachable
 from taipan.broker.server import Server
 
 from .refusal import RPC_ERROR, SUCCESS, Refusal, not_found
@@ -27,6 +27,10 @@ R = TypeVar("R")
 
 _LARGEST: Final = 2**63 - 1
 """A whole number that is larger goes over the wire as this one, which is beyond every bound and every count, too."""
+
+SUSPECT_TIMEOUT: Final = 0.5
+"""Seconds that a node has to answer which is Suspect, where an answer without it is one, too."""
+_TRY_AGAIN: Final = 1.0
 
 _encode_exactly: Final = msgspec.msgpack.Encoder(enc_hook=str).encode
 
@@ -103,12 +107,24 @@ class _Operation:
         return await _settled(done)
 
 
+class _Trial:
+    """A question to a node that is Suspect. ``answered``: whether the node has answered; others wait for that."""
+
+    __slots__ = ("answered", "asked_at")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.asked_at = loop.time()
+        self.answered: asyncio.Future[bool] = loop.create_future()
+
+
 class NodeCalls:
     """Which nodes there are, and what they are asked. On a node without a cluster every call is its own."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._operations: dict[str, _Operation] = {}
+        # The last one of each node that is Suspect, or was.
+        self._trials: dict[str, _Trial] = {}
         self.name = server.settings.node.name
 
     @property
@@ -167,15 +183,26 @@ class NodeCalls:
 
     async def on(self, node: str, function: Callable[P, R | Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """What ``function`` gives on that node. Raises Refusal: its own, or Unreachable."""
+        return await self._on(node, True, function, *args, **kwargs)
+
+    async def _on(
+        self, node: str, patient: bool, function: Callable[P, R | Awaitable[R]], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """``patient``: whether a node that is Suspect has as long to answer as any."""
         if node == self.name:
             done = function(*args, **kwargs)
             return await _settled(done)
         self.check(node)
         operation = self._operations[function.__qualname__]
-        if any(each.name == node and each.status == STOPPED for each in self.members()):
+        status = next((each.status for each in self.members() if each.name == node), "")
+        if status == STOPPED:
             raise stopped(node)
+        argument = operation.encode(args, kwargs)
         try:
-            octets = await self._server.cluster.call(node, operation.name, operation.encode(args, kwargs))
+            if status == SUSPECT and not patient:
+                octets = await self._ask_suspect(node, operation.name, argument)
+            else:
+                octets = await self._server.cluster.call(node, operation.name, argument)
             answer = msgspec.msgpack.decode(octets, type=_Answer)
             if answer.code != SUCCESS:
                 raise Refusal(answer.code, answer.message)
@@ -186,13 +213,38 @@ class NodeCalls:
         except (CallFailed, msgspec.MsgspecError) as error:
             raise Unreachable(node, f"cannot answer: {error}") from None
 
+    async def _ask_suspect(self, node: str, method: str, argument: bytes) -> bytes:
+        """Ask a node that may be away: as long as it does not answer, once a second and for half a second."""
+        loop = asyncio.get_running_loop()
+        trial = self._trials.get(node)
+        if trial is not None and loop.time() - trial.asked_at < _TRY_AGAIN:
+            if not await asyncio.shield(trial.answered):
+                raise NodeUnreachable(f"{node} has not answered a moment ago")
+            return await self._server.cluster.call(node, method, argument, SUSPECT_TIMEOUT)
+        trial = self._trials[node] = _Trial(loop)
+        answered = False
+        try:
+            octets = await self._server.cluster.call(node, method, argument, SUSPECT_TIMEOUT)
+            answered = True
+            return octets
+        except CallFailed:
+            answered = True
+            raise
+        finally:
+            trial.answered.set_result(answered)
+
     async def everywhere(
         self, function: Callable[P, R | Awaitable[R]], *args: P.args, **kwargs: P.kwargs
     ) -> Gathered[R]:
-        """What ``function`` gives on all running nodes, asked at the same time. Raises the first Refusal of one of
-        them."""
+        """What ``function`` gives on all running nodes, asked at the same time; nodes that are Suspect have half a
+        second to answer. Raises the first Refusal of one of them."""
+        return await self._everywhere(False, function, *args, **kwargs)
+
+    async def _everywhere(
+        self, patient: bool, function: Callable[P, R | Awaitable[R]], *args: P.args, **kwargs: P.kwargs
+    ) -> Gathered[R]:
         names = self.running()
-        asked = (self.on(name, function, *args, **kwargs) for name in names)
+        asked = (self._on(name, patient, function, *args, **kwargs) for name in names)
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         found: list[tuple[str, R]] = []
         missing: list[str] = []
@@ -209,7 +261,7 @@ class NodeCalls:
 
     async def order_all(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Have it done on all running nodes. Raises the first Refusal of one of them."""
-        gathered: Gathered[object] = await self.everywhere(function, *args, **kwargs)
+        gathered: Gathered[object] = await self._everywhere(True, function, *args, **kwargs)
         if gathered.missing:
             raise Unreachable(gathered.missing[0], "does not answer; on the others it is done")
 

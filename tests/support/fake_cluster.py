@@ -36,6 +36,8 @@ class Hub:
         self.handlers: dict[str, dict[str, Handler]] = {}
         self.silent: set[str] = set()
         """Nodes that do not answer, though nobody knows it yet."""
+        self.paused: set[str] = set()
+        """Nodes whose answers are waited for until the time of the question is over."""
         self.calls: list[tuple[str, str, str]] = []
         """Who asked whom what."""
         self.octets: list[int] = []
@@ -92,6 +94,9 @@ class FakeCluster:
     async def call(self, node: str, method: str, argument: bytes, timeout: float | None = None) -> bytes:
         self._hub.calls.append((self._name, node, method))
         await asyncio.sleep(0)
+        if node in self._hub.paused:
+            await asyncio.sleep(60.0 if timeout is None else timeout)
+            raise NodeUnreachable(node)
         if node in self._hub.silent:
             raise NodeUnreachable(node)
         handler = self._hub.handlers[node].get(method)

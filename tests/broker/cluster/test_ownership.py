@@ -1472,3 +1472,27 @@ async def test_a_client_that_moves_gets_what_was_published_while_its_node_was_aw
             await new.expect_publish("t", payload)
         await until(lambda: not own(cluster, 1).turns.clients() and not own(cluster, 0).turns.clients())
         await new.nothing()
+
+
+async def test_a_session_that_has_moved_while_its_node_stopped_is_not_called_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that was begun anew meanwhile is."""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await leave_five(cluster)
+        await cluster[0].leave_session("other", "t", qos=1)
+
+        async def not_now(node: str, argument: bytes) -> bytes:
+            raise CallFailed("not now")
+
+        own(cluster, 0).calls._handlers[outgoing.FETCH] = not_now
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        await cluster.stop(0)
+        await cluster[1].client("other", clean_start=True, properties=MINUTE)
+        caplog.clear()
+        await cluster.start(0)
+        for number in range(5):
+            await client.expect_publish("t", b"%d" % number, 2)
+        await until(lambda: not sessions(cluster, 0))
+        lost = [each.getMessage() for each in caplog.records if "session_lost" in each.getMessage()]
+        assert [each.split()[1] for each in lost] == ["client_id=other"]

@@ -1,9 +1,12 @@
 """NodeCalls: what goes over the wire between nodes, which two versions must have in common."""
 
+import asyncio
+
 import msgspec
 import pytest
 
-from taipan.broker.core.cluster import CallFailed
+from taipan.broker.core.cluster import SUSPECT, CallFailed
+from taipan.management.operations.node_calls import SUSPECT_TIMEOUT
 from taipan.management.operations.refusal import RPC_ERROR, Refusal
 from tests.support.api import managed_node
 from tests.support.fake_cluster import fake_nodes
@@ -22,7 +25,7 @@ Clients.count(query) Clients.kick_here(client_id) Clients.lift_rates_here(client
 Clients.lift_routing_here(client_id) Clients.limit_rates_here(client_id,message_rate,byte_rate)
 Clients.limit_routing_here(client_id,rate) Clients.lookup(client_id) Clients.piece(query,skip,limit)
 Clients.set_keep_alive_here(client_id,interval) Configuration.certificates() Configuration.settings_here(prefix)
-Explain.client_here(client_id) Explain.topic_here(topic) Listeners.records() Listeners.restart(name)
+Explain.client_here(client_id) Explain.refused_here() Explain.topic_here(topic) Listeners.records() Listeners.restart(name)
 Listeners.stop(name) LiveAnswers.alarms() LiveAnswers.events(source,after,who) LiveAnswers.figures()
 LiveAnswers.messages(source,after,who) LiveAnswers.rules(ids) LiveAnswers.topics(start,who) Modules.load(name)
 Modules.plugins() Modules.records()
@@ -89,3 +92,40 @@ async def test_a_bug_is_told_without_its_details() -> None:
         nodes[0]._complaints.records.clear()
         nodes[1]._complaints.records.clear()
         assert "Monitoring.metrics" in complaint
+
+
+@pytest.mark.parametrize("path", ["/clients", "/metrics", "/nodes", "/clients/c/explain"])
+async def test_a_list_does_not_wait_for_a_node_that_is_suspect(path: str) -> None:
+    """The node is asked again after a second, and not by each request; until then the list says which node is missing.
+    A node that answers although it is Suspect is in the list."""
+    async with fake_nodes(3) as nodes:
+        await nodes[0].client("c")
+        nodes.hub.statuses[N2] = nodes.hub.statuses["n3@host"] = SUSPECT
+        nodes.hub.paused.add(N2)
+        loop = asyncio.get_running_loop()
+        nodes.hub.calls.clear()
+        began = loop.time()
+        replies = await asyncio.gather(*(nodes.api.get(path) for _ in range(5)))
+        assert [reply.status for reply in replies] == [200] * 5
+        if path != "/nodes":
+            assert all(reply.meta["missing_nodes"] == [N2] for reply in replies)
+        # Nobody waits until the end of an ordinary question; one more trial is due after each second.
+        assert len(nodes.hub.methods_asked(N2)) <= 1 + int(loop.time() - began)
+        assert len(nodes.hub.methods_asked("n3@host")) >= 5
+        nodes.hub.paused.clear()
+        trials = nodes[0].management.operations.calls._trials
+        trials[N2].asked_at -= 1.0
+        reply = await nodes.api.get(path)
+        assert "missing_nodes" not in reply.json.get("meta", {})
+
+
+async def test_an_order_for_all_nodes_gives_one_that_is_suspect_its_time() -> None:
+    async with fake_nodes(2) as nodes:
+        nodes.hub.statuses[N2] = SUSPECT
+        nodes.hub.paused.add(N2)
+        ordering = asyncio.ensure_future(
+            nodes[0].management.operations.calls.order_all(nodes[0].management.operations.alarms.forget)
+        )
+        await asyncio.wait([ordering], timeout=2 * SUSPECT_TIMEOUT)
+        assert not ordering.done()
+        ordering.cancel()
