@@ -30,6 +30,7 @@ from tests.support.wire import Publish
 
 from .client import Client, Gone, Publisher, Receiver, spread
 from .cluster_nodes import APP, ClusterNode, Processes
+from .commands import TOPIC, TOPICS, Commands
 from .promises import Promises, Published
 
 AREAS = 4
@@ -114,6 +115,9 @@ class ClusterSoak:
             )
         ]
 
+        self.commands = Commands(random.Random(seed), lambda: [node.port for node in self.nodes])
+        self.disk_full = 0  # the last cycle in which it was
+
         for client in [*self.moving, *self.members]:
             client.may_begin_anew = self.fresh
         # Whose last CONNECT has no answer: its session may have begun anew.
@@ -163,7 +167,8 @@ class ClusterSoak:
             f"cycles={self.cycles} published={promises.published} promised={promises.promised} "
             f"delivered={promises.delivered} lost={promises.lost} qos2_duplicates={promises.duplicates} "
             f"order_violations={promises.disorder} other={promises.other} refused={promises.refusals} "
-            f"qos1_repeated={promises.repeated} begun_anew={self.begun_anew} faults: {faults}"
+            f"qos1_repeated={promises.repeated} begun_anew={self.begun_anew} "
+            f"commands_cleared={self.commands.count} faults: {faults}"
         )
 
     async def _begin(self) -> None:
@@ -199,6 +204,8 @@ class ClusterSoak:
         names, weights = zip(*FAULTS, strict=True)
         fault = self.only or rng.choices(names, weights)[0]
         self.faults[fault] = self.faults.get(fault, 0) + 1
+        if fault == "full disk":
+            self.disk_full = self.cycles
         self.promises.note(f"cycle {self.cycles}: {fault}")
         for receiver in self.receivers:
             receiver.delay = spread(rng, 0.002, 0.05) if rng.random() < 0.25 else 0.0
@@ -206,6 +213,7 @@ class ClusterSoak:
         actors: list[Coroutine[Any, Any, None]] = []
         actors += [self._take(receiver) for receiver in self.receivers if rng.random() < 0.7]
         actors += [self._publish(publisher) for publisher in self.publishers if rng.random() < 0.9]
+        actors += [self.commands.go_on(number) for number in range(TOPICS)]
         tasks = [asyncio.create_task(actor) for actor in actors]
         await asyncio.sleep(rng.uniform(0.1, 0.5))
         mend = await self._break(fault)
@@ -220,7 +228,15 @@ class ClusterSoak:
                 raise result
         for client in self.clients:
             client.drop()
+        self._refusals()
         self._complaints()
+
+    def _refusals(self) -> None:
+        """No election takes so long that a retained message would be refused."""
+        refused, self.commands.refused = self.commands.refused, []
+        if refused and self.cycles - self.disk_full > 1:
+            self.promises.other += 1
+            self.promises.wrong(f"retained messages are refused: {refused}")
 
     async def _break(self, fault: str) -> Callable[[], Awaitable[object]]:
         """Let it go wrong; returns what mends it."""
@@ -449,7 +465,7 @@ class ClusterSoak:
         for node in self.nodes:
             checker = Receiver(self.promises, node.port, f"checker-{node.number}", 5, False)
             await checker.connect()
-            await checker.subscribe(("r/#", 0))
+            await checker.subscribe(("r/#", 0), (f"{TOPIC}#", 0))
             await checker.ping()
             found.append(dict(checker.found))
             checker.drop()
@@ -457,7 +473,11 @@ class ClusterSoak:
         if any(each != found[0] for each in found):
             self.promises.note(f"retained: {found}")
             return False
-        self.promises.retained_seen(found[0])
+        left = self.commands.left(found[0])
+        if left:
+            self.promises.other += 1
+            self.promises.wrong(f"retained though an acknowledged clear followed: {left}")
+        self.promises.retained_seen({topic: each for topic, each in found[0].items() if not topic.startswith(TOPIC)})
         return True
 
 

@@ -13,7 +13,9 @@ from tools.soak.cluster import ClusterSoak
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("fault", "takeover"), [("none", "refuse"), ("kill node", "refuse"), ("cut both", "fresh")])
+@pytest.mark.parametrize(
+    ("fault", "takeover"), [("none", "refuse"), ("kill node", "refuse"), ("kill nats", "refuse"), ("cut both", "fresh")]
+)
 def test_a_cluster_keeps_what_it_acknowledged(tmp_path: Path, fault: str, takeover: str) -> None:
     nats_server_program()
     seed = random.SystemRandom().randrange(1_000_000)
