@@ -1,6 +1,7 @@
 /** The HTTP API of the node: `/api/v4`, with the session cookie. */
 
 import { computed, signal } from "@preact/signals";
+import { noteDate } from "./clock";
 import { texts } from "./texts/common";
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
@@ -140,6 +141,7 @@ export async function send(method: string, path: string, options: Options = {}):
       throw new NodeAway();
     }
     noteAnswer();
+    noteDate(response.headers.get("Date"));
     if (response.status !== 401 || options.ask === false) return response;
     await response.body?.cancel();
     await logIn();

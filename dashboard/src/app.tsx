@@ -3,11 +3,13 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ApiError, away, forgetMissing, missingNodes, returned } from "./api";
+import { PageHead } from "./components/basic";
 import { Boundary, ErrorPanel, messageOf } from "./components/error";
 import { ConfirmHost, Dialog } from "./components/dialog";
 import { Icon, Logo } from "./components/icons";
 import { Name } from "./components/name";
 import { Toasts, toast, toastError } from "./components/toast";
+import { reading, useReading } from "./hooks";
 import { helpOpen, pageKeys } from "./keys";
 import { liveState } from "./live";
 import { link, pageName, place } from "./router";
@@ -48,12 +50,27 @@ function Page() {
     );
   }
   if (failed === name) return <ErrorPanel error={new Error(texts.errors.chunk)} retry={() => location.reload()} />;
-  if (!Found) return null;
+  if (!Found) return <Awaited title={texts.pages[route.name]} />;
   return (
     <Boundary key={name}>
       <Found />
     </Boundary>
   );
+}
+
+/** The program of a page comes. */
+function Awaited({ title }: { title: string }) {
+  useReading(true);
+  return <PageHead title={title} />;
+}
+
+/** A line at the top while something is awaited that is not there yet. */
+function Reading() {
+  return reading.value > 0 ? (
+    <p class="reading" role="status">
+      {texts.table.loading}
+    </p>
+  ) : null;
 }
 
 function Sidebar() {
@@ -268,13 +285,12 @@ export function App() {
   const name = pageName.value;
   const first = useRef(true);
   useReturn();
-  // A new page begins at its head, for the eye and for a screen reader.
+  // A new page begins at its head for a screen reader, too.
   useEffect(() => {
     if (first.current) first.current = false;
     else {
       forgetMissing();
-      scrollTo(0, 0);
-      main.current?.focus();
+      main.current?.focus({ preventScroll: true });
     }
   }, [name]);
 
@@ -301,6 +317,7 @@ export function App() {
       <a class="skip" href="#content" onClick={(event) => (event.preventDefault(), main.current?.focus())}>
         {texts.skip}
       </a>
+      <Reading />
       <div class="shell">
         <Sidebar />
         <main id="content" ref={main} tabIndex={-1}>

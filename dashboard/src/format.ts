@@ -85,6 +85,24 @@ export function duration(seconds: number | null | undefined): string {
   return parts.join(" ") || "0 s";
 }
 
+const NAMED: Record<string, number> = { day: 86_400, hour: 3_600, minute: 60, second: 1 };
+
+/** `1 days, 2 hours, 3 minutes` of the API as the same in seconds. */
+export function secondsOf(text: string): number {
+  let seconds = 0;
+  for (const [, count, unit] of text.matchAll(/(\d+) (day|hour|minute|second)s?/g)) seconds += Number(count) * (NAMED[unit ?? ""] ?? 0);
+  return seconds;
+}
+
+const SIZES: Record<string, number> = { "": 1, B: 1, K: 1024, M: 1024 ** 2, G: 1024 ** 3, T: 1024 ** 4 };
+
+/** `107.43M` of the API as bytes. Undefined: it is no size. */
+export function sizeOf(text: string): number | undefined {
+  const found = /^([\d.]+)([BKMGT]?)B?$/.exec(text);
+  const unit = SIZES[found?.[2] ?? ""];
+  return found && unit !== undefined ? Number(found[1]) * unit : undefined;
+}
+
 let relative: Intl.RelativeTimeFormat | undefined;
 
 /** Both in unix milliseconds. */

@@ -1,6 +1,6 @@
 /** What pages use to read from the node. */
 
-import { useComputed, useSignal } from "@preact/signals";
+import { signal, useComputed, useSignal } from "@preact/signals";
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { NodeAway, type Query, isAbort, returned } from "./api";
 import { type Handlers, LiveStream } from "./live";
@@ -26,6 +26,8 @@ export function useData<T>(load: (signal: AbortSignal) => Promise<T>, deps: unkn
   const [error, setError] = useState<Error | undefined>(undefined);
   const [slow, setSlow] = useState(false);
   const [asked, setAsked] = useState(0);
+  // Whether there was an answer, though it may be that there is nothing.
+  const [answered, setAnswered] = useState(false);
   const loader = useRef(load);
   loader.current = load;
   const back = returned.value;
@@ -39,6 +41,7 @@ export function useData<T>(load: (signal: AbortSignal) => Promise<T>, deps: unkn
       try {
         const answer = await loader.current(controller.signal);
         if (controller.signal.aborted) return;
+        setAnswered(true);
         setData(() => answer);
         setError(undefined);
       } catch (failure) {
@@ -64,8 +67,28 @@ export function useData<T>(load: (signal: AbortSignal) => Promise<T>, deps: unkn
     };
   }, [...deps, asked, back, every]);
 
+  useReading(!answered && error === undefined);
   const reload = useCallback(() => setAsked((count) => count + 1), []);
   return { data, error, slow, reload };
+}
+
+/** How much is awaited for longer than `PATIENCE` that is not there yet. */
+export const reading = signal(0);
+
+/** Counts as that for as long as it is awaited. */
+export function useReading(awaited: boolean): void {
+  useEffect(() => {
+    if (!awaited) return;
+    let counted = false;
+    const timer = setTimeout(() => {
+      counted = true;
+      reading.value += 1;
+    }, PATIENCE);
+    return () => {
+      clearTimeout(timer);
+      if (counted) reading.value -= 1;
+    };
+  }, [awaited]);
 }
 
 /** How many of a page's `count` parts are drawn: from `ready` on one more after each frame, so that keys come between. */

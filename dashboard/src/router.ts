@@ -1,6 +1,7 @@
 /** The address: `#/clients/a%2Fb?connected=true`. All of a page's filters are in it. */
 
 import { computed, signal } from "@preact/signals";
+import { arrived, nextState } from "./scroll";
 
 export interface Place {
   /** Decoded pieces of the path. */
@@ -40,7 +41,9 @@ export const place = signal<Place>(parse(location.hash));
 export const pageName = computed(() => place.value.path[0] ?? "overview");
 
 function read(): void {
-  place.value = parse(location.hash);
+  const next = parse(location.hash);
+  arrived(next.path.join("/") !== place.value.path.join("/"));
+  place.value = next;
 }
 
 addEventListener("hashchange", read);
@@ -64,6 +67,7 @@ export function setQuery(changes: Record<string, string | undefined>, push = fal
   }
   const address = link(place.value.path, query);
   if (address === location.hash) return;
-  history[push ? "pushState" : "replaceState"](null, "", address);
+  if (push) history.pushState(nextState(), "", address);
+  else history.replaceState(history.state, "", address);
   read();
 }

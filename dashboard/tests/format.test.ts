@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ago, bytes, byteRate, clock, compact, duration, exact, milliseconds, moment, number, rate } from "../src/format";
+import { ago, bytes, byteRate, clock, compact, duration, exact, milliseconds, moment, number, rate, secondsOf, sizeOf } from "../src/format";
 
 describe("figures", () => {
   it.each([
@@ -100,4 +100,22 @@ describe("times", () => {
     expect(exact(at)).toMatch(/^2026-01-31 13:05:09 \S+/);
     expect(clock(at)).toBe("13:05:09");
   });
+});
+
+describe("figures that the API has as texts", () => {
+  it.each([
+    ["1 days, 2 hours, 3 minutes, 4 seconds", 93_784],
+    ["4 minutes, 7 seconds", 247],
+    ["1 second", 1],
+    ["", 0],
+  ])("%s", (text, seconds) => expect(secondsOf(text)).toBe(seconds));
+
+  it.each([
+    ["107.43M", "107 MiB"],
+    ["11.80G", "11.8 GiB"],
+    ["512", "512 B"],
+    ["0B", "0 B"],
+    ["", "–"],
+    ["much", "–"],
+  ])("%s is %s", (text, shown) => expect(bytes(sizeOf(text))).toBe(shown));
 });

@@ -75,6 +75,12 @@ describe("health", () => {
     [{}, { of_some_kind: 5 }, "Trouble"],
   ])("%j %j is said", (values, drops, text) => expect(said(state(values, drops))).toContain(text));
 
+  it("leads to who it is where clients are not let in", () => {
+    expect(troubles(state({}, { bad_username_or_password: 5 }))[0]?.href).toBe("#/trouble/refused");
+    expect(said(state({}, { bad_username_or_password: 5 }))).toContain("wrong user name or password");
+    expect(troubles(state({}, { publish_not_authorized: 5 }))[0]?.href).toBe("#/trouble/reasons");
+  });
+
   it("names alarms and nodes that do not run, first", () => {
     const alarms = [{ name: "store_trouble", message: "disk full" }];
     const lines = said(state({ loop_lag: 400 }, {}, { alarms, stopped: ["b@host"] })).split("\n");

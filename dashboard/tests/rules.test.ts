@@ -1,5 +1,5 @@
 import { describe, expect, it, test } from "vitest";
-import { type Action, type Resource, type Rule, buffered, latestError, underWay, withLive } from "../src/pages/rules/records";
+import { type Action, type Resource, type Rule, buffered, latestError, underWay, unreached, waiting, withLive } from "../src/pages/rules/records";
 import { type Catalogue, completions, exampleOf, offsetOf, problemAt, sourcesOf } from "../src/pages/rules/sql";
 
 const catalogue: Catalogue = {
@@ -117,4 +117,14 @@ test("buffers of all nodes in one", () => {
   };
   expect(buffered(resource)).toMatchObject({ waiting: 2, dropped: { refused: 3, retry_for: 1 }, breaker: "open", last_error: "away" });
   expect(buffered({ ...resource, status: true })).toBeUndefined();
+});
+
+test("a rule whose rows wait for a resource that is away", () => {
+  const action = (id: string, resource: string | undefined, taken: number, fallbacks: Action[] = []): Action =>
+    ({ id, name: "a", params: resource === undefined ? {} : { $resource: resource }, metrics: [{ node: "n", success: 1, failed: 1, taken }], fallbacks }) as unknown as Action;
+  const rule = { actions: [action("1", "erp", 9), action("2", "log", 2, [action("3", "erp", 5)]), action("4", undefined, 2)] } as unknown as Rule;
+  const resources = [{ id: "erp", status: false }, { id: "log", status: true }, { id: "unused", status: false }] as unknown as Resource[];
+  expect(waiting(rule)).toBe(10);
+  expect(unreached(rule, resources)).toEqual(["erp"]);
+  expect(unreached(rule, undefined)).toEqual([]);
 });

@@ -17,6 +17,9 @@ SHOWN: Final = 100
 """Rows of an answer: the busiest."""
 _FORGET_AFTER: Final = 60.0
 _SAMPLE: Final = 1.0
+_WINDOW: Final = 10.0
+"""Seconds of which a rate is the mean: a message every few seconds has one, too."""
+_SAMPLES: Final = 10
 
 
 class TopicRow(msgspec.Struct):
@@ -42,9 +45,12 @@ class TopicRows(msgspec.Struct):
 class _Level:
     __slots__ = ("before", "deeper", "messages", "payload", "rate", "seen_at", "size")
 
+    before: list[int]
+    """``messages`` at each of the last samples of the watch, the latest last; of those before it came there is none."""
+
     def __init__(self) -> None:
         self.messages = 0
-        self.before = 0
+        self.before = []
         self.rate = 0.0
         self.payload: bytes | None = None
         self.size = 0
@@ -62,27 +68,32 @@ class TopicWatch:
         self._clock = clock
         self._levels: dict[str, _Level] = {}
         self._others = 0
-        self._sampled_at = clock.now()
+        self._sampled_at = [clock.now()]
         hooks.message_publish.add(self._published, priority=-1000)  # after whoever changes the message
 
     def close(self) -> None:
         self._hooks.message_publish.remove(self._published)
 
     def rows(self) -> TopicRows:
-        """The busiest levels; their rates are those of at least the last second."""
+        """The busiest levels; their rates are those of the last ten seconds, or since somebody watches."""
         now = self._clock.now()
-        seconds = now - self._sampled_at
-        if seconds >= _SAMPLE:
-            self._sampled_at = now
+        samples = self._sampled_at
+        if now - samples[-1] >= _SAMPLE:
+            while len(samples) > 1 and (now - samples[0] > _WINDOW or len(samples) > _SAMPLES):
+                del samples[0]
+            seconds, count = now - samples[0], len(samples)
             full = len(self._levels) >= MAX_LEVELS
             for name, level in list(self._levels.items()):
-                grown = level.messages - level.before
-                level.rate = round(grown / seconds, 2)
-                level.before = level.messages
+                before = level.before
+                del before[: max(0, len(before) - count)]
+                level.rate = round((level.messages - (before[0] if len(before) == count else 0)) / seconds, 2)
+                grown = level.messages - (before[-1] if before else 0)
+                before.append(level.messages)
                 if grown:
                     level.seen_at = now
                 elif full and now - level.seen_at > _FORGET_AFTER:
                     del self._levels[name]  # others want its place
+            samples.append(now)
         busiest = sorted(self._levels.items(), key=lambda each: (-each[1].rate, -each[1].messages))
         rows = [
             TopicRow(name, self._start + name, level.rate, level.messages, _text(level), level.deeper)

@@ -10,7 +10,7 @@ from taipan.broker.mqtt.packets import Will
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.limits import Limits
 from tests.support.api import managed_node
-from tests.support.browser import PASSWORD, DashboardNode, accessible, picture
+from tests.support.browser import PASSWORD, Dashboard, DashboardNode, accessible, picture, until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -65,6 +65,96 @@ async def test_found_among_others(open_page: OpenPage, shared_node: DashboardNod
     await expect(page.get_by_role("columnheader", name="Keep alive")).to_be_visible()
     await page.get_by_role("button", name="Client id", exact=True).click()
     await expect(names.first).to_have_text("cellar")
+
+
+async def test_back_leads_to_where_the_list_was(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    for number in range(40):
+        await shared_node.client(f"many-{number:02}")
+    page = await open_page("/clients?_like_clientid=many-")
+    rows = page.get_by_role("table", name="Clients").locator("tbody tr")
+    await expect(rows).to_have_count(40)
+    await page.evaluate("scrollTo(0, 600)")
+    await until(page, "scrollY === 600")
+    await page.get_by_role("link", name="many-15").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("many-15")
+    await until(page, "scrollY === 0")
+    await page.get_by_role("link", name="Details").click()
+    await page.go_back()
+    await page.go_back()
+    await expect(rows).to_have_count(40)
+    await until(page, "scrollY === 600")
+    await page.go_forward()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("many-15")
+    await until(page, "scrollY === 0")
+    # A page that is opened anew begins at its head.
+    await page.get_by_role("link", name="All clients").click()
+    await expect(rows).not_to_have_count(0)
+    assert await page.evaluate("scrollY") == 0
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1280, 1440])
+async def test_what_matters_is_in_sight(open_page: OpenPage, shared_node: DashboardNode, width: int) -> None:
+    await shared_node.client("press-04/temperature/of/the/third/roller", username="somebody")
+    page = await open_page("/clients", viewport={"width": width, "height": 900})
+    table = page.get_by_role("table", name="Clients")
+    await expect(table.get_by_role("link").first).to_be_visible()
+    for column in ("Client id", "State", "Queued", "Dropped"):
+        box = await table.get_by_role("columnheader", name=column).bounding_box()
+        assert box is not None and box["x"] + box["width"] <= width, column
+    await expect(table.get_by_role("columnheader", name="Address")).to_have_count(1 if width >= 1200 else 0)
+    # What was left out is said, and can be had.
+    columns = page.locator("details.columns summary").first
+    await expect(columns).to_have_text("Columns" if width >= 1200 else re.compile(r"Columns \(\d more\)"))
+    await columns.click()
+    for name in ("Address", "Session made", "Bytes received", "Bytes sent", "Keep alive", "Messages received"):
+        await page.get_by_label(name, exact=True).check()
+    await columns.click()
+    # What has no room then is to the side, with a sign.
+    more = page.get_by_role("button", name="More to the right →")
+    await expect(more).to_be_visible()
+    for _ in range(12):
+        if not await more.count():
+            break
+        await more.click()
+        await page.wait_for_timeout(100)
+    await expect(more).to_have_count(0)
+    await expect(page.locator(".table-block.more-left")).to_have_count(1)
+    # A short name and an address stand in one line each.
+    await expect(table.get_by_role("cell", name="127.0.0.1:").first).to_be_visible()
+    short = await table.locator(".name.short bdi").evaluate_all(
+        "(all) => all.map((one) => one.getClientRects().length)"
+    )
+    assert set(short) <= {1} and (short or width < 700)
+
+
+async def test_states_have_one_name_each(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    away = await shared_node.client("resting", properties={17: 3600})
+    await away.disconnect()
+    page = await open_page("/clients")
+    await page.get_by_role("combobox", name="State").select_option(label="away")
+    rows = page.get_by_role("table", name="Clients").locator("tbody tr")
+    await expect(rows.filter(has_text="resting")).to_contain_text("away")
+    assert await page.get_by_role("combobox", name="State").locator("option").all_inner_texts() == [
+        "any", "connected", "connecting", "away",
+    ]  # fmt: skip
+
+
+async def test_times_are_by_the_clock_of_the_node(
+    shared_node: DashboardNode, open_dashboard: Callable[[DashboardNode], Dashboard]
+) -> None:
+    await shared_node.client("recent")
+    context = await open_dashboard(shared_node).context()
+    await context.add_init_script("{ const now = Date.now; Date.now = () => now() + 3 * 3_600_000; }")
+    page = await context.new_page()
+    await page.goto(f"{shared_node.url}/#/clients?_like_clientid=recent")
+    since = page.locator("tbody time").first
+    await expect(since).to_have_text(re.compile("now|seconds? ago|minutes? ago"))
+    await page.goto(f"{shared_node.url}/#/clients/recent")
+    await page.get_by_role("button", name="Ban").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Ban").click()
+    await expect(page.locator(".panel.warn")).to_contain_text("Banned.")
+    [ban] = [each for each in (await shared_node.api.get("/banned")).data if each["who"] == "recent"]
+    assert abs(ban["until"] - ban["at"] - 3600) < 120
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -189,13 +279,22 @@ async def test_orders(open_page: OpenPage, shared_node: DashboardNode) -> None:
     await dialog.get_by_label("Reason").fill("too <b>loud</b>")
     await dialog.get_by_role("button", name="Ban").click()
     await peer.expect_disconnect(0x98)
-    await expect(page.get_by_text("No such client")).to_be_visible()
+    missing = page.locator(".panel.warn")
+    await expect(missing).to_contain_text("Banned. Its client id, worker")
+    await expect(missing).to_contain_text(
+        re.compile(r"By admin, until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC. too <b>loud</b>")
+    )
     with pytest.raises(AssertionError, match="wanted 0x0"):
         await shared_node.client("worker")
     story = page.get_by_role("table", name="What happened to it")
     await expect(story).to_contain_text("refused")
     await expect(story).to_contain_text("too <b>loud</b>")
     await expect(story).to_contain_text("Take the ban away")
+    await expect(story).to_contain_text(re.compile(r"by admin until \d{4}-\d\d-\d\d "))
+    await missing.get_by_role("button", name="Lift ban").click()
+    await dialog.get_by_role("button", name="Lift ban").click()
+    await expect(page.get_by_text("No such client")).to_be_visible()
+    await shared_node.client("worker")
 
 
 async def test_kick_and_who_may_not(open_page: OpenPage, shared_node: DashboardNode) -> None:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -48,6 +49,10 @@ def listens(node: DashboardNode, name: str) -> bool:
 async def test_nodes_and_listeners(open_page: OpenPage, shared_node: DashboardNode) -> None:
     page = await open_page("/node")
     await expect(row(page, shared_node.name)).to_contain_text("Running")
+    # In the units of all other pages.
+    await expect(row(page, shared_node.name)).to_contain_text(re.compile(r"[\d.]+ MiB"))
+    await expect(row(page, shared_node.name)).to_contain_text(re.compile(r"\d+ (s|min)"))
+    await expect(row(page, shared_node.name)).not_to_contain_text("second")
     await accessible(page)
     peer = await shared_node.client("stays")
     await page.get_by_role("link", name="Listeners").click()

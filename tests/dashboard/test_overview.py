@@ -44,6 +44,29 @@ async def test_figures_follow_what_happens(open_page: OpenPage, shared_node: Das
     await expect(connections).to_have_text("0")
 
 
+LONGEST = """() => {
+  const cut = [];
+  for (const one of document.querySelectorAll('.tile-value')) {
+    const before = one.textContent;
+    one.textContent = '1,023.9 KiB/s';
+    const part = document.createRange();
+    part.selectNodeContents(one);
+    const text = part.getBoundingClientRect(), tile = one.closest('.tile').getBoundingClientRect();
+    if (text.right > tile.right || one.scrollWidth > one.clientWidth) cut.push(before);
+    if (getComputedStyle(one).textOverflow === 'ellipsis') cut.push('an ellipsis');
+    one.textContent = before;
+  }
+  return cut;
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1280, 1440])
+async def test_no_figure_is_cut(open_page: OpenPage, width: int) -> None:
+    page = await open_page("/overview", viewport={"width": width, "height": 900})
+    await until(page, "document.querySelectorAll('.tile').length > 10")
+    assert await page.evaluate(LONGEST) == []
+
+
 async def test_the_keyboard_walks_through_a_chart_and_all_show_the_same_moment(open_page: OpenPage) -> None:
     page = await open_page("/overview")
     await until(page, CHARTS)

@@ -1,9 +1,10 @@
 """What is around the pages: login and its end, navigation, keys, themes, addresses, the first view."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.support.browser import Dashboard, DashboardNode, accessible, picture, until
 from tests.support.forms import control, fill_in, submit
@@ -202,6 +203,60 @@ async def test_two_windows_of_one_login(dashboard: Dashboard) -> None:
     await expect(second.get_by_role("dialog")).to_contain_text("Your login has ended")
     await second.get_by_role("button", name="Leave and log in anew").click()
     await expect(second.get_by_label("User name")).to_be_visible()
+
+
+async def test_what_takes_long_is_said(open_page: OpenPage, shared_node: DashboardNode) -> None:
+    page = await open_page("/overview")
+    await expect(page.locator(".tile").first).to_be_visible()
+    reading = page.locator(".reading")
+    await expect(reading).to_have_count(0)
+    held = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await held.wait()
+        await route.continue_()
+
+    # The program of the page, and then what it asks for.
+    await page.route("**/assets/clients-*", hold)
+    await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Clients").click()
+    await expect(reading).to_have_text("Reading…")
+    await accessible(page, (1280,))
+    held.set()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Clients")
+    await expect(reading).to_have_count(0)
+    held.clear()
+    await page.route("**/api/v4/nodes", hold)
+    await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Node").click()
+    await expect(reading).to_have_text("Reading…")
+    held.set()
+    await expect(reading).to_have_count(0)
+    await expect(page.get_by_role("table", name="Nodes")).to_be_visible()
+    await page.unroute_all(behavior="wait")
+
+
+async def test_on_paper_there_is_the_page_alone_and_light(open_page: OpenPage) -> None:
+    page = await open_page("/clients", color_scheme="dark")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Clients")
+    await page.emulate_media(media="print", color_scheme="dark")
+    for part in (".side", ".filters", ".table-tools"):
+        await expect(page.locator(part).first).to_be_hidden()
+    assert await page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(244, 246, 248)"
+    await page.emulate_media(media="screen")
+    await page.get_by_label("Theme").select_option("dark")
+    await page.emulate_media(media="print")
+    assert await page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(244, 246, 248)"
+    await page.goto(page.url.replace("/clients", "/overview"))
+    await page.emulate_media(media="screen")
+    await until(page, "document.querySelectorAll('canvas').length >= 7")
+    await page.emulate_media(media="print")
+    await page.set_viewport_size({"width": 700, "height": 900})
+    wide = await page.locator("canvas").evaluate_all(
+        "(all) => all.filter((one) => one.getBoundingClientRect().right > innerWidth).length"
+    )
+    assert wide == 0
+    await page.emulate_media(media="screen")
+    await page.get_by_role("button", name="Menu").click()
+    await page.get_by_label("Theme").select_option("system")
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ async def test_the_tree_lives(open_page: OpenPage, shared_node: DashboardNode) -
     await publisher.publish("unheard", f"{HOSTILE}\x00\x1b".encode())
     alone = row(page, "unheard")
     await expect(alone).to_contain_text("messages only")
+    await expect(page.locator(".pager")).to_contain_text("and 1 with messages only")
     await expect(alone).to_contain_text(f"{SHOWN}␀␛"[:30])
     await page.get_by_role("link", name="house", exact=True).click()
     await expect(page.get_by_role("navigation", name="Where you are")).to_contain_text("house")

@@ -1,9 +1,18 @@
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { number } from "../format";
 import { texts } from "../texts/common";
 import { cut, pieces, visible } from "../visible";
 
 const SHOWN = 120;
+/** Up to so many characters a name stands in one line. */
+const SHORT = 24;
+
+/** A long topic is broken behind a level, where it can be. */
+function broken(text: string): ComponentChildren {
+  if (text.length <= SHORT || !text.includes("/")) return text;
+  return text.split("/").map((level, index, all) => (index === all.length - 1 ? level : [level, "/", <wbr />]));
+}
 
 /**
  * Text that comes from strangers: client ids, topics, user names. Control characters and marks of direction are made
@@ -18,9 +27,9 @@ export function Name({ text, max = SHOWN }: { text: string | null | undefined; m
   const long = text.length > max;
   const part = long && !whole ? cut(text, max) : text;
   return (
-    <span class="name">
+    <span class={part.length > SHORT ? "name" : "name short"}>
       <bdi>
-        {pieces(part).map((piece) => (piece.hidden ? <span class="hidden-char">{piece.text}</span> : piece.text))}
+        {pieces(part).map((piece) => (piece.hidden ? <span class="hidden-char">{piece.text}</span> : broken(piece.text)))}
       </bdi>
       {long && (
         <button

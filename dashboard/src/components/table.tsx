@@ -1,6 +1,6 @@
-import { useComputed } from "@preact/signals";
+import { signal, useComputed } from "@preact/signals";
 import type { ComponentChildren, VNode } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Page } from "../api";
 import { number } from "../format";
 import { useData } from "../hooks";
@@ -23,7 +23,16 @@ export interface Column<T> {
   off?: boolean;
   /** Always shown: the name of the row. */
   fixed?: boolean;
+  /** Shown in a window of 700 pixels and more, or of 1,200; else only when it was chosen. */
+  room?: "medium" | "wide";
 }
+
+const medium = matchMedia("(min-width: 700px)");
+const wide = matchMedia("(min-width: 1200px)");
+const roomNow = (): Set<Column<unknown>["room"]> => new Set([undefined, ...(medium.matches ? ["medium" as const] : []), ...(wide.matches ? ["wide" as const] : [])]);
+/** Which columns the window has room for. */
+const room = signal(roomNow());
+for (const one of [medium, wide]) one.addEventListener("change", () => (room.value = roomNow()));
 
 interface Common<T> {
   /** Of the kind of list: the chosen columns are kept under it. */
@@ -81,6 +90,25 @@ export class Slots {
   }
 }
 
+/** Whether there is more of it to its left and to its right, and what looks again. */
+function useSides(element: { current: HTMLElement | null }, deps: unknown[]): [{ left: boolean; right: boolean }, () => void] {
+  const [sides, setSides] = useState({ left: false, right: false });
+  const look = useCallback((): void => {
+    const { scrollLeft = 0, scrollWidth = 0, clientWidth = 0 } = element.current ?? {};
+    const left = scrollLeft > 1;
+    const right = scrollLeft + clientWidth < scrollWidth - 1;
+    setSides((before) => (before.left === left && before.right === right ? before : { left, right }));
+  }, []);
+  useEffect(() => {
+    if (!element.current) return;
+    const observer = new ResizeObserver(look);
+    observer.observe(element.current);
+    return () => observer.disconnect();
+  }, []);
+  useEffect(look, deps);
+  return [sides, look];
+}
+
 /** Rows that the first drawing adds in one task: about as many as are in sight. */
 const PART = 20;
 
@@ -88,9 +116,11 @@ const PART = 20;
 export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: ComponentChildren }) {
   const { columns, rows, id } = props;
   const [chosen, setChosen] = useState(() => chosenColumns(id));
+  const fits = room.value;
   const isShown = (column: Column<T>): boolean =>
-    column.fixed || (chosen ? chosen.includes(column.key) : column.off !== true);
-  const shown = useMemo(() => columns.filter(isShown), [columns, chosen]);
+    column.fixed || (chosen ? chosen.includes(column.key) : column.off !== true && fits.has(column.room));
+  const shown = useMemo(() => columns.filter(isShown), [columns, chosen, fits]);
+  const without = chosen ? 0 : columns.filter((column) => !column.fixed && column.off !== true && !fits.has(column.room)).length;
   // Computed: what else is in the address is nothing to the rows.
   const sort = useComputed(() => place.value.query["sort"] ?? "").value;
   const down = sort.startsWith("-");
@@ -144,13 +174,20 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
     return <tbody>{next.map((row) => drawn.get(row)?.row)}</tbody>;
   }, [next, drawn]);
 
+  const scroller = useRef<HTMLDivElement>(null);
+  const [more, look] = useSides(scroller, [next, shown]);
   return (
-    <div class="table-block" aria-busy={props.busy ?? false}>
+    <div class={`table-block${more.left ? " more-left" : ""}${more.right ? " more-right" : ""}`} aria-busy={props.busy ?? false}>
       <div class="table-tools">
         {props.tools}
+        {more.right && (
+          <button type="button" class="small table-more" onClick={() => scroller.current?.scrollBy({ left: scroller.current.clientWidth * 0.7 })}>
+            {texts.table.right}
+          </button>
+        )}
         {choosable.length > 1 && (
           <details class="columns">
-            <summary>{texts.table.columns}</summary>
+            <summary>{without > 0 ? texts.table.columnsMore(without) : texts.table.columns}</summary>
             <div class="popup">
               {choosable.map((column) => (
                 <label key={column.key}>
@@ -162,7 +199,7 @@ export function Table<T>(props: Common<T> & { rows: T[]; busy?: boolean; foot?: 
           </details>
         )}
       </div>
-      <div class="table-scroll" tabIndex={0} role="region" aria-label={props.label}>
+      <div class="table-scroll" ref={scroller} onScroll={look} tabIndex={0} role="region" aria-label={props.label}>
         <table>
           <caption class="sr">{props.label}</caption>
           <thead>
@@ -231,6 +268,9 @@ export function PagedTable<T>(
   if (error) return <ErrorPanel error={error} retry={reload} />;
   if (!data) return slow ? <p class="empty">{texts.table.loading}</p> : <div class="table-waiting" />;
   const { rows, meta } = data;
+  const all = change ? change(rows) : rows;
+  // Those that are of this page alone, and that the node does not count.
+  const added = all.length - rows.length;
   const from = (page - 1) * limit + 1;
   const to = from + rows.length - 1;
   const range =
@@ -243,12 +283,13 @@ export function PagedTable<T>(
   return (
     <Table
       {...rest}
-      rows={change ? change(rows) : rows}
+      rows={all}
       busy={slow}
       foot={
         <div class="pager">
           <span class="faint" aria-live="polite">
             {range}
+            {added > 0 && ` ${texts.table.added(number(added))}`}
           </span>
           <span class="pager-turn">
             {page > 2 && (

@@ -1,13 +1,20 @@
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
+import { ahead, nodeNow } from "../clock";
 import { ago, duration, exact, moment } from "../format";
 import { texts } from "../texts/common";
 
-/** The time now, unix milliseconds; a step each five seconds while the tab is seen. */
-export const now = signal(Date.now());
+/** The time now by the node's clock, unix milliseconds; a step each five seconds while the tab is seen. */
+export const now = signal(nodeNow());
+const step = (): void => {
+  now.value = nodeNow();
+};
 setInterval(() => {
-  if (!document.hidden) now.value = Date.now();
+  if (!document.hidden) step();
 }, 5_000);
-document.addEventListener("visibilitychange", () => (now.value = Date.now()));
+document.addEventListener("visibilitychange", step);
+effect(() => {
+  now.value = Date.now() + ahead.value;
+});
 
 /** The exact time, when somebody points there: its zone's name alone takes the browser 30 ms, once. */
 function pointed(when: number): { onPointerEnter: (event: PointerEvent) => void } {

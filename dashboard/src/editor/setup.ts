@@ -38,6 +38,7 @@ const look = EditorView.theme({
   ".cm-gutters": { backgroundColor: "var(--field)", color: "var(--ink-2)", border: "none" },
   ".cm-scroller": { overflow: "auto", maxHeight: "50vh" },
   "&.cm-focused": { outline: "2px solid var(--accent)" },
+  ".cm-placeholder": { color: "var(--ink-2)" },
   ".cm-cursor": { borderLeftColor: "var(--ink)" },
   ".cm-tooltip": { backgroundColor: "var(--panel)", color: "var(--ink)", border: "1px solid var(--border)" },
   ".cm-tooltip-autocomplete ul li[aria-selected]": { backgroundColor: "var(--accent)", color: "var(--on-accent)" },

@@ -5,7 +5,7 @@ import { Chart, type Series as Line } from "../components/chart";
 import { ErrorPanel } from "../components/error";
 import { Name } from "../components/name";
 import { Table } from "../components/table";
-import { byteRate, bytes, clock, compact, milliseconds, number, percent, rate } from "../format";
+import { byteRate, bytes, clock, compact, duration, milliseconds, number, percent, rate, secondsOf } from "../format";
 import { useData, useParts, useQuery } from "../hooks";
 import { link } from "../router";
 import { type Series, changes, useSeries } from "../series";
@@ -151,7 +151,7 @@ const CHARTS: { key: keyof typeof texts.charts; columns: string[] }[] = [
 
 function Tiles({ series, limit }: { series: Series; limit: number | undefined }) {
   return (
-    <div class="tiles">
+    <div class="tiles overview">
       {TILES.map((name) => (
         <Figure key={name} series={series} name={name} limit={name === "memory" ? limit : undefined} />
       ))}
@@ -247,12 +247,12 @@ function NodeTable({ nodes }: { nodes: Nodes }) {
             title: named.status,
             render: (row) => <Badge tone={row.node_status === "Running" ? "good" : "bad"}>{row.node_status}</Badge>,
           },
-          { key: "uptime", title: named.uptime, nowrap: true, render: (row) => row.uptime },
+          { key: "uptime", room: "medium", title: named.uptime, nowrap: true, render: (row) => duration(secondsOf(row.uptime)) },
           { key: "connections", title: named.connections, right: true, render: (row) => number(stat(row.node, "connections") ?? row.connections) },
           { key: "sessions", title: named.sessions, right: true, render: (row) => number(stat(row.node, "sessions")) },
-          { key: "subscriptions", title: named.subscriptions, right: true, render: (row) => number(stat(row.node, "subscriptions")) },
+          { key: "subscriptions", room: "medium", title: named.subscriptions, right: true, render: (row) => number(stat(row.node, "subscriptions")) },
           { key: "memory", title: named.memory, right: true, render: (row) => bytes(stat(row.node, "memory.used")) },
-          { key: "load", title: named.load, right: true, render: (row) => row.load1 },
+          { key: "load", room: "wide", title: named.load, right: true, render: (row) => row.load1 },
           { key: "version", title: named.version, off: true, render: (row) => row.version },
         ]}
       />

@@ -52,6 +52,7 @@ export const texts = {
     end: "End",
     added: "The ban is in force.",
     addedKicked: (count: string) => `The ban is in force. Disconnected: ${count}.`,
+    forEver: "permanent",
     ended: "The ban is over.",
   },
   apps: {

@@ -81,6 +81,9 @@ export const texts = {
   table: {
     actions: "Actions",
     columns: "Columns",
+    columnsMore: (count: number) => `Columns (${count} more)`,
+    right: "More to the right →",
+    added: (count: string) => `and ${count} with messages only`,
     rows: "Rows of a page",
     previous: "Previous",
     next: "Next",

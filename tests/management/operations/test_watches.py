@@ -96,6 +96,32 @@ def test_levels_that_are_many_or_long_are_others() -> None:
     assert not hooks.message_publish
 
 
+def test_a_rate_is_that_of_the_last_seconds() -> None:
+    """A message every four seconds is not nothing for three of them."""
+    hooks, clock = Hooks(), Clock()
+    watch = TopicWatch("", hooks, clock)
+    rates = []
+    for second in range(40):
+        if second % 4 == 0:
+            hooks.message_publish(Message("slow", b"x"))
+        if second == 30:
+            hooks.message_publish(Message("late", b"x"))
+        clock.time += 1.0
+        rates.append({row.level: row.rate for row in watch.rows().rows})
+    assert all(0.2 <= each["slow"] <= 0.3 for each in rates[10:])
+    assert rates[30]["late"] == 0.1  # one in ten seconds, though it came a second ago
+    for _ in range(12):
+        clock.time += 1.0
+        watch.rows()
+    assert {row.rate for row in watch.rows().rows} == {0.0}
+    # Who looks seldom gets the mean since the last look.
+    for _ in range(60):
+        hooks.message_publish(Message("slow", b"x"))
+    clock.time += 30.0
+    assert {row.level: row.rate for row in watch.rows().rows}["slow"] == 2.0
+    watch.close()
+
+
 def test_a_prefix_is_of_whole_levels() -> None:
     hooks = Hooks()
     watch = TopicWatch("a/b/", hooks, Clock())

@@ -126,7 +126,7 @@ export function Admins() {
             sort: (one) => one.role,
             render: (one) => <Badge tone={one.role === "administrator" ? "warn" : "plain"}>{one.role}</Badge>,
           },
-          { key: "tags", title: texts.admins.columns.tags, render: (one) => <Name text={one.tags || null} /> },
+          { key: "tags", room: "medium", title: texts.admins.columns.tags, render: (one) => <Name text={one.tags || null} /> },
           {
             key: "act",
             title: "",

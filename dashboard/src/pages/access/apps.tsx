@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { api, part } from "../../api";
+import { nodeNow } from "../../clock";
 import { Badge, Change, Empty } from "../../components/basic";
 import { Dialog, confirm } from "../../components/dialog";
 import { ErrorPanel } from "../../components/error";
@@ -37,7 +38,7 @@ function fieldsOf(app: App | undefined): Field[] {
 
 function daysLeft(app: App): number | undefined {
   if (typeof app.expired !== "number") return undefined;
-  return Math.max(0, Math.ceil((app.expired - Date.now() / 1000) / DAY));
+  return Math.max(0, Math.ceil((app.expired - nodeNow() / 1000) / DAY));
 }
 
 export function Apps() {
@@ -53,7 +54,7 @@ export function Apps() {
   };
   const submit = async ({ days, ...values }: Values): Promise<void> => {
     const app = editing?.app;
-    const expired = days === undefined ? "undefined" : Math.ceil(Date.now() / 1000 + Number(days) * DAY);
+    const expired = days === undefined ? "undefined" : Math.ceil(nodeNow() / 1000 + Number(days) * DAY);
     const body = { ...values, desc: values["desc"] ?? "", expired };
     if (app) {
       // Days that were not touched leave the moment as it is.
@@ -101,8 +102,8 @@ export function Apps() {
         }
         columns={[
           { key: "id", title: texts.apps.columns.id, fixed: true, sort: (one) => one.app_id, render: (one) => <Name text={one.app_id} /> },
-          { key: "name", title: texts.apps.columns.name, sort: (one) => one.name, render: (one) => <Name text={one.name} /> },
-          { key: "desc", title: texts.apps.columns.desc, render: (one) => <Name text={one.desc || null} /> },
+          { key: "name", room: "medium", title: texts.apps.columns.name, sort: (one) => one.name, render: (one) => <Name text={one.name} /> },
+          { key: "desc", room: "wide", title: texts.apps.columns.desc, render: (one) => <Name text={one.desc || null} /> },
           {
             key: "status",
             title: texts.apps.columns.status,

@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { ApiError, type Json, api, part } from "../../api";
+import { nodeNow } from "../../clock";
 import { Change, Empty } from "../../components/basic";
 import { Dialog, confirm } from "../../components/dialog";
 import { type Field, Form, type Values } from "../../components/form";
@@ -11,16 +12,8 @@ import { number } from "../../format";
 import { useKey } from "../../keys";
 import { place, setQuery } from "../../router";
 import { texts } from "../../texts/access";
+import { type Ban, isForEver } from "../clients/bans";
 
-interface Ban {
-  as: string;
-  who: string;
-  by: string;
-  reason: string;
-  /** Unix seconds. */
-  at: number;
-  until: number;
-}
 
 const FIELDS: Field[] = [
   {
@@ -71,7 +64,7 @@ export function Bans() {
   const given: Values = {};
   for (const name of ["as", "who"]) if (query[name] !== undefined) given[name] = query[name] as Json;
   const add = async ({ minutes, kick, ...rest }: Values): Promise<void> => {
-    await api.post("/banned", { ...rest, until: Math.ceil(Date.now() / 1000 + Number(minutes) * 60) });
+    await api.post("/banned", { ...rest, until: Math.ceil(nodeNow() / 1000 + Number(minutes) * 60) });
     if (kick === true) toast(texts.bans.addedKicked(number(await disconnect(String(rest["as"]), String(rest["who"])))));
     else toast(texts.bans.added);
     close();
@@ -108,10 +101,10 @@ export function Bans() {
         columns={[
           { key: "who", title: texts.bans.columns.who, fixed: true, sort: (ban) => ban.who, render: (ban) => <Name text={ban.who} /> },
           { key: "as", title: texts.bans.columns.as, sort: (ban) => ban.as, render: (ban) => texts.bans.kinds[ban.as] ?? ban.as },
-          { key: "reason", title: texts.bans.columns.reason, render: (ban) => <Name text={ban.reason || null} /> },
-          { key: "by", title: texts.bans.columns.by, sort: (ban) => ban.by, render: (ban) => <Name text={ban.by} /> },
-          { key: "at", title: texts.bans.columns.at, sort: (ban) => ban.at, render: (ban) => <TimeAgo at={ban.at} /> },
-          { key: "until", title: texts.bans.columns.until, sort: (ban) => ban.until, render: (ban) => <TimeAgo at={ban.until} /> },
+          { key: "reason", room: "medium", title: texts.bans.columns.reason, render: (ban) => <Name text={ban.reason || null} /> },
+          { key: "by", room: "wide", title: texts.bans.columns.by, sort: (ban) => ban.by, render: (ban) => <Name text={ban.by} /> },
+          { key: "at", room: "wide", title: texts.bans.columns.at, sort: (ban) => ban.at, render: (ban) => <TimeAgo at={ban.at} /> },
+          { key: "until", title: texts.bans.columns.until, sort: (ban) => ban.until, render: (ban) => (isForEver(ban) ? texts.bans.forEver : <TimeAgo at={ban.until} />) },
           { key: "act", title: "", fixed: true, render: (ban) => <Change onClick={() => void end(ban)}>{texts.bans.end}</Change> },
         ]}
         empty={<Empty title={texts.bans.none} />}

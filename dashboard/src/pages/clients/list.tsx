@@ -48,8 +48,12 @@ export function expiryOf(client: Client): string {
   return client.expiry_interval >= NEVER ? texts.never : duration(client.expiry_interval);
 }
 
+/** What a small window has no room for beside what is in flight, queued and dropped. */
+const ROOM: Record<string, "medium" | "wide"> = { subscriptions: "wide", inflight: "medium" };
+
 function figure(key: string, title: string, value: (client: Client) => number, off = false, format = number): Column<Client> {
-  return { key, title, right: true, off, sort: value, render: (client) => format(value(client)) };
+  const needs = ROOM[key];
+  return { key, title, right: true, off, ...(needs ? { room: needs } : {}), sort: value, render: (client) => format(value(client)) };
 }
 
 const { columns } = texts;
@@ -66,10 +70,10 @@ const COLUMNS: Column<Client>[] = [
     ),
   },
   { key: "state", title: columns.state, sort: stateOf, render: (client) => <StateBadge client={client} /> },
-  { key: "username", title: columns.username, sort: userOf, render: (client) => <Name text={userOf(client)} /> },
-  { key: "address", title: columns.address, nowrap: true, sort: addressOf, render: addressOf },
+  { key: "username", room: "medium", title: columns.username, sort: userOf, render: (client) => <Name text={userOf(client)} /> },
+  { key: "address", room: "wide", title: columns.address, nowrap: true, sort: addressOf, render: addressOf },
   { key: "protocol", title: columns.protocol, off: true, sort: (client) => client.proto_ver, render: versionOf },
-  { key: "since", title: columns.since, nowrap: true, sort: (client) => client.connected_at, render: (client) => <TimeAgo at={client.connected_at} /> },
+  { key: "since", room: "wide", title: columns.since, nowrap: true, sort: (client) => client.connected_at, render: (client) => <TimeAgo at={client.connected_at} /> },
   {
     key: "ended",
     title: columns.ended,

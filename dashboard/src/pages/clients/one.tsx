@@ -1,15 +1,18 @@
 import { useState } from "preact/hooks";
 import { ApiError, api, part } from "../../api";
 import { Change, Empty, PageHead, Tabs, Tile } from "../../components/basic";
+import { confirm } from "../../components/dialog";
 import { ErrorPanel } from "../../components/error";
 import { Name, nameText } from "../../components/name";
 import { PublishDialog } from "../../components/publish";
-import { byteRate, number, rate } from "../../format";
+import { toast } from "../../components/toast";
+import { byteRate, exact, number, rate } from "../../format";
 import { useData, useLive } from "../../hooks";
 import { link } from "../../router";
 import { mayChange } from "../../session";
 import { texts } from "../../texts/clients";
 import { texts as user } from "../../texts/common";
+import { type Ban, findBan, isForEver } from "./bans";
 import { Details } from "./details";
 import { type Explained, type Limit, Limits, Story, limitText } from "./story";
 import { StateBadge } from "./list";
@@ -53,9 +56,11 @@ export function OneClient({ id, tab }: { id: string; tab: string | undefined }) 
   const subscriptions = useData((signal) => api.get<Subscription[]>(`/subscriptions/${part(id)}`, {}, signal), [id], EVERY);
   const [open, setOpen] = useState<"publish" | "subscribe" | "ban" | undefined>(undefined);
 
-  const close = (done: boolean): void => {
+  const [banned, setBanned] = useState<{ as: string; who: string } | undefined>(undefined);
+  const close = (done: boolean, ban?: { as: string; who: string }): void => {
     setOpen(undefined);
     if (!done) return;
+    if (ban) setBanned(ban);
     story.reload();
     subscriptions.reload();
   };
@@ -94,10 +99,7 @@ export function OneClient({ id, tab }: { id: string; tab: string | undefined }) 
       <>
         {head}
         {dialogs}
-        <div class="panel warn" role="status">
-          <strong>{texts.unknown}</strong>
-          <p>{texts.unknownText}</p>
-        </div>
+        <Missing id={id} also={banned} onLifted={story.reload} />
         {story.error ? <ErrorPanel error={story.error} retry={story.reload} /> : <Story events={story.data?.events ?? []} />}
       </>
     );
@@ -133,6 +135,39 @@ export function OneClient({ id, tab }: { id: string; tab: string | undefined }) 
       {current === "inflight" && <Waiting key="inflight" id={id} kind="inflight" />}
       {current === "details" && <Details client={client} session={story.data?.session ?? undefined} />}
     </>
+  );
+}
+
+/** Why it is not here: it is banned, or nobody knows. `also`: what was banned on this page. */
+function Missing({ id, also, onLifted }: { id: string; also: { as: string; who: string } | undefined; onLifted: () => void }) {
+  const { data: ban, reload } = useData((signal) => findBan(id, also, signal), [id, also], EVERY);
+  const lift = async (found: Ban): Promise<void> => {
+    const done = await confirm({
+      title: texts.ban.liftTitle,
+      hits: [found.who],
+      action: texts.ban.lift,
+      work: () => api.del(`/banned/${part(found.as)}/${part(found.who)}`),
+    });
+    if (done) toast(texts.ban.lifted);
+    reload();
+    onLifted();
+  };
+  if (ban === undefined) return null;
+  return (
+    <div class="panel warn" role="status">
+      <strong>{ban ? texts.ban.banned(`${texts.ban.who[ban.as as keyof typeof texts.ban.who]}, ${nameText(ban.who, 60)}`) : texts.unknown}</strong>
+      {ban ? (
+        <>
+          <p>
+            {isForEver(ban) ? texts.ban.forEver(nameText(ban.by, 60)) : texts.ban.until(nameText(ban.by, 60), exact(ban.until * 1000))}{" "}
+            {ban.reason && <Name text={ban.reason} max={400} />}
+          </p>
+          <Change onClick={() => void lift(ban)}>{texts.ban.lift}</Change>
+        </>
+      ) : (
+        <p>{texts.unknownText}</p>
+      )}
+    </div>
   );
 }
 

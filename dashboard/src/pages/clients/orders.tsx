@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { ApiError, api, part } from "../../api";
+import { nodeNow } from "../../clock";
 import { Change } from "../../components/basic";
 import { Dialog, confirm } from "../../components/dialog";
 import { type Field, Form } from "../../components/form";
@@ -90,7 +91,7 @@ export async function unsubscribe(id: string, topic: string): Promise<boolean> {
  * `client`: undefined for one that is not there, of whom only the identifier can be banned. What may be banned is what
  * it was when the dialog opened: the client may go meanwhile.
  */
-export function BanDialog({ id, client: now, onClose }: { id: string; client: Client | undefined; onClose: (done: boolean) => void }) {
+export function BanDialog({ id, client: now, onClose }: { id: string; client: Client | undefined; onClose: (done: boolean, ban?: { as: string; who: string }) => void }) {
   const [client] = useState(now);
   const name = client && userOf(client);
   const who: Record<string, string> = { clientid: id };
@@ -117,12 +118,12 @@ export function BanDialog({ id, client: now, onClose }: { id: string; client: Cl
         submit={texts.ban.action}
         onCancel={() => onClose(false)}
         onSubmit={async ({ as, minutes, reason, kick }) => {
-          const until = Math.round(Date.now() / 1000 + Number(minutes) * 60);
+          const until = Math.round(nodeNow() / 1000 + Number(minutes) * 60);
           await api.post("/banned", { as, who: who[String(as)], until, by: login.value?.username ?? "", reason: reason ?? "" });
           // A ban refuses who comes; it ends no connection.
           if (kick === true) await kickWhereItIs(id);
           toast(texts.ban.done);
-          onClose(true);
+          onClose(true, { as: String(as), who: who[String(as)] ?? "" });
         }}
       />
     </Dialog>

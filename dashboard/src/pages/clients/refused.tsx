@@ -9,6 +9,7 @@ import { exact, moment, number } from "../../format";
 import { type Loaded, useData } from "../../hooks";
 import { link } from "../../router";
 import { texts } from "../../texts/clients";
+import { detailText } from "./story";
 
 /** A row of `GET /refused_clients`. */
 export interface Refused {
@@ -84,21 +85,25 @@ function shown(many: boolean): Column<Refused>[] {
           <code>{row.reason}</code>
           {row.detail && row.detail !== row.reason && (
             <div class="small">
-              <Name text={row.detail} />
+              <Name text={detailText(row.reason, row.detail)} />
             </div>
           )}
         </>
       ),
     },
-    { key: "user", title: columns.user, sort: (row) => row.username, render: (row) => <Name text={row.username} /> },
+    { key: "user", room: "medium", title: columns.user, sort: (row) => row.username, render: (row) => <Name text={row.username} /> },
     { key: "address", title: columns.address, nowrap: true, sort: (row) => row.peerhost, render: (row) => row.peerhost },
-    { key: "setting", title: columns.setting, render: (row) => (row.setting === "-" ? "–" : <code><Name text={row.setting} /></code>) },
     {
-      key: "meaning",
+      key: "meaning", room: "medium",
       title: columns.meaning,
       render: (row) => (
         <>
           {row.text} {row.advice && <p>{row.advice}</p>}
+          {row.setting !== "-" && (
+            <div class="small faint">
+              {columns.setting}: <code><Name text={row.setting} max={400} /></code>
+            </div>
+          )}
         </>
       ),
     },

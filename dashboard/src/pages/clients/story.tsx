@@ -2,7 +2,7 @@ import { Badge, Empty, Section } from "../../components/basic";
 import { Name } from "../../components/name";
 import { Table } from "../../components/table";
 import { TimeAgo } from "../../components/time";
-import { exact, moment, number } from "../../format";
+import { bytes, exact, moment, number } from "../../format";
 import { texts } from "../../texts/clients";
 
 export interface Event {
@@ -57,6 +57,12 @@ function tone(event: Event): "good" | "warn" | "bad" | "plain" {
   return CALM.has(event.reason) ? "plain" : "warn";
 }
 
+/** The end of a ban as all other times are shown. */
+export function detailText(reason: string, detail: string): string {
+  if (reason !== "banned") return detail;
+  return detail.replace(/ until (\d{9,12})(?=: )/, (_, at: string) => ` until ${exact(Number(at) * 1000)}`).replace(/: $/, "");
+}
+
 /** What happened to it, the latest first, and what helps. */
 export function Story({ events }: { events: Event[] }) {
   const many = events.some((event) => event.node !== undefined);
@@ -98,13 +104,13 @@ export function Story({ events }: { events: Event[] }) {
               <code>{event.reason}</code>
               {event.detail && (
                 <div class="small">
-                  <Name text={event.detail} />
+                  <Name text={detailText(event.reason, event.detail)} />
                 </div>
               )}
             </>
           ),
         },
-        { key: "setting", title: texts.story.setting, render: (event) => (event.setting === "-" || event.setting === "" ? "–" : <code><Name text={event.setting} /></code>) },
+        { key: "setting", room: "medium", title: texts.story.setting, render: (event) => (event.setting === "-" || event.setting === "" ? "–" : <code><Name text={event.setting} /></code>) },
         {
           key: "meaning",
           title: texts.story.meaning,
@@ -114,7 +120,7 @@ export function Story({ events }: { events: Event[] }) {
             </>
           ),
         },
-        { key: "topic", title: texts.story.topic, render: (event) => (event.topic === "" ? "–" : <Name text={event.topic} />) },
+        { key: "topic", room: "medium", title: texts.story.topic, render: (event) => (event.topic === "" ? "–" : <Name text={event.topic} />) },
         { key: "node", title: texts.story.node, off: !many, render: (event) => <Name text={event.node} /> },
       ]}
       empty={
@@ -126,13 +132,18 @@ export function Story({ events }: { events: Event[] }) {
   );
 }
 
+/** A limit of bytes is shown as all sizes are. */
+function amount(limit: Limit, value: number | null): string {
+  return /(^|_)bytes?(_|$)/.test(limit.setting) ? bytes(value) : number(value);
+}
+
 function most(limit: Limit): string {
-  if (typeof limit.most === "number") return limit.most === 0 ? texts.tiles.unlimited : number(limit.most);
-  return `${number(limit.most[0])} / ${number(limit.most[1])} s`;
+  if (typeof limit.most === "number") return limit.most === 0 ? texts.tiles.unlimited : amount(limit, limit.most);
+  return `${amount(limit, limit.most[0])} / ${number(limit.most[1])} s`;
 }
 
 export function limitText(limit: Limit): string {
-  return limit.now === null ? texts.limits.rate(limit.setting, most(limit)) : texts.limits.one(limit.setting, number(limit.now), most(limit));
+  return limit.now === null ? texts.limits.rate(limit.setting, most(limit)) : texts.limits.one(limit.setting, amount(limit, limit.now), most(limit));
 }
 
 export function Limits({ limits }: { limits: Limit[] }) {
@@ -145,7 +156,7 @@ export function Limits({ limits }: { limits: Limit[] }) {
         rowKey={(limit) => limit.setting}
         columns={[
           { key: "l-setting", title: texts.limits.setting, fixed: true, render: (limit) => <code>{limit.setting}</code> },
-          { key: "l-now", title: texts.limits.now, fixed: true, right: true, render: (limit) => number(limit.now) },
+          { key: "l-now", title: texts.limits.now, fixed: true, right: true, render: (limit) => amount(limit, limit.now) },
           { key: "l-most", title: texts.limits.most, fixed: true, right: true, render: most },
           {
             key: "l-state",

@@ -33,9 +33,9 @@ const age = (seconds: number | null): string => (seconds === null ? "–" : seco
 const COLUMNS: Column<Message & { key: string }>[] = [
   { key: "topic", title: waiting.topic, fixed: true, sort: (one) => one.topic, render: (one) => <Name text={one.topic} /> },
   { key: "age", title: waiting.age, right: true, sort: (one) => one.age, render: (one) => age(one.age) },
-  { key: "qos", title: waiting.qos, right: true, sort: (one) => one.qos, render: (one) => one.qos ?? "–" },
+  { key: "qos", room: "medium", title: waiting.qos, right: true, sort: (one) => one.qos, render: (one) => one.qos ?? "–" },
   {
-    key: "size",
+    key: "size", room: "medium",
     title: waiting.size,
     right: true,
     sort: (one) => one.payload_size,
@@ -55,7 +55,7 @@ const COLUMNS: Column<Message & { key: string }>[] = [
       ),
   },
   { key: "user", title: waiting.fromUser, off: true, sort: (one) => one.from_username, render: (one) => <Name text={one.from_username} /> },
-  { key: "expires", title: waiting.expires, nowrap: true, sort: (one) => one.expires_at, render: (one) => <TimeAgo at={one.expires_at} otherwise={texts.never} /> },
+  { key: "expires", room: "wide", title: waiting.expires, nowrap: true, sort: (one) => one.expires_at, render: (one) => <TimeAgo at={one.expires_at} otherwise={texts.never} /> },
   { key: "at", title: waiting.at, off: true, nowrap: true, sort: (one) => one.publish_at, render: (one) => <TimeAgo at={one.publish_at} /> },
   { key: "share", title: waiting.share, off: true, sort: (one) => one.share, render: (one) => (one.share ? <Name text={one.share} /> : "–") },
   { key: "retain", title: waiting.retain, off: true, render: (one) => texts.values[String(one.retain)] ?? "–" },

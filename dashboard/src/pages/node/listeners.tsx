@@ -1,4 +1,5 @@
 import { api, part } from "../../api";
+import { nodeNow } from "../../clock";
 import { Badge, Change, Empty, Section } from "../../components/basic";
 import { confirm } from "../../components/dialog";
 import { ErrorPanel } from "../../components/error";
@@ -97,7 +98,7 @@ export function Listeners() {
         rowKey={(one) => `${one.node} ${one.identifier}`}
         columns={[
           { key: "identifier", title: columns.identifier, fixed: true, sort: (one) => one.identifier, render: (one) => <Name text={one.identifier} /> },
-          { key: "address", title: columns.address, sort: (one) => one.listen_on, render: (one) => <Name text={one.listen_on} /> },
+          { key: "address", room: "medium", title: columns.address, sort: (one) => one.listen_on, render: (one) => <Name text={one.listen_on} /> },
           {
             key: "status",
             title: columns.status,
@@ -109,8 +110,8 @@ export function Listeners() {
               ),
           },
           { key: "now", title: columns.now, right: true, sort: (one) => one.current_conns, render: (one) => number(one.current_conns) },
-          { key: "most", title: columns.most, right: true, sort: (one) => one.max_conns, render: (one) => number(one.max_conns) },
-          { key: "ends", title: columns.ends, render: (one) => <Name text={ended(one) || null} /> },
+          { key: "most", room: "wide", title: columns.most, right: true, sort: (one) => one.max_conns, render: (one) => number(one.max_conns) },
+          { key: "ends", room: "wide", title: columns.ends, render: (one) => <Name text={ended(one) || null} /> },
           { key: "node", title: columns.node, off: !several, sort: (one) => one.node, render: (one) => <Name text={one.node} /> },
           {
             key: "act",
@@ -158,7 +159,7 @@ export function Listeners() {
                     </Badge>{" "}
                     {texts.listeners.reload}
                   </>
-                ) : one.ends_at - Date.now() < SOON ? (
+                ) : one.ends_at - nodeNow() < SOON ? (
                   <>
                     <Badge tone="warn">{texts.listeners.soon}</Badge> {texts.listeners.reload}
                   </>

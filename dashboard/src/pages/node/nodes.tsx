@@ -3,7 +3,7 @@ import { Badge } from "../../components/basic";
 import { ErrorPanel } from "../../components/error";
 import { Name } from "../../components/name";
 import { Table } from "../../components/table";
-import { compact, number } from "../../format";
+import { bytes, compact, duration, number, secondsOf, sizeOf } from "../../format";
 import { useData } from "../../hooks";
 import { link } from "../../router";
 import { texts } from "../../texts/node";
@@ -63,14 +63,14 @@ export function Nodes() {
               );
             },
           },
-          { key: "version", title: columns.version, sort: (one) => one.version, render: (one) => one.version },
+          { key: "version", room: "medium", title: columns.version, sort: (one) => one.version, render: (one) => one.version },
           { key: "runtime", title: columns.runtime, off: true, render: (one) => <Name text={one.otp_release} /> },
-          { key: "uptime", title: columns.uptime, render: (one) => one.uptime },
+          { key: "uptime", room: "medium", title: columns.uptime, nowrap: true, sort: (one) => secondsOf(one.uptime), render: (one) => duration(secondsOf(one.uptime)) },
           { key: "connections", title: columns.connections, right: true, sort: (one) => one.connections, render: (one) => compact(one.connections) },
-          { key: "memory", title: columns.memory, right: true, render: (one) => one.memory_used },
-          { key: "machine", title: columns.machine, right: true, off: true, render: (one) => one.memory_total },
+          { key: "memory", title: columns.memory, right: true, sort: (one) => sizeOf(one.memory_used), render: (one) => bytes(sizeOf(one.memory_used)) },
+          { key: "machine", title: columns.machine, right: true, off: true, sort: (one) => sizeOf(one.memory_total), render: (one) => bytes(sizeOf(one.memory_total)) },
           {
-            key: "load",
+            key: "load", room: "wide",
             title: columns.load,
             right: true,
             sort: (one) => Number(one.load1),

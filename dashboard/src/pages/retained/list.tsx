@@ -49,11 +49,11 @@ export function RetainedList({ changed }: { changed: number }) {
               </a>
             ),
           },
-          { key: "size", title: columns.size, right: true, sort: (one) => one.payload_size, render: (one) => bytes(one.payload_size) },
-          { key: "qos", title: columns.qos, right: true, sort: (one) => one.qos, render: (one) => one.qos },
+          { key: "size", room: "medium", title: columns.size, right: true, sort: (one) => one.payload_size, render: (one) => bytes(one.payload_size) },
+          { key: "qos", room: "medium", title: columns.qos, right: true, sort: (one) => one.qos, render: (one) => one.qos },
           { key: "at", title: columns.at, nowrap: true, sort: (one) => one.publish_at, render: (one) => <TimeAgo at={one.publish_at} /> },
-          { key: "expires", title: columns.expires, nowrap: true, sort: (one) => one.expires_at, render: (one) => <TimeAgo at={one.expires_at} otherwise={texts.list.never} /> },
-          { key: "from", title: columns.from, sort: (one) => one.from_clientid, render: (one) => <Publisher message={one} /> },
+          { key: "expires", room: "wide", title: columns.expires, nowrap: true, sort: (one) => one.expires_at, render: (one) => <TimeAgo at={one.expires_at} otherwise={texts.list.never} /> },
+          { key: "from", room: "wide", title: columns.from, sort: (one) => one.from_clientid, render: (one) => <Publisher message={one} /> },
           { key: "user", title: columns.user, off: true, sort: (one) => one.from_username, render: (one) => <Name text={one.from_username} /> },
           {
             key: "act",

@@ -12,15 +12,32 @@ import { useKey } from "../../keys";
 import { go, link } from "../../router";
 import { texts } from "../../texts/rules";
 import { Flow } from "./flow";
-import { type LiveRules, type Resource, type Rule, allActions, latestError, total, withLive } from "./records";
+import { type LiveRules, type Resource, type Rule, allActions, latestError, total, unreached, waiting, withLive } from "./records";
 
 const EVERY = 10_000;
 
-export function State({ rule }: { rule: Rule }) {
+/** `resources`: where they are known, one that is not reached is said. */
+export function State({ rule, resources }: { rule: Rule; resources?: Resource[] | undefined }) {
   if (rule.suspended !== undefined) {
     return (
       <>
         <Badge tone="bad">{texts.list.suspended}</Badge> <Name text={rule.suspended} />
+      </>
+    );
+  }
+  const down = rule.enabled ? unreached(rule, resources) : [];
+  if (down.length > 0) {
+    return (
+      <>
+        <Badge tone="bad">{texts.list.unreached}</Badge>
+        {down.map((id) => (
+          <span key={id} class="small">
+            {" "}
+            <a href={link(["rules", "resources", id])}>
+              <Name text={id} max={60} />
+            </a>
+          </span>
+        ))}
       </>
     );
   }
@@ -113,16 +130,23 @@ export function RuleList() {
   const list: Column<Rule>[] = [
     name,
     {
-      key: "sources",
+      key: "sources", room: "medium",
       title: columns.sources,
       sort: (rule) => rule.for[0],
       render: (rule) => rule.for.map((one) => <div key={one}><Name text={one} max={60} /></div>),
     },
-    { key: "state", title: columns.state, sort: isOn, render: (rule) => <State rule={rule} /> },
-    { key: "matched", title: columns.matched, right: true, sort: matched, render: (rule) => number(matched(rule)) },
-    { key: "speed", title: columns.speed, right: true, sort: speed, render: (rule) => rate(speed(rule)) },
-    { key: "done", title: columns.done, right: true, sort: done, render: (rule) => number(done(rule)) },
-    { key: "lost", title: columns.lost, right: true, sort: lost, render: (rule) => number(lost(rule)) },
+    { key: "state", title: columns.state, sort: isOn, render: (rule) => <State rule={rule} resources={resources.data} /> },
+    { key: "matched", room: "medium", title: columns.matched, right: true, sort: matched, render: (rule) => number(matched(rule)) },
+    { key: "speed", room: "wide", title: columns.speed, right: true, sort: speed, render: (rule) => rate(speed(rule)) },
+    { key: "done", room: "wide", title: columns.done, right: true, sort: done, render: (rule) => number(done(rule)) },
+    {
+      key: "waiting",
+      title: columns.waiting,
+      right: true,
+      sort: waiting,
+      render: (rule) => (waiting(rule) > 0 ? <Badge tone="warn">{number(waiting(rule))}</Badge> : number(0)),
+    },
+    { key: "lost", room: "medium", title: columns.lost, right: true, sort: lost, render: (rule) => number(lost(rule)) },
     { key: "failed", title: columns.failed, right: true, off: true, sort: failed, render: (rule) => number(failed(rule)) },
     {
       key: "actions",
@@ -131,7 +155,7 @@ export function RuleList() {
       render: (rule) => rule.actions.map((one) => <div key={one.id}><Name text={one.name} /></div>),
     },
     {
-      key: "error",
+      key: "error", room: "wide",
       title: columns.error,
       sort: (rule) => latestError(rule)?.at,
       render: (rule) => {

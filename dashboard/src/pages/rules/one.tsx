@@ -178,7 +178,7 @@ export function OneRule({ id }: { id: string }) {
   const columns = texts.one.actionColumns;
   return (
     <>
-      <PageHead title={<Name text={id} />} sub={<>{back} · <State rule={shown} /></>}>
+      <PageHead title={<Name text={id} />} sub={<>{back} · <State rule={shown} resources={resources.data} /></>}>
         <Change kind="primary" onClick={edit} title="e">
           {texts.one.edit}
         </Change>

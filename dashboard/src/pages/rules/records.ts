@@ -145,6 +145,17 @@ export function underWay(action: Action): number {
   return Math.max(0, total(action.metrics, (one) => one.taken - one.success - one.failed));
 }
 
+/** Rows of all its actions that are on their way, such as in the buffer of a resource whose server is away. */
+export function waiting(rule: Rule): number {
+  return allActions(rule.actions).reduce((sum, one) => sum + underWay(one), 0);
+}
+
+/** Resources of its actions that are not reached now. */
+export function unreached(rule: Rule, resources: Resource[] | undefined): string[] {
+  const down = new Set(resources?.filter((one) => !alive(one)).map((one) => one.id));
+  return [...new Set(allActions(rule.actions).map(resourceOf))].filter((id): id is string => id !== undefined && down.has(id));
+}
+
 /** Actions and all their fallbacks. */
 export function allActions(actions: Action[]): Action[] {
   return actions.flatMap((action) => [action, ...allActions(action.fallbacks)]);

@@ -220,7 +220,7 @@ export function ResourceList() {
               </a>
             ),
           },
-          { key: "type", title: columns.type, sort: (one) => one.type, render: (one) => titleOf(one.type) },
+          { key: "type", room: "medium", title: columns.type, sort: (one) => one.type, render: (one) => titleOf(one.type) },
           {
             key: "status",
             title: columns.status,
@@ -228,9 +228,9 @@ export function ResourceList() {
             render: (one) => <Badge tone={alive(one) ? "good" : "bad"}>{alive(one) ? texts.resources.up : texts.resources.down}</Badge>,
           },
           { key: "waiting", title: columns.waiting, right: true, sort: (one) => buffered(one)?.waiting, render: (one) => number(buffered(one)?.waiting) },
-          { key: "letters", title: columns.letters, right: true, sort: (one) => buffered(one)?.dead_letters, render: (one) => number(buffered(one)?.dead_letters) },
-          { key: "fault", title: columns.fault, render: (one) => <Name text={reasonOf(one)} /> },
-          { key: "description", title: columns.description, render: (one) => <Name text={one.description || null} /> },
+          { key: "letters", room: "medium", title: columns.letters, right: true, sort: (one) => buffered(one)?.dead_letters, render: (one) => number(buffered(one)?.dead_letters) },
+          { key: "fault", room: "medium", title: columns.fault, render: (one) => <Name text={reasonOf(one)} /> },
+          { key: "description", room: "wide", title: columns.description, render: (one) => <Name text={one.description || null} /> },
         ]}
         empty={
           <Empty title={texts.resources.none}>

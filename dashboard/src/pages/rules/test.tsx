@@ -37,13 +37,17 @@ interface Shown {
 }
 
 /** The last events of a source, as they come; one of them can be taken for the test. */
-function RealEvents({ source, onUse }: { source: string; onUse: (event: Sample) => void }) {
+function RealEvents({ source, onUse, onFirst }: { source: string; onUse: (event: Sample) => void; onFirst: (event: Sample) => void }) {
   const [events, setEvents] = useState<Shown[]>([]);
   const [held, setHeld] = useState(false);
   const last = useRef(0);
-  useEffect(() => setEvents([]), [source]);
+  useEffect(() => {
+    setEvents([]);
+    last.current = 0;
+  }, [source]);
   useLive(source === "" ? null : { events: source }, {
     events: ({ events: came }: { events: Sample[] }) => {
+      if (came[came.length - 1] !== undefined && last.current === 0) onFirst(came[came.length - 1] as Sample);
       if (held) return;
       const numbered = came.map((event): Shown => ({ number: (last.current += 1), event }));
       setEvents((before) => [...numbered.reverse(), ...before].slice(0, LISTED));
@@ -100,6 +104,7 @@ export function Test({ sql, catalogue, asked, onSample, onAnswer }: TestProps) {
   const [mode, setMode] = useState<(typeof MODES)[number]>("sample");
   const [context, setContext] = useState(() => lines(exampleOf(source, catalogue)));
   const [own, setOwn] = useState(false);
+  const [real, setReal] = useState(false);
   const [auto, setAuto] = useState(true);
   const [wanted, setWanted] = useState(0);
   const [answer, setAnswer] = useState<Answer | undefined>(undefined);
@@ -107,17 +112,21 @@ export function Test({ sql, catalogue, asked, onSample, onAnswer }: TestProps) {
   told.current = onAnswer;
   const sample = parsed(context);
 
-  // As long as nobody has changed the example, it is that of the source.
+  // As long as nobody has changed it, it is the example of the source, or the first real event that comes.
   useEffect(() => {
-    if (!own) setContext(lines(exampleOf(source, catalogue)));
-  }, [source, own]);
+    if (!own && mode === "sample") setContext(lines(exampleOf(source, catalogue)));
+    setReal(false);
+  }, [source, own, mode]);
+  const awaited = mode === "live" && !own && !real;
   useEffect(() => {
     if (sample) onSample(sample);
   }, [context]);
 
   const run = async (isWanted: () => boolean): Promise<void> => {
     const ctx = parsed(context);
-    if (!ctx || sql.trim() === "" || !mayChange.value) return;
+    // What was invented says nothing of real events.
+    if (awaited) setAnswer(undefined);
+    if (awaited || !ctx || sql.trim() === "" || !mayChange.value) return;
     const { payload_cut: _, ...columns } = ctx;
     try {
       const rows = await api.post<Json>("/rules", { rawsql: sql, ctx: columns, test: true });
@@ -142,7 +151,7 @@ export function Test({ sql, catalogue, asked, onSample, onAnswer }: TestProps) {
       current = false;
       clearTimeout(timer);
     };
-  }, [sql, context, auto]);
+  }, [sql, context, auto, awaited]);
   useEffect(() => {
     if (asked + wanted === 0) return;
     let current = true;
@@ -155,6 +164,11 @@ export function Test({ sql, catalogue, asked, onSample, onAnswer }: TestProps) {
   const use = (event: Sample): void => {
     setOwn(true);
     setContext(lines(event));
+  };
+  const first = (event: Sample): void => {
+    if (own) return;
+    setContext(lines(event));
+    setReal(true);
   };
   return (
     <Section title={texts.test.title}>
@@ -180,7 +194,7 @@ export function Test({ sql, catalogue, asked, onSample, onAnswer }: TestProps) {
           </label>
         )}
       </div>
-      {mode === "live" && <RealEvents source={source} onUse={use} />}
+      {mode === "live" && <RealEvents source={source} onUse={use} onFirst={first} />}
       <h3>{texts.test.context}</h3>
       <Editor
         language="json"
@@ -216,7 +230,7 @@ export function Test({ sql, catalogue, asked, onSample, onAnswer }: TestProps) {
         {!mayChange.value ? (
           <p class="faint">{common.user.viewer}</p>
         ) : answer === undefined ? (
-          <p class="faint">{texts.test.none}</p>
+          <p class="faint">{awaited && sql.trim() !== "" ? texts.test.awaited : texts.test.none}</p>
         ) : "none" in answer ? (
           <p>
             <Badge tone="warn">{texts.test.noMatch}</Badge>

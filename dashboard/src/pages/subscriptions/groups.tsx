@@ -65,13 +65,13 @@ export function Groups() {
           },
           { key: "share", title: columns.share, sort: (one) => one.share, render: (one) => <Name text={one.share} /> },
           {
-            key: "strategy",
+            key: "strategy", room: "wide",
             title: columns.strategy,
             sort: (one) => one.strategy,
             render: (one) => <code title={texts.strategies[one.strategy] ?? ""}>{one.strategy}</code>,
           },
           { key: "members", title: columns.members, right: true, sort: (one) => one.members, render: (one) => number(one.members) },
-          { key: "connected", title: columns.connected, right: true, sort: (one) => one.connected, render: (one) => number(one.connected) },
+          { key: "connected", room: "medium", title: columns.connected, right: true, sort: (one) => one.connected, render: (one) => number(one.connected) },
           { key: "delivered", title: columns.delivered, right: true, sort: (one) => one.delivered, render: (one) => number(one.delivered) },
           { key: "node", title: columns.node, off: true, sort: (one) => one.node, render: (one) => <Name text={one.node} /> },
         ]}

@@ -114,14 +114,14 @@ export function Reasons() {
                 sort: (one) => one.count,
                 render: (one) => number(Math.round(one.count)),
               },
-              { key: "last", title: texts.reasons.columns.last, sort: (one) => one.last, render: (one) => <TimeAgo at={one.last} /> },
+              { key: "last", room: "medium", title: texts.reasons.columns.last, sort: (one) => one.last, render: (one) => <TimeAgo at={one.last} /> },
               {
                 key: "what",
                 title: texts.reasons.columns.what,
                 render: (one) => <Name text={meaning(about.get(one.reason))} max={400} />,
               },
               {
-                key: "setting",
+                key: "setting", room: "wide",
                 title: texts.reasons.columns.setting,
                 render: (one) => <Name text={settings(about.get(one.reason))} />,
               },

@@ -1,5 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Json, api, open, part, send } from "../../api";
+import { nodeNow } from "../../clock";
 import { Badge, Change, Empty, Section } from "../../components/basic";
 import { Dialog, confirm } from "../../components/dialog";
 import { ErrorPanel } from "../../components/error";
@@ -83,7 +84,7 @@ function NewTrace({ onClose }: { onClose: (made: boolean) => void }) {
         submit={texts.traces.begin}
         onCancel={() => onClose(false)}
         onSubmit={async ({ minutes, ...rest }) => {
-          const end = new Date(Date.now() + Number(minutes) * 60_000);
+          const end = new Date(nodeNow() + Number(minutes) * 60_000);
           await api.post("/trace", { ...rest, end_at: `${end.toISOString().slice(0, 19)}Z` });
           toast(texts.traces.begun);
           onClose(true);
@@ -159,7 +160,7 @@ export function Traces() {
               </a>
             ),
           },
-          { key: "type", title: texts.traces.columns.type, sort: (trace) => trace.type, render: (trace) => texts.traces.types[trace.type] ?? trace.type },
+          { key: "type", room: "medium", title: texts.traces.columns.type, sort: (trace) => trace.type, render: (trace) => texts.traces.types[trace.type] ?? trace.type },
           { key: "condition", title: texts.traces.columns.condition, sort: condition, render: (trace) => <Name text={condition(trace)} /> },
           {
             key: "status",
@@ -169,9 +170,9 @@ export function Traces() {
               <Badge tone={trace.status === "running" ? "good" : "plain"}>{texts.traces.status[trace.status] ?? trace.status}</Badge>
             ),
           },
-          { key: "from", title: texts.traces.columns.from, sort: (trace) => trace.start_at, render: (trace) => <TimeAgo at={trace.start_at} /> },
-          { key: "to", title: texts.traces.columns.to, sort: (trace) => trace.end_at, render: (trace) => <TimeAgo at={trace.end_at} /> },
-          { key: "size", title: texts.traces.columns.size, right: true, sort: size, render: (trace) => bytes(size(trace)) },
+          { key: "from", room: "wide", title: texts.traces.columns.from, sort: (trace) => trace.start_at, render: (trace) => <TimeAgo at={trace.start_at} /> },
+          { key: "to", room: "medium", title: texts.traces.columns.to, sort: (trace) => trace.end_at, render: (trace) => <TimeAgo at={trace.end_at} /> },
+          { key: "size", room: "wide", title: texts.traces.columns.size, right: true, sort: size, render: (trace) => bytes(size(trace)) },
           {
             key: "act",
             title: "",
