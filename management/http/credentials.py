@@ -36,7 +36,7 @@ def basic_of(request: web.Request, wanted: str) -> tuple[str, str]:
     try:
         name, _, secret = base64.b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
     except (binascii.Error, UnicodeDecodeError):
-        name = secret = ""
+        raise Refusal(NO_CREDENTIALS, f"the credentials are not Base64 of UTF-8: {wanted}") from None
     if not name and not secret:
         raise Refusal(NO_CREDENTIALS, f"both are empty: {wanted}")
     return name, secret

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import sys
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 SERVER: Final = "taipan"
 """In place of the library's ``Server`` header, which tells versions."""
+_CODING: Final = re.compile(r"content-encoding: \w+ \((\w+)\)")
 MAX_LINE_LENGTH: Final = 262_144
 """Bytes of a request line: enough for the longest name of MQTT, 65,535 bytes, percent-encoded."""
 
@@ -50,7 +52,11 @@ class HttpProtocol(web.RequestHandler):
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         text = " ".join((message or "Bad Request").split())
-        response = json_response({"code": WRONG, "message": f"this is no HTTP request: {text[:200]}"}, status)
+        told = f"this is no HTTP request: {text[:200]}"
+        coding = _CODING.search(text)
+        if coding is not None:  # aiohttp advises to install a package
+            told = f"Content-Encoding: expected gzip, deflate or none, got {coding[1]}"
+        response = json_response({"code": WRONG, "message": told}, status)
         response.headers["Server"] = SERVER
         response.force_close()
         return response

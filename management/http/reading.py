@@ -4,6 +4,7 @@ import asyncio
 import re
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,8 +14,13 @@ from aiohttp.http_exceptions import HttpProcessingError
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
 from ..operations.refusal import MISSING, NOT_JSON, WRONG, Refusal
-from ..validation import Fault, Validator
+from ..setting_types import fields_of, union_members
+from ..validation import Fault, Validator, expected, shown
 
+_WHOLE: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_CODINGS: Final = ("", "identity", "gzip", "deflate")
+MAX_DRAINED: Final = 33_554_432
+"""Bytes that are read, and thrown away, of a body that is refused: many clients read the answer only afterwards."""
 _ARRAY: Final = re.compile(rb"\s*\[")
 _CHUNK: Final = 262_144
 _LARGE: Final = 65_536
@@ -28,7 +34,19 @@ def read_query(request: web.Request, kind: type[object]) -> object:
     given: dict[str, str] = {}
     for key, value in request.rel_url.query.items():
         given.setdefault(key, value)
+    _check_whole_numbers(given, kind)
     return convert(given, kind, strict=False)
+
+
+def _check_whole_numbers(given: Mapping[str, object], kind: type[object]) -> None:
+    """Refuse texts such as ``1e3`` or ``5.0`` for a whole number: they convert, and others of their form do not."""
+    if not issubclass(kind, msgspec.Struct):
+        return
+    for field in fields_of(kind):
+        value, types_ = given.get(field.encode_name), union_members(field.type)
+        if isinstance(value, str) and int in types_ and str not in types_ and not _WHOLE.fullmatch(value):
+            words = f"expected {expected(field.type, 'object')}, got {shown(value, 'object')}"
+            raise Refusal(WRONG, f"{field.encode_name}: {words}")
 
 
 async def read_body(request: web.Request, kind: object, most: int, setting: str, timeout: float) -> object:
@@ -66,7 +84,9 @@ def parse(data: bytes | msgspec.Raw, kind: object = Any) -> Any:
         return msgspec.json.decode(data, type=kind)
     except RecursionError:
         raise Refusal(NOT_JSON, "the body is nested too deeply") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise Refusal(NOT_JSON, f"the body is not JSON: not UTF-8 at byte {error.start}") from None
+    except msgspec.DecodeError as error:
         raise Refusal(NOT_JSON, f"the body is not JSON: {error}") from None
 
 
@@ -76,7 +96,12 @@ async def read_chunks(request: web.Request, most: int, setting: str, timeout: fl
     In pieces: a copy of a long one, to have it in one, would hold the loop.
     """
     too_long = Refusal(WRONG, f"the body is longer than {most} bytes (setting management.{setting})")
+    coding = request.headers.get("Content-Encoding", "").strip().lower()
+    if coding not in _CODINGS:
+        await _drain(request, most, timeout)
+        raise Refusal(WRONG, f"Content-Encoding: expected gzip, deflate or none, got {shown(coding)}")
     if request.content_length is not None and request.content_length > most:
+        await _drain(request, request.content_length, timeout)
         raise too_long
     chunks = [bytearray()]
     size = 0
@@ -86,6 +111,7 @@ async def read_chunks(request: web.Request, most: int, setting: str, timeout: fl
             async for chunk in request.content.iter_any():
                 size += len(chunk)
                 if size > most:
+                    await _drain(request, MAX_DRAINED, timeout)
                     raise too_long
                 if len(chunks[-1]) >= _CHUNK:
                     chunks.append(bytearray())
@@ -96,6 +122,22 @@ async def read_chunks(request: web.Request, most: int, setting: str, timeout: fl
     except (web.RequestPayloadError, HttpProcessingError) as error:
         raise Refusal(WRONG, f"the body does not come as its headers say: {error}") from None
     return chunks
+
+
+async def _drain(request: web.Request, length: int, timeout: float) -> None:
+    """Read the rest of a body that is refused, if it is not too long and does not take too long: a client that is still
+    sending when the connection closes loses the answer."""
+    left = MAX_DRAINED
+    if length > left:
+        return
+    try:
+        async with asyncio.timeout(timeout):
+            async for chunk in request.content.iter_any():
+                left -= len(chunk)
+                if left < 0:
+                    return
+    except (TimeoutError, web.RequestPayloadError, HttpProcessingError):
+        pass
 
 
 def convert(value: object, kind: object, strict: bool = True, place: str = "") -> object:

@@ -34,6 +34,11 @@ class PageQuery(msgspec.Struct, kw_only=True):
     page: int = msgspec.field(default=1, name="_page")
     limit: int | None = msgspec.field(default=None, name="_limit")
 
+    def __post_init__(self) -> None:
+        """EMQX answers page 0 and pages below it with the first one; 0 is kept, as its clients compare the page."""
+        if self.page < 0:
+            self.page = 1
+
     def rows(self, most: int) -> int:
         """Rows a page, never more than ``most`` (``max_row_limit``)."""
         if self.limit is None:

@@ -74,9 +74,11 @@ class PublishRequest(msgspec.Struct, kw_only=True):
 
 
 class NamelessPublishRequest(PublishRequest, kw_only=True):
-    """The same as EMQX takes it: without a client the node publishes."""
+    """The same as EMQX takes it: without a client the node publishes, and a payload that is no text is published as
+    JSON text."""
 
-    client_id: str | UnsetType = msgspec.field(name="clientid", default=UNSET)
+    client_id: str | UnsetType | None = msgspec.field(name="clientid", default=UNSET)  # type: ignore[assignment]
+    payload: str | int | float | bool | list[Any] | dict[str, Any]  # type: ignore[assignment]
 
 
 class SubscribeRequest(msgspec.Struct, kw_only=True):
@@ -164,12 +166,14 @@ class PubSub:
         if request.encoding == "base64":
             try:
                 payload = base64.b64decode(request.payload, validate=True)
-            except (binascii.Error, ValueError):
+            except (binascii.Error, ValueError, TypeError):  # TypeError: it is no text
                 raise wrong("payload", "not base64") from None
         else:
-            payload = request.payload.encode()
+            text: object = request.payload  # of a NamelessPublishRequest any value
+            payload = text.encode() if isinstance(text, str) else msgspec.json.encode(text)
         properties = _properties(request)
-        return _Publication(request.client_id, topics, payload, request.qos, request.retain, properties)
+        client_id = request.client_id if isinstance(request.client_id, str) else UNSET
+        return _Publication(client_id, topics, payload, request.qos, request.retain, properties)
 
     @property
     def _mark(self) -> int:

@@ -77,22 +77,32 @@ def put(context: FunctionContext, key: str, new_value: object, value: dict[str, 
     return {**_copy(value, context.budget), key: new_value}
 
 
-@register("map_keys", MAP)
-def keys(value: dict[str, object]) -> list[str]:
-    """The keys, in the map's order."""
-    return list(value)
+@register("map_keys", ANY, context=True)
+def keys(context: FunctionContext, value: object) -> list[str]:
+    """The keys of a map, or of a JSON text of one, in its order."""
+    return list(_map(value, context.budget))
 
 
-@register("map_values", MAP)
-def values(value: dict[str, object]) -> list[object]:
-    """The values, in the map's order."""
-    return list(value.values())
+@register("map_values", ANY, context=True)
+def values(context: FunctionContext, value: object) -> list[object]:
+    """The values of a map, or of a JSON text of one, in its order."""
+    return list(_map(value, context.budget).values())
 
 
-@register("map_to_entries", MAP)
-def entries(value: dict[str, object]) -> list[dict[str, object]]:
-    """A map of `key` and `value` for each pair, in the map's order."""
-    return [{"key": key, "value": each} for key, each in value.items()]
+@register("map_to_entries", ANY, context=True)
+def entries(context: FunctionContext, value: object) -> list[dict[str, object]]:
+    """A map of `key` and `value` for each pair of a map, or of a JSON text of one, in its order."""
+    return [{"key": key, "value": each} for key, each in _map(value, context.budget).items()]
+
+
+def _map(value: object, budget: Budget) -> dict[str, object]:
+    """The map, decoded if it is a JSON text. Raises ValueError."""
+    given = value
+    if type(value) is str or type(value) is bytes:
+        value = decode_json(value, budget)
+    if type(value) is not dict:
+        raise ValueError(f"argument 1 is {describe(given)}, expected a map")
+    return value
 
 
 @register("nth", INTEGER, LIST)

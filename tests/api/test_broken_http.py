@@ -1,6 +1,7 @@
 """Connections that are slow, too many or no HTTP: all are refused, and the node goes on."""
 
 import asyncio
+import base64
 
 import pytest
 
@@ -117,3 +118,54 @@ async def test_a_head_that_never_ends_is_cut_off(begun: bytes) -> None:
         assert not answer or answer.split()[1] == b"400"
         writer.close()
         assert (await node.api.get("/brokers")).code == 0
+
+
+async def test_the_credentials_that_cannot_be_read_are_not_called_empty() -> None:
+    async with managed_node() as node:
+        head = b"GET /api/v4/brokers HTTP/1.1\r\nHost: a\r\nAuthorization: Basic %b\r\n\r\n"
+        for given in (b"!!!", base64.b64encode(b"\xff\xfe:x")):
+            status, body = await send(node, head % given)
+            assert (status, body["code"]) == (401, 104) and "not Base64 of UTF-8" in body["message"]
+        status, body = await send(node, head % base64.b64encode(b":"))
+        assert (status, body["code"]) == (401, 104) and "both are empty" in body["message"]
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd", "nonsense"])
+async def test_a_coding_that_is_not_decoded_is_named(coding: str) -> None:
+    async with managed_node() as node:
+        octets = request_head("POST", "/mqtt/publish", f"Content-Encoding: {coding}", f"Content-Length: {len(PUBLISH)}")
+        status, body = await send(node, octets + PUBLISH)
+        assert (status, body["code"]) == (400, 108) and coding in body["message"] and "install" not in body["message"]
+
+
+async def test_bytes_that_are_not_utf_8_have_their_place() -> None:
+    async with managed_node() as node:
+        octets = request_head("POST", "/mqtt/publish", "Content-Length: 9") + b'{"a":"\xff"}'
+        status, body = await send(node, octets)
+        assert (status, body["code"]) == (400, 109) and "codec" not in body["message"]
+
+
+async def test_who_reads_only_after_a_body_that_is_too_long_gets_the_answer() -> None:
+    """With the length said or not; the connection is not reset while the body is sent."""
+    async with managed_node({"max_body": 1000}) as node:
+        host, port = node.management.url.removeprefix("http://").split(":")
+        for header, body in (
+            ("Content-Length: 8000000", b" " * 8_000_000),
+            ("Transfer-Encoding: chunked", b"7a1200\r\n" + b" " * 8_000_000 + b"\r\n0\r\n\r\n"),
+        ):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(request_head("POST", "/mqtt/publish", header))
+            for start in range(0, len(body), 100_000):
+                writer.write(body[start : start + 100_000])
+                await writer.drain()
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 400 "), head
+            writer.close()
+
+
+async def test_a_body_far_beyond_the_limit_is_not_read_to_its_end() -> None:
+    async with managed_node({"max_body": 1000}) as node:
+        status, body = await send(
+            node, request_head("POST", "/mqtt/publish", "Content-Length: 99999999999") + b" " * 99
+        )
+        assert (status, body["code"]) == (400, 108) and "max_body" in body["message"]

@@ -88,6 +88,13 @@ async def people(node: ManagedNode) -> None:
 # ----------------------------------------------------------------------- export
 
 
+async def test_exports_of_one_second_do_not_replace_each_other() -> None:
+    async with managed_node() as node:  # whose clock stands still
+        names = [(await node.api.post("/data/export")).data["filename"] for _ in range(5)]
+        assert len(set(names)) == 5 and all(NAME.fullmatch(name) for name in names)
+        assert {row["filename"] for row in (await node.api.get("/data/export")).data} == set(names)
+
+
 @pytest.mark.parametrize("field", ["size", "filename", "created_at", "node", "code"])
 async def test_export_field(field: str) -> None:
     async with managed_node() as node:

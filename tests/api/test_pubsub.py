@@ -3,6 +3,7 @@
 import base64
 from typing import Any
 
+import msgspec
 import pytest
 
 from taipan.broker.mqtt import constants as c
@@ -32,6 +33,31 @@ async def test_publish_reaches_a_subscriber(version: int, qos: int) -> None:
         assert after["packets.publish.received"] == before["packets.publish.received"]
 
 
+PAYLOADS = ({"a": [1, None], "b": "\u00fc"}, [1, "x"], 5, 1.5, True, False)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_a_payload_that_is_no_text_is_published_as_emqx_does_where_failures_are_as_emqx_has_them(
+    version: int,
+) -> None:
+    """By the specification it is a String (docs/decisions/0143)."""
+    async with managed_node({"error_status": "emqx"}) as node:
+        peer = await node.client("c1", version)
+        await peer.subscribe("t/#")
+        for payload in PAYLOADS:
+            assert (await node.api.post("/mqtt/publish", {**PUBLISH, "payload": payload})).json == {"code": 0}
+            await peer.expect_publish("t/1", msgspec.json.encode(payload))
+        reply = await node.api.post("/mqtt/publish_batch", [{**PUBLISH, "payload": {"a": 1}}])
+        assert [each["code"] for each in reply.data] == [0]
+        await peer.expect_publish("t/1", b'{"a":1}')
+        refused = await node.api.post("/mqtt/publish", {**PUBLISH, "payload": {"a": 1}, "encoding": "base64"})
+        assert refused.code == 108 and "base64" in refused.json["message"]
+    async with managed_node() as node:
+        for payload in (*PAYLOADS, None):
+            reply = await node.api.post("/mqtt/publish", {**PUBLISH, "payload": payload})
+            assert (reply.status, reply.code) == (400, 108) and "payload" in reply.json["message"]
+
+
 async def test_nobody_need_be_named_where_failures_are_as_emqx_has_them() -> None:
     """By the specification ``clientid`` is required; EMQX publishes in nobody's name."""
     anonymous = {key: value for key, value in PUBLISH.items() if key != "clientid"}
@@ -50,7 +76,9 @@ async def test_nobody_need_be_named_where_failures_are_as_emqx_has_them() -> Non
         await peer.expect_publish("t/later", b"hello", qos=1)
         (kept,) = (await node.api.get("/retained")).data
         assert kept["from_clientid"] is None
-        for wrong in ({**anonymous, "clientid": 5}, {**anonymous, "clientid": None}):
+        assert (await node.api.post("/mqtt/publish", {**anonymous, "clientid": None})).json == {"code": 0}
+        await peer.expect_publish("t/1", b"hello")
+        for wrong in ({**anonymous, "clientid": 5}, {**anonymous, "payload": None}):
             reply = await node.api.post("/mqtt/publish", wrong)
             assert (reply.status, reply.code) == (200, 108)
         for path in ("/mqtt/subscribe", "/mqtt/unsubscribe"):

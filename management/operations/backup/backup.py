@@ -140,7 +140,7 @@ class Backup:
         """Write a file; its record. Raises Refusal."""
         async with self._lock:
             now = self._server.clock.wall()
-            name = self.files.new_name(now)
+            name = await asyncio.to_thread(self.files.new_name, now)
             export = ExportFile(
                 self._server,
                 self._engine,
@@ -238,7 +238,7 @@ class Backup:
         name = given.get("filename")
         if name is None:
             name = filename_of(document) if document.has("filename") else ""
-        path = self.files.new_place(name or self.files.new_name(now))
+        path = self.files.new_place(name or await asyncio.to_thread(self.files.new_name, now))
         text = [given["file"]] if "file" in given else await self._documents.text(document, NOT_JSON)
         await self._documents.find(text)
         size = await self._write(path, (piece.encode() for piece in text), now)

@@ -38,11 +38,20 @@ class BackupFiles:
         self.data_dir = Path(data_dir).absolute()
         self.path = self.data_dir / "backup"
         self._node = node
+        self._latest_name = ""
 
-    @staticmethod
-    def new_name(now: float) -> str:
-        """Specification, Exported data file: ``broker-export-YYYY-MM-DD-HH-mm-SS.json``, local time."""
-        return time.strftime("broker-export-%Y-%m-%d-%H-%M-%S.json", time.localtime(now))
+    def new_name(self, now: float) -> str:
+        """Specification, Exported data file: ``broker-export-YYYY-MM-DD-HH-mm-SS.json``, local time.
+
+        A further file of one second has the name of a later one, so that none replaces another.
+        """
+        at = now
+        name = _export_name(at)
+        while name == self._latest_name or (self.path / name).exists():
+            at += 1
+            name = _export_name(at)
+        self._latest_name = name
+        return name
 
     def place(self, name: str) -> Path:
         """Raises Refusal 102 for what can be no file's name here."""
@@ -179,3 +188,7 @@ class NewFile:
 
 def _trouble(path: Path, error: OSError) -> Refusal:
     return Refusal(RPC_ERROR, f"{path}: {error.strerror or error}")
+
+
+def _export_name(at: float) -> str:
+    return time.strftime("broker-export-%Y-%m-%d-%H-%M-%S.json", time.localtime(at))
