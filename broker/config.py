@@ -104,6 +104,7 @@ class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     # Access
     enable_acl: bool = True
     acl_deny_action: Literal["ignore", "disconnect"] = "ignore"
+    subscribe_check: Literal["filter", "delivery"] = "filter"  # what rules are asked about: all of it, or each message
     suback_denied_code: int = 0x87  # the 5.0 Reason Code of a refused subscription; 3.x has only 0x80
     # Flapping: who loses its connection so often within the window is banned; 0: nobody
     flapping_threshold: Count = 0

@@ -6,9 +6,10 @@ import asyncio
 import inspect
 import itertools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Final, Literal
 
+from .broker.access.acl import EVERYTHING, ReadRule
 from .broker.access.auth_result import AuthOutcome
 from .broker.access.decision import Decision
 from .broker.access.outside import ALLOW, DENY, IGNORE, OutsideSource, Verdict
@@ -117,6 +118,12 @@ class CallbackRules:
             self._failures.add(error)
             return FAILED
         return None if allowed is None else ALLOWED if allowed else DENIED
+
+    def read_rules(self, client: ClientInfo, topic_filter: str) -> Iterator[ReadRule]:
+        """A function is asked about the whole filter."""
+        decision = self.decide(client, "subscribe", topic_filter)
+        if decision is not None:
+            yield decision.allowed, EVERYTHING
 
 
 class CallbackService(OutsideSource):

@@ -7,7 +7,7 @@ its filter can match: a rule that *allows* must cover the filter (``a/#`` covers
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 from ..config import RuleSettings
@@ -26,6 +26,12 @@ _NO_LEVEL: Final = re.compile("[/+#\0]")
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
+ReadRule = tuple[bool, tuple[str, ...]]
+"""Whether it allows, and the levels of what it is about."""
+EVERYTHING: Final[tuple[str, ...]] = ()
+"""In place of levels: every topic, also those that begin with ``$``."""
+
+
 class AclRuleSource(Protocol):
     """One of ``Authorization.sources``. Answers from memory."""
 
@@ -39,6 +45,11 @@ class AclRuleSource(Protocol):
     def decide(self, client: ClientInfo, action: str, topic: str) -> Decision | None:
         """``None``: no rule here says anything. ``topic`` is a Topic Name for ``"publish"``, a Topic Filter for
         ``"subscribe"``."""
+        ...
+
+    def read_rules(self, client: ClientInfo, topic_filter: str) -> Iterator[ReadRule]:
+        """What it allows and denies the client to read, in the order in which it is tried; for who has to know of a
+        part of ``topic_filter``."""
         ...
 
 
@@ -74,6 +85,13 @@ class TopicPattern:
         if wanted is None:
             return False
         return covers(wanted, levels) if allow else intersects(wanted, levels)
+
+    def about(self, client: ClientInfo) -> tuple[str, ...] | None:
+        """The levels of what it hits, ``None`` where that is nothing. An ``eq`` entry with wildcards hits no topic."""
+        if self.exact is None:
+            return self.levels_for(client)
+        levels = filter_levels(self.exact)
+        return None if PLUS in levels or HASH in levels else levels
 
     def levels_for(self, client: ClientInfo) -> tuple[str, ...] | None:
         """The levels with the client's identifier and user name filled in, ``None`` if the pattern matches nothing.
@@ -147,6 +165,17 @@ class AclRule:
             return address is not None and address.version == self.network.version and address in self.network
         return True
 
+    def read_rules(self, client: ClientInfo) -> Iterator[ReadRule]:
+        """What it says about reading, to a client that it concerns."""
+        if not self.subscribe:
+            return
+        if not self.patterns:
+            yield self.allow, EVERYTHING
+        for pattern in self.patterns:
+            about = pattern.about(client)
+            if about is not None:
+                yield self.allow, about
+
     def matches_topic(self, client: ClientInfo, topic: str, levels: tuple[str, ...]) -> bool:
         """Whether a pattern covers (``allow``) or meets (deny) ``topic``, given whole and in levels."""
         if not self.patterns:
@@ -178,6 +207,33 @@ class ConfiguredAclRules:
             if rule.concerns(client) and rule.matches_topic(client, topic, levels):
                 return rule.decision
         return None
+
+    def read_rules(self, client: ClientInfo, topic_filter: str) -> Iterator[ReadRule]:
+        return _configured_read_rules(self.rules, client)
+
+
+def _configured_read_rules(rules: Sequence[AclRule], client: ClientInfo) -> Iterator[ReadRule]:
+    for rule in rules:
+        if rule.concerns(client):
+            yield from rule.read_rules(client)
+
+
+def reads_some(rules: Iterable[ReadRule], topic_filter: str, no_match: bool) -> bool:
+    """Whether rules, in order, allow a part of what a filter can match. ``no_match``: what no rule is about.
+
+    Where several rules together deny all that another allows, the answer is yes all the same: each topic is judged."""
+    _, levels = asked_about(False, topic_filter)
+    denied: list[tuple[str, ...]] = []
+    for allow, about in rules:
+        if allow:
+            meets = about == EVERYTHING or intersects(about, levels)
+            if meets and not any(covers(each, about or levels) for each in denied):
+                return True
+        elif about == EVERYTHING or covers(about, levels):
+            return False
+        else:
+            denied.append(about)
+    return no_match
 
 
 def asked_about(publish: bool, topic: str) -> tuple[str, tuple[str, ...]]:

@@ -1,13 +1,13 @@
 """Authorization: what clients may publish and subscribe. Asks the sources of rules in order, and caches decisions."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ..config import AccessSettings
 from ..loop.clock import Clock
 from ..session.client_info import ClientInfo
-from .acl import AclRuleSource
+from .acl import EVERYTHING, AclRuleSource, ReadRule, reads_some
 from .acl_cache import AclCache
 from .decision import ACL_DISABLED, IS_SUPERUSER, Decision, DecisionStep
 from .outside import OutsideSource, Verdict
@@ -118,6 +118,18 @@ class Authorization:
             return decision
         http = self._http
         return None if http is not None and http.knows_superusers else decision
+
+    def allows_some(self, client: ClientInfo, topic_filter: str) -> bool:
+        """Whether the client may read a part of what a filter can match, as far as that can be said from memory; where
+        a service outside would have to be asked, no."""
+        return reads_some(self._read_rules(client, topic_filter), topic_filter, self._no_match.allowed)
+
+    def _read_rules(self, client: ClientInfo, topic_filter: str) -> Iterator[ReadRule]:
+        for source in self.sources:
+            if isinstance(source, OutsideSource):
+                yield False, EVERYTHING
+            else:
+                yield from source.read_rules(client, topic_filter)
 
     def explain(
         self,

@@ -1,6 +1,7 @@
 """JwtSource: clients that prove who they are by a JSON Web Token, and what the token says they may do."""
 
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Literal, TypeGuard
 
 import jwt
@@ -9,7 +10,7 @@ from ..config import JwtSettings, RuleSettings
 from ..loop.clock import Clock
 from ..mqtt import reason_codes
 from ..session.client_info import ClientInfo
-from .acl import AclRule, asked_about
+from .acl import EVERYTHING, AclRule, ReadRule, asked_about
 from .auth_result import AuthOutcome
 from .decision import Decision
 from .jwt_keys import JwksUrl, JwtKeys, KeyNotFound
@@ -154,6 +155,14 @@ class JwtSource:
             if (rule.publish if publish else rule.subscribe) and rule.matches_topic(client, topic, levels):
                 return rule.decision
         return _NOT_IN_TOKEN
+
+    def read_rules(self, client: ClientInfo, topic_filter: str) -> Iterator[ReadRule]:
+        token = client.token
+        if not isinstance(token, Token) or token.rules is None:
+            return
+        for rule in token.rules:
+            yield from rule.read_rules(client)
+        yield False, EVERYTHING
 
 
 def _header(text: str) -> dict[str, object] | None:

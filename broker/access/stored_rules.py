@@ -15,7 +15,7 @@ import msgspec
 
 from ..persistence.tables import Tables
 from ..session.client_info import ClientInfo
-from .acl import HASH, PLUS, TopicPattern, asked_about
+from .acl import HASH, PLUS, ReadRule, TopicPattern, asked_about
 from .decision import Decision
 
 TABLE: Final = "rules_of_access"
@@ -89,6 +89,15 @@ class _CompiledRule:
         self.text = row.topic[3:] if exact else row.topic
         self.plain = exact or _SPECIAL.search(row.topic) is None
         self._pattern: TopicPattern | None = None
+
+    def about(self, client: ClientInfo) -> tuple[str, ...] | None:
+        """The levels of what it denies or allows this client to read."""
+        if not (self.row.subscribe and self.concerns(client)):
+            return None
+        pattern = self._pattern
+        if pattern is None:
+            pattern = self._pattern = TopicPattern(self.row.topic)
+        return pattern.about(client)
 
     def concerns(self, client: ClientInfo) -> bool:
         """Of those that its subject stands for."""
@@ -341,17 +350,28 @@ class StoredAclRules:
             return None
         publish = action == "publish"
         topic, levels = asked_about(publish, topic)
+        for subject in self._subjects_of(client):
+            rule = subject.first(client, publish, topic, levels)
+            if rule is not None:
+                return rule.decision
+        return None
+
+    def read_rules(self, client: ClientInfo, topic_filter: str) -> Iterator[ReadRule]:
+        for subject in self._subjects_of(client):
+            for rule in subject.rules:
+                about = rule.about(client)
+                if about is not None:
+                    yield rule.row.allow, about
+
+    def _subjects_of(self, client: ClientInfo) -> Iterator[_Subject]:
+        """Those that stand for the client, in order."""
         names = (client.client_id, client.user or "", "", "")
         for kind, name in zip(KINDS, names, strict=True):
             if kind == ANONYMOUS and client.proved:
                 continue
             subject = self._subjects[kind].get(name)
-            if subject is None:
-                continue
-            rule = subject.first(client, publish, topic, levels)
-            if rule is not None:
-                return rule.decision
-        return None
+            if subject is not None:
+                yield subject
 
 
 def _take(rules: list[_CompiledRule], order: int) -> _CompiledRule:

@@ -17,6 +17,7 @@ from ..session.session import Session
 from ..session.subscription import Subscription
 from .authorization import apply_decision, authorize
 from .channel import CONNECTED, Channel
+from .judging import may_be_judged, may_read, set_judged
 
 if TYPE_CHECKING:
     from .context import ChannelContext
@@ -83,9 +84,15 @@ class SessionReview:
             decision = self._decide(channel, client, topic_filter)
             if decision is None:
                 self.undecided.append(subscription)
-            elif not decision.allowed:
-                self._revoke(subscription, topic_filter, decision.setting)
+            else:
+                self._apply(subscription, client, topic_filter, decision)
         yield from self._clear_queue()
+
+    def _apply(self, subscription: Subscription, client: ClientInfo, topic_filter: str, decision: Decision) -> None:
+        judged = not decision.allowed and may_be_judged(self._context, client, topic_filter, decision)
+        set_judged(self._context, subscription, judged)
+        if not decision.allowed and not judged:
+            self._revoke(subscription, topic_filter, decision.setting)
 
     def _holds(self, subscription: Subscription) -> bool:
         """Whether it is there still, and no other one in its place."""
@@ -125,14 +132,21 @@ class SessionReview:
                     self.unanswered = True  # that a service is away takes nothing from any client
                     continue
                 decision = apply_decision(channel, "subscribe", topic_filter, decision)
-                if not decision.allowed:
-                    self._revoke(subscription, topic_filter, decision.setting)
+                self._apply(subscription, channel.client, topic_filter, decision)
         self._steps = self._clear_queue()
 
     def _clear_queue(self) -> Iterator[None]:
-        """Drop what waits of subscriptions that are over and of no other; other members get what was of a group."""
+        """Drop what waits of subscriptions that are over and of no other, and what rules deny of judged ones; other
+        members get what was of a group."""
         session, broker = self.session, self._context.broker
-        if not self._ended or session.queue is None:
+        if session.queue is None:
+            return
+        judged: FilterIndex[Subscription] = FilterIndex()
+        for each in list(session.subscriptions.values()):
+            yield
+            if each.judged and each.group is None:
+                judged.put(each.topic_filter, each)
+        if not self._ended and not len(judged):
             return
         groups = {each.filter for each in self._ended if each.group is not None}
         over: FilterIndex[bool] = FilterIndex()
@@ -143,18 +157,18 @@ class SessionReview:
         candidates: list[str] = []
         for topic in session.queue.topics():
             yield
-            if over.match(topic):
+            if over.match(topic) or judged.match(topic):
                 candidates.append(topic)
         left: FilterIndex[bool] = FilterIndex()
         if candidates:
             for each in list(session.subscriptions.values()):
                 yield
-                if each.group is None:
+                if each.group is None and not each.judged:
                     left.put(each.topic_filter, True)
         topics: set[str] = set()
         for topic in candidates:
             yield
-            if not left.match(topic):
+            if not left.match(topic) and not any(may_read(self._context, each, topic) for each in judged.match(topic)):
                 topics.add(topic)
         taken = session.take_queued(topics, groups)
         for start in range(0, len(taken), _DROPPED_PER_STEP):
@@ -196,6 +210,8 @@ class Reviews:
 
     def rules_changed(self) -> None:
         """Review every session."""
+        if self._context.broker.router.judge is not None:
+            self._context.broker.router.forget_judgements()
         self._all = True
         self._wake()
 

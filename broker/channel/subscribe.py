@@ -18,6 +18,7 @@ from .authorization import apply_decision, authorize
 from .channel import CONNECTED, Channel, Waiting
 from .closing import NONE, disconnect
 from .external_check import Asked, ask, until_answered
+from .judging import may_be_judged, set_judged
 from .packet_refusal import note_refusal
 from .review import end_subscription
 
@@ -230,7 +231,8 @@ def _subscribe(
         return _refused(channel, entry, plan.refusal)
     topic_filter = plan.topic_filter
     decision = decided.get(topic_filter) or authorize(channel, "subscribe", topic_filter, now) or _NOT_ASKED
-    if not decision.allowed:
+    judged = not decision.allowed and may_be_judged(context, client, topic_filter, decision)
+    if not decision.allowed and not judged:
         there = session.subscriptions.get(plan.filter)
         if there is not None and not there.by_operator:
             end_subscription(context, session, there, topic_filter, decision.setting)
@@ -249,6 +251,8 @@ def _subscribe(
         if setting:
             return _refused(channel, entry, Outcome(reason_codes.QUOTA_EXCEEDED, setting))
     subscription = plan.subscription(session, client, identifiers)
+    if judged:
+        set_judged(context, subscription, True)
     context.broker.subscribe(session, subscription)
     return subscription.qos
 

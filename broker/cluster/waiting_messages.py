@@ -161,6 +161,8 @@ class WaitingMessages:
             if not delivery.group and _only_others(session, message.topic):
                 self._broker.delivery_dropped(session, delivery, NO_LOCAL)
                 return
+        if not self._broker.may_read(session, delivery):
+            return
         if message.paged and body is None:
             session.deliver_shared(_copy(delivery))
         else:

@@ -19,6 +19,7 @@ from ..mqtt import reason_codes
 from ..mqtt.constants import NEVER_EXPIRES
 from ..mqtt.message import Delivery, Message
 from ..mqtt.message_ids import MessageIds
+from ..mqtt.topics import matches
 from ..observability.metrics import Metrics
 from ..observability.throttled_log import ThrottledLog
 from ..persistence.durability import Durability
@@ -500,6 +501,13 @@ class Broker:
         publisher = message.publisher
         publisher_id = "" if publisher is None else publisher.client_id
         subscription = group.pick(publisher_id, message.topic, exclude)
+        judge = self.router.judge
+        if judge is not None and subscription is not None and subscription.judged:
+            denied: set[Session] = set()
+            while subscription is not None and subscription.judged and not judge(subscription, message.topic):
+                denied.add(subscription.session)
+                exclude = denied.union(exclude)
+                subscription = group.pick(publisher_id, message.topic, exclude)
         if subscription is None or (connected and not subscription.session.connected):
             return False
         if self.refusing and subscription.session.would_refuse(message, subscription):
@@ -519,6 +527,20 @@ class Broker:
             return True
         session.deliver_shared(Delivery(message, qos, retain, subscription.identifiers, group.filter))
         return True
+
+    def may_read(self, session: Session, delivery: Delivery) -> bool:
+        """Whether rules let the client read what waited for it elsewhere, where its subscriptions are judged."""
+        judge = self.router.judge
+        if judge is None:
+            return True
+        topic = delivery.message.topic
+        found = False
+        for each in session.subscriptions.values():
+            if each.filter == delivery.group or (not delivery.group and matches(each.topic_filter, topic)):
+                if not each.judged or judge(each, topic):
+                    return True
+                found = True
+        return not found
 
     def deliver_addressed(self, message: Message, node: Subscription, group: str) -> None:
         """Send another node what is for one of its members of a Shared Subscription."""

@@ -46,6 +46,9 @@ class RetainedMatches:
         if self._subscription.no_local:
             client_id = self._subscription.session.client_id
             some = [each for each in some if each.publisher is None or each.publisher.client_id != client_id]
+        judge = self._broker.router.judge
+        if self._subscription.judged and judge is not None:
+            some = [each for each in some if judge(self._subscription, each.topic)]
         if self._broker.check_retained_source:
             some = [each for each in some if self._broker.may_be_replayed(each)]
         return some

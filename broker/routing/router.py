@@ -1,7 +1,7 @@
 """Router: Topic Name -> who receives it."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from ..mqtt.topics import has_wildcard
@@ -74,6 +74,9 @@ class Router:
     topics' routes are remembered, 0 for none. ``recent`` has the routes of topics that were asked for lately: whoever
     publishes looks there first, and calls ``match`` for any other.
 
+    ``judge`` is asked about each ``judged`` subscription, whether it gets a topic; the answer is remembered with the
+    route, until ``forget_judgements``. ``None`` while there is no such subscription.
+
     ``remote``, ``None`` without a cluster: filter -> the nodes that have subscribers of it, as a mask of bits; bit n is
     ``remote_targets[n]``, a Subscription of the session whose client is that node. Bits are in pairs: an odd one, where
     that node has durable sessions with the filter, takes the place of the even one before it. ``watcher`` is told of
@@ -92,6 +95,7 @@ class Router:
         "_targets_of_mask",
         "_weight",
         "filter_bytes",
+        "judge",
         "recent",
         "remote",
         "remote_targets",
@@ -118,6 +122,7 @@ class Router:
         self.filter_bytes = 0  # about: characters of the filters of all subscriptions
         self.shared_count = 0
         self.watcher: RouteWatcher | None = None
+        self.judge: Callable[[Subscription, str], bool] | None = None
         self.remote: FilterIndex[int] | None = None
         self.remote_targets: list[Subscription | None] = []
         self._targets_of_mask: dict[int, tuple[Subscription, ...]] = {}
@@ -217,6 +222,10 @@ class Router:
             targets.append(None)
         targets[bit] = target
         self._targets_of_mask.clear()
+        self.forget_judgements()
+
+    def forget_judgements(self) -> None:
+        """What ``judge`` would say may be other: all routes are found anew."""
         self.recent = {}
         self._older = {}
         self._weight = 0
@@ -331,6 +340,8 @@ class Router:
 
     def _find(self, topic: str) -> Route:
         found = self._subscribers.match(topic)
+        if self.judge is not None and found:
+            found = _judged(found, topic, self.judge)
         targets: tuple[Subscription, ...] = ()
         if len(found) == 1:
             held = found[0]
@@ -421,6 +432,25 @@ class Router:
         if held is None:
             return []
         return list(held.values()) if isinstance(held, dict) else [held]
+
+
+def _judged(found: list[_Subscribers], topic: str, judge: Callable[[Subscription, str], bool]) -> list[_Subscribers]:
+    """Without the subscriptions that do not get this topic: before those of a session are joined."""
+    left: list[_Subscribers] = []
+    for held in found:
+        if isinstance(held, dict):
+            denied = [each.session for each in held.values() if each.judged and not judge(each, topic)]
+            if not denied:
+                left.append(held)
+                continue
+            some = dict(held)
+            for session in denied:
+                del some[session]
+            if some:
+                left.append(some)
+        elif not held.judged or judge(held, topic):
+            left.append(held)
+    return left
 
 
 def _joined(found: list[_Subscribers]) -> tuple[Subscription, ...]:

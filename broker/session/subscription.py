@@ -9,7 +9,7 @@ _NONE: Final[tuple[int, ...]] = ()
 
 
 class Subscription:
-    """Immutable. Subscribing again makes a new one that takes the old one's place [MQTT-3.8.4-3].
+    """Immutable, but for ``judged``. Subscribing again makes a new one that takes the old one's place [MQTT-3.8.4-3].
 
     ``filter`` is the whole string as the client sent it (``$share/...`` included, mount point applied);
     ``topic_filter`` the part that is matched; ``group`` the name of the shared subscription or ``None``.
@@ -17,6 +17,9 @@ class Subscription:
     filters of one session match.
 
     ``by_operator``: an operator made it for the client, whatever the access rules say.
+
+    ``judged``: rules are asked about each topic that it matches, for they deny a part of them. The only attribute that
+    changes.
 
     ``plain``: neither No Local, Retain As Published nor identifiers nor shared; the publish path then needs
     only ``session`` and ``qos``.
@@ -27,6 +30,7 @@ class Subscription:
         "filter",
         "group",
         "identifiers",
+        "judged",
         "no_local",
         "parts",
         "plain",
@@ -62,6 +66,7 @@ class Subscription:
         self.topic_filter = filter if topic_filter is None else topic_filter
         self.parts = parts
         self.by_operator = by_operator
+        self.judged = False
         self.plain = not (no_local or retain_as_published or identifiers or group is not None)
 
     def info(self) -> dict[str, Any]:

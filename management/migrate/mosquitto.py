@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from taipan.broker.access.acl import ConfiguredAclRules
+from taipan.broker.access.acl import ConfiguredAclRules, reads_some
 from taipan.broker.access.stored_users import USERNAME, StoredUser
 from taipan.broker.config import RuleSettings, ZoneSettings
 from taipan.broker.mqtt.topics import parse_filter, valid_filter
@@ -605,11 +605,9 @@ class _Mosquitto:
                 if each.facts.mountpoint:
                     why = "rules see topics without it: it is taken away from those of the ACL file"
                     self.report.changed(each.keys["mount_point"].place, "mount_point", why)
-            self.report.changed(
-                str(self.path),
-                "subscriptions wider than the rules",
-                "Mosquitto accepts them and passes over what may not be read; here SUBSCRIBE is refused",
-            )
+            self.migration.zone["subscribe_check"] = "delivery"
+            why = 'accepted as in Mosquitto, and what may not be read is passed over: subscribe_check = "delivery"'
+            self.report.changed(str(self.path), "subscriptions wider than the rules", why)
         for line in [*self.common.values(), *(each for one in usable for each in one.security.values())]:
             if line.key in _PSK:
                 self.report.left_out(line.place, f"{line.key} {line.value}".strip(), "pre-shared keys are not offered")
@@ -768,7 +766,7 @@ class _Mosquitto:
         return next((each.facts for each in usable if each.port == port), usable[0].facts)
 
     def _tell_wide_subscriptions(self, found: MosquittoDb, path: str) -> None:
-        """Sessions whose subscriptions the rules do not allow here: they end at the start."""
+        """Sessions whose subscriptions the rules deny wholly: they end at the start."""
         if not self.migration.rules or self.report.failed:
             return
         rules = ConfiguredAclRules([msgspec.convert(each, RuleSettings) for each in self.migration.rules])
@@ -781,15 +779,14 @@ class _Mosquitto:
             )
             who.proved_by = RESTORED if client.username and facts.proves_names else ""
             asked = parse_filter(each.filter)[1].removeprefix(facts.mountpoint)
-            decision = rules.decide(who, "subscribe", asked) if valid_filter(asked) else None
-            if decision is not None and decision.allowed:
+            if valid_filter(asked) and reads_some(rules.read_rules(who, asked), asked, no_match=False):
                 continue
             told += 1
             if told <= 20:
-                why = "no rule allows all that it can match: it ends at the start. Narrow it, or write a rule for it"
+                why = "no rule allows anything that it can match: it ends at the start"
                 self.report.changed(f"{path}:byte {each.place}", f"subscription {each.filter} of {each.client_id}", why)
         if told > 20:
-            self.report.changed(path, f"{told - 20} more subscriptions", "no rule allows all that they can match")
+            self.report.changed(path, f"{told - 20} more subscriptions", "no rule allows anything that they can match")
 
 
 def _has_ipv6() -> bool:

@@ -22,6 +22,7 @@ from taipan.broker.channel.identity import (
     owner_before,
     take_id_of_name,
 )
+from taipan.broker.channel.judging import may_be_judged
 from taipan.broker.config import RuleSettings
 from taipan.broker.core.outcome import Outcome
 from taipan.broker.core.subscription_plan import plan_filter
@@ -214,6 +215,11 @@ class Access:
         if decision is None:
             reason = "the HTTP service decides, and was not asked (ask=1 asks it)"
             return self._explained(client, channel, True if admitted else None, "access.http.acl_url", reason, steps)
+        context = self._server.context
+        if query.action == "subscribe" and not decision.allowed and may_be_judged(context, client, topic, decision):
+            reason = "it is granted, and each message is judged by its topic: the rules allow some of them"
+            steps.append(AccessStep("subscribe_check", "subscribe_check", True, "allow", reason))
+            return self._explained(client, channel, True, "subscribe_check", reason, steps)
         allowed = decision.allowed or admitted
         return self._explained(client, channel, allowed, decision.setting, self._reason(decision), steps)
 

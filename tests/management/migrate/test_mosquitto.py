@@ -157,7 +157,8 @@ def test_rules_in_mosquittos_order(tmp_path: Path, capsys: pytest.CaptureFixture
         "user bob\ntopic write b/c d\n"
     )
     found = settings(tmp_path, "listener 1883\nallow_anonymous true\nacl_file DIR/acl\n", capsys)
-    assert found.access.no_match == "deny"
+    assert found.access.no_match == "deny" and found.listener_zones[0].subscribe_check == "delivery"
+    assert "changed: subscriptions wider than the rules: accepted as in Mosquitto" in capsys.readouterr().out
     rules = [(each.allow, each.username, each.anonymous, each.action, each.topics) for each in found.access.rules]
     assert rules == [
         (False, "ann", False, "pubsub", ["b/x"]),
