@@ -11,10 +11,10 @@ from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
 from ..operations.acl import AclRecord, Action, HalfRecord, NewAclRule, Subject, rule_record, subject_of
 from ..operations.banned import BanRecord
 from ..operations.listing import EVERYTHING, everything
-from ..operations.refusal import EXISTS, NO_USER, UNKNOWN, Refusal
+from ..operations.refusal import EXISTS, NO_USER, NOT_ONLINE, UNKNOWN, Refusal
 from ..operations.times import LATEST
 from ..operations.users import NewUser, login_record
-from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, not_found, telling, told, word
+from .command import EXISTS_ALREADY, NOT_FOUND, OK, CommandCall, CommandResult, Commands, not_found, telling, told, word
 
 commands = Commands()
 
@@ -52,7 +52,7 @@ async def _delete_login(call: CommandCall) -> CommandResult:
 
 def _list_logins(call: CommandCall) -> CommandResult:
     return CommandResult(
-        call.operations.users.listing(1, EVERYTHING), lambda row: f"User(login = {_binary(row.login)})"
+        call.operations.users.listing(1, EVERYTHING), lambda row: f"User(login = {_quoted(row.login)})"
     )
 
 
@@ -62,7 +62,7 @@ def _show_login(call: CommandCall) -> CommandResult:
         raise not_found(f"user {call['Login']}", NO_USER)
     return CommandResult(
         login_record(user),
-        lambda row: f"User(login = {_binary(row.login)} is_super = {word(row.is_superuser)})",
+        lambda row: f"User(login = {_quoted(row.login)} is_super = {word(row.is_superuser)})",
     )
 
 
@@ -105,7 +105,7 @@ _accounts("clientid", CLIENT_ID, "ClientId", "user by client identifier")
 
 
 def _account_words(refusal: Refusal) -> str | None:
-    return {EXISTS: "Error: existed", NO_USER: "Error: noexisted"}.get(refusal.code)
+    return {EXISTS: EXISTS_ALREADY, NO_USER: NOT_FOUND}.get(refusal.code)
 
 
 # acl, as EMQX 4.3 and later have it
@@ -133,8 +133,7 @@ def _subject_commands(words: str, name: str, kind: str) -> None:
     async def add(call: CommandCall) -> CommandResult:
         action = _action(call)
         allow = _one_of(call, "Access", "allow", "deny") == "allow"
-        with telling(_illegal):
-            await call.operations.acl.add_first([NewAclRule(subject(call), call["Topic"], action, allow)])
+        await call.operations.acl.add_first([NewAclRule(subject(call), call["Topic"], action, allow)])
         return CommandResult(None, OK)
 
     async def delete(call: CommandCall) -> CommandResult:
@@ -165,18 +164,17 @@ _subject_commands("_all", "", ALL)
 @commands.add("acl cache-clean <ClientId>", "Decide anew what a client may do; all: what every client may do")
 async def clean_cache(call: CommandCall) -> CommandResult:
     who = call["ClientId"]
-    with telling(_not_drained):
-        if who == "all":
-            await call.operations.clients.clean_all_acl_caches()
-        else:
+    if who == "all":
+        await call.operations.clients.clean_all_acl_caches()
+    else:
+        with telling(lambda refusal: NOT_FOUND if refusal.code == NOT_ONLINE else None):
             await call.operations.clients.clean_acl_cache(who)
     return CommandResult(None, "ACL cache drain start OK")
 
 
 @commands.add("acl cache-clean node <Node>", "Decide anew what every client of a node may do")
 async def clean_cache_of_node(call: CommandCall) -> CommandResult:
-    with telling(_not_drained):
-        await call.operations.calls.on(call["Node"], call.operations.clients.clean_acl_caches)
+    await call.operations.calls.on(call["Node"], call.operations.clients.clean_acl_caches)
     return CommandResult(None, "ACL cache drain start OK")
 
 
@@ -200,8 +198,7 @@ def show_login_rules(call: CommandCall) -> CommandResult:
 async def add_login_rule(call: CommandCall) -> CommandResult:
     action = _action(call)
     allow = _one_of(call, "Allow", "true", "false") == "true"
-    with telling(_illegal):
-        await call.operations.acl.add([NewAclRule(subject_of(call["Login"]), call["Topic"], action, allow)])
+    await call.operations.acl.add([NewAclRule(subject_of(call["Login"]), call["Topic"], action, allow)])
     return CommandResult(None, OK)
 
 
@@ -217,31 +214,21 @@ def _action(call: CommandCall) -> Action:
 
 
 def _one_of(call: CommandCall, name: str, *allowed: str) -> str:
-    with telling(_illegal):
-        return call.choice(name, *allowed)
-
-
-def _illegal(refusal: Refusal) -> str:
-    """What emqx_ctl says of every rule that it does not take, with the reason that it does not give."""
-    return f"Error: Input is illegal: {refusal.message}"
+    return call.choice(name, *allowed)
 
 
 def _unknown(refusal: Refusal) -> str | None:
     return NOT_FOUND if refusal.code == UNKNOWN else None
 
 
-def _not_drained(refusal: Refusal) -> str:
-    return f"ACL cache drain FAILED: {refusal.message}"
-
-
 def _half_line(row: HalfRecord) -> str:
-    who = row.name if row.kind in NAMELESS else f"{row.kind} = {_binary(row.name)}"
+    who = row.name if row.kind in NAMELESS else f"{row.kind} = {_quoted(row.name)}"
     where = f" listener = {row.listener}" if row.listener else ""
-    return f"Acl({who} topic = {_binary(row.topic)} action = {row.action} access = {row.access}{where})"
+    return f"Acl({who} topic = {_quoted(row.topic)} action = {row.action} access = {row.access}{where})"
 
 
 def _login_rule_line(row: AclRecord) -> str:
-    login, topic = _binary(row.login), _binary(row.topic)
+    login, topic = _quoted(row.login), _quoted(row.topic)
     where = f" listener = {row.listener}" if row.listener else ""
     return f"Acl(login = {login} topic = {topic} action = {row.action} allow = {word(row.allow)}{where})"
 
@@ -279,6 +266,7 @@ async def delete_banned(call: CommandCall) -> CommandResult:
     return CommandResult(None, OK)
 
 
-def _binary(text: str) -> str:
+def _quoted(text: str) -> str:
+    """In quotation marks, as names may have blanks and brackets."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'<<"{escaped}">>'
+    return f'"{escaped}"'

@@ -5,7 +5,7 @@ from taipan.broker.observability.log_text import NOTHING
 from ..operations.apps import AppRecord
 from ..operations.caller import ADMINISTRATOR
 from ..operations.dashboard_users import ROLES, DashboardUserRecord, role_in
-from ..operations.refusal import EXISTS, UNKNOWN
+from ..operations.refusal import UNKNOWN
 from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, not_found, telling, word
 
 commands = Commands()
@@ -27,8 +27,7 @@ def lookup_app(call: CommandCall) -> CommandResult:
 
 @commands.add("mgmt insert <AppId> <Name>", "Add an application; its secret is shown this once")
 async def insert_app(call: CommandCall) -> CommandResult:
-    with telling(lambda refusal: "Error: already existed" if refusal.code == EXISTS else None):
-        secret = await call.operations.apps.add(call["AppId"], call["Name"])
+    secret = await call.operations.apps.add(call["AppId"], call["Name"])
     return CommandResult({"secret": secret}, lambda data: f"AppSecret: {data['secret']}")
 
 

@@ -32,15 +32,17 @@ def run(options: Mapping[str, str], words: Sequence[str], as_json: bool, ask: As
     try:
         found, values = find(COMMANDS, words)
     except command.UsageError as error:
-        raise UsageError("; ".join(" ".join(line.split()) for line in error.lines)) from None
-    file = Path(values["File"])
+        raise UsageError("; ".join(" ".join(line.split()) for line in str(error).splitlines())) from None
+    file = Path(values["File"]).absolute()
     if found.words[1] == "verify":
         return _told(verify(file), as_json, "is sound")
     if found.words[1] == "restore":
         directory = values.get("Dir") or options.get("--data-dir")
         if not directory:
-            raise UsageError("backup restore: --data-dir DIR says where to")
-        return _told(restore(file, directory, "--force" in values), as_json, f"restored into {shown(directory)}")
+            raise UsageError("command backup restore: --data-dir DIR is missing, which says where to")
+        return _told(
+            restore(file, directory, "--force" in values), as_json, f"restored into {shown(os.path.abspath(directory))}"
+        )
     return create(file, lambda keep: ask(options, {"args": list(words), "json": as_json}, keep))
 
 
@@ -75,7 +77,7 @@ def create(file: Path, ask: Callable[[Keep], int]) -> int:
             try:
                 verify(Path(new))
             except Refused as error:
-                raise Refused(_FAILED, f"{shown(str(file))} is not written: {error}") from None
+                raise Refused(_FAILED, f"file {shown(str(file))}: is not written: {_problem(str(error))}") from None
             replace_file(Path(new), file)
         return status
     except OSError as error:
@@ -88,8 +90,13 @@ def create(file: Path, ask: Callable[[Keep], int]) -> int:
                 os.unlink(new)
 
 
+def _problem(text: str) -> str:
+    """Of an error that has another noun and name before it."""
+    return text.partition(": ")[2] or text
+
+
 def _not_written(file: Path, error: OSError) -> Refused:
-    return Refused(_FAILED, f"{shown(str(file))} is not written: {error.strerror or error}")
+    return Refused(_FAILED, f"file {shown(str(file))}: is not written: {error.strerror or error}")
 
 
 def verify(file: Path) -> BackupSummary:
@@ -97,11 +104,15 @@ def verify(file: Path) -> BackupSummary:
     try:
         summary = read_backup(file, lambda row: None, len(SqliteLog.steps))
     except OSError as error:
-        raise Refused(_FAILED, f"{shown(str(file))}: {error.strerror or error}") from None
+        raise Refused(_FAILED, f"file {shown(str(file))}: {error.strerror or error}") from None
     except BackupDamaged as error:
-        raise Refused(_FAILED, shown(str(error))) from None
+        raise Refused(
+            _FAILED, f"file {shown(str(file))}: {shown(str(error).removeprefix(file.name).strip())}"
+        ) from None
     if summary.damaged:
-        raise Refused(_FAILED, f"{shown(file.name)}: batch {summary.damaged[0]} was damaged on the node's disk already")
+        raise Refused(
+            _FAILED, f"file {shown(str(file))}: batch {summary.damaged[0]} was damaged on the node's disk already"
+        )
     return summary
 
 
@@ -115,9 +126,9 @@ def restore(file: Path, directory: str, force: bool) -> BackupSummary:
     try:
         return _restore(file, held.path, force)
     except (BackupDamaged, StoreError) as error:
-        raise Refused(_FAILED, f"nothing is restored: {shown(str(error))}") from None
+        raise Refused(_FAILED, f"file {shown(str(file))}: nothing is restored: {shown(str(error))}") from None
     except OSError as error:
-        raise Refused(_FAILED, f"nothing is restored: {directory}: {error.strerror or error}") from None
+        raise Refused(_FAILED, f"directory {directory}: nothing is restored: {error.strerror or error}") from None
     finally:
         held.close()
 
@@ -125,7 +136,9 @@ def restore(file: Path, directory: str, force: bool) -> BackupSummary:
 def _restore(file: Path, directory: Path, force: bool) -> BackupSummary:
     there = [name for name in _NAMES if (directory / name).exists()]
     if there and not force:
-        raise Refused(_FAILED, f"{directory} has a store ({', '.join(there)}); --force puts the backup in its place")
+        raise Refused(
+            _FAILED, f"directory {directory}: has a store ({', '.join(there)}); --force puts the backup in its place"
+        )
     new, check = directory / "taipan.db.restoring", directory / "taipan.check.restoring"
     try:
         _remove_parts(new, check)

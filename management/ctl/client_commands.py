@@ -8,11 +8,11 @@ from ..operations.client_record import ClientRecord
 from ..operations.clients import ClientsQuery
 from ..operations.listing import EVERYTHING, PageQuery
 from ..operations.pubsub import SubscribeRequest, UnsubscribeRequest
-from ..operations.refusal import NOT_ONLINE, WRONG
+from ..operations.refusal import NOT_ONLINE, WRONG, Refusal
 from ..operations.routes import RouteRecord
 from ..operations.subscriptions import SubscriptionRecord, SubscriptionsQuery
 from ..operations.times import milliseconds
-from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, Failure, not_found, telling, told, word
+from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, not_found, telling, told, word
 
 commands = Commands()
 
@@ -33,7 +33,7 @@ async def show_client(call: CommandCall) -> CommandResult:
 
 @commands.add("clients kick <ClientId>", "End a client's connection and its session")
 async def kick_client(call: CommandCall) -> CommandResult:
-    with _online(NOT_FOUND):
+    with _online():
         await call.operations.clients.kick(call["ClientId"])
     return CommandResult(None, OK)
 
@@ -57,16 +57,16 @@ async def show_subscriptions(call: CommandCall) -> CommandResult:
 @commands.add("subscriptions add <ClientId> <Topic> <QoS>", "Subscribe a client, online or not, to a topic filter")
 async def add_subscription(call: CommandCall) -> CommandResult:
     if call["QoS"] not in ("0", "1", "2"):
-        raise Failure(WRONG, "QoS should be 0, 1, 2", "QoS should be 0, 1, 2")
+        raise Refusal(WRONG, "QoS: expected 0, 1 or 2")
     request = SubscribeRequest(client_id=call["ClientId"], topic=call["Topic"], qos=int(call["QoS"]))
-    with _online("Error: Channel not found!"):
+    with _online():
         await call.operations.pubsub.subscribe(request)
     return CommandResult(None, OK)
 
 
 @commands.add("subscriptions del <ClientId> <Topic>", "Unsubscribe a client, online or not, from a topic filter")
 async def delete_subscription(call: CommandCall) -> CommandResult:
-    with _online("Error: Channel not found!"):
+    with _online():
         await call.operations.pubsub.unsubscribe(UnsubscribeRequest(client_id=call["ClientId"], topic=call["Topic"]))
     return CommandResult(None, OK)
 
@@ -84,9 +84,8 @@ async def show_routes(call: CommandCall) -> CommandResult:
     return CommandResult(found, lambda rows: [_route_line(row) for row in rows])
 
 
-def _online(otherwise: str) -> AbstractContextManager[None]:
-    """emqx_ctl's words where there is no such client."""
-    return telling(lambda refusal: otherwise if refusal.code == NOT_ONLINE else None)
+def _online() -> AbstractContextManager[None]:
+    return telling(lambda refusal: NOT_FOUND if refusal.code == NOT_ONLINE else None)
 
 
 def _client_line(call: CommandCall, row: ClientRecord) -> str:

@@ -1,15 +1,12 @@
 """cluster: which nodes there are, and this one's place among them."""
 
 from collections.abc import Awaitable
-from typing import Final
 
 from ..operations.membership import ClusterStatus, Evacuation, Left
 from ..operations.refusal import WRONG
-from .command import CommandCall, CommandResult, Commands, Failure, telling
+from .command import CommandCall, CommandResult, Commands, Failure
 
 commands = Commands()
-
-_IGNORE: Final = "Ignore."
 
 
 @commands.add("cluster status", "Show which nodes run and which are stopped")
@@ -20,13 +17,12 @@ def show_status(call: CommandCall) -> CommandResult:
 @commands.add("cluster join <Node>", "After cluster leave: take part again, in the cluster that has this node")
 async def join(call: CommandCall) -> CommandResult:
     node = _another(call, "it joins no other than its own cluster")
-    return await _changed(call, call.operations.membership.join(node), "Join the cluster", "join the cluster")
+    return await _changed(call, call.operations.membership.join(node), "Join the cluster")
 
 
 @commands.add("cluster leave", "Take no part any more, after a restart either, until cluster join")
 async def leave(call: CommandCall) -> CommandResult:
-    with telling(lambda refusal: f"Failed to leave the cluster: {refusal.message}"):
-        left = await call.operations.membership.leave()
+    left = await call.operations.membership.leave()
     return CommandResult(left, _left_lines)
 
 
@@ -39,8 +35,7 @@ def _left_lines(left: Left) -> list[str]:
 
 @commands.add("cluster evacuation start", "Let nobody in, close connections, move sessions to other nodes")
 async def start_evacuation(call: CommandCall) -> CommandResult:
-    with telling(lambda refusal: f"Failed to start: {refusal.message}"):
-        evacuation = await call.operations.membership.start_evacuation()
+    evacuation = await call.operations.membership.start_evacuation()
     return CommandResult(evacuation, _evacuation_lines)
 
 
@@ -51,8 +46,7 @@ def show_evacuation(call: CommandCall) -> CommandResult:
 
 @commands.add("cluster evacuation stop", "Let clients in again; sessions that have gone stay where they are")
 def stop_evacuation(call: CommandCall) -> CommandResult:
-    with telling(lambda refusal: f"Failed to stop: {refusal.message}"):
-        evacuation = call.operations.membership.stop_evacuation()
+    evacuation = call.operations.membership.stop_evacuation()
     return CommandResult(evacuation, _evacuation_lines)
 
 
@@ -71,19 +65,18 @@ def _evacuation_lines(now: Evacuation) -> list[str]:
 async def force_leave(call: CommandCall) -> CommandResult:
     node = _another(call, "it removes itself by cluster leave")
     removal = call.operations.membership.force_leave(node)
-    return await _changed(call, removal, "Remove the node from cluster", "remove the node from cluster")
+    return await _changed(call, removal, "Remove the node from cluster")
 
 
 def _another(call: CommandCall, otherwise: str) -> str:
     node = call["Node"]
     if node == call.operations.membership.node:
-        raise Failure(WRONG, f"{node} is this node: {otherwise}", _IGNORE)
+        raise Failure(WRONG, f"{node} is this node: {otherwise}", f"it is this node: {otherwise}")
     return node
 
 
-async def _changed(call: CommandCall, change: Awaitable[None], did: str, do: str) -> CommandResult:
-    with telling(lambda refusal: f"Failed to {do}: {refusal.message}"):
-        await change
+async def _changed(call: CommandCall, change: Awaitable[None], did: str) -> CommandResult:
+    await change
     status = call.operations.membership.status()
     return CommandResult(status, lambda now: [f"{did} successfully.", *_status_lines(now)])
 

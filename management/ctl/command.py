@@ -1,13 +1,13 @@
 """Commands: their words, their usage, what they are given and what they answer."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from taipan.broker.observability.log_text import NOTHING
+from taipan.broker.observability.log_text import NOTHING, one_line
 
 from ..operations.operations import Operations
-from ..operations.refusal import UNKNOWN, WRONG, Refusal
+from ..operations.refusal import EXISTS, UNKNOWN, WRONG, Refusal
 from ..validation import nearest, shown
 
 DASHES: Final = "-" * 110
@@ -18,7 +18,48 @@ _DOCUMENT: Final = "JSON"
 """The name of values that may be longer than ``_MAX_LENGTH`` bytes."""
 
 OK: Final = "ok"
-NOT_FOUND: Final = "Not Found."
+NOT_FOUND: Final = "not found"
+EXISTS_ALREADY: Final = "exists already"
+
+# What a command is about, by its first word, or two: a noun, and which of its values are the name.
+_SUBJECTS: Final = {
+    "acl": ("access rule", ("ClientId", "Username")),
+    "acl cache-clean": ("client", ("ClientId",)),
+    "acl cache-clean node": ("node", ("Node",)),
+    "admins": ("admin", ("Username",)),
+    "alarms": ("alarm", ("Name",)),
+    "backup": ("file", ("File",)),
+    "banned": ("ban", ("As", "Who")),
+    "clientid": ("client identifier", ("ClientId",)),
+    "clients": ("client", ("ClientId",)),
+    "cluster": ("node", ("Node",)),
+    "data": ("file", ("File",)),
+    "explain client": ("client", ("ClientId",)),
+    "explain topic": ("topic", ("Topic",)),
+    "help": ("command", ("Command",)),
+    "listeners": ("listener", ("Identifier", "Protocol", "Port")),
+    "log handlers": ("log handler", ("HandlerId",)),
+    "log set-level": ("logger", ("Logger",)),
+    "mgmt": ("application", ("AppId",)),
+    "modules": ("module", ("Module",)),
+    "mqtt-acl": ("access rule", ("Login",)),
+    "mqtt-user": ("user", ("Login",)),
+    "publish": ("topic", ("Topic",)),
+    "resource-types": ("resource type", ("ResourceType",)),
+    "resources": ("resource", ("ResourceId", "Id")),
+    "resources test": ("resource type", ("ResourceType",)),
+    "retainer": ("topic", ("Topic",)),
+    "routes": ("route", ("Topic",)),
+    "rule-actions": ("action", ("ActionName",)),
+    "rules": ("rule", ("RuleId", "Id")),
+    "subscriptions": ("client", ("ClientId",)),
+    "topic-metrics": ("topic", ("Topic",)),
+    "trace": ("trace", ("Name", "Type", "Value")),
+    "traces": ("trace", ("Name",)),
+    "user": ("user", ("Username",)),
+    "users": ("user", ("Login",)),
+    "watch": ("topic", ("Filter",)),
+}
 
 Lines = str | Callable[[Any], str | Iterable[str | None]]
 
@@ -61,7 +102,7 @@ class CommandResult:
 
 
 class Failure(Refusal):
-    """A refusal whose text for people is not ``Error: <message>``."""
+    """A refusal whose problem people are told in other words than ``message``: in ``text``."""
 
     def __init__(self, code: int, message: str, text: str) -> None:
         super().__init__(code, message)
@@ -78,7 +119,7 @@ def _never() -> str:
 
 @contextmanager
 def telling(words: Callable[[Refusal], str | None]) -> Iterator[None]:
-    """What is refused inside is told to people in these words; ``None``: as it is."""
+    """People are told the problem of what is refused inside in these words; ``None``: as it is."""
     try:
         yield
     except Refusal as refusal:
@@ -89,11 +130,17 @@ def telling(words: Callable[[Refusal], str | None]) -> Iterator[None]:
 
 
 class UsageError(Exception):
-    """The words fit no command; the lines say which there are."""
+    """The words fit no command. ``problem``: why not, empty where there are none; ``usages``: lines with what would."""
 
-    def __init__(self, lines: list[str]) -> None:
-        super().__init__("\n".join(lines))
-        self.lines = lines
+    def __init__(self, problem: str, usages: list[str]) -> None:
+        super().__init__("\n".join([problem, *usages] if problem else usages))
+        self.problem = problem
+        self.usages = usages
+
+    @property
+    def lines(self) -> list[str]:
+        """As people are told."""
+        return [f"error: {self.problem}", *self.usages] if self.problem else self.usages
 
 
 class CommandCall:
@@ -208,6 +255,40 @@ class Command:
         values.update(zip(names, plain, strict=False))
         return values
 
+    def misfit(self, given: Sequence[str]) -> str:
+        """Why ``read`` takes no such words."""
+        plain: list[str] = []
+        seen: set[str] = set()
+        rest = list(given)
+        while rest:
+            word = rest.pop(0)
+            name, equals, _ = word.partition("=")
+            if name in self.options:
+                if name in seen:
+                    return f"{name} is given twice"
+                if not equals and not rest:
+                    return f"{name} <{self.options[name]}>: the value is missing"
+                seen.add(name)
+                if not equals:
+                    rest.pop(0)
+            elif word not in self.flags:
+                plain.append(word)
+        lacking = self.required[len(plain) :]
+        if lacking:
+            return f"{' '.join(f'<{name}>' for name in lacking)} {'is' if len(lacking) == 1 else 'are'} missing"
+        return f"there is no place for {shown(plain[len(self.required) + len(self.optional)])}"
+
+    def subject(self, values: Mapping[str, str]) -> str:
+        """What it is about: ``client porch``, or itself."""
+        words = self.words
+        while words and " ".join(words) not in _SUBJECTS:
+            words = words[:-1]
+        noun, names = _SUBJECTS.get(" ".join(words), ("", ()))
+        name = " ".join(values[each] for each in names if each in values)
+        if noun == "access rule":  # of whom: clientid, _all
+            name = " ".join(filter(None, (*self.words[2:3], name)))
+        return f"{noun} {one_line(name)}" if name else f"command {' '.join(self.words)}"
+
     def __repr__(self) -> str:
         return f"Command({self.usage!r})"
 
@@ -243,26 +324,49 @@ class Commands:
 def find(commands: Iterable[Command], given: Sequence[str]) -> tuple[Command, dict[str, str]]:
     """The command that these words name, the one with the most words first, and its values. Raises UsageError."""
     known = list(commands)
-    named = [each for each in known if _named(each, given)]
-    for command in sorted(named, key=lambda each: -len(each.words)):
+    named = sorted((each for each in known if _named(each, given)), key=lambda each: -len(each.words))
+    for command in named:
         values = command.read(given[len(command.words) :])
         if values is not None:
             return command, values
     if not given:
-        raise UsageError(overview(known))
-    group = [each for each in known if each.words[0] == given[0]]
-    if not group:
-        raise UsageError(
-            [
-                f"unknown command {shown(given[0])}{nearest(given[0], {each.words[0] for each in known})}",
-                "taipan-ctl help shows all commands",
-            ]
-        )
-    usages = [usage_line(each) for each in group]
+        raise UsageError("", overview(known))
+    group = usages_of(given[0], known)
     seconds = {each.words[1] for each in group if len(each.words) > 1}
-    if not named and len(given) > 1 and seconds:
-        usages.insert(0, f"unknown command {shown(' '.join(given[:2]))}{nearest(given[1], seconds)}")
-    raise UsageError(usages)
+    if len(given) == 1 and not named:
+        raise UsageError(f"command {given[0]}: a word is missing after it", [usage_line(each) for each in group])
+    if len(given) > 1 and seconds and not any(len(each.words) > 1 or each.required for each in named):
+        problem = f"command {one_line(' '.join(given[:2]))}: unknown{nearest(given[1], seconds)}"
+        raise UsageError(problem, [usage_line(each) for each in group])
+    longest = [each for each in named if len(each.words) == len(named[0].words)]
+    problem = f"command {' '.join(longest[0].words)}: {longest[0].misfit(given[len(longest[0].words) :])}"
+    raise UsageError(problem, [usage_line(each) for each in longest])
+
+
+def usages_of(noun: str, commands: Iterable[Command]) -> list[Command]:
+    """All commands that begin with this word. Raises UsageError where there is none."""
+    known = list(commands)
+    group = [each for each in known if each.words[0] == noun]
+    if not group:
+        near = nearest(noun, {each.words[0] for each in known})
+        raise UsageError(f"command {one_line(noun)}: unknown{near}", ["taipan-ctl help shows all commands"])
+    return group
+
+
+def complaint(command: Command, values: Mapping[str, str], refusal: Refusal) -> str:
+    """The one form of all errors: ``error: client porch: not found``, ``error: argument QoS: expected ...``."""
+    name, colon, rest = refusal.message.partition(": ")
+    arguments = {each.lower(): f"argument {each}" for each in (*command.required, *command.optional)}
+    arguments |= {each.lower(): f"option {option}" for option, each in command.options.items()}
+    if isinstance(refusal, Failure):
+        problem = refusal.text
+    elif colon and name.lower() in arguments:
+        return f"error: {arguments[name.lower()]}: {rest}"
+    elif refusal.code == EXISTS:
+        problem = EXISTS_ALREADY
+    else:
+        problem = refusal.message
+    return f"error: {command.subject(values)}: {problem}"
 
 
 def _named(command: Command, given: Sequence[str]) -> bool:
@@ -300,7 +404,7 @@ def key_line(key: str, value: object, width: int) -> str:
 
 
 def not_found(what: str, code: int = UNKNOWN) -> Failure:
-    """``what`` tells a program what there is none of; people read ``Not Found.``, as from emqx_ctl."""
+    """``what`` tells a program what there is none of; people read that it is not found."""
     return Failure(code, f"no {what}", NOT_FOUND)
 
 

@@ -9,19 +9,17 @@ from ..operations.backup.backup import DryRun
 from ..operations.backup.import_file import ImportRefused, UnsupportedVersion
 from ..operations.loss import LossRecord
 from ..operations.refusal import NOT_JSON, UNKNOWN, WRONG, Refusal
-from .command import OK, CommandCall, CommandResult, Commands, telling, word
+from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, telling, word
 
 commands = Commands()
 
 _MAX_TOLD = 10
-_FAILED = "The emqx data import failed"
 
 
 @commands.add("data export", "Export what is stored: users, access rules, bans, applications, rules, resources")
 async def export_data(call: CommandCall) -> CommandResult:
-    with telling(lambda refusal: f"The emqx data export failed due to {refusal.message}."):
-        record = await call.operations.backup.export_file()
-    path = call.operations.backup.files.path / record.filename
+    record = await call.operations.backup.export_file()
+    path = (call.operations.backup.files.path / record.filename).absolute()
     return CommandResult(record, f"The emqx data has been successfully exported to {path}.")
 
 
@@ -32,7 +30,7 @@ async def import_data(call: CommandCall) -> CommandResult:
     path = call["File"]
     call.only_on_the_machine("POST /api/v4/data/import with the file as its body")
     dry_run = call.get("Flag") is not None and call.flag("Flag")
-    with telling(lambda refusal: _not_imported(refusal, path)):
+    with telling(_not_imported):
         told = await call.operations.backup.import_path(path, _env(call), DryRun(dry_run))
     return CommandResult(told, _dry_run_lines if dry_run else _import_lines)
 
@@ -44,19 +42,18 @@ def _env(call: CommandCall) -> Any:
     try:
         env = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise Refusal(WRONG, f"--env: not JSON: {error}") from None
+        raise Refusal(WRONG, f"JSON: is not JSON: {error}") from None
     if not isinstance(env, dict):
-        raise Refusal(WRONG, "--env: expected a JSON object")
+        raise Refusal(WRONG, "JSON: expected a JSON object")
     return env
 
 
-def _not_imported(refusal: Refusal, path: str) -> str:
+def _not_imported(refusal: Refusal) -> str | None:
     if isinstance(refusal, ImportRefused):
         return _wrong_records(refusal)
     if isinstance(refusal, UnsupportedVersion):
-        return f"{_FAILED}: Unsupported version."
-    why = {NOT_JSON: "bad_json", UNKNOWN: "not_found"}.get(refusal.code)
-    return f"{_FAILED}: {why} while reading {path}." if why is not None else f"{_FAILED}: {refusal.message}"
+        return "its version is not supported"
+    return {NOT_JSON: "is not JSON", UNKNOWN: NOT_FOUND}.get(refusal.code)
 
 
 def _wrong_records(refusal: ImportRefused) -> str:
@@ -65,7 +62,7 @@ def _wrong_records(refusal: ImportRefused) -> str:
         f"{row['section']}[{row['index']}]" + (f".{row['key']}" if row["key"] else "") + f": {row['what']}"
         for row in refusal.rows[:_MAX_TOLD]
     ]
-    return f"{_FAILED}. Records that are wrong: {refusal.count}. {'; '.join(places)}"
+    return f"records that are wrong: {refusal.count}: {'; '.join(places)}"
 
 
 def _dry_run_lines(told: dict[str, Any]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import msgspec
 from ..operations.caller import NOBODY, Caller
 from ..operations.operations import Operations
 from ..operations.refusal import UNKNOWN, WRONG, Refusal
-from .command import CommandCall, CommandResult, Ended, Failure, UsageError, find
+from .command import CommandCall, CommandResult, Ended, UsageError, complaint, find
 from .index import COMMANDS
 from .main import DONE, FAILED, USAGE
 from .output import Gone, Output
@@ -41,7 +41,7 @@ async def _run(operations: Operations, request: ControlRequest, output: Output, 
         command, values = find(COMMANDS, request.args)
     except UsageError as error:
         if request.json:
-            await output.json_error(WRONG, "\n".join(error.lines))
+            await output.json_error(WRONG, str(error))
         else:
             for line in error.lines:
                 await output.line(line, error=True)
@@ -55,14 +55,13 @@ async def _run(operations: Operations, request: ControlRequest, output: Output, 
         if request.json:
             await output.json_error(ended.code, ended.message)
         else:
-            await output.line(ended.message, error=True)
+            await output.line(complaint(command, values, ended), error=True)
     except Refusal as refusal:
         status = FAILED
         if request.json:
             await output.json({"code": refusal.code, "message": refusal.message})
         else:
-            text = refusal.text if isinstance(refusal, Failure) else f"Error: {refusal.message}"
-            await output.line(text)
+            await output.line(complaint(command, values, refusal))
     except Gone:
         raise
     except Exception:
@@ -72,7 +71,7 @@ async def _run(operations: Operations, request: ControlRequest, output: Output, 
         if request.json:
             await output.json_error(UNKNOWN, _INTERNAL)
         else:
-            await output.line(_INTERNAL, error=True)
+            await output.line(f"error: {command.subject(values)}: {_INTERNAL}", error=True)
     logger.debug("control_command command=%s status=%s app_id=%s", " ".join(command.words), status, caller.name)
     return status
 

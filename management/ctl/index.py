@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from ..operations.refusal import WRONG
 from . import (
     access_commands,
     app_commands,
@@ -14,15 +15,21 @@ from . import (
     traffic_commands,
     watch_commands,
 )
-from .command import Command, CommandCall, CommandResult, Commands, overview
+from .command import Command, CommandCall, CommandResult, Commands, Failure, UsageError, overview, usage_line, usages_of
 
 commands = Commands()
 
 
-@commands.add("help", "Show this")
+@commands.add("help [<Command>]", "Show all commands, or those that begin with a word")
 def show_help(call: CommandCall) -> CommandResult:
+    word = call.get("Command")
+    try:
+        found = COMMANDS if word is None else usages_of(word, COMMANDS)
+    except UsageError as error:
+        raise Failure(WRONG, error.problem, "unknown" + error.problem.partition(": unknown")[2]) from None
     return CommandResult(
-        [{"command": each.usage, "description": each.summary} for each in COMMANDS], lambda _: overview(COMMANDS)
+        [{"command": each.usage, "description": each.summary} for each in found],
+        lambda _: overview(found) if word is None else [usage_line(each) for each in found],
     )
 
 

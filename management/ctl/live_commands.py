@@ -6,12 +6,14 @@ from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from ..operations.live import LiveQuery
 from ..operations.live_sources import LiveEvent
+from ..operations.pubsub import NamelessPublishRequest
 from ..operations.refusal import RPC_ERROR, Refusal
 from ..operations.top import SORTS, Top
-from .command import CommandCall, CommandResult, Commands, Ended, Stream, Told, told, word
+from .command import OK, CommandCall, CommandResult, Commands, Ended, Stream, Told, told, word
 from .top_lines import top_lines
 
 commands = Commands()
@@ -54,6 +56,23 @@ def watch(call: CommandCall) -> CommandResult:
     form = "text" if call.get("Form") is None else call.choice("Form", *_FORMS)
     qos = None if call.get("QoS") is None else call.integer("QoS", 0, 2)
     return CommandResult(None, "", stream=_messages(call, form, qos, _count(call)))
+
+
+@commands.add(
+    "publish <Topic> <Payload> [--qos <QoS>] [--retain] [--clientid <As>]",
+    "Publish a message, as the node or as a client",
+)
+async def publish(call: CommandCall) -> CommandResult:
+    qos = 0 if call.get("QoS") is None else call.integer("QoS", 0, 2)
+    request = NamelessPublishRequest(
+        client_id=call.get("As") or UNSET,
+        topic=call["Topic"],
+        payload=call["Payload"],
+        qos=qos,
+        retain=call.get("--retain") is not None,
+    )
+    await call.operations.pubsub.publish(request)
+    return CommandResult(None, OK)
 
 
 async def _messages(call: CommandCall, form: str, qos: int | None, count: int) -> Stream:

@@ -45,7 +45,7 @@ _MAX_PATH_LENGTH: Final = 100
 
 
 class UsageError(Exception):
-    """The command line cannot be used; one line."""
+    """The command line cannot be used; one line: a noun, a name, and the problem, as of all errors."""
 
 
 class Unreachable(Exception):
@@ -123,7 +123,7 @@ def _ask(options: Mapping[str, str], request: Mapping[str, object], keep: Keep =
     here = [name for name in _HERE if name in options]
     elsewhere = [name for name in _ELSEWHERE if name in options]
     if here and elsewhere:
-        raise UsageError(f"{here[0]} and {elsewhere[0]}: a node is reached over its socket or over HTTP, not both")
+        raise UsageError(f"option {here[0]}: a node is reached over its socket or over HTTP, not both: {elsewhere[0]}")
     if elsewhere or (not here and ("TAIPAN_CTL_URL" in os.environ or "TAIPAN_CTL_PROFILE" in os.environ)):
         from .remote import ask, place_of
 
@@ -134,7 +134,7 @@ def _ask(options: Mapping[str, str], request: Mapping[str, object], keep: Keep =
 
 
 def _complain(text: str, code: int, as_json: bool) -> None:
-    print(json.dumps({"code": code, "message": text}) if as_json else f"taipan-ctl: {text}", file=sys.stderr)
+    print(json.dumps({"code": code, "message": text}) if as_json else f"error: {text}", file=sys.stderr)
 
 
 def _wants_json(argv: Sequence[str]) -> bool:
@@ -168,15 +168,15 @@ def read_command_line(argv: Sequence[str]) -> tuple[dict[str, str], bool, list[s
             return options, as_json, [_VERSION]
         elif name in OPTIONS:
             if not equals and not rest:
-                raise UsageError(f"{name} needs a value")
+                raise UsageError(f"option {name}: the value is missing")
             options[name] = value if equals else rest.pop(0)
         elif word.startswith("-"):
-            raise UsageError(f"unknown option {shown(word)}; options of a command come after it")
+            raise UsageError(f"option {shown(word)}: unknown; options of a command come after it")
         else:
             words.append(word)
     for word in words:
         if not _is_text(word):
-            raise UsageError(f"{shown(word)} is not UTF-8")
+            raise UsageError(f"argument {shown(word)}: is not UTF-8")
     return options, as_json, words
 
 
@@ -191,7 +191,7 @@ def find_data_dir(options: Mapping[str, str], environ: Mapping[str, str]) -> str
     else:
         found = "data"
     if not found or "\0" in found:
-        raise UsageError("the data directory's name is empty or not a name")
+        raise UsageError(f"data directory {found!a}: that is no name")
     return os.path.abspath(found)
 
 
@@ -223,12 +223,12 @@ def _configured(file: str) -> str:
         with open(file, "rb") as opened:
             node = tomllib.load(opened).get("node", {})
     except OSError as error:
-        raise UsageError(f"{shown(file)}: {error.strerror or error}") from None
+        raise UsageError(f"file {shown(os.path.abspath(file))}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{shown(file)}: {error}") from None
+        raise UsageError(f"file {shown(os.path.abspath(file))}: {error}") from None
     found = node.get("data_dir", "data") if isinstance(node, dict) else None
     if not isinstance(found, str):
-        raise UsageError(f"{shown(file)}: node.data_dir is not a text")
+        raise UsageError(f"file {shown(os.path.abspath(file))}: node.data_dir is not a text")
     return found
 
 
@@ -239,7 +239,7 @@ def _seconds(text: str | None) -> float:
     except ValueError:
         seconds = 0.0
     if not 0.0 < seconds <= 86_400.0:
-        raise UsageError("--timeout: expected seconds, more than 0 and at most 86400")
+        raise UsageError("option --timeout: expected seconds, more than 0 and at most 86400")
     return seconds
 
 
@@ -266,7 +266,7 @@ def _connect(path: str, timeout: float) -> socket.socket:
             why = "nobody listens there; the node is not running"
         else:
             why = error.strerror or str(error)
-        raise Unreachable(f"cannot reach the node at {shown(path)}: {why}") from None
+        raise Unreachable(f"node at {shown(path)}: cannot be reached: {why}") from None
     finally:
         if directory is not None:
             os.close(directory)
@@ -280,19 +280,19 @@ def _converse(node: socket.socket, request: Mapping[str, object], path: str, kee
     except (BrokenPipeError, ConnectionResetError):
         pass  # The node may have said why before it closed.
     except OSError as error:
-        raise Unreachable(f"the node at {shown(path)} takes no command: {error}") from None
+        raise Unreachable(f"node at {shown(path)}: takes no command: {error}") from None
 
     def read() -> bytes:
         try:
             return node.recv(65_536)
         except TimeoutError:
-            raise Unreachable(f"the node at {shown(path)} is silent; --timeout has more patience") from None
+            raise Unreachable(f"node at {shown(path)}: is silent; --timeout has more patience") from None
         except OSError as error:
-            raise Unreachable(f"the node at {shown(path)} broke off: {error.strerror or error}") from None
+            raise Unreachable(f"node at {shown(path)}: broke off: {error.strerror or error}") from None
 
     status = print_frames(read, keep, put)
     if status is None:
-        raise Unreachable(f"the node at {shown(path)} broke off before it had finished")
+        raise Unreachable(f"node at {shown(path)}: broke off before it had finished")
     return status
 
 

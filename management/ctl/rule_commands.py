@@ -1,6 +1,5 @@
 """rules, rule-actions, resources, resource-types: the rule engine."""
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ from taipan.ruleengine.records import ActionTypeRecord, ListedResource, Resource
 from ..http.reading import parse
 from ..operations.refusal import UNKNOWN, Refusal, wrong
 from ..operations.rules import RulesQuery
-from .command import OK, CommandCall, CommandResult, Commands, telling
+from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, telling
 
 commands = Commands()
 
@@ -150,7 +149,7 @@ async def start_resource(call: CommandCall) -> CommandResult:
 
 @commands.add("resources delete <ResourceId>", "Delete a resource that no rule uses")
 async def delete_resource(call: CommandCall) -> CommandResult:
-    with _finding(call["ResourceId"], lambda refusal: f"Cannot delete resource as {refusal.message}"):
+    with _finding(call["ResourceId"]):
         await call.operations.resources.delete(call["ResourceId"])
     return CommandResult(None, OK)
 
@@ -204,28 +203,31 @@ def _rule_options(call: CommandCall) -> dict[str, Any]:
 
 
 def _actions(name: str, text: str) -> list[Any]:
-    actions = parse(text.encode())
+    actions = _parsed(name, text)
     if not isinstance(actions, list):
         raise wrong(name, "expected a JSON array")
     return actions
 
 
+def _parsed(name: str, text: str) -> object:
+    try:
+        return parse(text.encode())
+    except Refusal as refusal:
+        raise Refusal(refusal.code, f"{name}: {refusal.message.removeprefix('the body ')}") from None
+
+
 def _object(name: str, text: str) -> dict[str, object]:
-    value = parse(text.encode())
+    value = _parsed(name, text)
     if not isinstance(value, dict):
         raise wrong(name, "expected a JSON object")
     return value
 
 
-def _finding(
-    name: str, otherwise: Callable[[Refusal], str | None] = lambda refusal: None
-) -> AbstractContextManager[None]:
-    """EMQX's words where it is this that is not there."""
+def _finding(name: str) -> AbstractContextManager[None]:
+    """Where it is this that is not there, it is not found."""
 
     def words(refusal: Refusal) -> str | None:
-        if refusal.code != UNKNOWN:
-            return otherwise(refusal)
-        return f"Cannot found {name}" if name in refusal.message else None
+        return NOT_FOUND if refusal.code == UNKNOWN and name in refusal.message else None
 
     return telling(words)
 

@@ -126,7 +126,8 @@ class ControlSocket:
         output = Output(writer)
         try:
             if len(self._tasks) > MAX_CONNECTIONS:
-                await output.line(f"too many control connections, at most {MAX_CONNECTIONS}; try again", error=True)
+                problem = f"has too many control connections, at most {MAX_CONNECTIONS}; try again"
+                await output.line(f"error: node at {self.path}: {problem}", error=True)
                 await output.end(FAILED)
             else:
                 await self._converse(reader, output)
@@ -146,20 +147,20 @@ class ControlSocket:
                 line = await reader.readuntil(b"\n")
             request = msgspec.json.decode(line, type=ControlRequest)
         except asyncio.IncompleteReadError:
-            return await self._refuse(output, "a request is one line of JSON; this one has no end")
+            return await self._refuse(output, "is one line of JSON; this one has no end")
         except asyncio.LimitOverrunError:
-            await self._refuse(output, f"a request has at most {MAX_REQUEST_SIZE} bytes")
+            await self._refuse(output, f"has at most {MAX_REQUEST_SIZE} bytes")
             return await _read_away(reader)
         except TimeoutError:
-            return await self._refuse(output, f"no request within {REQUEST_TIMEOUT:.0f} seconds")
+            return await self._refuse(output, f"none came within {REQUEST_TIMEOUT:.0f} seconds")
         except RecursionError:
-            return await self._refuse(output, "the request is nested too deeply")
+            return await self._refuse(output, "is nested too deeply")
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return await self._refuse(output, f"this is no request: {error}")
+            return await self._refuse(output, f"is none: {error}")
         await carry_out(self._operations, request, output)
 
     async def _refuse(self, output: Output, why: str) -> None:
-        await output.line(why, error=True)
+        await output.line(f"error: request: {why}", error=True)
         await output.end(USAGE)
 
 

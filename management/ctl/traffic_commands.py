@@ -8,7 +8,7 @@ from ..operations.listing import EVERYTHING
 from ..operations.refusal import UNKNOWN, Refusal
 from ..operations.retained import RetainedQuery
 from ..operations.topic_metrics import TopicMetricsRecord
-from .command import OK, CommandCall, CommandResult, Commands, Failure, key_line, telling
+from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, key_line, not_found, telling
 
 commands = Commands()
 
@@ -24,7 +24,7 @@ def list_listeners(call: CommandCall) -> CommandResult:
 @commands.add("listeners restart <Identifier>", "Close a listener's socket and open it again; clients stay")
 async def restart_listener(call: CommandCall) -> CommandResult:
     name = call["Identifier"]
-    with telling(lambda refusal: _failed(refusal, "restart", name)):
+    with telling(_no_listener):
         await call.operations.listeners.restart(name)
     return CommandResult(None, f"Restarted {name} listener successfully.")
 
@@ -41,20 +41,18 @@ async def stop_listener_on(call: CommandCall) -> CommandResult:
         same = row.protocol == protocol or row.protocol.startswith(f"{protocol}:")
         if same and port in (row.listen_on, row.listen_on.rpartition(":")[2]):
             return await _stop(call, row.identifier)
-    raise Failure(UNKNOWN, f"no listener {protocol} on {port}", f"No such listener {protocol} on {port}")
+    raise not_found(f"listener {protocol} on {port}")
 
 
 async def _stop(call: CommandCall, name: str) -> CommandResult:
     where = next((row.listen_on for row in call.operations.listeners.records() if row.identifier == name), "")
-    with telling(lambda refusal: _failed(refusal, "stop", name)):
+    with telling(_no_listener):
         await call.operations.listeners.stop(name)
     return CommandResult(None, f"Stop {name} listener on {where} successfully.")
 
 
-def _failed(refusal: Refusal, what: str, name: str) -> str:
-    if refusal.code == UNKNOWN:
-        return f"No such listener {name}"
-    return f"Failed to {what} {name} listener: {refusal.message}"
+def _no_listener(refusal: Refusal) -> str | None:
+    return NOT_FOUND if refusal.code == UNKNOWN else None
 
 
 def _listener_lines(rows: list[ListenerRecord]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """alarms, trace, traces, explain: what happens, and why."""
 
+import os
 from collections.abc import Iterator
 from typing import Any, Final, cast
 
@@ -8,7 +9,7 @@ from taipan.broker.extensions.tracing import Kind
 from ..operations.alarms import AlarmRecord
 from ..operations.refusal import UNKNOWN, Refusal
 from ..operations.tracing import TraceRecord
-from .command import OK, CommandCall, CommandResult, Commands, Failure, telling, told, word
+from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, Failure, telling, told, word
 
 commands = Commands()
 
@@ -63,14 +64,14 @@ async def start_traces(call: CommandCall) -> CommandResult:
 
 @commands.add("traces stop <Name>", "End a trace; its file stays")
 async def stop_traces(call: CommandCall) -> CommandResult:
-    with telling(_trace_error):
+    with telling(_no_trace):
         await call.operations.tracing.stop(call["Name"])
     return CommandResult({"name": call["Name"], "enable": False}, f"Stop cluster_trace {call['Name']} successfully")
 
 
 @commands.add("traces delete <Name>", "Delete a trace and its file")
 async def delete_traces(call: CommandCall) -> CommandResult:
-    with telling(_trace_error):
+    with telling(_no_trace):
         await call.operations.tracing.delete(call["Name"])
     return CommandResult(None, f"Del cluster_trace {call['Name']} successfully")
 
@@ -100,8 +101,7 @@ async def stop_trace(call: CommandCall) -> CommandResult:
     found, _ = await call.operations.tracing.listing()
     running = [row for row in found if row.type == kind and row.condition == call["Value"] and row.status != "stopped"]
     if not running:
-        refusal = Refusal(UNKNOWN, f"no trace of {kind} {call['Value']} runs")
-        raise Failure(refusal.code, refusal.message, _trace_error(refusal))
+        raise Failure(UNKNOWN, f"no trace of {kind} {call['Value']} runs", "no such trace runs")
     for row in running:
         await call.operations.tracing.stop(row.name)
     return CommandResult(None, f"stop tracing {kind} {call['Value']} successfully")
@@ -109,16 +109,15 @@ async def stop_trace(call: CommandCall) -> CommandResult:
 
 async def _start(call: CommandCall, name: str, kind: str, seconds: int) -> TraceRecord:
     end = call.operations.server.clock.now() + seconds
-    with telling(_trace_error):
-        return await call.operations.tracing.create(name, cast(Kind, kind), call["Value"], None, end)
+    return await call.operations.tracing.create(name, cast(Kind, kind), call["Value"], None, end)
 
 
 def _seconds(call: CommandCall) -> int:
     return _TRACE_SECONDS if call.get("Seconds") is None else call.integer("Seconds", 1, _MAX_SECONDS)
 
 
-def _trace_error(refusal: Refusal) -> str:
-    return f"[error] {refusal.message}"
+def _no_trace(refusal: Refusal) -> str | None:
+    return NOT_FOUND if refusal.code == UNKNOWN else None
 
 
 def _traces_line(row: TraceRecord) -> str:
@@ -127,7 +126,7 @@ def _traces_line(row: TraceRecord) -> str:
 
 
 def _trace_line(call: CommandCall, row: TraceRecord) -> str:
-    destination = call.operations.server.tracing.path(row.name)
+    destination = os.path.abspath(call.operations.server.tracing.path(row.name))
     return f"Trace({row.type}={row.condition}, level=debug, destination={destination})"
 
 

@@ -74,6 +74,14 @@ async def done(node: ManagedNode, *words: str) -> list[str]:
     return said.lines
 
 
+async def refused(node: ManagedNode, *words: str) -> str:
+    """What a command that must be refused says: one line in the form that all errors have, here without its start."""
+    said = await ctl(node, *words)
+    assert (said.status, said.err, len(said.lines)) == (1, "", 1), said
+    assert said.out.startswith("error: ") and said.out.count(": ") > 1, said
+    return said.out.removeprefix("error: ").rstrip("\n")
+
+
 async def ctl_json(node: ManagedNode, *words: str) -> Any:
     """What a command that must succeed prints with ``--json``."""
     said = await ctl(node, *words, as_json=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.api import APP_ID, ApiClient, managed_node
-from tests.support.ctl import ctl, ctl_json, done
+from tests.support.ctl import ctl, ctl_json, done, refused
 
 pytestmark = pytest.mark.asyncio
 
@@ -18,12 +18,12 @@ async def test_mgmt() -> None:
         assert await done(node, "mgmt", "lookup", "exporter") == [shown]
         assert (await done(node, "mgmt", "list"))[1:] == [shown]
         assert [row["app_id"] for row in await ctl_json(node, "mgmt", "list")] == [APP_ID, "exporter"]
-        assert await ctl(node, "mgmt", "insert", "exporter", "x") == (1, "Error: already existed\n", "")
+        assert await refused(node, "mgmt", "insert", "exporter", "x") == "application exporter: exists already"
         assert await done(node, "mgmt", "update", "exporter", "false") == ["update successfully."]
         assert (await api.get("/brokers")).status == 401
         assert await done(node, "mgmt", "delete", "exporter") == ["ok"]
         for words in (("lookup", "exporter"), ("delete", "exporter"), ("update", "exporter", "true")):
-            assert await ctl(node, "mgmt", *words) == (1, "Not Found.\n", "")
+            assert await refused(node, "mgmt", *words) == f"application {words[1]}: not found"
         assert (await ctl(node, "mgmt", "update", "exporter", "maybe")).status == 1
         configured = await ctl(node, "mgmt", "delete", APP_ID)
         assert configured.status == 1 and "[[management.apps]]" in configured.out

@@ -60,7 +60,7 @@ async def test_what_is_restored_is_what_was_there(tmp_path: Path) -> None:
     assert {path.name for path in second.iterdir()} == {"lock", "taipan.db", "taipan.check"}
     async with managed_node(node={"data_dir": str(second)}, zone=OPEN, **DISK) as node:
         assert await done(node, "data", "loss") == ["Nothing is lost."]
-        assert await done(node, "users", "show", "ann") == ['User(login = <<"ann">> is_super = false)']
+        assert await done(node, "users", "show", "ann") == ['User(login = "ann" is_super = false)']
         assert (await ctl(node, "rules", "show", "rule:kept")).status == 0
         assert await done(node, "retainer", "topics") == ["kept"]
         away = await node.client("away", 4, clean_start=False)

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.support.api import managed_node
-from tests.support.ctl import ctl, ctl_json, done
+from tests.support.ctl import ctl, ctl_json, done, refused
 
 pytestmark = pytest.mark.asyncio
 
@@ -37,7 +37,7 @@ async def test_clients_list_and_show() -> None:
         assert await ctl_json(node, "clients", "show", "here") == (await node.api.get("/clients/here")).data
         assert await ctl_json(node, "clients", "list") == (await node.api.get("/clients")).data
         missing = await ctl(node, "clients", "show", "nobody")
-        assert missing == (1, "Not Found.\n", "")
+        assert missing == (1, "error: client nobody: not found\n", "")
         assert (await ctl(node, "clients", "show", "nobody", as_json=True)).out == (
             '{"code":112,"message":"no client nobody"}\n'
         )
@@ -48,7 +48,7 @@ async def test_clients_kick() -> None:
         peer = await node.client("here", 4)
         assert await done(node, "clients", "kick", "here") == ["ok"]
         await peer.expect_disconnect()
-        assert await ctl(node, "clients", "kick", "here") == (1, "Not Found.\n", "")
+        assert await refused(node, "clients", "kick", "here") == "client here: not found"
         await node.client("here", 4)
         assert await ctl_json(node, "clients", "kick", "here") == {"code": 0}
 
@@ -95,12 +95,12 @@ async def test_subscriptions() -> None:
         for word in ("del", "delete"):
             assert await done(node, "subscriptions", word, "a", "t/3") == ["ok"]
         assert len(await done(node, "subscriptions", "list")) == 2
-        assert await ctl(node, "subscriptions", "show", "b") == (1, "Not Found.\n", "")
-        assert await ctl(node, "subscriptions", "add", "b", "t", "0") == (1, "Error: Channel not found!\n", "")
-        assert await ctl(node, "subscriptions", "del", "b", "t") == (1, "Error: Channel not found!\n", "")
-        assert await ctl(node, "subscriptions", "add", "a", "t", "3") == (1, "QoS should be 0, 1, 2\n", "")
+        assert await refused(node, "subscriptions", "show", "b") == "client b: not found"
+        assert await refused(node, "subscriptions", "add", "b", "t", "0") == "client b: not found"
+        assert await refused(node, "subscriptions", "del", "b", "t") == "client b: not found"
+        assert await refused(node, "subscriptions", "add", "a", "t", "3") == "argument QoS: expected 0, 1 or 2"
         bad = await ctl(node, "subscriptions", "add", "a", "t/#/u", "0")
-        assert bad.status == 1 and bad.out.startswith("Error: not a Topic Filter")
+        assert bad.status == 1 and bad.out.startswith("error: client a: not a Topic Filter")
 
 
 async def test_routes() -> None:
@@ -110,4 +110,4 @@ async def test_routes() -> None:
         assert await done(node, "routes", "list") == [f"t/1 -> {node.name}", f"t/+ -> {node.name}"]
         assert await done(node, "routes", "show", "t/+") == [f"t/+ -> {node.name}"]
         assert await ctl_json(node, "routes", "show", "t/1") == [{"topic": "t/1", "node": node.name}]
-        assert await ctl(node, "routes", "show", "t/2") == (1, "Not Found.\n", "")
+        assert await refused(node, "routes", "show", "t/2") == "route t/2: not found"

@@ -25,16 +25,17 @@ async def test_leave_and_join() -> None:
     async with fake_nodes(2) as nodes:
         status = "Cluster status: #{running_nodes => ['n1@host','n2@host'],stopped_nodes => []}"
         said = await ctl(nodes[0], "cluster", "join", N2)
-        assert (said.status, said.lines) == (1, ["Failed to join the cluster: it is a member already"])
+        assert (said.status, said.lines) == (1, [f"error: node {N2}: it is a member already"])
         assert await done(nodes[0], "cluster", "leave") == ["Leave the cluster successfully.", status]
         said = await ctl(nodes[0], "cluster", "leave")
-        assert (said.status, said.lines) == (1, ["Failed to leave the cluster: it has left already"])
+        assert (said.status, said.lines) == (1, ["error: command cluster leave: it has left already"])
         said = await ctl(nodes[0], "cluster", "join", "n9@host")
-        assert (said.status, said.lines) == (1, ["Failed to join the cluster: n9@host is no member of it"])
+        assert (said.status, said.lines) == (1, ["error: node n9@host: n9@host is no member of it"])
         assert nodes[0].server.cluster.left  # type: ignore[attr-defined]
         assert await done(nodes[0], "cluster", "join", N2) == ["Join the cluster successfully.", status]
         said = await ctl(nodes[0], "cluster", "join", N1)
-        assert (said.status, said.lines) == (1, ["Ignore."])
+        assert said.lines == [f"error: node {N1}: it is this node: it joins no other than its own cluster"]
+        assert said.status == 1
 
 
 async def test_leave_says_what_stays() -> None:
@@ -53,7 +54,7 @@ async def test_evacuation() -> None:
         await nodes[0].client("c")
         table = {"connections": 1, "sessions": 2, "messages_for_others": 0, "kept": 0, "delayed": 0}
         said = await ctl(nodes[0], "cluster", "evacuation", "stop")
-        assert (said.status, said.lines) == (1, ["Failed to stop: it is not evacuated"])
+        assert (said.status, said.lines) == (1, ["error: command cluster evacuation stop: it is not evacuated"])
         assert await ctl_json(nodes[0], "cluster", "evacuation", "status") == {"evacuating": False, **table}
         assert await done(nodes[0], "cluster", "evacuation", "start") == [
             "Evacuating             : true",
@@ -64,16 +65,17 @@ async def test_evacuation() -> None:
             "Delayed messages       : 0",
         ]
         said = await ctl(nodes[0], "cluster", "evacuation", "start")
-        assert (said.status, said.lines) == (1, ["Failed to start: it is evacuated already"])
+        assert (said.status, said.lines) == (1, ["error: command cluster evacuation start: it is evacuated already"])
         assert await ctl_json(nodes[0], "cluster", "evacuation", "stop") == {"evacuating": False, **table}
 
 
 async def test_force_leave() -> None:
     async with fake_nodes(2) as nodes:
         said = await ctl(nodes[0], "cluster", "force-leave", N2)
-        assert (said.status, said.lines) == (1, [f"Failed to remove the node from cluster: {N2} is not Stopped"])
+        assert (said.status, said.lines) == (1, [f"error: node {N2}: {N2} is not Stopped"])
         said = await ctl(nodes[0], "cluster", "force-leave", N1)
-        assert (said.status, said.lines) == (1, ["Ignore."])
+        assert said.lines == [f"error: node {N1}: it is this node: it removes itself by cluster leave"]
+        assert said.status == 1
         nodes.hub.stop(N2)
         assert await done(nodes[0], "cluster", "force-leave", N2) == [
             "Remove the node from cluster successfully.",

@@ -8,14 +8,16 @@ from taipan.management.ctl.command import (
     CommandCall,
     CommandResult,
     UsageError,
+    complaint,
     find,
     key_line,
+    not_found,
     overview,
     usage_line,
 )
 from taipan.management.ctl.index import COMMANDS
 from taipan.management.ctl.output import json_text, printable
-from taipan.management.operations.refusal import Refusal
+from taipan.management.operations.refusal import EXISTS, WRONG, Refusal
 
 
 def _nothing(call: CommandCall) -> CommandResult:
@@ -54,13 +56,13 @@ def test_words_are_found(line: str, usage: str, values: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "line, lines",
     [
-        ("broker nonsense", 2),
-        ("users del", 1),
-        ("users del x y", 1),
-        ("users", 1),
-        ("data import /f --env", 1),
-        ("data import /f --env {} --env {}", 1),
-        ("data import", 1),
+        ("broker nonsense", 3),
+        ("users del", 2),
+        ("users del x y", 2),
+        ("users", 2),
+        ("data import /f --env", 2),
+        ("data import /f --env {} --env {}", 2),
+        ("data import", 2),
         ("nonsense", 2),
         ("", 12),
     ],
@@ -74,10 +76,16 @@ def test_the_nearest_usage_is_told(line: str, lines: int) -> None:
 @pytest.mark.parametrize(
     "line, said",
     [
-        ("clint list", 'unknown command "clint"; did you mean "clients"?'),
-        ("xyz", 'unknown command "xyz"'),
-        ("clients lst", 'unknown command "clients lst"; did you mean "list"?'),
-        ("clients show", "clients list "),
+        ("clint list", 'error: command clint: unknown; did you mean "clients"?'),
+        ("xyz", "error: command xyz: unknown"),
+        ("clients lst", 'error: command clients lst: unknown; did you mean "list"?'),
+        ("clients", "error: command clients: a word is missing after it"),
+        ("clients show", "error: command clients show: <ClientId> is missing"),
+        ("acl add clientid c", "error: command acl add clientid: <Topic> <Action> <Access> are missing"),
+        ("clients show a b", 'error: command clients show: there is no place for "b"'),
+        ("watch t --qos", "error: command watch: --qos <QoS>: the value is missing"),
+        ("watch t --qos 1 --qos=2", "error: command watch: --qos is given twice"),
+        ("log handlers set-level handler0", "error: command log handlers set-level: <Level> is missing"),
     ],
 )
 def test_an_unknown_command_is_named_with_the_nearest(line: str, said: str) -> None:
@@ -114,3 +122,30 @@ def test_nothing_that_a_terminal_obeys_goes_out() -> None:
 def test_values_are_names(value: str) -> None:
     with pytest.raises(Refusal):
         CommandCall(None, {"Login": value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "usage, values, refusal, said",
+    [
+        ("clients show <ClientId>", {"ClientId": "porch"}, not_found("client porch"), "client porch: not found"),
+        ("users add <Login>", {"Login": "a\nb"}, Refusal(EXISTS, "user is there"), "user a\\nb: exists already"),
+        ("acl del _all <Topic>", {"Topic": "t"}, not_found("rule"), "access rule _all: not found"),
+        ("log set-level <Level>", {"Level": "x"}, Refusal(WRONG, "level: no"), "argument Level: no"),
+        ("watch <Filter> [--qos <QoS>]", {"Filter": "t"}, Refusal(WRONG, "QoS: no"), "option --qos: no"),
+        ("cluster leave", {}, Refusal(WRONG, "it has left already"), "command cluster leave: it has left already"),
+        ("nothing <Name>", {"Name": "x"}, Refusal(WRONG, "a: b"), "command nothing: a: b"),
+    ],
+)
+def test_errors_have_one_form(usage: str, values: dict[str, str], refusal: Refusal, said: str) -> None:
+    assert complaint(Command(usage, "What", _nothing), values, refusal) == f"error: {said}"
+
+
+def test_every_command_that_names_something_has_a_noun_for_it() -> None:
+    """So that no error of it is about the command itself."""
+    about_the_command = {
+        command.words[0]
+        for command in COMMANDS
+        if command.required and command.subject(dict.fromkeys(command.required, "x")).startswith("command ")
+    }
+    # A level, a group of figures, and what has no name yet.
+    assert about_the_command == {"log", "vm", "rules", "resources"}

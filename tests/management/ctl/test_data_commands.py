@@ -16,7 +16,7 @@ from tests.support.no_package import without
 pytestmark = pytest.mark.asyncio
 
 EXPORTS = Path(__file__).parents[2] / "api" / "exports"
-FAILED = "The emqx data import failed"
+FAILED = "error: file {path}"
 
 
 async def test_export() -> None:
@@ -69,13 +69,13 @@ async def test_import_with_env() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("{", f"{FAILED}: bad_json while reading {{path}}."),
-        ('{"version": "4.0"}', f"{FAILED}: Unsupported version."),
-        ('{"version": "5.0"}', f"{FAILED}: Unsupported version."),
+        ("{", f"{FAILED}: is not JSON"),
+        ('{"version": "4.0"}', f"{FAILED}: its version is not supported"),
+        ('{"version": "5.0"}', f"{FAILED}: its version is not supported"),
         ("{}", f"{FAILED}: version is missing: this is no exported file"),
         (
             '{"version": "4.4", "apps": [{"id": "a"}, 1]}',
-            f"{FAILED}. Records that are wrong: 2. apps[0].secret: is missing; apps[1]: expected an object",
+            f"{FAILED}: records that are wrong: 2: apps[0].secret: is missing; apps[1]: expected an object",
         ),
     ],
 )
@@ -96,14 +96,14 @@ async def test_without_bcrypt_a_file_with_its_hashes_is_refused(
     without(monkeypatch, "bcrypt")
     async with managed_node() as node:
         said = await ctl(node, "data", "import", str(path))
-        assert said.status == 1 and said.out.startswith(FAILED) and NO_BCRYPT in said.out
+        assert said.status == 1 and said.out.startswith(f"error: file {path}: ") and NO_BCRYPT in said.out
 
 
 @pytest.mark.parametrize("path", ["/nowhere.json", "/", "/dev/null/x", "/dev/zero", "/x\0y"])
 async def test_import_of_what_is_not_there(path: str) -> None:
     async with managed_node() as node:
         said = await ctl(node, "data", "import", path)
-        assert said.status == 1 and said.out.startswith(f"{FAILED}: not_found while reading "), said
+        assert said.status == 1 and said.out.startswith("error: file ") and said.out.endswith(": not found\n"), said
 
 
 @pytest.mark.parametrize("path", ["relative.json", "../x.json"])

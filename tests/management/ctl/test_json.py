@@ -128,6 +128,7 @@ EXAMPLES: dict[str, list[str]] = {
     "trace stop <Type> <Value>": ["client", "c"],
     "explain client <ClientId>": ["c"],
     "explain topic <Topic>": ["t/1"],
+    "publish <Topic> <Payload> [--qos <QoS>] [--retain] [--clientid <As>]": ["t/1", "x"],
     "watch <Filter> [--qos <QoS>] [--payload <Form>] [--count <N>]": ["t/#", "--count", "1"],
     "top [--interval <S>] [--count <N>] [--sort <Key>] [--below <Prefix>]": [
         "--interval", "1", "--count", "1",
@@ -164,7 +165,7 @@ EXAMPLES: dict[str, list[str]] = {
     "modules unload <Module>": ["emqx_mod_slow_subs"],
     "data loss": [],
     "data accept-loss": [],
-    "help": [],
+    "help [<Command>]": [],
     "profiles": [],
 }  # fmt: skip
 """Of each command its arguments, in an order in which they work."""

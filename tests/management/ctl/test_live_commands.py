@@ -19,7 +19,7 @@ from taipan.management.ctl.output import Output
 from taipan.management.ctl.top_lines import fitted
 from taipan.management.operations import live_answers
 from tests.support.api import APP_ID, SECRET, ManagedNode, managed_node
-from tests.support.ctl import ROOT, Said, ctl, done, run
+from tests.support.ctl import ROOT, Said, ctl, done, refused, run
 from tests.support.waiting import until
 from tests.support.wire import Publish
 
@@ -147,7 +147,7 @@ async def test_what_cannot_be_watched() -> None:
             ("t", "--payload", "xml"), ("t", "--count", "0"), ("",),
         ):  # fmt: skip
             said = await ctl(node, "watch", *words)
-            assert said.status == 1 and said.out.startswith("Error: "), words
+            assert said.status == 1 and said.out.startswith("error: "), words
             assert json.loads((await ctl(node, "watch", *words, as_json=True)).out)["code"] == 108
         assert (await ctl(node, "watch")).status == 2
         assert (watched(node), node.management.operations.live.count) == (0, 0)
@@ -164,20 +164,22 @@ async def test_it_ends_when_the_application_may_no_more() -> None:
         )
         await until(lambda: watched(node))
         await done(node, "mgmt", "delete", "other")
-        assert await task == (1, "", "the application may no more\n")
-        refused = await run("--url", node.management.url, "watch", "t", TAIPAN_CTL_APP="other:wrong")
-        assert refused.status == 1 and refused.out == ""
+        assert await task == (1, "", "error: topic t: the application may no more\n")
+        later = await run("--url", node.management.url, "watch", "t", TAIPAN_CTL_APP="other:wrong")
+        assert later.status == 1 and later.out == ""
 
 
-@pytest.mark.parametrize("words", [("watch", "t"), ("top", "--interval", "1")])
-async def test_it_ends_when_the_node_does(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "words, about", [(("watch", "t"), "topic t"), (("top", "--interval", "1"), "command top")], ids=["watch", "top"]
+)
+async def test_it_ends_when_the_node_does(words: tuple[str, ...], about: str) -> None:
     async with managed_node() as node:
         over_socket = asyncio.create_task(ctl(node, *words))
         over_http = asyncio.create_task(run("--url", node.management.url, "--json", *words, TAIPAN_CTL_APP=APP))
         await until(lambda: node.management.operations.live.count == 2)
         await node.management.operations.live.stop()
         status, _, err = await over_socket
-        assert (status, err) == (1, "the node stops\n")
+        assert (status, err) == (1, f"error: {about}: the node stops\n")
         status, _, err = await over_http
         assert status == 1 and json.loads(err)["message"] == "the node stops"
 
@@ -285,3 +287,20 @@ async def test_in_a_terminal_until_ctrl_c() -> None:
         assert (process.returncode, err) == (130, b"")
         assert seen.startswith(b"\x1b[?25l\x1b[H\x1b[2J" + node.name.encode()) and b"\x1b[?25h" in seen
         await until(lambda: node.management.operations.live.count == 0)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_publish(version: int) -> None:
+    async with managed_node() as node:
+        peer = await node.client("c", version)
+        await peer.subscribe("t/#", qos=2)
+        assert await done(node, "publish", "t/1", "21.5") == ["ok"]
+        assert await done(node, "publish", "--qos", "2", "t/2", "x", "--retain", "--clientid=porch") == ["ok"]
+        await peer.expect_publish("t/1", b"21.5", 0)
+        await peer.expect_publish("t/2", b"x", 2)
+        assert await done(node, "retainer", "topics") == ["t/2"]
+        for words, said in (
+            (("t/#", "x"), "topic t/#: "), (("t", "x", "--qos", "3"), "option --qos: expected a number from 0 to 2"),
+        ):  # fmt: skip
+            assert (await refused(node, "publish", *words)).startswith(said)
+        assert (await ctl(node, "publish", "t")).err.startswith("error: command publish: <Payload> is missing\n")

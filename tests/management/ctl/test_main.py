@@ -115,7 +115,7 @@ async def test_the_real_command_against_two_nodes(tmp_path: Path) -> None:
             assert await run("status", TAIPAN__NODE__DATA_DIR=directory) == said
         assert (await run("--data-dir", first, "nothing")).status == 2
         refused = await run("--data-dir", first, "clients", "show", "nobody")
-        assert refused == (1, "Not Found.\n", "")
+        assert refused == (1, "error: client nobody: not found\n", "")
         answer = await run("--data-dir", first, "--json", "clients", "list")
         assert answer == (0, "[]\n", "")
 

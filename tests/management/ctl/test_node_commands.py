@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.support.api import managed_node
-from tests.support.ctl import ctl, ctl_json, done
+from tests.support.ctl import ctl, ctl_json, done, refused
 
 pytestmark = pytest.mark.asyncio
 
@@ -92,7 +92,7 @@ async def test_log_levels() -> None:
             assert await done(node, "log", "set-level", "inherit", "taipan.broker.server") == ["warning"]
             assert named.level == logging.NOTSET
             loud = await ctl(node, "log", "set-level", "loud")
-            assert loud.status == 1 and loud.out.startswith("Error: level: expected one of debug, info")
+            assert loud.status == 1 and loud.out.startswith("error: argument Level: expected one of debug, info")
             assert (await ctl(node, "log", "set-level", "inherit")).status == 1
             assert (await ctl(node, "log", "set-level", "info", "no.such.logger")).status == 1
             assert "no.such.logger" not in root.manager.loggerDict
@@ -122,6 +122,10 @@ async def test_help() -> None:
         assert lines[0].startswith("Usage: taipan-ctl") and any(line.startswith("clients kick") for line in lines)
         nothing = await ctl(node)
         assert nothing.status == 2 and nothing.err.splitlines() == lines and nothing.out == ""
+        for words in (("clients",), ("acl",)):
+            lines = await done(node, "help", *words)
+            assert len(lines) > 2 and {line.split()[0] for line in lines} == set(words)
+        assert await refused(node, "help", "clint") == 'command clint: unknown; did you mean "clients"?'
         part = await ctl(node, "clients", "nonsense")
-        assert part.status == 2 and part.err.splitlines()[0] == 'unknown command "clients nonsense"'
+        assert part.status == 2 and part.err.splitlines()[0] == "error: command clients nonsense: unknown"
         assert [line.split()[0] for line in part.err.splitlines()[1:]] == ["clients"] * 3

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.api import managed_node
-from tests.support.ctl import ctl, ctl_json, done
+from tests.support.ctl import ctl, ctl_json, done, refused
 from tests.support.http_sink import HttpSink, status
 from tests.support.waiting import until
 
@@ -36,7 +36,7 @@ async def test_rules() -> None:
         assert await done(node, "rules", "reset-metrics", "rule:1") == ["ok"]
         assert await done(node, "rules", "delete", "rule:1") == ["ok"]
         for words in ("show", "delete", "reset-metrics", "update", "trace"):
-            assert await ctl(node, "rules", words, "rule:1") == (1, "Cannot found rule:1\n", "")
+            assert await refused(node, "rules", words, "rule:1") == "rule rule:1: not found"
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ async def test_rules() -> None:
         ((SQL, "{}"), "expected a JSON array"),
         ((SQL, '[{"name": "inspect"}]'), "params is missing"),
         ((SQL, '[{"name": "none", "params": {}}]'), "no action none"),
-        ((SQL, INSPECT, "-e", "maybe"), "On:"),
-        ((SQL, INSPECT, "-g", "panic"), "Then:"),
+        ((SQL, INSPECT, "-e", "maybe"), "-e:"),
+        ((SQL, INSPECT, "-g", "panic"), "option -g:"),
     ],
 )
 async def test_a_wrong_rule(words: tuple[str, ...], about: str) -> None:
@@ -91,11 +91,11 @@ async def test_resources() -> None:
         action = json.dumps([{"name": "data_to_webserver", "params": {"$resource": "resource:1"}}])
         await done(node, "rules", "create", 'SELECT * FROM "t"', action, "-i", "rule:1")
         said = await ctl(node, "resources", "delete", "resource:1")
-        assert said.status == 1 and said.out.startswith("Cannot delete resource as ") and "rule:1" in said.out
+        assert said.status == 1 and said.out.startswith("error: resource resource:1: ") and "rule:1" in said.out
         await done(node, "rules", "delete", "rule:1")
         assert await done(node, "resources", "delete", "resource:1") == ["ok"]
         for word in ("show", "delete", "start", "update"):
-            assert await ctl(node, "resources", word, "resource:1") == (1, "Cannot found resource:1\n", "")
+            assert await refused(node, "resources", word, "resource:1") == "resource resource:1: not found"
         assert (await ctl(node, "resources", "create", "web_hook", "-c", "[]")).status == 1
         missing = await ctl(node, "resources", "create", "web_hook")
         assert missing.status == 1 and "url is missing" in missing.out
@@ -123,7 +123,7 @@ async def test_rows_that_were_set_aside() -> None:
         assert await done(node, "resources", "dead-letters", "resource:1") == []
         assert await done(node, "resources", "clear-dead-letters", "resource:1") == ["0 removed"]
         for word in ("dead-letters", "send-again", "clear-dead-letters"):
-            assert await ctl(node, "resources", word, "resource:2") == (1, "Cannot found resource:2\n", "")
+            assert await refused(node, "resources", word, "resource:2") == "resource resource:2: not found"
         for word in ("send-again", "clear-dead-letters"):
             answer = await ctl(node, "resources", word, "resource:1", "-n", "9")
             assert answer.status == 1 and "no row 9 of resource:1 was set aside" in answer.out
@@ -151,4 +151,5 @@ async def test_types(group: str, name: str, line: str) -> None:
         assert shown.startswith(line) and shown.endswith("')")
         assert shown in await done(node, group, "list")
         assert len(await ctl_json(node, group, "list")) > 1
-        assert await ctl(node, group, "show", "none") == (1, "Cannot found none\n", "")
+        noun = {"rule-actions": "action", "resource-types": "resource type"}[group]
+        assert await refused(node, group, "show", "none") == f"{noun} none: not found"

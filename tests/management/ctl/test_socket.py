@@ -21,11 +21,11 @@ REQUEST = b'{"args":["status"]}\n'
 @pytest.mark.parametrize(
     "octets, eof, why",
     [
-        (b"\x00\xff garbage\n", False, "no request"),
-        (b"GET / HTTP/1.1\r\n\r\n", False, "no request"),
-        (b"[]\n", False, "no request"),
-        (b'{"args":"status"}\n', False, "no request"),
-        (b'{"args":["\\ud800"]}\n', False, "no request"),
+        (b"\x00\xff garbage\n", False, "error: request: is none: "),
+        (b"GET / HTTP/1.1\r\n\r\n", False, "error: request: is none: "),
+        (b"[]\n", False, "error: request: is none: "),
+        (b'{"args":"status"}\n', False, "error: request: is none: "),
+        (b'{"args":["\\ud800"]}\n', False, "error: request: is none: "),
         (b'{"args":["status"]', True, "no end"),
         (b"", True, "no end"),
         (b"[" * 100_000 + b"\n", False, "request"),
@@ -49,7 +49,7 @@ async def test_who_says_nothing_is_sent_away(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(ctl_socket, "REQUEST_TIMEOUT", 0.05)
     async with managed_node() as node:
         said = parse(await exchange(node.management.control.path, b'{"args"'))
-        assert said.status == 2 and "no request within" in said.err
+        assert said.status == 2 and "error: request: none came within" in said.err
 
 
 async def test_too_many_at_once() -> None:

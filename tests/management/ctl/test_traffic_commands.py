@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.support.api import managed_node
-from tests.support.ctl import ctl, ctl_json, done
+from tests.support.ctl import ctl, ctl_json, done, refused
 
 pytestmark = pytest.mark.asyncio
 
@@ -44,9 +44,9 @@ async def test_listeners_restart() -> None:
         await peer.ping()
         await node.client("another", 4)
         unknown = await ctl(node, "listeners", "restart", "mqtt:tcp:none")
-        assert unknown == (1, "No such listener mqtt:tcp:none\n", "")
+        assert unknown == (1, "error: listener mqtt:tcp:none: not found\n", "")
         http = await ctl(node, "listeners", "restart", "http:management")
-        assert http.status == 1 and http.out.startswith("Failed to restart http:management listener: ")
+        assert http.status == 1 and http.out.startswith("error: listener http:management: ")
 
 
 async def test_listeners_stop() -> None:
@@ -60,7 +60,7 @@ async def test_listeners_stop() -> None:
         with pytest.raises(ConnectionRefusedError):
             await node.client("another", 4)
         twice = await ctl(node, "listeners", "stop", "mqtt:tcp:default")
-        assert twice.status == 1 and twice.out.startswith("Failed to stop mqtt:tcp:default listener: ")
+        assert twice.status == 1 and twice.out.startswith("error: listener mqtt:tcp:default: ")
         await done(node, "listeners", "restart", "mqtt:tcp:default")
         await node.client("another", 4)
         for listen in (str(node.address().port), where):
@@ -68,8 +68,8 @@ async def test_listeners_stop() -> None:
             await done(node, "listeners", "restart", "mqtt:tcp:default")
         web = str(node.address("ws").port)
         assert (await done(node, "listeners", "stop", "mqtt:ws", web))[0].startswith("Stop mqtt:ws:web listener on ")
-        assert await ctl(node, "listeners", "stop", "mqtt:tcp", "1") == (1, "No such listener mqtt:tcp on 1\n", "")
-        assert await ctl(node, "listeners", "stop", "none") == (1, "No such listener none\n", "")
+        assert await refused(node, "listeners", "stop", "mqtt:tcp", "1") == "listener mqtt:tcp 1: not found"
+        assert await refused(node, "listeners", "stop", "none") == "listener none: not found"
         assert (await ctl(node, "listeners", "stop", "http:management")).status == 1
 
 

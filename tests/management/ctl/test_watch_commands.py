@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.api import managed_node
-from tests.support.ctl import ctl, ctl_json, done
+from tests.support.ctl import ctl, ctl_json, done, refused
 
 pytestmark = pytest.mark.asyncio
 
@@ -35,7 +35,7 @@ async def test_traces() -> None:
         await node.pass_time(1)
         assert await done(node, "traces", "list") == [f"Trace(mine: clientid=c, running, LogSize:{node.name}:0)"]
         again = await ctl(node, "traces", "start", "mine", "clientid", "d")
-        assert again.status == 1 and again.out.startswith("[error] ")
+        assert again.status == 1 and again.out.startswith("error: trace ")
         assert (await ctl(node, "traces", "start", "other", "shoe", "d")).status == 1
         assert (await ctl(node, "traces", "start", "other", "topic", "t/#/x")).status == 1
         assert await done(node, "traces", "stop", "mine") == ["Stop cluster_trace mine successfully"]
@@ -43,7 +43,7 @@ async def test_traces() -> None:
         assert await done(node, "traces", "delete", "mine") == ["Del cluster_trace mine successfully"]
         for words in (("stop", "mine"), ("delete", "mine")):
             unknown = await ctl(node, "traces", *words)
-            assert unknown == (1, "[error] no trace mine\n", "")
+            assert unknown == (1, "error: trace mine: not found\n", "")
 
 
 @pytest.mark.parametrize("kind, name", [("client", "clientid"), ("topic", "topic"), ("ip_address", "ip_address")])
@@ -56,7 +56,7 @@ async def test_trace(kind: str, name: str) -> None:
         assert await done(node, "trace", "list") == [f"Trace({name}={value}, level=debug, destination={path})"]
         assert await done(node, "trace", "stop", kind, value) == [f"stop tracing {name} {value} successfully"]
         assert await done(node, "trace", "list") == []
-        assert await ctl(node, "trace", "stop", kind, value) == (1, f"[error] no trace of {name} {value} runs\n", "")
+        assert await refused(node, "trace", "stop", kind, value) == f"trace {kind} {value}: no such trace runs"
 
 
 async def test_explain() -> None:
