@@ -81,6 +81,14 @@ async def test_a_rule_whose_server_is_away_says_so_in_the_list(open_page: OpenPa
         await publisher.publish("stuck/1", b"{}", qos=1)
     await expect(stuck.locator(".badge.warn")).to_have_text("3")
     await accessible(page)
+    # What is not shown, such as the last failure, sets no row's height: two lines and a button at most.
+    for width in (390, 1024):
+        await page.set_viewport_size({"width": width, "height": 900})
+        await expect(page.get_by_role("columnheader", name="Last failure")).to_have_count(0)
+        box = await stuck.bounding_box()
+        assert box is not None and box["height"] < 90, width
+        await expect(stuck).to_contain_text("resource not reached")
+    await page.set_viewport_size({"width": 1280, "height": 900})
     await stuck.get_by_role("link", name="away").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("away")
     for path in ("/rules/rule:stuck", "/resources/away"):
@@ -95,6 +103,9 @@ async def test_a_rule_is_made_tested_hit_changed_and_deleted(
     await accessible(page)
     await page.keyboard.press("n")
     await expect(page.get_by_role("heading", level=1)).to_have_text("New rule")
+    # What the empty editor says can be read.
+    await expect(page.locator("[data-editor] .cm-placeholder").first).to_be_visible()
+    await accessible(page)
 
     # Without SQL; then SQL that is wrong at a place.
     await page.get_by_role("button", name="Make the rule").click()

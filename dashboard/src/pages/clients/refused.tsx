@@ -68,14 +68,16 @@ function shown(many: boolean): Column<Refused>[] {
       fixed: true,
       nowrap: true,
       sort: (row) => row.last_at,
-      render: (row) => (
-        <>
-          <TimeAgo at={row.last_at} />
-          {row.count > 1 && <div class="faint small">{texts.story.first(exact(moment(row.at) ?? 0))}</div>}
-        </>
-      ),
+      render: (row) => <TimeAgo at={row.last_at} />,
     },
-    { key: "count", title: columns.count, right: true, sort: (row) => row.count, render: (row) => number(row.count) },
+    {
+      key: "count",
+      room: "medium",
+      title: columns.count,
+      right: true,
+      sort: (row) => row.count,
+      render: (row) => <span title={texts.story.first(exact(moment(row.at) ?? 0))}>{number(row.count)}</span>,
+    },
     {
       key: "reason",
       title: columns.reason,
@@ -92,7 +94,7 @@ function shown(many: boolean): Column<Refused>[] {
       ),
     },
     { key: "user", room: "medium", title: columns.user, sort: (row) => row.username, render: (row) => <Name text={row.username} /> },
-    { key: "address", title: columns.address, nowrap: true, sort: (row) => row.peerhost, render: (row) => row.peerhost },
+    { key: "address", room: "wide", title: columns.address, nowrap: true, sort: (row) => row.peerhost, render: (row) => row.peerhost },
     {
       key: "meaning", room: "medium",
       title: columns.meaning,
