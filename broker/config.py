@@ -197,6 +197,7 @@ class SysTopicsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
     interval: Seconds = 60.0  # 0: off
     heartbeat: Seconds = 30.0  # uptime and datetime; 0: off
+    mosquitto_names: bool = False  # $SYS/broker/..., too
 
 
 class SharedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

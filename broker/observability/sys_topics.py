@@ -32,6 +32,7 @@ from ..loop.timers import DatedTimeSource
 from ..mqtt.message import Message
 from ..session.client_info import ClientInfo
 from .metrics import Metrics
+from .mosquitto_topics import MosquittoTopics
 from .stats import Stats
 
 logger = logging.getLogger(__name__)
@@ -99,6 +100,9 @@ class SysTopics:
         self._reaches = reaches
         self._wanted = wanted
         self._prefix = f"$SYS/brokers/{topic_level(node_name)}/"
+        self._mosquitto = (
+            MosquittoTopics(publish, metrics, stats, clock, version, listeners) if settings.mosquitto_names else None
+        )
         self._started_at = clock.now()
         self._next_interval = self._next_heartbeat = self._started_at
 
@@ -125,6 +129,8 @@ class SysTopics:
             if self._loop_lag is not None:  # milliseconds
                 for name, lag in self._loop_lag().items():
                     self._send("loop_lag/" + name, str(lag))
+            if self._mosquitto is not None:
+                self._mosquitto.publish_round(now)
 
     def client_connected(self, client: ClientInfo) -> None:
         """Tell that ``client`` was accepted."""

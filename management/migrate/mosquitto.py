@@ -253,6 +253,7 @@ class _Mosquitto:
         )  # fmt: skip
         migration.tables.update({"node": {}, "retained": {"max_messages": 0, "max_payload_size": 0, "max_bytes": 0}})
         migration.set("retained", "check_source", True)
+        migration.tables["sys_topics"] = {"interval": 10, "mosquitto_names": True}
         numbers: dict[str, tuple[str, str, int]] = {
             "max_inflight_messages": ("zone", "max_inflight", 65_535),
             "max_inflight_bytes": ("zone", "max_inflight_bytes", 1 << 53),
@@ -293,12 +294,6 @@ class _Mosquitto:
                 else:
                     self._carried(line, f"{self._table(table)}.{name}")
                 self._put(table, name, value, line)
-                if key == "sys_interval":
-                    self.report.changed(
-                        line.place,
-                        "$SYS/broker/...",
-                        "the node's own topics are below $SYS/brokers/, docs/sys-topics.md",
-                    )
             elif key in flags:
                 table, name = flags[key]
                 self._put(table, name, self._flag(line), line)

@@ -10,7 +10,10 @@ from .until_quiet import until_quiet
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SETTINGS = {"sys_topics": {"interval": 60, "heartbeat": 30}, "node": {"name": "taipan@sys.test"}}
+SETTINGS = {
+    "sys_topics": {"interval": 60, "heartbeat": 30, "mosquitto_names": True},
+    "node": {"name": "taipan@sys.test"},
+}
 NODE = "$SYS/brokers/taipan@sys.test"
 
 
@@ -23,6 +26,19 @@ async def test_the_retained_facts(clients: Clients) -> None:
     assert found[f"{NODE}/version"].payload
     assert b"Taipan" in found[f"{NODE}/sysdescr"].payload
     assert all(each.retain for each in found.values())
+
+
+async def test_the_names_of_mosquitto(clients: Clients) -> None:
+    """Retained: a dashboard that connects has the figures at once."""
+    peer = await clients.connect()
+    await clients.pass_time(61)
+    await peer.subscribe("$SYS/broker/#", qos=1)
+    found = {each.topic.removeprefix("$SYS/broker/"): each for each in await until_quiet(peer)}
+    assert all(each.retain for each in found.values())
+    assert found["version"].payload.startswith(b"taipan version ")
+    assert int(found["clients/connected"].payload) >= 1
+    assert int(found["messages/received"].payload) >= 1
+    assert float(found["load/connections/1min"].payload) >= 0
 
 
 async def test_the_interval_and_the_heartbeat(clients: Clients) -> None:

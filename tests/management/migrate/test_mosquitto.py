@@ -89,6 +89,7 @@ set_tcp_nodelay true
     )
     assert zone.allow_anonymous is False
     assert (found.retained.check_source, found.sys_topics.interval, found.limits.memory) == (False, 10, 100_000_000)
+    assert found.sys_topics.mosquitto_names
     told = capsys.readouterr().out
     assert "mosquitto.conf:17: left out: autosave_interval 1800: every change is on disk" in told
     assert "mosquitto.conf:18: left out: something_else 1: not known" in told
@@ -98,6 +99,7 @@ set_tcp_nodelay true
 
 def test_without_a_listener_it_is_loopback_for_everybody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = settings(tmp_path, "max_queued_messages 5\n", capsys)
+    assert (found.sys_topics.mosquitto_names, found.sys_topics.interval) == (True, 10)
     assert [
         (each.bind, zone.allow_anonymous) for each, zone in zip(found.listeners, found.listener_zones, strict=True)
     ] == [("127.0.0.1:1883", True)]
