@@ -242,9 +242,16 @@ class Handover:
         incoming = self._incoming.get(client_id)
         return {} if incoming is None else {incoming.row.node: incoming.row.state != FINISHED}
 
+    def giver(self, client_id: str) -> str:
+        """The node that a session comes from, as long as not all of it is here; empty: none."""
+        incoming = self._incoming.get(client_id)
+        return "" if incoming is None or incoming.row.rest or incoming.row.state == FINISHED else incoming.row.node
+
     def _is_coming(self, client_id: str) -> bool:
         """Whether this session is not all here, though the nodes run that have the rest."""
         if self._arrives(client_id) and not self._is_let_go(client_id):
+            return True
+        if self._is_given_rest(client_id):
             return True
         away = self._late_at_stopped(client_id)
         return any(node not in away for node in self._waiting.held(client_id))
@@ -256,6 +263,15 @@ class Handover:
             return False
         row = incoming.row
         return row.state == ADOPTED or incoming.staging is not None or (row.keep and row.state == FINISHED)
+
+    def _is_given_rest(self, client_id: str) -> bool:
+        """Whether the node where a session was before is giving what it still has. Should the session go on now, that
+        node would give its last piece again: it cannot know whether that has come."""
+        incoming = self._incoming.get(client_id)
+        if incoming is None or not incoming.row.rest or incoming.row.state != FETCHING:
+            return False
+        peer = self._members.peers.get(incoming.row.node)
+        return peer is not None and peer.running
 
     def _is_let_go(self, client_id: str) -> bool:
         """Whether all of the session is here, and the node that does not know it is not waited for."""

@@ -446,7 +446,8 @@ class Ownership:
         made = self._others(None if before is None else before.earlier, earlier)
         if clean_start or not node:
             made = dict.fromkeys(made, False)
-        owned = Owned(client_id, node, uid, client.owner, clean_start, made) if node or made else None
+        giver = self._handover.giver(client_id) if node else ""
+        owned = Owned(client_id, node, uid, client.owner, clean_start, made, giver) if node or made else None
         key = thing_key(client_id)
         try:
             revision = await self._write(client_id, owned, 0 if before is None else before.revision, timeout)
@@ -626,7 +627,8 @@ class Ownership:
 
     def _owned_here(self, session: Session, earlier: dict[str, bool]) -> Owned:
         wire = self._context.wire
-        return Owned(session.client_id, self._context.node, wire.uid, session.owner or "", earlier=earlier)
+        giver = self._handover.giver(session.client_id)
+        return Owned(session.client_id, self._context.node, wire.uid, session.owner or "", False, earlier, giver)
 
     def _over_at(self, client_id: str, earlier: dict[str, bool]) -> Owned | None:
         """The key of a session that is over: there is none, where no node may take an earlier one for it."""
@@ -847,7 +849,8 @@ class _Claim:
             return True, Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.takeover", detail)
         if not self._waits():
             return True, CLIENT_GONE
-        if not await self._take(owner, {owner.node: True}):
+        earlier = {owned.giver: True} if owned.giver else {}
+        if not await self._take(owner, {**earlier, owner.node: True}):
             return False, None
         self._context.broker.metrics.refusals.add("cluster_session_begun_anew")
         logger.warning(

@@ -389,7 +389,9 @@ class Owned(msgspec.Struct, array_like=True, frozen=True):
     """Bucket ``sessions``: this node, with this data, has the session; ``node`` empty: nobody, and what others still
     have of it is not wanted. ``owner``: see ``ClientInfo.owner``. ``clean_start``: it began anew, and what others had
     before is not wanted. ``earlier``: nodes without which it went on, and whether what they still have of it is wanted;
-    while there are some, the key outlives the session, so that these do not take theirs for it."""
+    while there are some, the key outlives the session, so that these do not take theirs for it. ``giver``: the node
+    that the session came from, where it was not certain that all of it had come; should it go on without ``node``, that
+    one may have something for it, too."""
 
     client_id: str
     node: str
@@ -397,6 +399,7 @@ class Owned(msgspec.Struct, array_like=True, frozen=True):
     owner: str = ""
     clean_start: bool = False
     earlier: dict[str, bool] = {}
+    giver: str = ""
 
 
 class Here(msgspec.Struct, array_like=True, frozen=True):

@@ -19,7 +19,7 @@ from taipan.broker.cluster.nats import Entry, Unavailable, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.outgoing import CANCEL, PREPARE, Leaving
 from taipan.broker.cluster.ownership import BUCKET, RETRY, Ownership
-from taipan.broker.cluster.session_transfer import BUSY, PIECE_MESSAGES, Done, Fetch, Piece, Prepare
+from taipan.broker.cluster.session_transfer import BUSY, PIECE_MESSAGES, Done, Fetch, Piece, Prepare, Prepared
 from taipan.broker.cluster.wire import Owned, thing_key
 from taipan.broker.core.cluster import STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
@@ -1496,3 +1496,45 @@ async def test_a_session_that_has_moved_while_its_node_stopped_is_not_called_los
         await until(lambda: not sessions(cluster, 0))
         lost = [each.getMessage() for each in caplog.records if "session_lost" in each.getMessage()]
         assert [each.split()[1] for each in lost] == ["client_id=other"]
+
+
+async def test_a_session_moves_on_when_the_rest_of_it_has_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It began anew at the second node, and its client goes to the third one while the first is giving what it has:
+    that node does not know yet that the last piece has come, and would give it again."""
+    piece = outgoing.Outgoing.piece
+    asked, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def held(self: outgoing.Outgoing, node: str, ask: Fetch) -> Piece:
+        if ask.rest and ask.taken and not goes_on.is_set():
+            asked.set()
+            return Piece(BUSY)
+        return await piece(self, node, ask)
+
+    monkeypatch.setattr(outgoing.Outgoing, "piece", held)
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await leave_five(cluster)
+        await cluster.kill(0)
+        await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
+        client = await cluster[1].client("s", expiry=60, session_present=False)
+        await client.subscribe("t", qos=2)
+        await client.drop()
+        await cluster.start(0)
+        await asked.wait()
+        moving = asyncio.ensure_future(cluster[2].client("s", expiry=60, session_present=True))
+        answers = own(cluster, 1).calls._handlers[PREPARE]
+        refused = asyncio.Event()
+
+        async def watched(node: str, argument: bytes) -> bytes:
+            answer = await answers(node, argument)
+            if msgspec.msgpack.decode(answer, type=Prepared).state == BUSY:
+                refused.set()
+            return answer
+
+        own(cluster, 1).calls._handlers[PREPARE] = watched
+        await until(lambda: refused.is_set() or moving.done())
+        goes_on.set()
+        client = await moving
+        got = sorted([(await client.expect_publish("t")).payload for _ in range(5)])
+        assert got == [b"%d" % number for number in range(5)]
+        await until(lambda: "s" not in sessions(cluster, 0) and "s" not in sessions(cluster, 1))
+        await client.nothing()
