@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from taipan.broker.channel import undecided
+from taipan.broker.cluster import retained
 from taipan.broker.cluster.nats import NatsRefused
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.core.cluster import RUNNING, STOPPED, SUSPECT
@@ -214,8 +217,21 @@ async def numbers(publisher: Peer, topic: str, first: int, last: int) -> None:
         await publisher.publish(topic, b"%d" % number, qos=1 + number % 2, expect=SUCCESS)
 
 
-async def test_one_nats_server_of_three_dies(tmp_path: Path) -> None:
-    """Clients notice nothing; a new session that outlives its connection waits for the servers' new leader."""
+async def retaining(node: Node, name: str, version: int) -> None:
+    """Retain and clear by turns, until cancelled; each is acknowledged, which may wait for the servers' new leader."""
+    client = await node.client(name, version)
+    for number in itertools.count():
+        qos = 1 + number // 2 % 2
+        await client.publish(f"r/{name}/{number // 2}", b"" if number % 2 else b"x", qos=qos, retain=True)
+        if number % 2 == 0:
+            await client.publish(f"kept/{name}", b"%d" % number, qos=qos, retain=True)
+
+
+async def test_one_nats_server_of_three_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is refused; a new session that outlives its connection, and the acknowledgement of a retained message,
+    wait for the servers' new leader."""
+    for module in (retained, undecided):
+        monkeypatch.setattr(module, "ELECTION", 60.0)  # one that nobody wins is followed by another one
     longest = {"takeover_timeout": 19.0}  # an election that nobody wins is followed by another one
     async with NatsServers(3) as servers, nodes_on(list(servers.urls), tmp_path, 3, **longest) as nodes:
         pairs = []
@@ -225,6 +241,11 @@ async def test_one_nats_server_of_three_dies(tmp_path: Path) -> None:
             await subscriber.subscribe(topic, qos=2)
             publisher = await nodes[2].client(f"p-{version}", 9 - version)
             pairs.append((topic, publisher, subscriber))
+        retainers = [
+            asyncio.create_task(retaining(node, f"r-{number}-{version}", version))
+            for number, node in enumerate(nodes)
+            for version in VERSIONS
+        ]
         for victim, first in enumerate(range(0, 300, 100)):
             publishing = [
                 asyncio.create_task(numbers(publisher, topic, first, first + 100)) for topic, publisher, _ in pairs
@@ -238,12 +259,29 @@ async def test_one_nats_server_of_three_dies(tmp_path: Path) -> None:
                 assert await payloads(subscriber, 100) == [b"%d" % number for number in range(first, first + 100)]
             await servers[victim].start()
             await until(lambda: all(node.server.cluster.nats.quorum for node in nodes))
+            assert not any(task.done() for task in retainers), [task for task in retainers if task.done()]
         for _, _, subscriber in pairs:
             await subscriber.nothing()
+        for task in retainers:
+            task.cancel()
+        await asyncio.gather(*retainers, return_exceptions=True)
+        await until(lambda: len(retained_of(nodes[0])) >= 6 and all_the_same(nodes))
 
 
-async def test_no_quorum(tmp_path: Path) -> None:
+def retained_of(node: Node) -> dict[str, bytes]:
+    store = node.server.broker.retained
+    found = {topic: store.get(topic) for topic in store.topics() if not topic.startswith("$SYS")}
+    return {topic: message.payload for topic, message in found.items() if message is not None}
+
+
+def all_the_same(nodes: list[Node]) -> bool:
+    return all(retained_of(node) == retained_of(nodes[0]) for node in nodes)
+
+
+async def test_no_quorum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Publish and deliver go on between nodes; changes of rows are refused with code 101; an alarm until it is over."""
+    for module in (retained, undecided):
+        monkeypatch.setattr(module, "ELECTION", 1.0)
     async with quick(tmp_path, 2, managed=True) as cluster:
         everybody = {cluster.name(number) for number in range(2)}
         api = cluster.managed_node(0).api
