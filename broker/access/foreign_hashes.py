@@ -17,6 +17,8 @@ from .random_secret import RandomSecretHash
 METHODS: Final = ("sha256", "pbkdf2", "bcrypt", "scrypt", "mosquitto")
 _PBKDF2: Final = ("sha1", "sha256", "sha512")
 _MAX_ITERATIONS: Final = 5_000_000
+_MAX_PBKDF2: Final = 1024
+"""Bytes of a hash, as some libraries make them: more blocks than the first say nothing more."""
 _BCRYPT: Final = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
 _BCRYPT_COSTS: Final = range(4, 16)
 
@@ -79,8 +81,11 @@ class Pbkdf2Hash:
             raise ValueError(f"PBKDF2 with one of {', '.join(_PBKDF2)}")
         if not 1 <= iterations <= _MAX_ITERATIONS:
             raise ValueError(f"PBKDF2 wants 1 to {_MAX_ITERATIONS} iterations")
-        if not 16 <= len(digest) <= 64:
-            raise ValueError("PBKDF2 wants a hash of 16 to 64 bytes")
+        if not 16 <= len(digest) <= _MAX_PBKDF2:
+            raise ValueError(f"PBKDF2 wants a hash of 16 to {_MAX_PBKDF2} bytes")
+        if len(digest) > hashlib.sha512().digest_size:
+            # Each block is as hard to guess as all of them, and each costs all iterations: the first one is kept.
+            digest = digest[: hashlib.new(algorithm, usedforsecurity=False).digest_size]
         self.algorithm = algorithm
         self.iterations = iterations
         self.salt = salt

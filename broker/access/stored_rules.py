@@ -257,6 +257,20 @@ class StoredAclRules:
         subject = self._subjects[kind].get(name)
         return [rule.row for rule in subject.rules] if subject is not None else []
 
+    def decided_before(self, kind: str, name: str, topic: str, action: str, allow: bool, listener: str = "") -> bool:
+        """Whether rules of exactly this topic that are there decide the other way, so that one behind them never
+        does."""
+        subject = self._subjects[kind].get(name)
+        if subject is None:
+            return False
+        left = {PUB, SUB} if action == PUBSUB else {action}
+        for row in subject.same_topic(topic):
+            if row.listener in ("", listener):
+                if row.allow == allow:
+                    continue
+                left -= {PUB, SUB} if row.action == PUBSUB else {row.action}
+        return not left
+
     def walk(self, *kinds: str) -> Iterator[StoredAclRule]:
         """Every rule, kind by kind, subject by subject; much may change between two of them."""
         for kind in kinds:

@@ -19,7 +19,7 @@ from ..session.client_info import PacketInHand
 from .authentication import authenticate, start_exchange
 from .channel import Channel, Waiting
 from .closing import NONE, NORMAL, end, refuse
-from .identity import check_banned, check_client_id, name_by_certificate, take_id_of_name
+from .identity import check_banned, check_client_id, check_named, name_by_certificate, take_id_of_name
 from .outbound_writer import OutboundWriter5
 
 
@@ -45,6 +45,8 @@ def on_connect(channel: Channel, connect: Connect, now: float) -> Waiting:
     method = connect.properties.get(AUTHENTICATION_METHOD)
     if method is not None:
         return start_exchange(channel, connect, method, now)
+    if not check_named(channel):
+        return None
     return authenticate(channel, connect, now)
 
 

@@ -75,6 +75,24 @@ def client_id_refusal(client: ClientInfo, version: int, clean_start: bool) -> Ou
     return None
 
 
+def check_named(channel: Channel) -> bool:
+    """Whether it has the user name that is to be its Client Identifier."""
+    refusal = name_refusal(channel.client)
+    if refusal is None:
+        return True
+    refuse(channel, refusal.code, refusal.detail, refusal.setting)
+    return False
+
+
+def name_refusal(client: ClientInfo) -> Outcome | None:
+    """Why a client without a user name does not come in where the name is the identifier: one that it calls itself
+    could be any other's."""
+    if client.username or not client.zone.use_username_as_client_id:
+        return None
+    detail = "a client without a user name has no identifier here"
+    return Outcome(reason_codes.CLIENT_IDENTIFIER_NOT_VALID, "use_username_as_client_id", detail)
+
+
 def check_banned(channel: Channel) -> bool:
     """Whether no ban keeps it out."""
     refusal = ban_refusal(channel.context.access, channel.client)

@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from ..http.envelope import Extra
 from ..http.routes import Call, Empty, OrEmpty, Routes
 from ..operations.acl import OK, AclRecord, Action, NewAclRule, rule_record, subject_of
 from ..operations.listing import Listing, PageQuery, everything
@@ -37,12 +38,14 @@ def lookup_broker_acl(call: Call) -> AclRecord | Listing[AclRecord] | Empty:
 
 
 @routes.post("/broker_acl", "Add access rules", body=list[NewAcl] | NewAcl, reply=dict[str, str])
-async def add_broker_acl(call: Call) -> dict[str, str]:
+async def add_broker_acl(call: Call) -> dict[str, str] | Extra:
+    """``meta.without_effect`` names rules that never decide: those before them decide the other way."""
     given = call.body if isinstance(call.body, list) else [call.body]
-    await call.operations.acl.add(
+    idle = await call.operations.acl.add(
         [NewAclRule(subject_of(each.login), each.topic, each.action, each.allow, each.listener) for each in given]
     )
-    return {each.login: OK for each in given}
+    results = {each.login: OK for each in given}
+    return Extra(results, meta={"without_effect": idle}) if idle else results
 
 
 @routes.delete("/broker_acl/{login}/{topic}", "Remove a login's access rules for a topic")

@@ -198,8 +198,9 @@ def show_login_rules(call: CommandCall) -> CommandResult:
 async def add_login_rule(call: CommandCall) -> CommandResult:
     action = _action(call)
     allow = _one_of(call, "Allow", "true", "false") == "true"
-    await call.operations.acl.add([NewAclRule(subject_of(call["Login"]), call["Topic"], action, allow)])
-    return CommandResult(None, OK)
+    idle = await call.operations.acl.add([NewAclRule(subject_of(call["Login"]), call["Topic"], action, allow)])
+    why = "ok, without effect: a rule of this topic before it decides the other way; remove that one first"
+    return CommandResult(None, why if idle else OK)
 
 
 @commands.add("mqtt-acl del <Login> <Topic>", "Remove the rules of a login for a topic")

@@ -19,6 +19,7 @@ from taipan.broker.channel.identity import (
     mountpoint_of,
     mountpoint_refusal,
     name_by_certificate,
+    name_refusal,
     owner_before,
     take_id_of_name,
 )
@@ -316,6 +317,7 @@ class Access:
         refusals = (
             ("node", Outcome(reason_codes.SERVER_UNAVAILABLE, "data.access_lost", lost) if lost else None),
             ("clientid", client_id_refusal(client, client.proto_ver, body.clean_start)),
+            ("username", None if scram else name_refusal(client)),
             ("banned", ban_refusal(server.access, client)),
         )
         for source, refusal in refusals:

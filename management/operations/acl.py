@@ -36,6 +36,8 @@ ANONYMOUS_LOGINS: Final = "$anonymous"
 _LOGINS: Final = {ALL: ALL_LOGINS, ANONYMOUS: ANONYMOUS_LOGINS}
 
 OK: Final = "ok"
+MAX_TOLD: Final = 100
+"""Rules that an answer names."""
 
 Subject = tuple[str, str]
 """Kind and name, as ``taipan.broker.access.stored_rules`` has them."""
@@ -140,13 +142,20 @@ class Acl:
         """The rules of a login as they are tried."""
         return self._rules.of(*subject_of(login))
 
-    async def add(self, rules: Sequence[NewAclRule]) -> None:
-        """Add rules behind those that are there. One that is there already changes nothing."""
+    async def add(self, rules: Sequence[NewAclRule]) -> list[AclRecord]:
+        """Add rules behind those that are there. One that is there already changes nothing. Those that never decide,
+        for rules of the same topic before them decide the other way: the first ``MAX_TOLD`` of them."""
         now = self._server.clock.wall()
-        await self._change(
-            rules,
-            lambda rule: self._rules.append(*rule.subject, rule.topic, rule.action, rule.allow, now, rule.listener),
-        )
+        idle: list[AclRecord] = []
+
+        def put(rule: NewAclRule) -> None:
+            of = (*rule.subject, rule.topic, rule.action, rule.allow)
+            if len(idle) < MAX_TOLD and self._rules.decided_before(*of, rule.listener):
+                idle.append(AclRecord(_login(*rule.subject), rule.topic, rule.action, rule.allow, rule.listener))
+            self._rules.append(*of, now, rule.listener)
+
+        await self._change(rules, put)
+        return idle
 
     async def delete(self, login: str, topic: str) -> None:
         """Every rule of this login with exactly this topic."""

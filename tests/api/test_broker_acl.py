@@ -53,6 +53,30 @@ async def test_post_answers_for_each_login() -> None:
         assert (await api.get("/broker_acl")).meta["count"] == 4
 
 
+async def test_a_rule_that_never_decides_is_named() -> None:
+    async with managed_node(access=ACCESS) as node:
+        api = node.api
+        first = rule(topic="a", action="pubsub", allow=False)
+        assert (await api.post("/broker_acl", first)).json == {"code": 0, "data": {"alice": "ok"}}
+        for action in ("pub", "sub", "pubsub"):
+            reversed_ = rule(topic="a", action=action, allow=True)
+            reply = await api.post("/broker_acl", [reversed_, rule(topic="b", action=action, allow=True)])
+            assert reply.json == {"code": 0, "data": {"alice": "ok"}, "meta": {"without_effect": [reversed_]}}
+            peer = await connected(node)
+            assert not await may_publish(peer, "a") and not await may_subscribe(peer, "a")
+            await peer.close()
+        # What decides a half is not all of it; another login, topic or listener is another rule.
+        assert (await api.post("/broker_acl", rule(topic="c", action="pub", allow=False))).code == 0
+        for other in (
+            rule(topic="c", action="pubsub", allow=True),
+            rule(login="bob", topic="a", allow=True),
+            rule(topic="eq a", allow=True),
+        ):
+            assert "meta" not in (await api.post("/broker_acl", other)).json, other
+        assert (await api.delete("/broker_acl/alice/a")).code == 0
+        assert "meta" not in (await api.post("/broker_acl", rule(topic="a", action="pub", allow=True))).json
+
+
 @pytest.mark.parametrize("field", ["topic", "login", "allow", "action"])
 async def test_every_field(field: str) -> None:
     async with managed_node(access=ACCESS) as node:
@@ -274,3 +298,20 @@ async def test_rules_for_anonymous_clients_and_for_one_listener() -> None:
         assert not await may_publish(nobody, "open/x")
         for each in (alice, nobody):
             await each.close()
+
+
+async def test_wildcards_mean_the_same_in_both_kinds_of_rules() -> None:
+    """``#`` is about no topic that begins with ``$``; a rule without topics is about everything."""
+    everybody = rule(login="$all", topic="#", action="sub", allow=False)
+    for configured, open_ in (({"topics": ["#"]}, True), ({}, False), (None, True)):
+        rules = [] if configured is None else [{"allow": False, "action": "subscribe", **configured}]
+        async with managed_node(access={**ACCESS, "rules": rules}) as node:
+            if configured is None:
+                await node.api.post("/broker_acl", everybody)
+            peer = await connected(node)
+            assert not await may_subscribe(peer, "a") and not await may_subscribe(peer, "#")
+            assert await may_subscribe(peer, "$SYS/#") is open_
+            if configured is None:
+                await node.api.post("/broker_acl", {**everybody, "topic": "$SYS/#"})
+                assert not await may_subscribe(peer, "$SYS/#")
+            await peer.close()

@@ -325,6 +325,13 @@ async def test_what_comes_before_and_after_the_proof() -> None:
         assert told["reason_code"] == await scram_code(node, "ann", "secret")
 
 
+async def test_who_has_no_name_where_the_name_is_the_identifier() -> None:
+    async with managed_node(zone={"use_username_as_client_id": True}) as node:
+        told = await tried(node, clientid="c")
+        assert (told["allowed"], told["reason_code"], told["setting"]) == (False, 0x85, "use_username_as_client_id")
+        assert (await tried(node, clientid="c", username="ann"))["clientid"] == "ann"
+
+
 async def test_guesses_by_scram_are_slowed_and_slow_no_client() -> None:
     async with managed_node(access={"users": USERS, "guesses": 2, "guess_delay": 0.2}) as node:
         passwords = node.server.access.authentication.passwords

@@ -224,8 +224,12 @@ async def test_prefix_of_assigned_identifiers(clients_of: Start) -> None:
 async def test_user_name_as_client_identifier(clients_of: Start) -> None:
     clients = await clients_of(zone={"use_username_as_client_id": True})
     first = await clients.connect("anything", username="ann")
-    await clients.connect("something else", username="ann")
+    second = await clients.connect("something else", username="ann")
     await first.expect_disconnect(0x8E)
+    for username in (None, ""):
+        # "ann" would be as good a name for it.
+        await clients.connect("ann", username=username, expect=0x85 if clients.version == 5 else 2)
+    await second.nothing()
 
 
 @tcp

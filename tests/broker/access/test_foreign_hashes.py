@@ -99,7 +99,8 @@ def test_separate_fields(fields: dict[str, Any], password: bytes) -> None:
         ({"password_hash": "00ff", "method": "sha256"}, "32 bytes"),
         ({"password_hash": "00" * 32, "method": "pbkdf2", "salt": "s"}, "iterations is missing"),
         ({"password_hash": "00" * 32, "method": "pbkdf2", "salt": "s", "iterations": 10**9}, "5000000"),
-        ({"password_hash": "00" * 4, "method": "pbkdf2", "salt": "s", "iterations": 1}, "16 to 64"),
+        ({"password_hash": "00" * 4, "method": "pbkdf2", "salt": "s", "iterations": 1}, "16 to 1024"),
+        ({"password_hash": "00" * 1025, "method": "pbkdf2", "salt": "s", "iterations": 1}, "16 to 1024"),
         ({"password_hash": "00" * 32, "method": "scrypt", "salt": "s"}, "at least 8"),
         ({"password_hash": "00" * 32, "method": "scrypt", "salt": "saltsalt", "iterations": 1000}, "power of two"),
         ({"password_hash": "$2b$31$" + "a" * 53, "method": "bcrypt"}, "cost of 4 to 15"),
@@ -156,3 +157,13 @@ def test_random_secrets() -> None:
     for weak in (b"correct horse", b"a" * 40, b"abcabcabcabcabcabcabcabcabc"):
         with pytest.raises(ValueError, match="at least 22"):
             check_random(weak)
+
+
+@pytest.mark.parametrize("algorithm", ["sha1", "sha256", "sha512"])
+@pytest.mark.parametrize("length", [64, 65, 512, 1024])
+def test_a_long_pbkdf2_hash_is_verified_by_its_first_block(algorithm: str, length: int) -> None:
+    derived = hashlib.pbkdf2_hmac(algorithm, b"secret", b"salt", 3, length)
+    found = read_hash(derived.hex(), "pbkdf2", "salt", 3, algorithm)
+    assert found.verify(b"secret") and not found.verify(b"other")
+    again = parse_hash(str(found))
+    assert again.verify(b"secret") and not again.verify(b"other") and len(str(again)) < 200

@@ -260,10 +260,13 @@ def test_the_facts_of_a_client() -> None:
 
 def test_the_user_name_as_client_identifier() -> None:
     node = FakeNode({"use_username_as_client_id": True})
-    for username, expected in (("u", "u"), ("", "c"), (None, "c")):
-        client = node.open()
+    client = node.open()
+    client.connect("c", username="u")
+    assert client.channel.client.client_id == "u"
+    for username in ("", None):
+        client = FakeNode({"use_username_as_client_id": True}).open()
         client.connect("c", username=username)
-        assert client.channel.client.client_id == expected
+        refused(client, rc.CLIENT_IDENTIFIER_NOT_VALID)
 
 
 def vouched(zone: dict[str, Any]) -> FakeNode:
