@@ -17,11 +17,16 @@ _TEXT: Final = ("file",)
 def shown(params: Mapping[str, object], declared: tuple[Param, ...]) -> dict[str, object]:
     """``params`` without secrets."""
     files = _names(declared, "file")
-    masked: dict[str, object] = mask(params, _names(declared, "password"))
+    data = _data(declared)
+    masked: dict[str, object] = mask(
+        {name: value for name, value in params.items() if name not in data}, _names(declared, "password")
+    )
     return {
-        name: mask(value, _TEXT) if name in files and isinstance(value, Mapping) else masked[name]
+        name: value if name in data
+        else mask(value, _TEXT) if name in files and isinstance(value, Mapping)
+        else masked[name]
         for name, value in params.items()
-    }
+    }  # fmt: skip
 
 
 def given_back(
@@ -30,9 +35,13 @@ def given_back(
     """``given`` with what ``stored`` has in the place of each mask. Raises RuleEngineError where it has none."""
     files = {name for name in _names(declared, "file") if isinstance(given.get(name), Mapping)}
     try:
+        data = _data(declared)
         restored: dict[str, object] = restore(
-            {name: value for name, value in given.items() if name not in files}, stored, _names(declared, "password")
+            {name: value for name, value in given.items() if name not in files | data},
+            stored,
+            _names(declared, "password"),
         )
+        restored |= {name: value for name, value in given.items() if name in data}
         for name in files:
             restored[name] = restore(given[name], stored.get(name), _TEXT)
     except Masked as error:
@@ -70,6 +79,10 @@ def _counterpart(
         if shown(each.params, declared) == given["params"]:
             return each
     return here[0] if here and here[0] in same else None
+
+
+def _data(declared: tuple[Param, ...]) -> frozenset[str]:
+    return frozenset(param.name for param in declared if param.data)
 
 
 def _names(declared: tuple[Param, ...], type: str) -> frozenset[str]:

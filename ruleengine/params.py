@@ -60,6 +60,7 @@ class Param:
     """One parameter. ``schema``, ``items`` and ``input`` are for forms."""
 
     __slots__ = (
+        "data",
         "default",
         "description",
         "enum",
@@ -92,9 +93,11 @@ class Param:
         schema: dict[str, object] | None = None,
         items: dict[str, object] | None = None,
         input: str | None = None,
+        data: bool = False,
     ) -> None:
         """``format``: ``url`` or a regular expression that must match the whole text. ``insist``: it must be given
-        although it has a default, which is for forms to show."""
+        although it has a default, which is for forms to show. ``data``: what messages have, so that no name in it
+        makes a secret of a value."""
         self.name = name
         self.order = order
         self.type = type
@@ -109,6 +112,7 @@ class Param:
         self.schema = schema
         self.items = items
         self.input = input
+        self.data = data
 
     def record(self) -> ParamDefinition:
         return ParamDefinition(

@@ -210,6 +210,7 @@ REPUBLISH: Final = ActionType(
             Text("User Properties", "用户属性"),
             Text("Names and values, or one placeholder for an object of them", "名称与值，或一个代表对象的占位符"),
             schema={},
+            data=True,
         ),
     ),
     category="data_forward",

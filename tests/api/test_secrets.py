@@ -161,3 +161,17 @@ async def answering() -> AsyncIterator[str]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_user_properties_are_data_whatever_they_are_called(node: ManagedNode) -> None:
+    """A round trip changes nothing; what else has such a name is masked by it still."""
+    properties = {"key": "${topic}", "secret": "none", "token": "t", "plain": MASK}
+    params = {"target_topic": "out", "user_properties": properties, "target_qos": 0, "password": "s3cr3t"}
+    body = {"id": "data", "rawsql": 'SELECT * FROM "a"', "actions": [{"name": "republish", "params": params}]}
+    made = (await node.api.post("/rules", body)).data
+    shown = made["actions"][0]["params"]
+    assert shown["user_properties"] == properties and shown["password"] == MASK
+    reply = await node.api.put("/rules/data", {"actions": made["actions"]})
+    assert reply.code == 0, reply.text
+    stored = node.engine.rules.get("data").stored.actions[0].params
+    assert stored["user_properties"] == properties and stored["password"] == "s3cr3t"
