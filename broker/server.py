@@ -53,7 +53,7 @@ from .persistence.durability import Durability
 from .persistence.tables import Tables
 from .session.client_info import CLIENT_ID_OWNER, ClientInfo
 from .session.limits import Limits
-from .session.memory_account import MemoryAccount
+from .session.memory_account import SHEDDING, MemoryAccount
 from .session.resend import retransmit_older
 from .session.session import Session
 from .store.store import Store
@@ -182,7 +182,12 @@ class Server:
         on_disk = durability.level == "disk"
         self.connections: dict[Connection, None] = {}
         self.memory = Memory(parse_limit(settings.limits.memory), self.broker.account)
-        self.guard = MemoryGuard(self.memory, self.broker, self.connections, self._memory_alarm)
+        self.before_login = self.context.before_login
+        self.before_login.resize(self.memory.limit)
+        self.memory.resized = self.before_login.resize
+        self.guard = MemoryGuard(self.memory, self.broker, self.connections, self._memory_alarm, self.before_login)
+        # Of the HTTP servers above: what they hold.
+        self.http_bytes: list[Callable[[], int]] = []
         # Bodies of queued messages may take a part of the budget and no more.
         most = self.memory.limit // 4
         queue_memory = min(durability.queue_memory or most, most)
@@ -219,7 +224,7 @@ class Server:
         if self.settings.slow_subscriptions.enabled:
             self.slow_subscriptions.load()
         self.timers.enough = self.wall_timers.enough = self._enough
-        broker.refusing = self._any_refuses(self.settings)
+        self._set_refusing(self.settings)
         self.presence.load()
         stats = self.stats
         router = broker.router
@@ -236,8 +241,11 @@ class Server:
         stats.gauge("retained", lambda: len(broker.retained))
         stats.gauge("delayed", lambda: self.delayed.count)
         stats.gauge("alarms", lambda: len(self.alarms.active))
-        for name, octets in sources(broker, self.connections, self.guard).items():
+        for name, octets in sources(
+            broker, self.connections, self.guard, self.before_login, self._socket_bytes
+        ).items():
             self.memory.source(name, octets)
+        self.memory.source("http", lambda: sum([octets() for octets in self.http_bytes]))
         self.memory.source("delayed", lambda: self.delayed.size)
         stats.gauge("memory.limit", lambda: self.memory.limit)
         stats.gauge("memory.used", lambda: self.memory.used)
@@ -283,6 +291,9 @@ class Server:
             self._refusal_of_will,
             None if self.settings.durability.level == "memory" else Path(self.settings.node.data_dir),
         )
+
+    def _socket_bytes(self) -> int:
+        return sum([listener.socket_bytes for listener in self.listeners])
 
     def _memory_part(self, name: str) -> int:
         return self.memory.parts()[name]
@@ -361,7 +372,9 @@ class Server:
         settings = self.settings
         labels = listener_labels(settings.listeners)
         for listener, zone, label in zip(settings.listeners, settings.listener_zones, labels, strict=True):
-            self.listeners.append(Listener(listener, zone, self._connect, self.clock, label, self.descriptors))
+            self.listeners.append(
+                Listener(listener, zone, self._connect, self.clock, label, self.descriptors, self.before_login)
+            )
             self._facts[label] = self._facts_of(self.listeners[-1], listener, zone)
         try:
             if self.store is not None:
@@ -394,6 +407,7 @@ class Server:
             if self.store is not None and self.context.durability is not None:
                 await self.store.close()
             raise
+        self.memory.started()
         self.lag.start()
         self.ticker.start()
         self.context.reviews.start()
@@ -625,8 +639,12 @@ class Server:
         )
         self.memory.resize(parse_limit(settings.limits.memory))
         self.broker.check_retained_source = retained.check_source
-        self.broker.refusing = self._any_refuses(settings)
+        self._set_refusing(settings)
         self.settings = settings
+
+    def _set_refusing(self, settings: BrokerSettings) -> None:
+        self.guard.zone_refuses = self._any_refuses(settings)
+        self.broker.refusing = self.guard.zone_refuses or self.broker.account.level >= SHEDDING
 
     @staticmethod
     def _any_refuses(settings: BrokerSettings) -> bool:

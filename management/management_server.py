@@ -99,6 +99,7 @@ class _HttpServer:
             settings.max_unauthenticated,
             server.clock,
             server.descriptors,
+            server.before_login,
         )
         try:
             await listener.open(host, port, context, tls.handshake_timeout if tls is not None else None)
@@ -108,9 +109,14 @@ class _HttpServer:
             taken = settings.bind if error.errno == errno.EADDRINUSE else ""
             raise ManagementError(f"{self.table}.bind {settings.bind}: {why}", taken) from None
         self._runner, self.listener = runner, listener
+        server.http_bytes.append(self._memory)
+        server.guard.senders.append(listener.senders)
         logger.info(_STARTED[self.table], self.url)
         if tls is None and host != "localhost" and not is_loopback(host):
             logger.warning(_WITHOUT_TLS[self.table], self.url)
+
+    def _memory(self) -> int:
+        return 0 if self.listener is None else self.listener.memory
 
     @property
     def url(self) -> str:
@@ -210,6 +216,7 @@ class ManagementServer:
                     pages.share(self._pages[0])
                 self.operations.dashboard_sessions.start()
                 await self._first_user()
+            self.server.memory.started()
         except BaseException:
             await self.stop()
             raise

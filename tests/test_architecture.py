@@ -106,7 +106,9 @@ PARTS = (
         "access channel configuration core delivery errors extensions history log loop mqtt observability persistence"
         " records routing rules server session settings transport",
     ),
-    Part("http", "management.http", "access configuration loop observability operations session settings transport"),
+    Part(
+        "http", "management.http", "access configuration core loop observability operations session settings transport"
+    ),
     Part("data_dir", "management.data_dir"),
     Part(
         "ctl",

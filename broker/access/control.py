@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 class AccessControl:
     """Who may connect, publish and subscribe. Belongs to one event loop.
 
-    ``lost``: why no client is let in at all, ``""`` where all rows are there that ``tables`` keep. ``waiting_bytes``:
-    of clients that wait to be let in; their connections count them.
+    ``lost``: why no client is let in at all, ``""`` where all rows are there that ``tables`` keep.
     """
 
     def __init__(
@@ -44,7 +43,6 @@ class AccessControl:
         session shows that a client was let in before. ``on_change``: called when rules have changed.
         """
         self.lost = ""
-        self.waiting_bytes = 0
         self._clock = clock
         self._banned = banned
         self._stored_rules = stored_rules

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 # New hashes for logins that have shown an old one, at a time.
 _RENEWALS: Final = 128
+# Characters that are kept of a user name while an attempt with it waits.
+_MAX_NAME: Final = 256
 # The address of logins that are tried.
 _TRIALS: Final = "try_login"
 
@@ -239,6 +241,8 @@ class Passwords:
     ) -> "_Attempt":
         """``fingerprint``: of the stored password, where there is one to compare with."""
         name = name_key(username.encode("utf-8", "surrogatepass") if fingerprint is None else fingerprint)
+        if fingerprint is None:
+            username = username[:_MAX_NAME]  # nobody's: it is logged, and waits for long
         if trial is not None:
             # Whatever address is named, all tries come from one place.
             return _Attempt(_TRIALS, name, False, username)

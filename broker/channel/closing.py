@@ -124,11 +124,13 @@ def keep_alive_timeout(channel: Channel) -> None:
     disconnect(channel, reason_codes.KEEP_ALIVE_TIMEOUT, detail, KEEP_ALIVE_TIMEOUT)
 
 
-def too_busy(channel: Channel) -> None:
-    """Too much of others waits to be let in already."""
+def before_login(channel: Channel) -> None:
+    """Clients without a login hold as much memory as they may, and this one holds most."""
+    detail = "clients that have not logged in hold too much memory"
     if channel.state == AUTHENTICATING:
-        detail = "too much waits to be let in"
-        refuse(channel, reason_codes.SERVER_BUSY, detail, "access.hash_wait", tell=False)
+        refuse(channel, reason_codes.SERVER_BUSY, detail, SETTINGS[MEMORY], tell=False, reason=MEMORY)
+    else:
+        end(channel, MEMORY, detail)
 
 
 def idle_timeout(channel: Channel) -> None:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..access.control import AccessControl
+from ..core.before_login import BeforeLogin
 from ..core.broker import Broker
 from ..core.cluster import Cluster
 from ..core.hooks import Hooks
@@ -22,6 +23,7 @@ class ChannelContext:
     __slots__ = (
         "access",
         "authorization",
+        "before_login",
         "broker",
         "channels",
         "clock",
@@ -57,6 +59,8 @@ class ChannelContext:
         self.broker = broker
         self.access = access
         self.authorization = access.authorization
+        # What connections hold that are not let in yet.
+        self.before_login = BeforeLogin(now=clock.now)
         # None at level ``memory``.
         self.durability: Durability | None = None
         self.channels: dict[str, Channel] = {}

@@ -13,6 +13,7 @@ from ..core.delayed_topic import with_mountpoint, without_mountpoint
 from ..core.outcome import (
     CLIENT,
     LINK_FULL,
+    NO_MEMORY_FOR_QUEUES,
     NO_SUBSCRIBERS,
     QUEUE_FULL,
     REFUSED,
@@ -52,7 +53,7 @@ _MAX_ALIAS_CHARACTERS: Final = 4_194_304
 _MAX_ALIAS_CHARACTERS_WHEN_SHORT: Final = 65_536  # when memory is short
 _RETRY_AFTER: Final = 0.05
 _MAX_WAIT: Final = 60.0
-_FOR_NOW: Final = (QUEUE_FULL, LINK_FULL, STORE_TROUBLE, RETAINED_ALONE)
+_FOR_NOW: Final = (QUEUE_FULL, LINK_FULL, NO_MEMORY_FOR_QUEUES, STORE_TROUBLE, RETAINED_ALONE)
 """Why a message cannot be taken at present: a 3.x client, which cannot be told, waits."""
 _CHECK_CLIENT_EVERY: Final = 5.0
 _PUBACK: Final = b"\x40\x02"

@@ -29,7 +29,7 @@ from ..routing.shared import SharedGroup
 from ..session import inbound_qos2
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
-from ..session.memory_account import NORMAL, MemoryAccount
+from ..session.memory_account import NORMAL, SHEDDING, MemoryAccount
 from ..session.protocols import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, REVOKED
 from ..session.protocols import QUEUE_FULL as SESSION_QUEUE_FULL
 from ..session.protocols import TOO_LARGE as DELIVERY_TOO_LARGE
@@ -43,6 +43,7 @@ from .hooks import Hooks
 from .outcome import (
     LINK_FULL,
     NO_MEMORY,
+    NO_MEMORY_FOR_QUEUES,
     NO_SUBSCRIBERS,
     NOT_DELAYED,
     PUBLISHED,
@@ -143,7 +144,7 @@ class Broker:
         # None: there are no rules. So what no rule selects costs one look-up.
         self.rule_index: Mapping[str, object] | None = None
         self.on_rule_match: Callable[[Message], None] = _ignore
-        # Whether any zone refuses messages for a full queue rather than dropping the oldest.
+        # Whether a queue may refuse a message of QoS 1 or 2: a zone says so for a full one, or memory is used up.
         self.refusing = False
         self.throttled_log = ThrottledLog()
         # Tells the other nodes of a cluster what is retained.
@@ -193,6 +194,8 @@ class Broker:
             if refused:
                 return _NOT_RETAINED[refused][0]
         if self.refusing and message.qos and not delayed:
+            if self.account.level >= SHEDDING and self._would_be_shed(message):
+                return NO_MEMORY_FOR_QUEUES
             if self.would_refuse(message):
                 return QUEUE_FULL
             for node in self.router.match(message.topic).remote:
@@ -468,6 +471,21 @@ class Broker:
             for group in route.groups
         )
 
+    def _would_be_shed(self, message: Message) -> bool:
+        """Whether a queue would have to keep it, while the largest ones are shed: an acknowledgement would promise what
+        is dropped at once."""
+        route = self.router.match(message.topic)
+        for subscription in route.targets:
+            if subscription.session.would_be_shed(message, subscription):
+                return True
+        for subscription in route.remote:
+            if subscription.session.would_be_shed(message, subscription):
+                return True
+        return bool(route.groups) and any(
+            all(member.session.would_be_shed(message, member) for member in group.members()) and group.remote is None
+            for group in route.groups
+        )
+
     def needs_disk(self, topic: str, retain: bool) -> bool:
         """Whether a QoS 1 or 2 message is one for the store: retained, or for a durable session."""
         if self.durability is None:
@@ -700,6 +718,7 @@ class Broker:
             session.expiry_interval = expiry_interval
             session.client = client
             session.owner = client.owner or session.owner or ""
+            self.sessions.count_names(session)
             if present:
                 self.metrics.session_resumed += 1
                 if self.hooks.session_resumed:

@@ -5,13 +5,18 @@ is more than what was ever counted explains, it is used as well. The levels are 
 
     0.80  REFUSING  no new sessions and subscriptions, no QoS 0 for who reads slowly, all queues to disk
     0.90  SLOWING   the clients that send most are not read
-    1.00  SHEDDING  what the largest queues hold goes
+    1.00  SHEDDING  connections that can be closed for it, then what the largest queues hold goes
+
+Queues are shed for what they hold themselves: memory that nobody can explain is first given back by the allocator, and
+what stays unexplained becomes, with time, a part of the process that no queue pays for.
 """
 
+import gc
 import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 from typing import Final
 
 from ..session.memory_account import REFUSING, SHEDDING, SLOWING, MemoryAccount
@@ -26,7 +31,19 @@ MIN_BUDGET: Final = 67_108_864
 _MIN_HEADROOM: Final = 33_554_432
 """Bytes: of the budget, and of what it leaves beside the process itself."""
 
-_CHECK_INTERVAL: Final = 1.0  # seconds between two checks of the resident size
+SHEDDABLE: Final = ("queues", "messages")
+"""Sources that shrink when queues are shed."""
+_DOUBT: Final = 4
+"""A part of what queues hold: so much more they may take than is counted, and are shed for it."""
+_SINKS_IN: Final = 60.0
+"""Seconds in which two thirds of what is unexplained, and does not grow, is no longer counted."""
+_SINKS_TO: Final = 4
+"""A part of the limit: no more than that."""
+_TRIM_FROM: Final = 16
+"""A part of the limit: freed memory is given back when so much more is unexplained than after the last time."""
+_TRIM_COSTS: Final = 20.0
+"""At most so great a part of the time goes for it: a twentieth."""
+_CHECK_INTERVAL: Final = 0.25  # seconds between two checks of the resident size
 _STATM: Final = Path("/proc/self/statm")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -37,6 +54,29 @@ def resident() -> int:
         return int(_STATM.read_text().split()[1]) * _PAGE
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def trim() -> None:
+    """Free what only a garbage collection finds, of the young objects, since a look at all of them may take seconds;
+    then have the C library give back to the system what was freed. Only glibc can;
+    others do it themselves or never."""
+    global _trim
+    gc.collect(1)
+    if _trim is None:
+        try:
+            import ctypes
+
+            _trim = ctypes.CDLL(None).malloc_trim
+        except (ImportError, OSError, AttributeError):
+            _trim = _nothing
+    _trim(0)
+
+
+def _nothing(_: int) -> int:
+    return 0
+
+
+_trim: Callable[[int], int] | None = None
 
 
 def installed(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
@@ -88,18 +128,37 @@ def parse_limit(text: int | str, whole: Callable[[], int] = installed) -> int:
 class Memory:
     """``limit`` in bytes. ``look`` sets ``account.level``; ``changed`` is told the level before."""
 
-    def __init__(self, limit: int, account: MemoryAccount, resident: Callable[[], int] = resident) -> None:
+    def __init__(
+        self,
+        limit: int,
+        account: MemoryAccount,
+        resident: Callable[[], int] = resident,
+        trim: Callable[[], None] = trim,
+    ) -> None:
         self.account = account
         self.changed: Callable[[int], None] = lambda _: None
+        self.resized: Callable[[int], None] = lambda _: None
         self._resident = resident
+        self._trim = trim
+        self._trim_at = 0.0
+        self._trimmed_to = 0
         self._sources: dict[str, Callable[[], int]] = {}
         # What the process takes with nothing in it, and how much of what it takes beyond was explained.
         self.base = resident()
         self._explained = 0
         self._missed = 0
+        # What was unexplained for so long that it counts no more.
+        self._sunk = 0.0
         self._next = 0.0
         self.limit = limit
         self.resize(limit)
+
+    def started(self) -> None:
+        """The node is complete: what it takes and cannot explain is the process itself."""
+        unexplained = self._unexplained(self.counted)
+        if unexplained > 0:
+            self.base += unexplained
+            self.resize(self.limit)
 
     def source(self, name: str, size: Callable[[], int]) -> None:
         """Count the bytes that ``size`` tells, under this name."""
@@ -126,12 +185,16 @@ class Memory:
         if counted > self._explained:
             self._explained = counted
         if now >= self._next and not restoring:
+            elapsed = min(now - self._next + _CHECK_INTERVAL, _SINKS_IN) if self._next else 0.0
             self._next = now + _CHECK_INTERVAL
-            beyond = max(0, self._resident() - self.base)
-            # What was given back to the system explains nothing any more.
-            self._explained = max(counted, min(self._explained, beyond))
-            self._missed = max(0, beyond - self._explained)
-        part = (self.base + counted + self._missed) / self.limit
+            unexplained = self._unexplained(counted)
+            if unexplained - self._trimmed_to >= self.limit // _TRIM_FROM and now >= self._trim_at:
+                unexplained = self._give_back(counted, now)
+            self._trimmed_to = min(self._trimmed_to, unexplained)
+            sunk = self._sunk + (unexplained - self._sunk) * elapsed / _SINKS_IN
+            self._sunk = min(sunk, unexplained, self.limit / _SINKS_TO)
+            self._missed = unexplained - int(self._sunk)
+        part = self._part(counted, self._missed)
         before = self.account.level
         level = before
         for step in (REFUSING, SLOWING, SHEDDING):
@@ -153,6 +216,33 @@ class Memory:
             self.changed(before)
         return level
 
+    def _give_back(self, counted: int, now: float) -> int:
+        """Have freed memory given back; what is unexplained then. Not so often that it takes much of the time."""
+        began = perf_counter()
+        self._trim()
+        self._trim_at = now + (perf_counter() - began) * _TRIM_COSTS
+        self._trimmed_to = self._unexplained(counted)
+        return self._trimmed_to
+
+    def _unexplained(self, counted: int) -> int:
+        """Bytes of the process that were in no account, ever."""
+        beyond = max(0, self._resident() - self.base)
+        # What was given back to the system explains nothing any more.
+        self._explained = max(counted, min(self._explained, beyond))
+        return max(0, beyond - self._explained)
+
+    def _part(self, counted: int, missed: int) -> float:
+        return (self.base + counted + missed) / self.limit
+
+    @property
+    def shedding_helps(self) -> bool:
+        """Whether queues are what takes the memory: without what they hold, there would be enough."""
+        counted = self.counted
+        queued = sum([max(0, self._sources[name]()) for name in SHEDDABLE if name in self._sources])
+        least = int(self.limit * ENDS[SHEDDING])
+        used = self.base + counted + min(self._missed, queued // _DOUBT)
+        return used > least > self.base + counted - queued
+
     @property
     def excess(self) -> int:
         """Bytes that have to go for SHEDDING to end; 0 or less: it may."""
@@ -164,3 +254,4 @@ class Memory:
         if limit < least:
             logger.warning("memory_limit_raised asked=%s limit=%s setting=limits.memory", limit, least)
         self.limit = max(limit, least)
+        self.resized(self.limit)

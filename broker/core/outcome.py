@@ -38,6 +38,9 @@ LINK_FULL: Final = Outcome(
 )
 STORE_TROUBLE: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "node.data_dir", "nothing can be stored at present")
 NO_MEMORY: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "limits.memory", "the node has no memory for more")
+NO_MEMORY_FOR_QUEUES: Final = Outcome(
+    reason_codes.QUOTA_EXCEEDED, "limits.memory", "memory is used up, and the largest queues are shed"
+)
 RETAINED_FULL: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "retained.max_messages")
 RETAINED_BYTES_FULL: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "retained.max_bytes")
 RETAINED_TOO_LARGE: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "retained.max_payload_size")

@@ -14,6 +14,7 @@ from ..core.delayed_topic import PREFIX, reserved, split
 from ..core.outcome import DELAYED, NO_MEMORY, NOT_DELAYED, RESERVED, Outcome
 from ..loop.timers import Timers
 from ..mqtt.message import Message
+from ..mqtt.properties import memory_size
 from ..mqtt.reason_codes import QUOTA_EXCEEDED
 from ..observability.metrics import Metrics
 from ..persistence.durability import Durability
@@ -155,7 +156,12 @@ class Delayed(Extension):
 
 
 def _size(message: Message) -> int:
-    return message.payload_size + len(message.topic) + 200  # about what it takes in memory
+    """About what it takes in memory."""
+    size = message.payload_size + len(message.topic) + 200
+    if message.has_properties:
+        size += memory_size(message.properties)
+    publisher = message.publisher
+    return size if publisher is None else size + len(publisher.client_id) + len(publisher.username or "")
 
 
 def _readdressed(message: Message, topic: str) -> Message:

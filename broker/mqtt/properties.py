@@ -1,5 +1,6 @@
 """The properties of MQTT 5.0 (section 2.2.2): one table, and reading and writing by it."""
 
+from sys import getsizeof
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -102,6 +103,22 @@ TABLE: Final[dict[int, Property]] = {
     )
 }
 """Identifier -> what the standard says of it."""
+
+
+_PLACE_BYTES: Final = 80
+"""About what a property takes in memory once it is read, beside its text."""
+
+
+def memory_size(properties: Properties) -> int:
+    """About how many bytes of memory properties take that were read. A User Property of 5 bytes takes 160."""
+    size = 0
+    for identifier, value in properties.items():
+        if identifier == c.USER_PROPERTY:
+            for name, text in value:
+                size += _PLACE_BYTES + getsizeof(name) + getsizeof(text)
+        else:
+            size += _PLACE_BYTES + getsizeof(value)
+    return size
 
 
 def read(data: bytes, at: int, end: int, packet_type: int, strict: bool) -> tuple[Properties, int]:

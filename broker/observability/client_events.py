@@ -12,6 +12,8 @@ MAX_NAMES: Final = 4_194_304
 """Characters of all Client Identifiers together: unauthenticated clients choose them, and each may have 65,535."""
 MAX_EVENTS: Final = 16
 _MAX_TEXT: Final = 128
+_CLIENT_BYTES: Final = 1_000
+"""About what a client with a few events takes beside its name."""
 
 
 class ClientEvent:
@@ -78,6 +80,11 @@ class ClientEvents:
             found.append(event)
             event = event.before
         return found
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it takes."""
+        return self._names + _CLIENT_BYTES * len(self._clients)
 
     def __len__(self) -> int:
         return len(self._clients)

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES
+from ..mqtt.properties import memory_size
 from ..mqtt.topics import has_wildcard
 from .deadlines import Deadlines
 
@@ -23,7 +24,8 @@ WIDE: Final = 1024  # children from which on a node keeps them in a list too, to
 _Node = dict[str, Any]
 _ORDER: Final = "//"  # no level and no level + "/": a wide node's _Order
 _SLOT: Final = "//slot"  # the slot that a node has in the _Order of its parent
-_OVERHEAD: Final = 650  # bytes that a message takes beside topic and payload, about
+_OVERHEAD: Final = 650  # bytes that a message takes beside topic, payload and properties, about
+_NAMES: Final = 256  # characters of its publisher's names that are in this
 
 
 class _Entry:
@@ -179,7 +181,7 @@ class RetainedStore:
 
     ``max_messages``, ``max_payload_size`` and ``max_bytes`` (of ``bytes``) are bounds, 0 for none. ``expiry_interval``:
     seconds after which any message goes, whatever it says itself; 0 for never. ``bytes`` is about what all take in
-    memory, properties not counted.
+    memory.
     """
 
     __slots__ = (
@@ -392,4 +394,10 @@ def _kept(message: Message, topic: str) -> Message:
 
 
 def _size(message: Message) -> int:
-    return message.payload_size + len(message.topic) + _OVERHEAD
+    size = message.payload_size + len(message.topic) + _OVERHEAD
+    if message.has_properties:
+        size += memory_size(message.properties)
+    publisher = message.publisher
+    if publisher is not None:  # it stays as long as the message does, however long its names are
+        size += max(0, len(publisher.client_id) + len(publisher.username or "") - _NAMES)
+    return size

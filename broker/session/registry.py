@@ -2,22 +2,29 @@
 
 from collections.abc import Iterator, KeysView
 from itertools import chain
+from sys import getsizeof
+from typing import Final
 
 from .session import Session
+
+_SHORT_NAMES: Final = 400
+"""Bytes of a session's names that each session counts in any case."""
 
 
 class SessionRegistry:
     """All sessions of the node, connected or not.
 
     ``internal``: those whose client is a part of the node, such as its link to another one; their Client Identifiers
-    begin with U+0000, which no string of MQTT has. Nothing here counts or finds them but ``all``.
+    begin with U+0000, which no string of MQTT has. Nothing here counts or finds them but ``all``. ``names``: bytes of
+    long Client Identifiers and usernames.
     """
 
-    __slots__ = ("_sessions", "internal")
+    __slots__ = ("_sessions", "internal", "names")
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
         self.internal: dict[str, Session] = {}
+        self.names = 0
 
     def get(self, client_id: str) -> Session | None:
         return self._sessions.get(client_id)
@@ -28,6 +35,14 @@ class SessionRegistry:
         if session.client_id in sessions:
             raise ValueError(f"a session of {session.client_id!r} exists")
         sessions[session.client_id] = session
+        self.count_names(session)
+
+    def count_names(self, session: Session) -> None:
+        """Its client is another one now."""
+        size = getsizeof(session.client_id) + getsizeof(session.client.username) + getsizeof(session.owner)
+        size = max(0, size - _SHORT_NAMES)
+        self.names += size - session.names_size
+        session.names_size = size
 
     def remove(self, session: Session) -> bool:
         """Forget it. False where another session has taken its place, or it was gone."""
@@ -35,6 +50,8 @@ class SessionRegistry:
         if sessions.get(session.client_id) is not session:
             return False
         del sessions[session.client_id]
+        self.names -= session.names_size
+        session.names_size = 0
         return True
 
     def _of(self, session: Session) -> dict[str, Session]:

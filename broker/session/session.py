@@ -20,7 +20,7 @@ from ..mqtt.errors import ProtocolError
 from ..mqtt.message import OVERHEAD, Delivery, Message
 from .client_info import ClientInfo
 from .limits import MAX_INFLIGHT, Limits
-from .memory_account import UNACCOUNTED, MemoryAccount
+from .memory_account import SHEDDING, UNACCOUNTED, MemoryAccount
 from .protocols import (
     EXPIRED,
     QOS0_MSG,
@@ -65,6 +65,7 @@ class Session:
         "last_packet_id",
         "limits",
         "mqueue_dropped",
+        "names_size",
         "now",
         "number",
         "observer",
@@ -93,6 +94,7 @@ class Session:
         self.announced = True
         # Session Expiry Interval in seconds; 0 ends with the connection, 0xFFFFFFFF never.
         self.expiry_interval = expiry_interval
+        self.names_size = 0  # what the registry counts for its names
         self._subscriptions: dict[str, Subscription] | None = None  # None: it has had none
         self.filter_bytes = 0  # characters of these filters
         # QoS 1 and 2 sent and not completely acknowledged, in order of sending; None once PUBREL is out.
@@ -302,11 +304,18 @@ class Session:
             return False
         return not self.ready and queue.full_for(Delivery(message, 1).size)
 
+    def would_be_shed(self, message: Message, subscription: Subscription) -> bool:
+        """Whether memory is used up, and this message would wait in its queue until that is shed."""
+        return self.account.level >= SHEDDING and message.qos > 0 and subscription.qos > 0 and not self.ready
+
     def may_refuse(self, run: list[Message]) -> bool:
         """Whether it might have to refuse one of these messages of QoS 1 and of one topic."""
         limits = self.limits
-        if not limits.refuse_when_full or not self.may_queue(len(run)):
+        short = self.account.level >= SHEDDING
+        if not (limits.refuse_when_full or short) or not self.may_queue(len(run)):
             return False
+        if short:
+            return True
         if limits.max_queued_messages and self.queued + len(run) > limits.max_queued_messages:
             return True
         if not limits.max_queued_bytes:

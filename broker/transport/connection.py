@@ -21,7 +21,8 @@ from ..loop.timers import Timer
 from ..mqtt.decoder import Decoder, Packet, TopicNames
 from ..mqtt.errors import MqttError
 from ..mqtt.message import Message
-from ..mqtt.packets import Disconnect
+from ..mqtt.packets import Connect, Disconnect
+from ..mqtt.properties import memory_size
 from ..session.client_info import ClientInfo, Traffic
 from .connection_writer import ConnectionWriter, Flusher
 from .large_packets import LARGE_BEGINNING, LARGE_REST, LargePacket, keep_freed_memory
@@ -34,8 +35,6 @@ logger = logging.getLogger(__name__)
 
 WRITE_HIGH = 262_144
 WRITE_LOW = 65_536
-MAX_UNAUTHENTICATED_BYTES: Final = 134_217_728
-"""Of all clients that wait to be let in; beyond it the one that comes or sends more is told that the node is busy."""
 _AHEAD: Final = 65_536
 """Bytes that a client may send before its CONNECT is answered. So long it is read from: only so is it seen to leave,
 and its password is not verified for nothing."""
@@ -77,14 +76,17 @@ class Connection:
         "_closing",
         "_connections",
         "_context",
+        "_decoded_bytes",
         "_decoder",
         "_eof",
         "_flusher",
         "_keep_alive",
+        "_largest_read",
         "_listener",
         "_loss_waits",
         "_lost",
         "_memory_timer",
+        "_newcomer",
         "_pause_reasons",
         "_queued_packets",
         "_rate_timer",
@@ -92,8 +94,8 @@ class Connection:
         "_stopped",
         "_task",
         "_timer",
+        "_tls",
         "_transport",
-        "_unauthenticated_bytes",
         "channel",
         "facts",
         "received_bytes",
@@ -130,8 +132,11 @@ class Connection:
         self._pause_reasons = 0
         # Nothing is read from the socket. While it waits for an iteration alone, not before more has come.
         self._stopped = False
-        # What was read of a client that waits to be let in; 0: it does not.
-        self._unauthenticated_bytes = 0
+        # Not let in yet: what it holds is in ``context.before_login``; what its CONNECT takes beside its bytes.
+        self._newcomer = True
+        self._decoded_bytes = 0
+        self._largest_read = 0
+        self._tls = False
         self._alive_at = 0.0
         self._keep_alive = 0.0
         self._timer: Timer | None = None
@@ -170,11 +175,13 @@ class Connection:
         ssl_object = transport.get_extra_info("ssl_object")
         if ssl_object is not None:
             client.cn, client.dn = peer_identity(ssl_object)
+            self._tls = True
         self.channel = self.writer.channel = Channel(context, facts, client, self, self._flusher)
         now = context.clock.now()
         self._alive_at = now
         self._timer = context.timers.at(now + facts.zone.idle_timeout, self)
         self._connections[self] = None
+        context.before_login.hold(self, 0)
         self._listener.opened()
 
     def data_received(self, data: bytes) -> None:
@@ -183,6 +190,8 @@ class Connection:
         context.metrics.bytes_received += size
         self.received_bytes += size
         self.received_reads += 1
+        if size > self._largest_read:
+            self._largest_read = size
         if self._closing:
             return
         channel = self.channel
@@ -198,27 +207,30 @@ class Connection:
             self.received_packets += len(packets)
         if self._rates is not None:
             self._limit(self._rates.pause_after(size, packets, now), now)
-        if self._unauthenticated_bytes:
-            if not self._count_unauthenticated(size):
-                return
+        if self._newcomer:
+            self._look_at_connect(packets)
             if self._pause_reasons == _WAITING and self.received_bytes > _AHEAD:
                 self._stop_reading()
         if self._pause_reasons & _ITERATION:
             self._stop_reading()
-        if not packets:
-            return
-        if self._queued_packets is not None:
-            self._queued_packets.extend(packets)
-        elif self._pause_reasons:
-            self._queued_packets = packets
-            self._resume_after_flush()
-        else:
-            self._take(packets, now)
+        if packets:
+            if self._queued_packets is not None:
+                self._queued_packets.extend(packets)
+            elif self._pause_reasons:
+                self._queued_packets = packets
+                self._resume_after_flush()
+            else:
+                self._take(packets, now)
+        if self._newcomer:
+            # What was read of it, once more in the buffer that TLS reads into.
+            held = self.received_bytes + self._decoded_bytes + (self._largest_read if self._tls else 0)
+            context.before_login.hold(self, held)
 
     def _expect_large(self) -> None:
         """What is to come next is the rest of a large packet."""
-        keep_freed_memory()
         transport = self._transport
+        if not self._newcomer:
+            keep_freed_memory()
         if (
             transport is not None
             and self.channel.state == CONNECTED
@@ -303,6 +315,7 @@ class Connection:
         self._timer = self._rate_timer = self._memory_timer = None
         self._queued_packets = None
         self._connections.pop(self, None)
+        self._logged_in()
         self._listener.closed(channel.end_reason)
         self._leave_traffic()
         # Connection, channel and writers know each other: taken apart here, they need no garbage collector.
@@ -361,18 +374,36 @@ class Connection:
         else:
             self._pause(_WAITING)
         self._task = asyncio.ensure_future(self._wait(taken))
-        if channel.state == AUTHENTICATING:
-            self._count_unauthenticated(self.received_bytes)
 
-    def _count_unauthenticated(self, size: int) -> bool:
-        """False: it was too much."""
-        access = self._context.access
-        self._unauthenticated_bytes += size
-        access.waiting_bytes += size
-        if access.waiting_bytes <= MAX_UNAUTHENTICATED_BYTES:
-            return True
-        closing.too_busy(self.channel)
-        return False
+    def _look_at_connect(self, packets: list[Packet]) -> None:
+        """What it takes in memory beside its bytes counts before a login."""
+        for packet in packets:
+            if isinstance(packet, Connect):
+                # Of names each character may take four bytes.
+                size = memory_size(packet.properties) + getsizeof(packet.client_id) + getsizeof(packet.username)
+                if packet.will is not None:
+                    size += memory_size(packet.will.properties) + getsizeof(packet.will.topic)
+                self._decoded_bytes = size
+
+    def close_unfinished(self) -> None:
+        """See ``memory_guard.Sender``."""
+        logger.warning(
+            "publisher_closed client_id=%s bytes=%s setting=limits.memory",
+            self.channel.client.client_id[:256],
+            self.unfinished_bytes,
+        )
+        closing.unfinished_packet(self.channel)
+        self.abort()
+
+    def put_out(self) -> None:
+        """See ``core.before_login.Newcomer``."""
+        closing.before_login(self.channel)
+        self.abort()
+
+    def _logged_in(self) -> None:
+        if self._newcomer:
+            self._newcomer = False
+            self._context.before_login.leave(self)
 
     async def _wait(self, waiting: Awaitable[None]) -> None:
         channel = self.channel
@@ -385,8 +416,6 @@ class Connection:
             closing.internal_error(channel)
         finally:
             self._task = None
-            self._context.access.waiting_bytes -= self._unauthenticated_bytes
-            self._unauthenticated_bytes = 0
             self._resume(_WAITING)
             if self._lost is not None and not self._loss_waits:
                 self._after_loss()
@@ -475,13 +504,26 @@ class Connection:
     @property
     def buffered_bytes(self) -> int:
         """Bytes in its buffers, in both directions."""
-        queued = 0 if self._queued_packets is None else 300 * len(self._queued_packets)
-        return self.writer.unwritten + self.channel.writer.backlog + self._decoder.unfinished + queued
+        size = self.writer.unwritten + self.channel.writer.backlog
+        if self._newcomer:
+            return size  # the rest is counted in ``before_login``
+        transport = self._transport
+        if isinstance(transport, Layer):
+            size += transport.held_bytes
+        if self._queued_packets is not None:
+            size += 300 * len(self._queued_packets) + self._largest_read
+        if self._tls:
+            size += self._largest_read  # TLS reads into a buffer that stays
+        return size + self._decoder.unfinished
 
     @property
     def unfinished_bytes(self) -> int:
         """Of them, those of a packet that has not come whole."""
-        return 0 if self._closing else self._decoder.unfinished
+        if self._closing or self._newcomer:
+            return 0
+        transport = self._transport
+        below = transport.held_bytes if isinstance(transport, Layer) else 0
+        return self._decoder.unfinished + below
 
     # ------------------------------------------------- what the channel asks for
 
@@ -493,6 +535,7 @@ class Connection:
 
     def accepted(self, keep_alive: float) -> None:
         """See ``channel.channel.Link``."""
+        self._logged_in()
         transport = self._transport
         if transport is None:
             return
@@ -592,7 +635,9 @@ class Connection:
 
     def abort(self) -> None:
         """Close at once, whatever is still to be sent."""
-        self._timer = None
+        if self._timer is not None:
+            self._timer.cancel()  # it would keep the connection, and what that holds, until it is due
+            self._timer = None
         if self._transport is not None:
             self._transport.abort()
 

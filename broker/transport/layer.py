@@ -10,6 +10,11 @@ class Layer(asyncio.Transport):
 
     below: asyncio.Transport
 
+    @property
+    def held_bytes(self) -> int:
+        """Received, and not handed on yet."""
+        return self.below.held_bytes if isinstance(self.below, Layer) else 0
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.below.write(data)
 

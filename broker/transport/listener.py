@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ..config import ListenerSettings, ZoneSettings, parse_bind
+from ..core.before_login import BeforeLogin
 from ..loop.clock import Clock
 from ..session.client_info import authority, is_loopback
 from .binding import PlainSocket, listening_sockets
@@ -32,6 +33,10 @@ PLACE_TIMEOUT: Final = 0.25
 """Seconds that a new client waits for one of ``max_connections``: who has just gone may not have been noticed yet."""
 MAX_WAITING: Final = 64  # for a place
 REFUSAL_LOG_INTERVAL: Final = 10.0  # seconds between two log lines about the same reason
+
+
+TLS_BYTES: Final = 27_000
+"""About what the TLS of a connection takes, with its handshake or after it."""
 
 
 class Lingering(Protocol):
@@ -79,7 +84,9 @@ class Listener:
         clock: Clock,
         label: str | None = None,
         descriptors: Descriptors = UNLIMITED,
+        before_login: BeforeLogin | None = None,
     ) -> None:
+        self.before_login = BeforeLogin(now=clock.now) if before_login is None else before_login
         self.settings = settings
         self.zone = zone
         self.name = settings.name
@@ -92,6 +99,7 @@ class Listener:
         self.current_connections = 0
         self.context: ssl.SSLContext | None = None
         self.layer: type[WebSocketLayer] | None = None  # between its sockets and their Connections
+        self.layers: set[WebSocketLayer] = set()  # those whose socket is open, also without a Connection
         self.pending: set[PendingConnection] = set()  # accepted sockets that have no Connection yet
         self._lingering: dict[Lingering, None] = {}
         self._placeless: deque[tuple[socket.socket, tuple[str, int]]] = deque()  # for a place
@@ -129,6 +137,13 @@ class Listener:
         """Whether only this machine can reach it; False for a host name before it is bound."""
         hosts = [sock.getsockname()[0] for sock in self._sockets] or [self._host]
         return all(map(is_loopback, hosts))
+
+    @property
+    def socket_bytes(self) -> int:
+        """About how much memory TLS takes, for handshakes, for Connections and for sockets that are being closed."""
+        if self.context is None:
+            return 0
+        return TLS_BYTES * (len(self.pending) + max(self.current_connections, len(self.layers)))
 
     @property
     def max_connections(self) -> int:

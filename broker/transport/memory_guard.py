@@ -7,11 +7,12 @@ these are what takes the memory; then the largest queues lose their oldest messa
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import nlargest
-from typing import Final
+from typing import Final, Protocol
 
 from ..channel import closing
+from ..core.before_login import BeforeLogin
 from ..core.broker import Broker
 from ..core.memory import Memory
 from ..persistence.durability import Durability
@@ -37,6 +38,22 @@ _UNFINISHED: Final = 65_536
 _UNFINISHED_PART: Final = 20
 """Of the limit: the part that such packets have to take together for any client to be let go."""
 _CLOSE_AT_ONCE: Final = 50
+CONNECTION_BYTES: Final = 6000
+"""About what a connection takes beside its buffers."""
+_NEWCOMERS_PART: Final = 100
+"""Of the limit: the part from which on closing connections without a login helps."""
+
+
+class Sender(Protocol):
+    """A connection over which something comes."""
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """What it has sent of something that is not complete."""
+        ...
+
+    def close_unfinished(self) -> None:
+        """Close it at once, because memory is used up."""
 
 
 class MemoryGuard:
@@ -48,8 +65,14 @@ class MemoryGuard:
         broker: Broker,
         connections: dict[Connection, None],
         alarm: Callable[[bool], None],
+        before_login: BeforeLogin | None = None,
     ) -> None:
         """``alarm`` is told whether memory is short."""
+        self._before_login = BeforeLogin() if before_login is None else before_login
+        # Give those who have logged in elsewhere (HTTP), and have sent the beginning of something.
+        self.senders: list[Callable[[], Iterable[Sender]]] = []
+        # Whether a zone refuses messages for a full queue, whatever the memory.
+        self.zone_refuses = False
         self._memory = memory
         self._broker = broker
         self._connections = connections
@@ -96,6 +119,7 @@ class MemoryGuard:
         durability = self._broker.durability
         if durability is not None:
             durability.paging.set_memory_short(level > NORMAL)
+        self._broker.refusing = self.zone_refuses or level >= SHEDDING
         if level < SLOWING:
             self._sent = {}  # who has gone is not kept
         if (level > NORMAL) != (before > NORMAL):
@@ -140,7 +164,7 @@ class MemoryGuard:
         if self._broker.account.level < SHEDDING:
             self._largest.clear()
             return
-        if not (self._close_slowest() or self._close_unfinished() or self._shed_some()):
+        if not (self._close_newcomers() or self._close_slowest() or self._close_unfinished() or self._shed_some()):
             return
         self._memory.look(self._broker.clock.now())
         if self._broker.account.level >= SHEDDING:
@@ -152,6 +176,13 @@ class MemoryGuard:
         while self._broker.account.level >= SHEDDING and self._shed_some():
             self._memory.look(self._broker.clock.now(), restoring=True)
         self._largest.clear()
+
+    def _close_newcomers(self) -> bool:
+        """Close connections without a login, where these are what takes memory. False: they are not."""
+        newcomers = self._before_login
+        if newcomers.bytes + CONNECTION_BYTES * len(newcomers) < self._memory.limit // _NEWCOMERS_PART:
+            return False
+        return newcomers.make_room(-1, _CLOSE_AT_ONCE) > 0
 
     def _close_slowest(self) -> bool:
         """Close the connection of the client for which most waits, if it is much and takes no more."""
@@ -173,26 +204,25 @@ class MemoryGuard:
     def _close_unfinished(self) -> bool:
         """Close the connections that have sent most of a packet and not its end: nothing of it was acknowledged, while
         what queues hold was. False: such packets are not what takes the memory."""
-        large = [(each.unfinished_bytes, each) for each in self._connections if each.unfinished_bytes >= _UNFINISHED]
+        large: list[tuple[int, Sender]] = [
+            (each.unfinished_bytes, each) for each in self._connections if each.unfinished_bytes >= _UNFINISHED
+        ]
+        for senders in self.senders:
+            large += [(each.unfinished_bytes, each) for each in senders() if each.unfinished_bytes >= _UNFINISHED]
         if sum([size for size, _ in large]) < self._memory.limit // _UNFINISHED_PART:
             return False
-        for size, connection in nlargest(_CLOSE_AT_ONCE, large, key=_size_of_packet):
+        for size, sender in nlargest(_CLOSE_AT_ONCE, large, key=_size_of_packet):
             if self._memory.excess <= 0:
                 break
-            logger.warning(
-                "publisher_closed client_id=%s bytes=%s setting=limits.memory",
-                connection.channel.client.client_id[:256],
-                size,
-            )
-            closing.unfinished_packet(connection.channel)
-            connection.abort()
-            self.buffers = max(0, self.buffers - size)
+            sender.close_unfinished()
+            if isinstance(sender, Connection):
+                self.buffers = max(0, self.buffers - size)
         return True
 
     def _shed_some(self) -> bool:
         """Drop the oldest of the largest queues; of those whose clients are away first. False: there are none."""
         left = _SLICE_MESSAGES
-        while left > 0 and (left == _SLICE_MESSAGES or self._memory.excess > 0):
+        while left > 0 and self._memory.shedding_helps:
             if not self._largest and not self._rank():
                 return left < _SLICE_MESSAGES
             session = self._largest[-1]
@@ -201,7 +231,7 @@ class MemoryGuard:
                 self._largest.pop()
             else:
                 left -= session.shed(min(left, _AT_ONCE, (session.queued + 1) // 2), MEMORY)
-        return True
+        return left < _SLICE_MESSAGES
 
     def _rank(self) -> bool:
         """Find the largest queues, to be brought down to half of the largest one: a look at all sessions takes long
@@ -216,7 +246,7 @@ class MemoryGuard:
         return True
 
 
-def _size_of_packet(unfinished: tuple[int, Connection]) -> int:
+def _size_of_packet(unfinished: tuple[int, Sender]) -> int:
     return unfinished[0]
 
 
@@ -224,8 +254,15 @@ def _size_of_queue(session: Session) -> int:
     return 0 if session.queue is None else session.queue.size
 
 
-def sources(broker: Broker, connections: dict[Connection, None], guard: MemoryGuard) -> dict[str, Callable[[], int]]:
-    """What the node holds, and about how many bytes it takes; the figures for one of each are measured."""
+def sources(
+    broker: Broker,
+    connections: dict[Connection, None],
+    guard: MemoryGuard,
+    before_login: BeforeLogin,
+    sockets: Callable[[], int],
+) -> dict[str, Callable[[], int]]:
+    """What the node holds, and about how many bytes it takes; the figures for one of each are measured. ``sockets``:
+    what TLS and WebSocket take below the connections."""
     account = broker.account
     router = broker.router
 
@@ -244,7 +281,9 @@ def sources(broker: Broker, connections: dict[Connection, None], guard: MemoryGu
         "messages": messages,
         "retained": lambda: broker.retained.bytes,
         "subscriptions": lambda: router.filter_bytes + 350 * router.subscription_count,
-        "sessions": lambda: 1400 * len(broker.sessions),
-        "connections": lambda: guard.buffers + 6000 * len(connections),
+        "sessions": lambda: 1400 * len(broker.sessions) + broker.sessions.names,
+        "connections": lambda: guard.buffers + CONNECTION_BYTES * len(connections) + sockets(),
+        "before_login": lambda: before_login.bytes,
         "aliases": lambda: account.aliases,
+        "events": lambda: broker.throttled_log.events.size,
     }

@@ -45,6 +45,7 @@ class PendingConnection(asyncio.Protocol):
         else:
             if self._sock is not None:
                 self._sock.setblocking(False)
+            self._listener.before_login.hold(self, 0)
             self._task = loop.create_task(self._run(loop))
 
     def _start_plain(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -69,14 +70,22 @@ class PendingConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close the socket, whatever stage it is at; nothing is counted."""
+        transport = self._transport
         self.finish()
         if self._task is not None:
             self._task.cancel()
-        if self._transport is not None:
-            self._transport.abort()
+        if transport is not None:
+            transport.abort()
+
+    def put_out(self) -> None:
+        """See ``core.before_login.Newcomer``."""
+        self.refuse("memory", "limits.memory")
+        self.abort()
 
     def finish(self) -> None:
         """The socket has its Connection, or is gone."""
+        self._listener.before_login.leave(self)
+        self._transport = None  # else its TLS, whose callbacks know this, would wait for a garbage collection
         self._listener.finished(self)
 
     def refuse(self, reason: str, setting: str, detail: str = "") -> None:
@@ -160,7 +169,9 @@ class PendingConnection(asyncio.Protocol):
 
             self._transport = below
             origins = accepted_origins(settings, listener.zone, listener.loopback)
-            layer = listener.layer(settings, listener.zone, listener.connect, self, origins)
+            layer = listener.layer(
+                settings, listener.zone, listener.connect, self, origins, listener.before_login, listener.layers
+            )
             below.set_protocol(layer)
             layer.connection_made(top)
         else:

@@ -15,6 +15,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from ..config import ListenerSettings, ZoneSettings
+from ..core.before_login import BeforeLogin
 from .layer import Layer
 from .origins import Origins
 from .websocket_frames import MAX_HEADER, frame_size, header, take_plain
@@ -33,6 +34,7 @@ CHUNK: Final = 4_096  # bytes that the library parses at once where extensions h
 CLOSE_TIMEOUT: Final = 2.0  # seconds a peer has to answer our close frame
 WORK_PER_ITERATION: Final = 1_024  # plain frames that one connection may take of an iteration
 LIBRARY_WORK: Final = 4  # plain frames that a frame, or a KiB of payload, from the library counts as
+DEFLATE_BYTES: Final = 45_000  # about what compression takes for each client
 LARGE: Final = 65_536  # bytes that are not copied to go out together with their header
 _HANDSHAKE_HEADERS: Final = (
     "Connection",
@@ -100,6 +102,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
     """
 
     __slots__ = (
+        "_before_login",
         "_begun",
         "_below_paused",
         "_closing",
@@ -111,6 +114,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         "_limit",
         "_loop",
         "_message_begun",
+        "_open",
         "_owed",
         "_paused",
         "_pending",
@@ -131,6 +135,8 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         connect: Callable[[], asyncio.Protocol],
         pending: "PendingConnection",
         origins: Origins | None,
+        before_login: BeforeLogin | None = None,
+        layers: "set[WebSocketLayer] | None" = None,
     ) -> None:
         super().__init__()
         self._settings = settings
@@ -155,16 +161,27 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         self._closing = False  # nothing is handed on any more
         self._ended = False  # nothing is read any more
         self._error: WebSocketError | None = None
+        # Where it counts until its client has logged in; and, with all that are open, until its socket is closed.
+        self._before_login = before_login
+        self._open = set() if layers is None else layers
 
     # Towards the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.below = cast(asyncio.Transport, transport)
         self._timer = self._loop.call_later(self._zone.idle_timeout, self._handshake_timed_out)
+        self._open.add(self)
+        if self._before_login is not None:
+            self._before_login.hold(self, 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         closed_by_us, self._closing, self._ended = self._closing, True, True
         self._raw = b""
+        # Protocol and parser know each other: without this, a garbage collection would be waited for.
+        self._protocol.reader.buffer.clear()
+        self._protocol.parser.close()
+        self._open.discard(self)
+        self._logged_in()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -179,6 +196,27 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         self._raw = self._raw + data if self._raw else data
         if not self._scheduled and not self._paused:
             self._parse()
+        if self._before_login is not None:
+            self._before_login.hold(self, self.held_bytes)
+
+    @property
+    def held_bytes(self) -> int:
+        size = len(self._raw) + len(self._protocol.reader.buffer)
+        return size + DEFLATE_BYTES if self._extended else size
+
+    def put_out(self) -> None:
+        """See ``core.before_login.Newcomer``."""
+        put_out = getattr(self._connection, "put_out", None)
+        if put_out is not None:
+            put_out()
+        else:
+            self._refuse("memory", "limits.memory")
+            self.abort()
+
+    def _logged_in(self) -> None:
+        if self._before_login is not None:
+            self._before_login.leave(self)
+            self._before_login = None
 
     def eof_received(self) -> bool:
         if self._connection is not None:
@@ -442,5 +480,6 @@ class WebSocketLayer(Layer, asyncio.Protocol):
             self._schedule()
 
     def raise_packet_limit(self, max_packet_size: int) -> None:
+        self._logged_in()
         self._limit = max(max_packet_size, MIN_FRAME) + SLACK
         self._protocol.limit(self._limit)

@@ -4,7 +4,7 @@ import inspect
 import logging
 import weakref
 from collections.abc import Awaitable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from aiohttp import web
 
@@ -22,6 +22,9 @@ from .routes import PREFIXES, Call, Endpoint, Lenient, RouteTable, UnparsedBody,
 from .session_cookie import HEADER
 
 logger = logging.getLogger(__name__)
+
+MAX_BODY_BEFORE_LOGIN: Final = 8_192
+"""Bytes of a body that comes without credentials: those of a login."""
 
 
 class Gate(Protocol):
@@ -197,14 +200,17 @@ class Application:
             call.query = read_query(request, endpoint.query)
         if endpoint.body is not None:
             most: int = getattr(self.operations.settings, endpoint.max_body)
+            setting = f"management.{endpoint.max_body}"
+            if caller is NOBODY and most > MAX_BODY_BEFORE_LOGIN:
+                most, setting = MAX_BODY_BEFORE_LOGIN, "-"
             timeout = self.operations.settings.read_timeout
             if isinstance(endpoint.body, UnparsedBody):
-                call.body = await read_chunks(request, most, endpoint.max_body, timeout)
+                call.body = await read_chunks(request, most, setting, timeout)
             else:
                 kind = endpoint.body
                 if isinstance(kind, Lenient):
                     kind = kind.of(self.operations.settings.error_status)
-                call.body = await read_body(request, kind, most, endpoint.max_body, timeout)
+                call.body = await read_body(request, kind, most, setting, timeout)
         outcome = endpoint.handler(call)
         if inspect.isawaitable(outcome):
             outcome = await outcome

@@ -17,6 +17,8 @@ class Owner(Protocol):
     def authenticated(self, connection: "HttpConnection") -> None: ...
     def closed(self, connection: "HttpConnection") -> None: ...
     def is_open(self, connection: "HttpConnection") -> bool: ...
+    def hold(self, connection: "HttpConnection", size: int) -> None: ...
+    def put_out(self, connection: "HttpConnection") -> None: ...
 
 
 class HttpConnection(asyncio.Protocol):
@@ -40,7 +42,9 @@ class HttpConnection(asyncio.Protocol):
         "_transport",
         "_waiting",
         "address",
+        "held",
         "is_authenticated",
+        "reading",
     )
 
     def __init__(
@@ -58,6 +62,9 @@ class HttpConnection(asyncio.Protocol):
         self._first_request_timer: asyncio.TimerHandle | None = None
         self._answering = False
         self._bytes_without_request = 0
+        # Bytes that came of the request in hand, and whether its body is still to come.
+        self.held = 0
+        self.reading = False
         self._waiting: asyncio.Future[None] | None = None
 
     def begin(self, sock: socket.socket, context: ssl.SSLContext | None, handshake_timeout: float | None) -> None:
@@ -105,6 +112,25 @@ class HttpConnection(asyncio.Protocol):
         """The next one may come."""
         self._answering = False
         self._bytes_without_request = 0
+        if self.held:
+            self._owner.hold(self, 0)
+
+    def release(self) -> None:
+        """What came so far of the request is held no more."""
+        self._owner.hold(self, 0)
+
+    def put_out(self) -> None:
+        """See ``core.before_login.Newcomer``."""
+        self._owner.put_out(self)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """What came of a request whose body is not complete."""
+        return self.held if self.reading else 0
+
+    def close_unfinished(self) -> None:
+        """See ``memory_guard.Sender``."""
+        self._owner.put_out(self)
 
     def authenticated(self) -> None:
         """It gave right credentials."""
@@ -147,7 +173,9 @@ class HttpConnection(asyncio.Protocol):
             if self._bytes_without_request > MAX_WITHOUT_REQUEST:
                 self._transport.close()
                 return
-        self._http.data_received(data)
+        self._owner.hold(self, self.held + len(data))
+        if self._owner.is_open(self):  # else it was this one that held too much
+            self._http.data_received(data)
 
     def eof_received(self) -> bool | None:
         return None if self._http is None else self._http.eof_received()

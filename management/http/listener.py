@@ -11,11 +11,12 @@ from collections.abc import Callable
 from typing import Final
 
 from taipan.broker.access.guesses import address_group
+from taipan.broker.core.before_login import BeforeLogin
 from taipan.broker.loop.clock import Clock
 from taipan.broker.session.client_info import authority
 from taipan.broker.transport.binding import listening_sockets
 from taipan.broker.transport.descriptors import SETTING, UNLIMITED, Descriptors
-from taipan.broker.transport.listener import ACCEPT_PAUSE, EXHAUSTED
+from taipan.broker.transport.listener import ACCEPT_PAUSE, EXHAUSTED, TLS_BYTES
 
 from .connection import HttpConnection
 
@@ -23,11 +24,19 @@ logger = logging.getLogger(__name__)
 
 BACKLOG: Final = 1024
 ACCEPTS_PER_ITERATION: Final = 16  # so that a connection is read before new ones displace it
+CONNECTION_BYTES: Final = 24_000
+"""About what a connection takes while nothing comes over it."""
+HEAD_BYTES: Final = 4_096
+"""Of a request, which are in this."""
 _SAY_EVERY: Final = 60.0
 _FULL: Final = {
     "management": "management_full reason=%s connections=%s unauthenticated=%s refused=%s setting=%s",
     "dashboard": "dashboard_full reason=%s connections=%s unauthenticated=%s refused=%s setting=%s",
 }
+
+
+def _beyond_a_head(size: int) -> int:
+    return size if size > HEAD_BYTES else 0
 
 
 class HttpListener:
@@ -47,13 +56,16 @@ class HttpListener:
         max_unauthenticated: int,
         clock: Clock,
         descriptors: Descriptors = UNLIMITED,
+        before_login: BeforeLogin | None = None,
     ) -> None:
+        self._before_login = BeforeLogin(now=clock.now) if before_login is None else before_login
+        self._bytes = 0
         self._table = table
         self._handler = handler
         self._timeout = timeout
         self.max_connections = max_connections
         self.accepted = 0
-        self.refused = {"max_connections": 0, "max_unauthenticated": 0, "no_sockets": 0}
+        self.refused = {"max_connections": 0, "max_unauthenticated": 0, "no_sockets": 0, "memory": 0}
         self._max_unauthenticated = max_unauthenticated
         self._clock = clock
         self._descriptors = descriptors
@@ -175,18 +187,21 @@ class HttpListener:
                 len(self._connections),
                 len(self._unauthenticated),
                 self.refused[reason],
-                SETTING if reason == "no_sockets" else f"{self._table}.{reason}",
+                {"no_sockets": SETTING, "memory": "limits.memory"}.get(reason, f"{self._table}.{reason}"),
             )
 
     def _add(self, connection: HttpConnection, sock: socket.socket) -> None:
         self._connections.add(connection)
         self._unauthenticated[connection] = None
+        self._before_login.hold(connection, 0)
         self._unauthenticated_of.setdefault(connection.address, {})[connection] = None
         connection.begin(sock, self.context, self._handshake_timeout)
 
     def authenticated(self, connection: HttpConnection) -> None:
         """It gave right credentials: new connections do not displace it."""
         if self._unauthenticated.pop(connection, self) is None:
+            self._before_login.leave(connection)
+            self._bytes += _beyond_a_head(connection.held)
             same = self._unauthenticated_of[connection.address]
             del same[connection]
             if not same:
@@ -195,7 +210,31 @@ class HttpListener:
     def closed(self, connection: HttpConnection) -> None:
         """It is over."""
         self.authenticated(connection)
+        self.hold(connection, 0)
         self._connections.discard(connection)
+
+    def hold(self, connection: HttpConnection, size: int) -> None:
+        """So many bytes of a request have come over it, and are held."""
+        before, connection.held = connection.held, size
+        if connection in self._unauthenticated:
+            self._before_login.hold(connection, size)
+        elif connection in self._connections:
+            self._bytes += _beyond_a_head(size) - _beyond_a_head(before)
+
+    def put_out(self, connection: HttpConnection) -> None:
+        """Memory is short."""
+        self._refuse("memory")
+        connection.abort()
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes it takes, those of requests without credentials aside."""
+        each = CONNECTION_BYTES if self.context is None else CONNECTION_BYTES + TLS_BYTES
+        return self._bytes + each * len(self._connections)
+
+    def senders(self) -> list[HttpConnection]:
+        """Those that have sent the beginning of a body, and right credentials."""
+        return [each for each in self._connections if each.reading and each.is_authenticated]
 
     def is_open(self, connection: HttpConnection) -> bool:
         """Whether it is not over yet."""

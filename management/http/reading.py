@@ -16,6 +16,7 @@ from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from ..operations.refusal import MISSING, NOT_JSON, WRONG, Refusal
 from ..setting_types import fields_of, union_members
 from ..validation import Fault, Validator, expected, shown
+from .protocol import connection_of
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _CODINGS: Final = ("", "identity", "gzip", "deflate")
@@ -95,7 +96,7 @@ async def read_chunks(request: web.Request, most: int, setting: str, timeout: fl
 
     In pieces: a copy of a long one, to have it in one, would hold the loop.
     """
-    too_long = Refusal(WRONG, f"the body is longer than {most} bytes (setting management.{setting})")
+    too_long = Refusal(WRONG, f"the body is longer than {most} bytes (setting {setting})")
     coding = request.headers.get("Content-Encoding", "").strip().lower()
     if coding not in _CODINGS:
         await _drain(request, most, timeout)
@@ -105,6 +106,8 @@ async def read_chunks(request: web.Request, most: int, setting: str, timeout: fl
         raise too_long
     chunks = [bytearray()]
     size = 0
+    connection = connection_of(request)
+    connection.reading = True
     try:
         async with asyncio.timeout(timeout) as bound:
             end = bound.when() or 0.0
@@ -121,19 +124,23 @@ async def read_chunks(request: web.Request, most: int, setting: str, timeout: fl
         raise Refusal(WRONG, f"the body came too slowly: {size} bytes (setting management.read_timeout)") from None
     except (web.RequestPayloadError, HttpProcessingError) as error:
         raise Refusal(WRONG, f"the body does not come as its headers say: {error}") from None
+    finally:
+        connection.reading = False
     return chunks
 
 
 async def _drain(request: web.Request, length: int, timeout: float) -> None:
     """Read the rest of a body that is refused, if it is not too long and does not take too long: a client that is still
-    sending when the connection closes loses the answer."""
+    sending when the connection closes loses the answer. Nothing is read of a caller without credentials."""
     left = MAX_DRAINED
-    if length > left:
+    connection = connection_of(request)
+    if length > left or not connection.is_authenticated:
         return
     try:
         async with asyncio.timeout(timeout):
             async for chunk in request.content.iter_any():
                 left -= len(chunk)
+                connection.release()
                 if left < 0:
                     return
     except (TimeoutError, web.RequestPayloadError, HttpProcessingError):

@@ -77,6 +77,13 @@ REASONS: Final = (
     ),
     Reason(
         "client",
+        "memory",
+        ("limits.memory",),
+        "the node is short of memory: the client has not logged in, and clients without a login hold too much; or it "
+        "has sent most of a packet and not its end, or reads too slowly",
+    ),
+    Reason(
+        "client",
         "slow_reader",
         ("slow_reader_timeout",),
         "its socket was full, and it took less than 1024 bytes in that time",
@@ -279,7 +286,8 @@ REASONS: Final = (
         "message",
         "quota_exceeded",
         ("limits.memory",),
-        "the node is short of memory: new subscriptions, delayed messages and Topic Aliases are refused meanwhile",
+        "the node is short of memory: new subscriptions, delayed messages and Topic Aliases are refused meanwhile; "
+        "when it is used up, messages of QoS 1 and 2 that a queue would have to keep, too",
     ),
     Reason("message", "packet_identifier_in_use", (), "the client uses a Packet Identifier again too early"),
     Reason(
@@ -295,6 +303,12 @@ REASONS: Final = (
         "the CONNACK ruled it out",
     ),
     Reason("socket", "max_connections", ("max_connections",), "closed: no place became free within 0.25 seconds"),
+    Reason(
+        "socket",
+        "memory",
+        ("limits.memory",),
+        "closed before a login: clients without one hold too much memory, or memory is used up",
+    ),
     Reason("socket", "accept_rate", ("accept_rate",), "waited, and was accepted later"),
     Reason(
         "socket",

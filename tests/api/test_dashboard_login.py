@@ -481,3 +481,19 @@ async def test_a_session_does_not_survive_a_restart_and_users_do(tmp_path: Path)
         assert_refused(await again.ask("GET", "/auth", headers={**HEADER, "Cookie": cookie}), 401, 104, "ended")
         assert (await again.log_in()).code == 0
         await dashboard.close()
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_without_a_login_is_bounded_by_a_few_kib(dashboard: Dashboard, chunked: bool) -> None:
+    """8 MB of each were read, and 250 halves of them took the memory of queues."""
+    host, port = dashboard.node.management.dashboard_url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    length = "Transfer-Encoding: chunked" if chunked else "Content-Length: 4000000"
+    head = f"POST /api/v4/auth HTTP/1.1\r\nHost: taipan\r\nX-Taipan-Dashboard: 1\r\n{length}\r\n\r\n"
+    writer.write(head.encode() + (b"2328\r\n" if chunked else b"") + b" " * 9000 + b"\r\n")
+    async with asyncio.timeout(10):
+        answer = await reader.readuntil(b"}")
+    assert b"the body is longer than 8192 bytes" in answer
+    writer.close()
+    assert dashboard.node.server.before_login.bytes < 20_000
+    assert (await dashboard.browser().log_in()).code == 0

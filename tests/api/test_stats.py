@@ -61,7 +61,7 @@ def test_every_stat(told: dict[str, Any], name: str, kind: str) -> None:
 
 
 MEMORY = ("limit", "used", "base", "queues", "messages", "retained", "subscriptions", "sessions", "connections",
-          "aliases", "delayed", "other")  # fmt: skip
+          "before_login", "aliases", "events", "delayed", "http", "other")  # fmt: skip
 
 
 def test_there_are_no_others(told: dict[str, Any]) -> None:

@@ -91,3 +91,56 @@ def test_the_cgroup_and_those_above_it_bound_what_there_is(tmp_path: Path) -> No
     assert installed(proc, cgroups) == 50 * MB
     (cgroups / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n")
     assert installed(proc, cgroups) == machine
+
+
+def test_freed_memory_is_given_back_before_it_counts() -> None:
+    budget = MemoryBudget()
+    given: list[float] = []
+
+    def trim() -> None:
+        given.append(budget.now)
+        budget.resident = 150 * MB
+
+    budget.memory._trim = trim
+    assert budget.level(50, 1500) == NORMAL
+    assert given == [2.0] and budget.memory.parts()["other"] == 0
+    # What is not there to be given back is not asked for again and again.
+    budget.memory._trim = lambda: given.append(budget.now)
+    assert [budget.level(50, 1500) for _ in range(3)] == [SHEDDING, SHEDDING, SHEDDING]
+    assert given == [2.0, 4.0]
+
+
+def test_what_stays_unexplained_sinks() -> None:
+    """New sessions were refused until a restart, for memory that nobody could give back."""
+    budget = MemoryBudget()
+    assert budget.level(100, 850) == REFUSING
+    before = budget.memory.parts()["other"]
+    for _ in range(200):
+        budget.level(100, 850)
+    assert budget.account.level == NORMAL
+    # Not more than a quarter of the limit, and what comes on top counts at once.
+    assert before - budget.memory.parts()["other"] == 250 * MB
+    assert budget.level(100, 1150) == SLOWING
+
+
+def test_the_process_itself_is_what_it_takes_after_its_start() -> None:
+    budget = MemoryBudget()
+    budget.resident, budget.held = 180 * MB, 30 * MB
+    budget.memory.started()
+    assert budget.memory.base == 150 * MB
+    assert budget.level(30) == NORMAL and budget.memory.used == 180 * MB
+
+
+def test_queues_are_not_shed_for_what_they_do_not_hold() -> None:
+    budget = MemoryBudget()
+    memory = budget.memory
+    others = 0
+    memory.source("retained", lambda: others * MB)
+    assert budget.level(100, 1400) == SHEDDING
+    assert not memory.shedding_helps  # 1200 MB are unexplained
+    assert budget.level(950) == SHEDDING and memory.shedding_helps
+    assert budget.level(820, 1220) == SHEDDING  # an account that is wrong by a quarter
+    assert memory.shedding_helps
+    others = 900
+    assert budget.level(100, 1100) == SHEDDING
+    assert not memory.shedding_helps  # all of the queues would not be enough

@@ -37,6 +37,7 @@ def test_the_last_message_is_kept_as_it_came(qos: int) -> None:
     assert store.put(message("t", b"old", 2)) == STORED
     frame = b"the whole packet as it came in: payload"
     publisher = Publisher()
+    publisher.client_id, publisher.username = "c", None
     new = Message("t", None, qos, False, properties, publisher, 5.0, frame, len(frame) - 7, 77, True)
     new.id, new.hops = "id", 3
     new.wire0_v3 = new.wire0_v5 = frame
@@ -310,3 +311,18 @@ def test_the_node_can_let_every_message_expire() -> None:
     assert (store.deadline(kept), store.expired(kept, 109.0), store.expired(kept, 110.0)) == (110.0, False, True)
     assert store.sweep(111.0, 100) == 2
     assert len(store) == 0
+
+
+def test_properties_and_long_names_of_publishers_count() -> None:
+    """A User Property of 5 bytes takes 160: 16,000 of them were counted as nothing."""
+    store = RetainedStore()
+    store.put(message("t"))
+    before = store.bytes
+    publisher = Publisher()
+    publisher.client_id, publisher.username = "c" * 60_000, "u" * 60_000
+    large = Message("t", b"x", 1, True, {USER_PROPERTY: [("", "")] * 16_000}, publisher)
+    assert store.grows_by(large) > 16_000 * 150 + 119_000
+    store.put(large)
+    assert store.bytes - before > 16_000 * 150 + 119_000
+    store.delete("t")
+    assert store.bytes == 0

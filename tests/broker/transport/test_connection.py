@@ -242,12 +242,14 @@ def test_output_that_is_still_too_much_after_a_turn_keeps_holding() -> None:
     assert writer.received() == [Pingresp()]  # the runs of the flusher find nothing to release any more
 
 
-def waiting_connect(node: FakeNode, *more: Any) -> tuple[FakeClient, "asyncio.Future[Any]"]:
+def waiting_connect(
+    node: FakeNode, *more: Any, connect: Connect | None = None
+) -> tuple[FakeClient, "asyncio.Future[Any]"]:
     """A CONNECT whose password takes its time, and packets behind it."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     node.context.access.authentication.authenticate = lambda client, password, certified: future  # type: ignore[method-assign, assignment, return-value]
     client = node.open()
-    client.feed(Connect(5, "c"), *more)
+    client.feed(Connect(5, "c") if connect is None else connect, *more)
     return client, future
 
 
@@ -344,22 +346,46 @@ async def test_a_client_that_sends_much_before_its_connack_is_read_no_further() 
 
 @pytest.mark.asyncio
 @pytest.mark.interpreted
-async def test_what_waits_to_be_let_in_is_bounded_for_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_UNAUTHENTICATED_BYTES", 100_000)
+async def test_what_waits_to_be_let_in_is_bounded_for_the_node() -> None:
+    """The largest ones are closed, not the last one."""
     node = FakeNode()
-    access = node.context.access
-    waiting = [waiting_connect(node, Publish("t", b"x" * 30_000)) for _ in range(3)]
-    assert 90_000 < access.waiting_bytes < 100_000
-    late, future = waiting_connect(node, Publish("t", b"x" * 30_000))
-    assert late.received()[0].reason_code == 0x89 and late.closed  # type: ignore[union-attr]
-    waiting[0][0].transport.feed(encode(Publish("t", b"x" * 30_000), 5))
-    node.run()
-    assert waiting[0][0].closed and not waiting[1][0].closed
-    for _, each in waiting:
-        each.set_result(OUTCOME)
-    future.cancel()
+    before_login = node.context.before_login
+    before_login.limit = 100_000
+    waiting = [waiting_connect(node, Publish("t", b"x" * size)) for size in (25_000, 30_000, 31_000)]
+    assert 86_000 < before_login.bytes < 100_000 and len(before_login) == 3
+    honest, future = waiting_connect(node, Publish("t", b"x" * 10_000))
     await settle(node)
-    assert access.waiting_bytes == 0
+    assert before_login.bytes < 100_000
+    large, late = waiting_connect(node, Publish("t", b"x" * 40_000))
+    assert large.received()[0].reason_code == 0x89 and large.closed  # type: ignore[union-attr]
+    assert waiting[2][0].closed and not waiting[1][0].closed and not honest.closed
+    assert before_login.bytes < 75_000 and before_login.put_out == 2
+    assert node.metrics.refusals.snapshot()["memory"] == 2
+    for _, each in waiting[:2]:
+        each.set_result(OUTCOME)
+    future.set_result(OUTCOME)
+    late.cancel()
+    await settle(node)
+    assert isinstance(honest.received()[0], Connack)
+    assert before_login.bytes == len(before_login) == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.interpreted
+async def test_what_a_connect_is_decoded_to_counts_before_a_login() -> None:
+    """A User Property of 5 bytes takes 160 in memory; one character beyond the first plane makes a name take four bytes
+    for each of its characters."""
+    node = FakeNode({"max_connect_size": 262_144})
+    before_login = node.context.before_login
+    many = Connect(5, "c", properties={c.USER_PROPERTY: [("", "")] * 10_000})
+    long = Connect(5, "\U0001f600" + 60_000 * "x", username="\U0001f600" + 60_000 * "y")
+    for connect, least in ((many, 1_500_000), (long, 580_000)):
+        client, future = waiting_connect(node, connect=connect)
+        assert before_login.bytes > least
+        future.cancel()
+        client.vanish()
+        await settle(node)
+        assert before_login.bytes == len(before_login) == 0
 
 
 def test_a_connect_that_a_busy_loop_has_not_read_yet_is_not_late() -> None:

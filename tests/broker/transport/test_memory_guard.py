@@ -2,12 +2,14 @@
 
 import pytest
 
-from taipan.broker.core.memory import BEGINS, ENDS
+from taipan.broker.core.memory import BEGINS, ENDS, SHEDDABLE
+from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
-from taipan.broker.mqtt.packets import Disconnect, Subscribe, TopicFilter
+from taipan.broker.mqtt.packets import Ack, Connect, Disconnect, Subscribe, TopicFilter
 from taipan.broker.session.memory_account import NORMAL, SHEDDING, SLOWING
 from taipan.broker.transport import memory_guard as module
 from tests.support.durable_fake_node import DurableFakeNode
+from tests.support.waiting import until
 from tests.support.wire import Publish, encode
 
 pytestmark = pytest.mark.asyncio
@@ -73,8 +75,10 @@ async def test_all_sessions_are_looked_at_once_for_many_slices(monkeypatch: pyte
         return rank()
 
     monkeypatch.setattr(guard, "_rank", counted)
-    use(node, 1.5)
-    memory.base = memory.limit  # nothing that goes is enough
+    memory.base = 0
+    memory._resident = lambda: 0
+    memory._sources = {name: memory._sources[name] for name in SHEDDABLE}
+    memory.limit = 10  # all of it has to go
     guard.shed_at_once()
     assert queued(node) == 0
     assert looks <= 6  # each halves all queues, and the last finds none
@@ -162,3 +166,61 @@ async def test_who_sends_beginnings_of_large_packets_is_let_go_before_what_was_a
     last = hoarders[-1].received()[-1]
     assert isinstance(last, Disconnect) and last.reason_code == rc.QUOTA_EXCEEDED
     assert node.metrics.disconnects.snapshot()["memory"] == closed.count(True)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_what_would_be_shed_at_once_is_not_acknowledged(version: int, qos: int) -> None:
+    """5.0 is told 0x97; 3.x waits until there is room. It was answered with success, and dropped."""
+    node = DurableFakeNode()
+    await crowd(node, 1, 3)
+    writer = node.connect("writer", version=version)
+    listener = node.connect("listener", version=version)
+    listener.send(Subscribe(1, [TopicFilter("only/online", 1)]))
+    listener.received()
+    other = node.connect("other", version=version)
+    use(node, 2.0)
+    node.server.memory.base = 2 * node.server.memory.limit  # nothing that goes is enough
+    node.server.guard.tick(node.clock.time)
+    assert node.broker.account.level == SHEDDING and queued(node) == 3
+    before = queued(node)
+    writer.publish("t", b"x", qos, 7)
+    node.store()
+    kind = c.PUBACK if qos == 1 else c.PUBREC
+    if version == 5:
+        answer = writer.received()[0]
+        assert isinstance(answer, Ack) and (answer.type, answer.reason_code) == (kind, rc.QUOTA_EXCEEDED)
+    else:
+        assert writer.received() == [] and not writer.closed
+    assert queued(node) == before
+    # Who is there gets it as ever.
+    other.publish("only/online", b"y", 1, 8)
+    node.store()
+    assert [each.payload for each in listener.messages()] == [b"y"]
+    use(node, 0.5)
+    node.clock.time += 2
+    node.server.guard.tick(node.clock.time)
+    assert node.broker.account.level == NORMAL
+    if version == 4:
+        await until(lambda: node.store() or queued(node) == before + 3)
+        assert writer.received() == [Ack(kind, 7)]
+
+
+async def test_queues_stay_where_others_take_the_memory() -> None:
+    """Those without a login are closed; what cannot be explained takes nothing from the queues."""
+    node = DurableFakeNode()
+    await crowd(node, 50, 3)
+    memory, guard, loop = node.server.memory, node.server.guard, node.loop
+    newcomers = [node.open() for _ in range(20)]
+    for each in newcomers:
+        each.transport.feed(encode(Connect(5, "x", username="u" * 60_000), 5)[:50_000])
+    assert node.context.before_login.bytes == 1_000_000
+    memory.base = 100_000
+    memory._resident = lambda: 50_000_000
+    memory.limit = 2_000_000
+    node.clock.time += 2
+    guard.tick(node.clock.time)
+    loop.run()
+    assert node.broker.account.level == SHEDDING
+    assert all(each.closed for each in newcomers) and node.context.before_login.bytes == 0
+    assert queued(node) == 150
