@@ -22,6 +22,8 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _CODINGS: Final = ("", "identity", "gzip", "deflate")
 MAX_DRAINED: Final = 33_554_432
 """Bytes that are read, and thrown away, of a body that is refused: many clients read the answer only afterwards."""
+_SENDS_WITHIN: Final = 1.0
+"""Seconds in which a client that is still sending sends more."""
 _ARRAY: Final = re.compile(rb"\s*\[")
 _CHUNK: Final = 262_144
 _LARGE: Final = 65_536
@@ -114,8 +116,7 @@ async def read_chunks(request: web.Request, most: int, setting: str, timeout: fl
             async for chunk in request.content.iter_any():
                 size += len(chunk)
                 if size > most:
-                    await _drain(request, MAX_DRAINED, timeout)
-                    raise too_long
+                    break
                 if len(chunks[-1]) >= _CHUNK:
                     chunks.append(bytearray())
                 chunks[-1] += chunk
@@ -126,6 +127,9 @@ async def read_chunks(request: web.Request, most: int, setting: str, timeout: fl
         raise Refusal(WRONG, f"the body does not come as its headers say: {error}") from None
     finally:
         connection.reading = False
+    if size > most:
+        await _drain(request, MAX_DRAINED, timeout)
+        raise too_long
     return chunks
 
 
@@ -136,9 +140,12 @@ async def _drain(request: web.Request, length: int, timeout: float) -> None:
     connection = connection_of(request)
     if length > left or not connection.is_authenticated:
         return
+    loop = asyncio.get_running_loop()
+    end = loop.time() + timeout
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(min(timeout, _SENDS_WITHIN)) as bound:
             async for chunk in request.content.iter_any():
+                bound.reschedule(min(end, loop.time() + _SENDS_WITHIN))
                 left -= len(chunk)
                 connection.release()
                 if left < 0:
