@@ -29,9 +29,15 @@ def test_it_is_built_without_a_warning(tmp_path: Path, monkeypatch: pytest.Monke
         if page.name != "README.md" and not (tmp_path / page.relative_to(ROOT / "docs")).with_suffix(".html").exists()
     ]
     assert not missing
+    # It begins with the README, is searched as a file too, and has no row of headings that says nothing.
+    for page, title in (("index.html", "Taipan"), ("documentation.html", "Documentation")):
+        assert re.search(rf"<h1[^>]*>{title}", (tmp_path / page).read_text("utf-8")), page
+    assert (tmp_path / "search" / "search_index.js").read_text("utf-8").startswith("var __index = ")
+    assert (tmp_path / "assets" / "iframe-worker.js").read_text("utf-8") == (ROOT / "tools/docs_search.js").read_text()
     for page in pages:
         text = page.read_text("utf-8")
         assert not LOADED.findall(text) + STYLES.findall(text), page
+        assert not re.findall(r"<thead>(?:\s|</?t[rh][^>]*>)*</thead>", text), page
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -48,11 +54,11 @@ def test_a_link_to_nowhere_ends_the_build(tmp_path: Path) -> None:
 
 
 def test_links_of_a_page_beside_docs() -> None:
-    assert with_links_of_site("[a](docs/access.md#x) [b](LICENSE) [c](https://x/y)", "introduction.md") == (
+    assert with_links_of_site("[a](docs/access.md#x) [b](LICENSE) [c](https://x/y)", "index.md") == (
         "[a](access.md#x) [b](LICENSE.txt) [c](https://x/y)"
     )
     assert with_links_of_site("[a](../../README.md#x) [b](../decisions/)", "api/access.md") == (
-        "[a](../introduction.md#x) [b](../decisions/README.md)"
+        "[a](../index.md#x) [b](../decisions/README.md)"
     )
 
 

@@ -13,18 +13,21 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 BESIDE = {
-    "README.md": "introduction.md",
+    "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "dashboard/README.md": "dashboard-source.md",
     "LICENSE": "LICENSE.txt",
 }
-"""Files that pages link to, and where the site has them."""
+"""Files that pages link to, and where the site has them; the first is its start page."""
+INDEX = "documentation.md"
+"""Where the site has ``docs/README.md``."""
 LISTED = {"decisions": "Decisions", "profiles": "Profiles"}
 """Directories whose pages are listed by their headings."""
 
 _LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+_HEAD = re.compile(r"<thead>.*?</thead>\n?", re.DOTALL)
 _ROW = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)\)")
 Nav = list[dict[str, "str | Nav"]]
 
@@ -35,6 +38,12 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
+    listed = files.get_file_from_path("README.md")
+    if listed is not None:
+        files.remove(listed)
+        files.append(File.generated(config, INDEX, content=(ROOT / "docs" / "README.md").read_text("utf-8")))
+    worker = (ROOT / "tools" / "docs_search.js").read_text("utf-8")
+    files.append(File.generated(config, "assets/iframe-worker.js", content=worker))
     for source, place in BESIDE.items():
         files.append(File.generated(config, place, content=(ROOT / source).read_text("utf-8")))
     for directory, title in LISTED.items():
@@ -46,9 +55,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return with_links_of_site(markdown, page.file.src_uri)
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    return without_empty_heads(html)
+
+
+def without_empty_heads(html: str) -> str:
+    """Markdown wants a row of headings before each table; where it says nothing the site has none."""
+    return _HEAD.sub(lambda head: head[0] if re.sub(r"<[^>]*>|\s", "", head[0]) else "", html)
+
+
 def navigation(index: str) -> Nav:
     """The sections of ``docs/README.md`` with the pages of their tables, and with those named below a table."""
-    found: Nav = [{"Taipan": "introduction.md"}, {"Documentation": "README.md"}]
+    found: Nav = [{"Taipan": "index.md"}, {"Documentation": INDEX}]
     for section in index.split("\n## ")[1:]:
         title, _, body = section.partition("\n")
         pages: Nav = []
@@ -93,10 +111,13 @@ def _relative(link: str, place: str) -> str:
 
 def of_site(link: str, place: str) -> str:
     """Where the site has what the page at ``place`` links to."""
-    source = next((file for file, own in BESIDE.items() if own == place), f"docs/{place}")
+    beside = {own: file for file, own in BESIDE.items()} | {INDEX: "docs/README.md"}
+    source = beside.get(place, f"docs/{place}")
     target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link))
     if target in BESIDE:
         return BESIDE[target]
+    if target in ("docs", "docs/README.md"):
+        return INDEX
     if (ROOT / target).is_dir():
         target += "/README.md"
     return target.removeprefix("docs/")
