@@ -192,6 +192,7 @@ async def test_ports_that_do_not_suffice_are_told_before_anything_starts(tmp_pat
 
 async def test_taken_ports_are_passed_over() -> None:
     with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ``free_port`` keeps it bound for others
         holder.bind(("127.0.0.1", free_port()))
         holder.listen()
         port = holder.getsockname()[1]
