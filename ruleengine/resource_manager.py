@@ -502,7 +502,7 @@ class ResourceManager:
         if entry.alive:
             if alarms.deactivate(name):
                 self.users.retry_suspended()
-        elif self._entries.get(row.id) is entry:
+        elif self._entries.get(row.id) is entry and entry.reason != NOT_TRIED:  # a start raises no alarm by itself
             details = {"id": row.id, "type": row.type, "fault": entry.reason}
             if not alarms.activate(name, f"resource {row.id} is down", details):
                 alarms.amend(name, details)

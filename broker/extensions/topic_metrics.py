@@ -105,11 +105,12 @@ class TopicMetrics(Extension):
         """``<name>.count`` and ``<name>.rate`` (a second, mean of the last ones). ``KeyError``: no such topic."""
         counters = self._topics[topic]
         since, before = counters.samples[0]
-        seconds = self._clock.now() - since
+        # Of less than a second no rate can be told: a message right after ``add`` is not 36 a second.
+        seconds = max(self._clock.now() - since, SAMPLE)
         values: dict[str, int | float] = {}
         for name, count, earlier in zip(NAMES, counters.counts, before, strict=True):
             values[f"{name}.count"] = count
-            values[f"{name}.rate"] = round((count - earlier) / seconds, 2) if seconds > 0 else 0.0
+            values[f"{name}.rate"] = round((count - earlier) / seconds, 2)
         return values
 
     def _update_hooks(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import re
 import types
 import typing
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -84,6 +85,8 @@ async def _read_members(data: bytes, member: object) -> list[object]:
 def parse(data: bytes | msgspec.Raw, kind: object = Any) -> Any:
     """JSON text as Python's objects."""
     try:
+        if bytes(memoryview(data)[: len(BOM_UTF8)]) == BOM_UTF8:
+            data = bytes(memoryview(data)[len(BOM_UTF8) :])
         return msgspec.json.decode(data, type=kind)
     except RecursionError:
         raise Refusal(NOT_JSON, "the body is nested too deeply") from None

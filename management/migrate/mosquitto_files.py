@@ -1,6 +1,7 @@
 """Mosquitto's text files: its configuration with what that includes, password files and ACL files."""
 
 import os
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
@@ -40,7 +41,7 @@ def read_lines(path: Path, report: Report, what: str) -> Iterator[tuple[str, str
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         report.wrong(str(path), what, getattr(error, "strerror", None) or str(error))
         return
-    for number, line in enumerate(data.split(b"\n"), 1):
+    for number, line in enumerate(data.removeprefix(BOM_UTF8).split(b"\n"), 1):
         place = f"{path}:{number}"
         try:
             text = line.decode("utf-8")

@@ -18,7 +18,7 @@ from taipan.broker.mqtt.packets import TopicFilter
 from taipan.broker.mqtt.topics import has_wildcard, matches, valid_name
 from taipan.broker.session.memory_account import SLOWING
 
-from ..allowed_networks import Networks
+from ..allowed_networks import NOT_TRIED, Networks
 from ..delivery.buffer import DELIVERED, Buffer, DeliveryOutcome
 from ..delivery.buffered_row import BufferedRow, deadline, encode_row
 from ..hops import hops_of, with_hops
@@ -128,7 +128,7 @@ class MqttBridge:
             is_alive=self.alive,
             connections=sum(each.connected for each in clients),
             # Of a pool, some may still be away: that is what ``connections`` says.
-            reason="" if self.alive else next((each.reason for each in clients if each.reason), ""),
+            reason="" if self.alive else _reason(clients),
             received=self.received,
             received_refused=self.refused,
             buffer=self.buffer.status,
@@ -248,6 +248,12 @@ class MqttBridge:
         if alive != self._alive:
             self._alive = alive
             self._on_alive(alive)
+
+
+def _reason(clients: list[MqttClient]) -> str:
+    """Why none is connected: of one that has tried, if there is one."""
+    reasons = [each.reason for each in clients if each.reason]
+    return next((reason for reason in reasons if reason != NOT_TRIED), reasons[0] if reasons else "")
 
 
 def _client_options(config: Mapping[str, Any]) -> ClientOptions:

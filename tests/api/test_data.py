@@ -88,6 +88,16 @@ async def people(node: ManagedNode) -> None:
 # ----------------------------------------------------------------------- export
 
 
+@pytest.mark.parametrize("whole", [True, False])
+async def test_an_import_may_begin_with_a_byte_order_mark(whole: bool) -> None:
+    """Editors of Windows put it there; the text in ``file`` may have it too."""
+    text = "\ufeff" + json.dumps(export_of("4.4"))
+    async with managed_node() as node:
+        raw = text if whole else json.dumps({"filename": "x.json", "file": text})
+        reply = await node.api.ask("POST", "/data/import", raw=raw.encode())
+        assert reply.code == 0, reply.text
+
+
 async def test_exports_of_one_second_do_not_replace_each_other() -> None:
     async with managed_node() as node:  # whose clock stands still
         names = [(await node.api.post("/data/export")).data["filename"] for _ in range(5)]

@@ -33,6 +33,12 @@ async def test_publish_reaches_a_subscriber(version: int, qos: int) -> None:
         assert after["packets.publish.received"] == before["packets.publish.received"]
 
 
+async def test_a_body_may_begin_with_a_byte_order_mark() -> None:
+    async with managed_node() as node:
+        raw = b"\xef\xbb\xbf" + msgspec.json.encode(PUBLISH)
+        assert (await node.api.ask("POST", "/mqtt/publish", raw=raw)).json == {"code": 0}
+
+
 PAYLOADS = ({"a": [1, None], "b": "\u00fc"}, [1, "x"], 5, 1.5, True, False)
 
 

@@ -4,6 +4,7 @@
 """
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -46,3 +47,20 @@ def test_what_removes_and_what_keeps() -> None:
     assert "/etc/taipan" in purge[2] and "/etc/taipan" not in purge[0]
     for script in ("postinst", "prerm"):
         assert "/var/lib/taipan" not in re.findall(r"rm -rf (.*)", (DEBIAN / script).read_text("utf-8"))
+
+
+def test_opt_itself_stays(tmp_path: Path) -> None:
+    """dpkg removes an empty directory that no other package has, and /opt is in none of Debian's."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    mkdir = shutil.which("mkdir")
+    assert mkdir is not None
+    (commands / "mkdir").symlink_to(mkdir)  # and nothing else, so that nothing of this machine is changed
+    for _ in range(2):
+        subprocess.run(
+            ["/bin/sh", str(DEBIAN / "postrm"), "remove"],
+            env={"PATH": str(commands), "DPKG_ROOT": str(tmp_path)},
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
+        assert (tmp_path / "opt").is_dir()

@@ -9,6 +9,7 @@ import pytest
 from msgspec import UNSET
 
 from taipan.ruleengine.actions.action import Action, ActionContext, ActionFailed, ActionType, Row
+from taipan.ruleengine.allowed_networks import NOT_TRIED
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.event import Event
@@ -228,6 +229,31 @@ async def test_a_rule_wants_a_resource_of_the_right_type() -> None:
         with pytest.raises(RuleEngineError) as refused:
             await node.rule('SELECT * FROM "t"', shine(other.id))
         assert refused.value.kind == "wrong" and "lamp" in refused.value.message
+
+
+@pytest.mark.asyncio
+async def test_a_resource_that_has_not_tried_yet_raises_no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each start of the node a bridge is not connected for a moment."""
+    reason = NOT_TRIED
+    kind_status = Lamp.status.fget
+    assert kind_status is not None
+
+    def status(self: Lamp) -> ResourceStatus:
+        return msgspec.structs.replace(kind_status(self), reason="" if self.alive else reason)
+
+    monkeypatch.setattr(Lamp, "status", property(status))
+    async with rule_engine_node() as node:
+        kind = equip(node.engine)
+        id = await lamp(node)
+        alarm = f"resource/lamp/{id}/down"
+        instance: Any = node.engine.resources.running(id)
+        kind.lit = False  # type: ignore[attr-defined]
+        instance.look()
+        node.engine.resources.tick()
+        assert alarm not in node.server.alarms.active
+        reason = "refused"
+        node.engine.resources.tick()
+        assert node.server.alarms.active[alarm].details["fault"] == "refused"
 
 
 @pytest.mark.asyncio

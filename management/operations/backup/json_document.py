@@ -54,6 +54,10 @@ class BadRecord(ValueError):
     """A value that is JSON by its brackets and none by its contents."""
 
 
+BOM: Final = "\ufeff"
+"""The byte order mark that some editors put before a text; RFC 8259 lets a reader pass over it."""
+
+
 class Document:
     """A JSON object whose members are looked at one by one.
 
@@ -77,7 +81,7 @@ class Document:
             raise Refusal(NOT_JSON, f"not JSON: {error}") from None
 
     def _read(self) -> Iterator[None]:
-        at = self._skip(0)
+        at = self._skip(1 if self._char(0) == BOM else 0)
         if self._char(at) != "{":
             _, at = self._scan(at)
             self._expect_end(at)

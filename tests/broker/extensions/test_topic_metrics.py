@@ -15,6 +15,17 @@ def made() -> tuple[TopicMetrics, Hooks, Timers, Clock]:
     return TopicMetrics(hooks, timers, clock), hooks, timers, clock
 
 
+def test_one_message_right_after_the_topic_was_added_is_at_most_one_a_second() -> None:
+    module, hooks, _timers, clock = made()
+    module.add("t")
+    hooks.message_publish(Message("t", b"x"))
+    assert module.snapshot("t")["messages.in.rate"] == 1.0
+    clock.advance(0.03)
+    assert module.snapshot("t")["messages.in.rate"] == 1.0
+    clock.advance(1.97)
+    assert module.snapshot("t")["messages.in.rate"] == 0.5
+
+
 def test_rates_are_means_of_the_last_seconds() -> None:
     module, hooks, timers, clock = made()
     module.add("t")

@@ -97,6 +97,11 @@ set_tcp_nodelay true
     assert "something_else 1" in head and "max_queued_messages" not in head
 
 
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = settings(tmp_path, "\ufeffmax_queued_messages 5\n", capsys)
+    assert found.zones["external"].max_queued_messages == 5
+
+
 def test_without_a_listener_it_is_loopback_for_everybody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = settings(tmp_path, "max_queued_messages 5\n", capsys)
     assert (found.sys_topics.mosquitto_names, found.sys_topics.interval) == (True, 10)

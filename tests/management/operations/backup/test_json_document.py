@@ -88,7 +88,7 @@ def test_half_a_surrogate_pair() -> None:
         ('{"a": [1,\n 2}', "] is expected: line 2 column 3 (char 12)"),
         ("{}\n x", "something follows the document: line 2 column 2 (char 4)"),
         ('{"a": "x', "Unterminated string starting at: line 1 column 7 (char 6)"),
-        ("\ufeff{}", "Expecting value: line 1 column 1 (char 0)"),
+        ("\ufeff\ufeff{}", "Expecting value: line 1 column 2 (char 1)"),
         ('{"a": [NaN]}', "NaN is no JSON"),
     ],
 )
