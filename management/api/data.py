@@ -172,7 +172,7 @@ async def import_data(call: Call) -> web.Response | JsonObject | None:
     try:
         limit = call.query.rows(call.operations.settings.max_row_limit)
         dry_run = DryRun(call.query.dry_run, offset_of(call.query.page, limit), limit)
-        asker = Asker("users" if call.caller.is_user else "apps", call.caller.name, call.query.replace_own_login)
+        asker = Asker(call.caller.name if call.caller.is_user else "", call.query.replace_own_login)
         return await call.operations.backup.import_body(call.body, env, dry_run, asker)
     except ImportRefused as refusal:
         settings = call.operations.settings

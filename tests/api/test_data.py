@@ -414,21 +414,12 @@ async def test_replaced_applications_are_named(level: str, caplog: pytest.LogCap
         assert (await node.api.post("/data/import", changed, dry_run="true")).data["replaced_apps"] == []
 
 
-@pytest.mark.parametrize("where", ["query", "member"])
-async def test_an_application_replaces_itself_only_where_that_is_asked_for(where: str) -> None:
+async def test_an_application_that_replaces_itself_is_told_so() -> None:
     """Its secret is another one from the answer on."""
     async with managed_node() as node:
         assert (await node.api.post("/apps", {"app_id": "me", "name": "n", "secret": "old"})).code == 0
         mine = ApiClient(node.management.url, app=("me", "old"))
-        file = with_apps(("me", "new"), ("other", "o"))
-        (left,) = (await mine.post("/data/import", file, dry_run="true")).data["left_out"]
-        assert (left["section"], left["id"], left["reason"]) == ("apps", "me", "own_login")
-        reply = await mine.post("/data/import", file)
-        assert reply.data == {"replaced_apps": [], "left_out": [left]} and "replace_own_login" in left["what"]
-        assert (await mine.get("/apps/other")).data["app_id"] == "other"
-        asked = {"replace_own_login": True}
-        query = {"replace_own_login": "true"} if where == "query" else {}
-        reply = await mine.post("/data/import", file if query else {**file, **asked}, **query)
+        reply = await mine.post("/data/import", with_apps(("me", "new")))
         assert reply.json == {"code": 0, "data": {"replaced_apps": ["me"]}}
         assert (await mine.get("/brokers")).status == 401
         mine.app = ("me", "new")

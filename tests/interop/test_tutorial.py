@@ -279,7 +279,7 @@ def test_managing_it_works_as_printed(directory: Path, node: StartedNode, termin
         export, secrets = re.subn(r"^OTHER=\S+$", f"OTHER={other.application}", export, flags=re.M)
         assert secrets == 1
         imported, users = terminal.answers(export)
-        assert imported == {"code": 0, "data": {"replaced_apps": ["admin"]}}
+        assert imported == {"code": 0, "data": {"replaced_apps": ["admin"], "replaced_users": ["admin"]}}
         assert [(each["login"], each["is_superuser"]) for each in users["data"]] == [("ann", False)]
         assert json.loads((directory / "export.json").read_text())["version"] == "4.4"
         assert publish("1884", "secret", "garden/gate") == ""

@@ -79,15 +79,11 @@ class DryRun(msgspec.Struct):
 
 
 class Asker(msgspec.Struct):
-    """Who runs an import, by which login: ``section`` (``users``: of the dashboard, ``apps``) and ``id`` in a file.
-    ``replace``: the login gets the file's secret, too. Without it that record of the file is not taken."""
+    """The dashboard user who runs an import, if it is one. ``replace``: that login gets the file's password, too.
+    Without it that record of the file is not taken."""
 
-    section: str = ""
-    id: str = ""
+    username: str = ""
     replace: bool = False
-
-    def is_asked_by(self, section: str, id: str) -> bool:
-        return (section, id) == (self.section, self.id)
 
 
 class Imported(msgspec.Struct, array_like=True, frozen=True):
@@ -347,7 +343,7 @@ class Backup:
                 await work.checkpoint()
             file.refuse_wrong()
             plan = file.plan
-            if asker.id and not asker.replace:
+            if asker.username and not asker.replace:
                 await self._keep_login(plan, asker, work)
             await self._check_room(plan, work)
             told = await self._told(file, work)
@@ -365,18 +361,12 @@ class Backup:
             return answer
 
     async def _keep_login(self, plan: Plan, asker: Asker, work: BackpressureSlice) -> None:
-        """Leave out the record that would give another secret to the login that runs the import."""
-        for app in plan.apps:
-            await work.checkpoint()
-            if asker.is_asked_by("apps", app.app_id) and self._apps.is_replaced_by(app):
-                plan.left_out.append(left_out("apps", app.app_id, OWN_LOGIN))
-                plan.apps = [each for each in plan.apps if each.app_id != asker.id]
-                break
+        """Leave out the record that would give another password or role to the user who runs the import."""
         for user in plan.dashboard_users:
             await work.checkpoint()
-            if asker.is_asked_by("users", user.name) and self._dashboard_users.is_replaced_by(user):
+            if user.name == asker.username and self._dashboard_users.is_replaced_by(user):
                 plan.left_out.append(left_out("users", user.name, OWN_LOGIN))
-                plan.dashboard_users = [each for each in plan.dashboard_users if each.name != asker.id]
+                plan.dashboard_users = [each for each in plan.dashboard_users if each.name != asker.username]
                 break
 
     async def _told(self, file: ImportFile, work: BackpressureSlice) -> JsonObject:
