@@ -70,10 +70,10 @@ def __getattr__(name: str) -> Any:
 
 
 def wrong_interpreter(missing: str) -> str:
-    """What to do where a package that Taipan wants is not there: in a clone only its own environment has them all."""
+    """What to do if a package that Taipan needs is missing: in a clone, only its own environment has all of them."""
     import sys
     from pathlib import Path
 
     own = Path(__file__).resolve().parents[1] / ".venv" / "bin" / "python"
     what = f"run it with {own}" if own.exists() else "install Taipan for it (docs/install.md)"
-    return f"No module named {missing!r}: {sys.executable} has not the packages that Taipan wants; {what}"
+    return f"No module named {missing!r}: {sys.executable} has not the packages that Taipan needs; {what}"

@@ -102,7 +102,7 @@ class CommandResult:
 
 
 class Failure(Refusal):
-    """A refusal whose problem people are told in other words than ``message``: in ``text``."""
+    """A refusal whose problem people read in other words than those of ``message``: in ``text``."""
 
     def __init__(self, code: int, message: str, text: str) -> None:
         super().__init__(code, message)
@@ -119,7 +119,7 @@ def _never() -> str:
 
 @contextmanager
 def telling(words: Callable[[Refusal], str | None]) -> Iterator[None]:
-    """People are told the problem of what is refused inside in these words; ``None``: as it is."""
+    """For people, the problem of a refusal inside has these words; ``None``: its own."""
     try:
         yield
     except Refusal as refusal:
@@ -130,7 +130,7 @@ def telling(words: Callable[[Refusal], str | None]) -> Iterator[None]:
 
 
 class UsageError(Exception):
-    """The words fit no command. ``problem``: why not, empty where there are none; ``usages``: lines with what would."""
+    """The words fit no command. ``problem``: why not, empty if no word was given; ``usages``: lines with what would."""
 
     def __init__(self, problem: str, usages: list[str]) -> None:
         super().__init__("\n".join([problem, *usages] if problem else usages))
@@ -139,7 +139,7 @@ class UsageError(Exception):
 
     @property
     def lines(self) -> list[str]:
-        """As people are told."""
+        """As people read them."""
         return [f"error: {self.problem}", *self.usages] if self.problem else self.usages
 
 
@@ -256,7 +256,7 @@ class Command:
         return values
 
     def misfit(self, given: Sequence[str]) -> str:
-        """Why ``read`` takes no such words."""
+        """Why ``read`` returns None for these words."""
         plain: list[str] = []
         seen: set[str] = set()
         rest = list(given)
@@ -344,7 +344,7 @@ def find(commands: Iterable[Command], given: Sequence[str]) -> tuple[Command, di
 
 
 def usages_of(noun: str, commands: Iterable[Command]) -> list[Command]:
-    """All commands that begin with this word. Raises UsageError where there is none."""
+    """All commands that begin with this word. Raises UsageError if no command does."""
     known = list(commands)
     group = [each for each in known if each.words[0] == noun]
     if not group:
