@@ -189,6 +189,10 @@ class Store:
         """Where all of it is."""
         return self._log.path
 
+    def look(self) -> None:
+        """Once a second: without it, a file that was deleted would be missed only at the next start."""
+        self.durability.commit.log.look()
+
     async def flush(self) -> bool:
         """Until everything written so far is on disk; False: there is trouble."""
         commit = self.durability.commit

@@ -87,11 +87,15 @@ class Copy:
             self.future.set_exception(error)
 
 
+class Look:
+    """Find out whether the file is still where it was opened."""
+
+
 class Stop:
     """Checkpoint, close, end; what could not be written by now is given up."""
 
 
-Job = Append | Copy | Drop | Read | Stop
+Job = Append | Copy | Drop | Look | Read | Stop
 
 
 class LogWriter(threading.Thread):
@@ -132,6 +136,8 @@ class LogWriter(threading.Thread):
                         self._drop(job)
                     case Copy():
                         self._copy(job)
+                    case Look():
+                        self._until_done(self._log.look)
                     case Stop():
                         self._stopping = True
             try:

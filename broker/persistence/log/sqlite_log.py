@@ -71,6 +71,8 @@ class SqliteLog:
         self._db: apsw.Connection | None = None
         self._wal_pages = 0
         self._suspect = False
+        # Device and inode of the open file; None: they are not the system's to tell.
+        self._place: tuple[int, int] | None = None
 
     def open(self) -> None:
         """Make the file or open it; a damaged one is set aside and its sound batches go into a new one.
@@ -87,6 +89,9 @@ class SqliteLog:
             except _Damaged as damage:
                 self._abandon()
                 self._salvage(str(damage))
+            if self._vfs is None:
+                opened = os.stat(self.path)
+                self._place = opened.st_dev, opened.st_ino
         except StoreError:
             self._abandon()
             raise
@@ -114,6 +119,7 @@ class SqliteLog:
         ``access``: it changes rows of access control, to these digests. Raises WriteTrouble: nothing is stored, or it
         is and may not be relied on; append it again.
         """
+        self.look()
         if self.check is not None and access is not None:
             self.check.prepare(access)
         try:
@@ -129,6 +135,18 @@ class SqliteLog:
             self.check.confirm(seq, access)
         self.first = low
         self.last = max(self.last, seq)
+
+    def look(self) -> None:
+        """Raises WriteTrouble where the path leads to the open file no longer: what is written would be gone with the
+        process."""
+        if self._place is None:
+            return
+        try:
+            found = os.stat(self.path)
+        except OSError as error:
+            raise WriteTrouble(f"the file was deleted, renamed or unmounted: {describe(error)}") from None
+        if (found.st_dev, found.st_ino) != self._place:
+            raise WriteTrouble("the file was deleted, renamed or unmounted: another one is in its place")
 
     def tidy(self) -> None:
         """Note how far it is written, and move the write-ahead log into the file once it is long. Raises
@@ -355,6 +373,7 @@ class SqliteLog:
     def _reopen(self) -> None:
         """After a failed flush: what the system holds of the write-ahead log may not be on the disk and never get
         there, though it reads well. So all of it is written anew, into the file, before anything is added."""
+        self.look()
         self._abandon()
         db = self._connect()
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
