@@ -88,6 +88,9 @@ class SimulatedLog:
     def yield_to_writer(self) -> None:
         """There is no thread."""
 
+    def look(self) -> None:
+        """No file can be taken away."""
+
     def read(self, seq: int, offset: int, size: int) -> asyncio.Future[bytes]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
