@@ -38,7 +38,14 @@ from .validation import Fault, ValueRule, ValueRules, quoted, shown, unknown_key
 LEAST_MEMORY: Final = MIN_BUDGET
 """Bytes that ``limits.memory`` must have at least."""
 _SERVER_NAME_KEYS: Final = ("certfile", "keyfile", "key_password")
-WEBSOCKET_KEYS: Final = ("path", "subprotocols", "subprotocol_required", "allowed_origins", "compress")
+WEBSOCKET_KEYS: Final = (
+    "path",
+    "subprotocols",
+    "subprotocol_required",
+    "allowed_origins",
+    "compress",
+    "mqtt_piggyback",
+)
 # Reason Codes of SUBACK that refuse (MQTT 5.0 table 3-8).
 _SUBACK_REFUSALS: Final = (0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2)
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^`|~\w-]+", re.ASCII)
@@ -235,7 +242,7 @@ VALUE_RULES: Final[ValueRules] = {
     ListenerSettings: {
         "name": _like(r"[\w.-]{1,64}", f"1 to 64 {_NAME}"),
         "bind": _parsed(parse_bind),
-        "path": _like(r"/[\s\S]*", "a path that begins with /"),
+        "path": _like(r"/[\s\S]*|\*", 'a path that begins with /, or "*" for any'),
         "allowed_origins": _each(_like(rf"\*|null|{_ORIGIN}", _ORIGIN_WORDS)),
     },
     TlsSettings: {"certfile": _PEM_FILE, "keyfile": _PEM_FILE, "server_names": _server_names},

@@ -224,7 +224,7 @@ class Node(Extensions):
         urls = []
         for listener in self._server.listeners:
             host, port = listener.bind
-            path = listener.settings.path if listener.type in ("ws", "wss") else ""
+            path = listener.settings.path.replace("*", "/mqtt") if listener.type in ("ws", "wss") else ""
             urls.append(f"{_SCHEMES[listener.type]}://{authority(_ANY.get(host, host), port)}{path}")
         return urls
 

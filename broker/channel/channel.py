@@ -125,7 +125,6 @@ class Channel:
         "admitted_generation",
         "alias_characters",
         "aliases",
-        "answered_qos1",
         "auth_method",
         "certified",
         "client",
@@ -196,9 +195,6 @@ class Channel:
         self.received1 = 0
         self.received2 = 0
         self.refused_messages = 0
-        # PUBLISHes of QoS 1 whose PUBACK was written before the packets in hand arrived: to what came in one piece with
-        # them, no PUBACK can have been known.
-        self.answered_qos1 = 0
         # An operator's bound for what it may have routed; ``limit_routing`` sets it.
         self.quota: Quota | None = None
         self.end_reason = ""

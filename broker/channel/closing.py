@@ -164,6 +164,14 @@ def connection_lost(channel: Channel, reason: str) -> None:
     end(channel, SOCKET_CLOSED, reason)
 
 
+def left_without_a_byte(channel: Channel) -> None:
+    """The socket was opened and closed again, as balancers do to see whether the node is there: its listener counts
+    them, and no line tells of each."""
+    channel.state = CLOSED
+    channel.end_reason = SOCKET_CLOSED
+    channel.context.metrics.refusals.add(SOCKET_CLOSED)
+
+
 def end(channel: Channel, reason: str, detail: str = "", setting: str = "") -> None:
     """The conversation is over: let the session go, settle the will, log, and close the connection. Once.
 

@@ -11,13 +11,12 @@ from typing import Final, Protocol
 from ..core.hooks import Hooks
 from ..loop.clock import Clock
 from ..mqtt import encoder
-from ..mqtt.constants import PUBACK, PUBREL, V4, V5
+from ..mqtt.constants import PUBREL, V4, V5
 from ..mqtt.message import Delivery, Message
 from ..persistence.group_commit import GroupCommit
 from ..session.protocols import EXPIRED, MEMORY, QUEUE_FULL, TOO_LARGE
 from ..session.session import Session
 
-_PUBACK: Final = PUBACK << 4  # first byte
 _PUBACK_HEAD: Final = b"\x40\x02"
 _QOS: Final = 0x06  # in that of a PUBLISH
 
@@ -65,14 +64,12 @@ class OutboundWriter:
         "fast",
         "flusher",
         "held_packets",
-        "held_pubacks",
         "held_qos0_bytes",
         "held_topics",
         "max_outbox",
         "mountpoint",
         "on_delivered",
         "parts",
-        "pubacks_written",
         "sent0",
         "sent1",
         "sent2",
@@ -95,11 +92,8 @@ class OutboundWriter:
         self.commit: GroupCommit | None = None
         self.held_packets: deque[tuple[int, bytes, str]] | None = None
         self.held_qos0_bytes = 0  # bytes of QoS 0 PUBLISHes among them
-        self.held_pubacks = 0  # PUBACKs among them
         # Topic Names of the PUBLISHes among them, and how many of each; None: no PUBLISH is.
         self.held_topics: dict[str, int] | None = None
-        # QoS 1 PUBLISHes of the client whose PUBACK is written; the connection counts them.
-        self.pubacks_written = 0
         self.max_outbox = max_outbox
         self.mountpoint = ""
         # Packets, or parts of them, that the next flush writes; None: there is nothing to write.
@@ -165,8 +159,6 @@ class OutboundWriter:
             self.send(data)
             return
         self._hold(batch, data, "")
-        if data[0] == _PUBACK:
-            self.held_pubacks += 1
 
     def _hold(self, batch: int, data: bytes, topic: str) -> None:
         packets = self.held_packets
@@ -223,8 +215,6 @@ class OutboundWriter:
             packets.popleft()
             if topic:
                 self._release_publish(topic, data)
-            elif data[0] == _PUBACK:
-                self.held_pubacks -= 1
             self.send(data)
         self.held_packets = None
         self.target.stored()

@@ -13,6 +13,7 @@ MOUNTED_TOO_LONG: Final = Outcome(reason_codes.TOPIC_NAME_INVALID, "mountpoint",
 IN_USE: Final = Outcome(reason_codes.PACKET_IDENTIFIER_IN_USE)
 TOO_MANY_QOS2: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "max_awaiting_rel")
 OVER_QUOTA: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "-", "over the quota that an operator has set")
+OVER_RATE: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "message_rate", "waited for its rate when its client left")
 NOT_ASKED: Final = Outcome(reason_codes.NOT_AUTHORIZED, "access.http.acl_url", "no service was asked at CONNECT")
 NEEDS_EXTERNAL_CHECK: Final = Outcome(reason_codes.NOT_AUTHORIZED, "-", "a service outside must be asked first")
 

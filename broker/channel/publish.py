@@ -39,6 +39,7 @@ from .packet_refusal import (
     MOUNTED_TOO_LONG,
     NEEDS_EXTERNAL_CHECK,
     OVER_QUOTA,
+    OVER_RATE,
     TOO_DEEP,
     TOO_MANY_QOS2,
     note_refusal,
@@ -89,7 +90,6 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
                     metrics.packets_publish_inuse += 1
                     _refuse(channel, message, IN_USE)
                     return None
-                _check_receive_maximum(channel, channel.received1 - 1 + (0 if awaiting is None else len(awaiting)))
         elif not _note_qos2(channel, session, message, now):
             return None
     admitted = channel.admitted
@@ -119,11 +119,8 @@ def publish_run(channel: Channel, run: list[Message], now: float) -> int:
     if until is None or now >= until or channel.admitted_generation != context.authorization.generation:
         return 0
     if qos:
-        if channel.version == V5:
-            room = channel.zone.receive_maximum - (channel.received1 - channel.answered_qos1)
-            if session.awaiting_rel is not None or room <= 0:
-                return 0
-            del run[room:]
+        if channel.version == V5 and session.awaiting_rel is not None:
+            return 0
         channel.save_log_position()
     client = channel.client
     for message in run:
@@ -260,20 +257,15 @@ def _resolve_alias(channel: Channel, message: Message) -> None:
     message.topic = topic
 
 
-def _check_receive_maximum(channel: Channel, begun: int) -> None:
-    """QoS 1 and 2 together [MQTT-3.3.4-7]. ``begun``: QoS 1 PUBLISHes before this one, and QoS 2 that wait for PUBREL;
-    of the former, those are finished whose PUBACK was written when this one arrived."""
-    if begun - channel.answered_qos1 >= channel.zone.receive_maximum:
-        channel.context.metrics.packets_publish_dropped += 1
-        raise ProtocolError("more than Receive Maximum unfinished", reason_codes.RECEIVE_MAXIMUM_EXCEEDED)
-
-
 def _note_qos2(channel: Channel, session: Session, message: Message, now: float) -> bool:
     """Whether this QoS 2 PUBLISH is a new message that may be published."""
     metrics = channel.context.metrics
     awaiting = session.awaiting_rel
     if channel.version == V5 and (awaiting is None or message.packet_id not in awaiting):
-        _check_receive_maximum(channel, channel.received1 + (0 if awaiting is None else len(awaiting)))
+        # [MQTT-3.3.4-7] QoS 1 is held back instead: it is not read on while too much waits for its PUBACK
+        if awaiting is not None and len(awaiting) >= channel.zone.receive_maximum:
+            metrics.packets_publish_dropped += 1
+            raise ProtocolError("more than Receive Maximum unfinished", reason_codes.RECEIVE_MAXIMUM_EXCEEDED)
     outcome = inbound_qos2.receive(session, message.packet_id, now)
     if outcome == DUPLICATE:
         # [MQTT-4.3.3-10] the same message: answered as often as it comes, published once
@@ -401,6 +393,16 @@ def _negative(channel: Channel, message: Message, code: int) -> None:
     data = channel.encoded(Ack(kind, message.packet_id, code, properties))
     if data is not None:
         channel.acknowledge_when_durable(data)
+
+
+def drop_unpaid(channel: Channel, message: Message, now: float) -> None:
+    """It came faster than the rates of its client allow, which has gone: it is not acknowledged, as of QoS 1 and 2 it
+    may be sent again."""
+    metrics = channel.context.metrics
+    metrics.packets_publish_received += 1
+    metrics.packets_publish_dropped += 1
+    channel.refused_messages += 1
+    note_refusal(channel, OVER_RATE, "publish_refused", message.topic, now)
 
 
 def _refused(channel: Channel, message: Message, outcome: Outcome, now: float) -> Waiting:

@@ -20,7 +20,6 @@ MOST: Final = 100
 """So many of a client; then it is not read until there are fewer."""
 LONGEST_3: Final = 60.0
 """Seconds that a 3.x client waits, which cannot be told: it then comes back, and sends again."""
-_PUBACK: Final = 0x40
 
 
 class _Answer:
@@ -39,7 +38,7 @@ class _Answer:
 
 
 class Undecided:
-    """Of one client, in the order of its PUBLISHes. ``pubacks``: PUBACKs among them."""
+    """Of one client, in the order of its PUBLISHes."""
 
     def __init__(self, channel: "Channel") -> None:
         self._channel = channel
@@ -47,7 +46,6 @@ class Undecided:
         self._waiting: deque[_Answer] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._room: asyncio.Future[None] | None = None
-        self.pubacks = 0
 
     @property
     def full(self) -> bool:
@@ -73,7 +71,6 @@ class Undecided:
 
     def _add(self, answer: _Answer) -> None:
         self._waiting.append(answer)
-        self.pubacks += answer.data[0] == _PUBACK
 
     async def wait_for_room(self) -> None:
         while self.full:
@@ -98,7 +95,6 @@ class Undecided:
         waiting = self._waiting
         while waiting and (waiting[0].decision is None or waiting[0].decision.done()):
             answer = waiting.popleft()
-            self.pubacks -= answer.data[0] == _PUBACK
             self._channel.writer.send_when_durable(answer.data, answer.batch)
         if not waiting and self._channel.undecided is self:
             self._channel.undecided = None

@@ -198,6 +198,11 @@ class Message:
         return len(self.frame) - self.payload_at
 
     @property
+    def wire_size(self) -> int:
+        """Bytes of the PUBLISH that it came in."""
+        return len(self.frame)
+
+    @property
     def properties(self) -> Properties:
         """The properties by identifier, to be read only. ``has_properties``, ``expires`` and ``block`` cost less."""
         properties = self._properties

@@ -7,21 +7,23 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from fcntl import ioctl
+from socket import IPPROTO_TCP, TCP_INFO
 from sys import getsizeof, intern
 from termios import TIOCOUTQ
 from typing import Final, cast
 
 from ..channel import closing
-from ..channel.channel import AUTHENTICATING, CLOSED, CONNECTED, GONE, Channel, ListenerFacts
+from ..channel.channel import AUTHENTICATING, CLOSED, CONNECTED, CONNECTING, GONE, Channel, ListenerFacts
 from ..channel.closing import NORMAL, fail
 from ..channel.context import ChannelContext
 from ..channel.dispatcher import receive
+from ..channel.publish import drop_unpaid
 from ..loop.budget import DELIVERIES_PER_ITERATION, HIGH_WATER
 from ..loop.timers import Timer
 from ..mqtt.decoder import Decoder, Packet, TopicNames
 from ..mqtt.errors import MqttError
 from ..mqtt.message import Message
-from ..mqtt.packets import Connect, Disconnect
+from ..mqtt.packets import Ack, Connect, Disconnect, Pingreq
 from ..mqtt.properties import memory_size
 from ..session.client_info import ClientInfo, Traffic
 from .connection_writer import ConnectionWriter, Flusher
@@ -30,6 +32,7 @@ from .layer import Layer, raise_packet_limit
 from .listener import Listener
 from .rate_limits import Rate, rate_limits
 from .tls import peer_identity
+from .unread import unread
 
 logger = logging.getLogger(__name__)
 
@@ -43,13 +46,28 @@ LINGER: Final = 2.0
 """Seconds for a client to take our last packet and close its side: closing at once with input unread would reset the
 connection, and the client would see neither CONNACK nor DISCONNECT."""
 
-# Why nothing is read from the socket at the moment; bits of ``_pause_reasons``.
+# Why packets wait, or nothing is read from the socket; bits of ``_pause_reasons``.
 _ITERATION: Final = 1  # output must go out first, or other connections be read
 _WAITING: Final = 2  # a packet waits for something outside (a password hash)
 _RATE: Final = 4  # message_rate, byte_rate
 _SLOW: Final = 8  # the client does not read what it asks for
-_MEMORY: Final = 32  # the node's memory is short, and this client sends more than others
 _STORE: Final = 16  # much of what it is to be told waits for the disk
+_MEMORY: Final = 32  # the node's memory is short, and this client sends more than others
+_FULL: Final = 64  # so much waits that no more is read
+_DEBT: Final = 128  # byte_rate: what has come and does not wait is not paid for
+_HOLDS: Final = _ITERATION | _WAITING | _RATE | _SLOW | _STORE | _MEMORY
+"""Packets wait meanwhile."""
+_STOPS: Final = _ITERATION | _SLOW | _MEMORY | _FULL | _DEBT
+"""Nothing is read of a connected client. Else it is read on: acknowledgements, PINGREQ, DISCONNECT and the end of the
+connection wait for nothing that PUBLISH packets wait for."""
+
+_MAX_PARKED: Final = 65_536
+_MAX_PARKED_FOR_RATE: Final = 1_048_576
+"""Bytes of packets of one client that may wait here; then it is read no more until some of them are taken."""
+_PACKET_BYTES: Final = 300
+"""What a packet that waits takes beside its own bytes, about."""
+_LOOK_AT_PEER_EVERY: Final = 0.5
+_ESTABLISHED: Final = 1  # TCP_ESTABLISHED
 
 _AFTER_LOSS: Final = 10.0
 """Seconds for outside sources to answer about what a client sent before its socket was gone."""
@@ -58,6 +76,15 @@ LOSS_DELIVERIES: Final = 40
 
 _MAX_UNSTORED: Final = 8192
 """Packets of one client that may wait for the disk; 3.x has no Receive Maximum to bound them."""
+
+
+def has_left(transport: asyncio.Transport) -> bool:
+    """Whether the client has closed its side of the connection, which is told to nobody who does not read."""
+    sock = transport.get_extra_info("socket")
+    try:
+        return sock is not None and sock.getsockopt(IPPROTO_TCP, TCP_INFO, 1)[0] != _ESTABLISHED
+    except OSError:
+        return True
 
 
 def _publishes(packets: list[Packet]) -> bool:
@@ -82,12 +109,16 @@ class Connection:
         "_flusher",
         "_keep_alive",
         "_largest_read",
+        "_leaving",
         "_listener",
         "_loss_waits",
         "_lost",
         "_memory_timer",
         "_newcomer",
+        "_paid",
+        "_parked_bytes",
         "_pause_reasons",
+        "_peer_timer",
         "_queued_packets",
         "_rate_timer",
         "_rates",
@@ -96,6 +127,7 @@ class Connection:
         "_timer",
         "_tls",
         "_transport",
+        "_was_slowed",
         "channel",
         "facts",
         "received_bytes",
@@ -129,6 +161,10 @@ class Connection:
         self._decoder = Decoder(topic_names, zone.max_packet_size, zone.max_connect_size)
         # Decoded packets that wait, in order; None where nothing waits.
         self._queued_packets: list[Packet] | None = None
+        # About how many bytes these came in, and how many of them, from the first on, its rates have paid for.
+        self._parked_bytes = 0
+        self._paid = 0
+        self._was_slowed = False
         self._pause_reasons = 0
         # Nothing is read from the socket. While it waits for an iteration alone, not before more has come.
         self._stopped = False
@@ -142,9 +178,12 @@ class Connection:
         self._timer: Timer | None = None
         self._rate_timer: Timer | None = None
         self._memory_timer: Timer | None = None
+        self._peer_timer: Timer | None = None
         self._rates = rate_limits(zone.message_rate, zone.byte_rate)
         self._task: asyncio.Future[None] | None = None
         self._closing = False
+        # Nothing follows what it has sent: it has said goodbye, or closed its side.
+        self._leaving = False
         self._eof = False
         # Why the socket is gone, while what came over it is still to be taken.
         self._lost: str | None = None
@@ -194,8 +233,6 @@ class Connection:
             self._largest_read = size
         if self._closing:
             return
-        channel = self.channel
-        channel.answered_qos1 = channel.writer.pubacks_written
         decoder = self._decoder
         packets = decoder.feed(data)
         if decoder.pending >= LARGE_BEGINNING and decoder.missing >= LARGE_REST:
@@ -206,25 +243,104 @@ class Connection:
             self._alive_at = now
             self.received_packets += len(packets)
         if self._rates is not None:
-            self._limit(self._rates.pause_after(size, packets, now), now)
+            self._charge(size, packets, now)
         if self._newcomer:
             self._look_at_connect(packets)
             if self._pause_reasons == _WAITING and self.received_bytes > _AHEAD:
                 self._stop_reading()
-        if self._pause_reasons & _ITERATION:
+        if self._pause_reasons & _ITERATION and not context.broker.budget.congested:
             self._stop_reading()
         if packets:
-            if self._queued_packets is not None:
-                self._queued_packets.extend(packets)
-            elif self._pause_reasons:
-                self._queued_packets = packets
-                self._resume_after_flush()
+            if self._queued_packets is not None or self._pause_reasons & _HOLDS:
+                self._park(packets, size, now)
             else:
+                self._parked_bytes = size
                 self._take(packets, now)
         if self._newcomer:
             # What was read of it, once more in the buffer that TLS reads into.
             held = self.received_bytes + self._decoded_bytes + (self._largest_read if self._tls else 0)
             context.before_login.hold(self, held)
+
+    def _park(self, packets: list[Packet], size: int, now: float) -> None:
+        """They came in ``size`` bytes and wait behind others; but for those that wait for nobody."""
+        channel = self.channel
+        goodbye = False
+        # An iteration is over so soon that the order stays; and nothing comes before CONNACK.
+        waits = (
+            (self._pause_reasons != _ITERATION or self._context.broker.budget.congested)
+            and channel.state == CONNECTED
+            and channel.writer.session is not None
+        )
+        if waits:
+            goodbye = isinstance(packets[-1], Disconnect)
+            urgent: list[Packet] = [packet for packet in packets if isinstance(packet, int | Ack | Pingreq)]
+            if urgent:
+                packets = [packet for packet in packets if not isinstance(packet, int | Ack | Pingreq)]
+                if not self._take_urgent(urgent, now):
+                    return
+        if packets:
+            if self._queued_packets is None:
+                self._queued_packets = packets
+                self._parked_bytes = size
+            else:
+                self._queued_packets += packets
+                self._parked_bytes += size
+        if goodbye:
+            self._leaving = True
+            self._finish(now)
+        elif waits:
+            self._bound()
+
+    def _take_urgent(self, packets: list[Packet], now: float) -> bool:
+        """False: the connection is over."""
+        channel = self.channel
+        rest: list[Packet] | None = packets
+        while rest and not self._closing:
+            try:
+                receive(channel, rest, now)
+            except Exception:
+                logger.exception("internal_error client_id=%s", channel.client.client_id)
+                closing.internal_error(channel)
+            rest = channel.rest
+        channel.rest = None
+        return not self._closing
+
+    def _bound(self) -> None:
+        """Read no more where much waits; read on where that is over."""
+        queued = self._queued_packets
+        if queued is None:
+            self._parked_bytes = 0
+            if self._pause_reasons & _FULL:
+                self._resume(_FULL)
+            return
+        most = _MAX_PARKED_FOR_RATE if self._pause_reasons & _RATE else _MAX_PARKED
+        if self._parked_bytes + _PACKET_BYTES * len(queued) > most:
+            if self._leaving:  # it is read to its end all the same, for a DISCONNECT
+                if self._rates is not None:
+                    self._paid = 0
+                    self._queued_packets = self._without_publishes(queued, self._context.clock.now())
+            elif not self._pause_reasons & _FULL:
+                self._pause(_FULL)
+                self._watch_peer()
+        elif self._pause_reasons & _FULL:
+            self._resume(_FULL)
+
+    def _without_publishes(self, packets: list[Packet], now: float) -> list[Packet]:
+        """These but the PUBLISHes, which are dropped: nobody is told that they were taken."""
+        left: list[Packet] = []
+        for packet in packets:
+            if isinstance(packet, Message):
+                drop_unpaid(self.channel, packet, now)
+            else:
+                left.append(packet)
+        return left
+
+    def _finish(self, now: float) -> None:
+        """Nothing follows what it has sent: all of that is taken, without waiting for the loop, or dropped."""
+        channel = self.channel
+        while self._queued_packets is not None and channel.state != CLOSED and not self._pause_reasons & _WAITING:
+            packets, self._queued_packets = self._queued_packets, None
+            self._take(packets, now, last=True)
 
     def _expect_large(self) -> None:
         """What is to come next is the rest of a large packet."""
@@ -248,8 +364,7 @@ class Connection:
         if self._closing:
             return False
         if self._rates is not None:
-            now = context.clock.now()
-            self._limit(self._rates.pause_after(size, [], now), now)
+            self._charge(size, [], context.clock.now())
         return True
 
     def eof_received(self) -> bool:
@@ -258,15 +373,22 @@ class Connection:
         transport = self._transport
         if self._queued_packets is None or self._closing or transport is None or not transport.can_write_eof():
             return False
-        # Of a client that asked for nothing but to be let in, it is a farewell.
         channel = self.channel
         session = channel.session
+        if channel.state == CONNECTED and session is not None and session.connected:
+            # For what can take long it does not stay: nobody may be there any more.
+            return self._pause_reasons == _ITERATION or channel.pending_check is not None
+        # Of a client that asked for nothing but to be let in, it is a farewell.
         waits = channel.state == AUTHENTICATING or (session is not None and not session.connected)
         return bool(self._queued_packets) or not waits
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        transport, self._transport = self._transport, None
         self.writer.connection_lost()
+        if transport is not None and not self._closing:
+            self._leaving = True
+            for data in unread(transport, exc):
+                self.data_received(data)
         self._listener.freed(self)
         self._lost = "closed by the client" if exc is None else type(exc).__name__
         if self._context.broker.budget.deliveries > DELIVERIES_PER_ITERATION:  # many at once take several
@@ -291,9 +413,8 @@ class Connection:
             and not self._closing
         ):
             return  # ``_wait`` comes again
-        while self._queued_packets is not None and channel.state != CLOSED and not self._pause_reasons & _WAITING:
-            packets, self._queued_packets = self._queued_packets, None
-            self._take(packets, self._context.clock.now(), last=True)
+        self._leaving = True
+        self._finish(self._context.clock.now())
         if channel.pending_check is not None and channel.state == CONNECTED and not self._closing:
             if self._timer is not None and self._timer.callback != self._end:
                 self._timer.cancel()
@@ -308,11 +429,15 @@ class Connection:
         channel = self.channel
         self._closing = True
         reason, self._lost = self._lost or "", None
-        closing.connection_lost(channel, reason)
-        for timer in (self._timer, self._rate_timer, self._memory_timer):
+        if channel.state == CONNECTING and not self.received_bytes:
+            closing.left_without_a_byte(channel)
+            self._listener.looked_at(channel.client.peer)
+        else:
+            closing.connection_lost(channel, reason)
+        for timer in (self._timer, self._rate_timer, self._memory_timer, self._peer_timer):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._rate_timer = self._memory_timer = None
+        self._timer = self._rate_timer = self._memory_timer = self._peer_timer = None
         self._queued_packets = None
         self._connections.pop(self, None)
         self._logged_in()
@@ -345,9 +470,20 @@ class Connection:
             or (budget.bytes > HIGH_WATER and _publishes(packets))
             or (budget.congested and _adds_to_store(packets))
         ):
-            self._queued_packets = packets
             self._resume_after_flush()
+            self._park(packets, self._parked_bytes, now)
             return
+        count = len(packets)
+        later: list[Packet] | None = None
+        rates = self._rates
+        if rates is not None:
+            most = rates.admit(packets, self._paid, now)
+            self._paid = 0
+            if most < count and last:
+                packets = packets[:most] + self._without_publishes(packets[most:], now)
+            elif most < count:
+                later = packets[most:]
+                packets = packets[:most]
         channel = self.channel
         try:
             taken = receive(channel, packets, now)
@@ -362,18 +498,28 @@ class Connection:
             held = channel.writer.held_packets
             if held is not None and len(held) > _MAX_UNSTORED:
                 self._pause(_STORE)
-            return
-        if taken is False:
-            self._queued_packets = channel.rest
-            if not last:
-                self._resume_after_flush(last=True)
-            return
-        self._queued_packets = channel.rest or []
-        if channel.state == AUTHENTICATING and not self._pause_reasons and self.received_bytes <= _AHEAD:
-            self._pause_reasons = _WAITING
+            if later is None or rates is None:
+                return
+            rest = later
+            self._wait_for_rates(rates.wait(rest[0], now), _RATE, now)
         else:
-            self._pause(_WAITING)
-        self._task = asyncio.ensure_future(self._wait(taken))
+            rest = channel.rest or []
+            if rates is not None:
+                self._paid = sum([isinstance(packet, Message) for packet in rest])
+            if later is not None:
+                rest = rest + later
+            if taken is not False:
+                self._queued_packets = []
+                self._pause(_WAITING)
+                self._task = asyncio.ensure_future(self._wait(taken))
+            elif not last:
+                self._resume_after_flush(last=True)
+        if self._closing:
+            return
+        if last:
+            self._queued_packets = rest
+        elif rest:
+            self._park(rest, self._parked_bytes * len(rest) // count, now)
 
     def _look_at_connect(self, packets: list[Packet]) -> None:
         """What it takes in memory beside its bytes counts before a login."""
@@ -435,7 +581,12 @@ class Connection:
             self._resume(_ITERATION)
 
     def _pause(self, why: int) -> None:
-        if why != _ITERATION or self._context.broker.budget.congested:  # else it is over before much can come
+        if why == _WAITING and self.channel.state != CONNECTED:
+            # Read on while it is little: only so is the client seen to leave.
+            stops = self._pause_reasons != 0 or self.received_bytes > _AHEAD
+        else:
+            stops = why & _STOPS != 0 and why != _ITERATION  # an iteration is over before much can come
+        if stops:
             self._stop_reading()
         self._pause_reasons |= why
 
@@ -448,32 +599,75 @@ class Connection:
         if not self._pause_reasons & why:
             return
         self._pause_reasons &= ~why
-        if self._pause_reasons or self._transport is None:
+        transport = self._transport
+        if transport is None:
             return
         if self._closing:
-            self._transport.resume_reading()
-            return
-        if self._queued_packets is not None:
-            packets, self._queued_packets = self._queued_packets, None
-            self._take(packets, self._context.clock.now())
-        if not self._pause_reasons:
-            if self._eof and not self._closing:
-                self.writer.flush()
-                self._transport.close()
-            elif self._stopped:
+            if self._stopped and not self._pause_reasons:
                 self._stopped = False
-                self._alive_at = self._context.clock.now()  # it was we who did not listen
-                self._transport.resume_reading()
+                transport.resume_reading()
+            return
+        if not self._pause_reasons & _HOLDS and self._queued_packets is not None:
+            now = self._context.clock.now()
+            if self._leaving:
+                self._finish(now)
+            else:
+                packets, self._queued_packets = self._queued_packets, None
+                self._take(packets, now)
+            if self._pause_reasons & _FULL:
+                self._bound()
+        if self.channel.state == CLOSED:
+            return
+        if self._eof and not self._pause_reasons & _HOLDS:
+            self.writer.flush()
+            transport.close()
+        elif self._stopped and not self._pause_reasons & (
+            _STOPS if self.channel.state == CONNECTED else _STOPS | _HOLDS
+        ):
+            self._stopped = False
+            self._alive_at = self._context.clock.now()  # it was we who did not listen
+            transport.resume_reading()
 
-    def _limit(self, pause: float, now: float) -> None:
-        if pause > 0 and not self._pause_reasons & _RATE:
-            self._context.metrics.refusals.add("rate_limited")
-            self._pause(_RATE)
-            self._rate_timer = self._context.timers.at(now + pause, self._rate_over)
+    def _charge(self, size: int, packets: list[Packet], now: float) -> None:
+        """Have its rates pay for what does not wait to be paid for, and read nothing while they have to pay it off."""
+        rates = self._rates
+        assert rates is not None
+        debt = rates.received(size, packets, self._decoder.pending, now)
+        alone = self._queued_packets is None and not _publishes(packets)
+        if debt > 0 and not self._leaving and (alone or debt > rates.patience):
+            self._wait_for_rates(debt, _DEBT, now)
+            self._watch_peer()
+
+    def _wait_for_rates(self, seconds: float, why: int, now: float) -> None:
+        if self._rate_timer is None:
+            self._rate_timer = self._context.timers.at(now + seconds, self._rate_over)
+        if not self._pause_reasons & why:
+            if not self._was_slowed:
+                self._was_slowed = True
+                self._context.metrics.refusals.add("rate_limited")
+            self._pause(why)
+
+    def _watch_peer(self) -> None:
+        """Nothing is read for a while: see all the same when the client closes its side."""
+        if self._peer_timer is None:
+            context = self._context
+            self._peer_timer = context.timers.at(context.clock.now() + _LOOK_AT_PEER_EVERY, self._look_at_peer)
+
+    def _look_at_peer(self) -> None:
+        self._peer_timer = None
+        if self._closing or self._transport is None or not self._pause_reasons & (_FULL | _DEBT):
+            return
+        if has_left(self._transport):
+            self._leaving = True
+            self._resume(_FULL | _DEBT)
+        else:
+            self._watch_peer()
 
     def _rate_over(self) -> None:
         self._rate_timer = None
-        self._resume(_RATE)
+        self._resume(_RATE | _DEBT)
+        if self._rate_timer is None:
+            self._was_slowed = False
 
     # ---------------------------------------------------------------- memory
 
@@ -511,7 +705,7 @@ class Connection:
         if isinstance(transport, Layer):
             size += transport.held_bytes
         if self._queued_packets is not None:
-            size += 300 * len(self._queued_packets) + self._largest_read
+            size += _PACKET_BYTES * len(self._queued_packets) + max(self._parked_bytes, self._largest_read)
         if self._tls:
             size += self._largest_read  # TLS reads into a buffer that stays
         return size + self._decoder.unfinished
@@ -565,11 +759,12 @@ class Connection:
             self._timer = self._context.timers.at(now + seconds, self)
 
     def limit(self, message_rate: Rate | None, byte_rate: Rate | None) -> None:
-        """Take nothing from the socket beyond these (amount, seconds) of PUBLISH packets and of bytes; None: no bound.
+        """Take nothing beyond these (amount, seconds) of PUBLISH packets and of bytes; None: no bound.
 
         A pause under the old ones ends.
         """
         self._rates = rate_limits(message_rate, byte_rate)
+        self._paid = 0
         if self._rate_timer is not None:
             self._rate_timer.cancel()
             self._rate_over()
@@ -581,7 +776,7 @@ class Connection:
 
     @property
     def slowed(self) -> bool:
-        """Whether nothing is read at present because of ``limits``."""
+        """Whether something waits at present because of ``limits``."""
         return self._rate_timer is not None
 
     def close(self) -> None:
@@ -615,8 +810,9 @@ class Connection:
         except OSError:  # the peer has reset the connection, and the loop has not noticed yet
             transport.abort()
             return
-        if self._pause_reasons:
-            self._pause_reasons = 0
+        self._pause_reasons = 0
+        if self._stopped:
+            self._stopped = False
             transport.resume_reading()
 
     @property
@@ -670,7 +866,7 @@ class Connection:
             return
         now = self._context.clock.now()
         due = self._alive_at + self._keep_alive
-        if self._pause_reasons:
+        if self._stopped:
             due = now + self._keep_alive
         elif now >= due:
             closing.keep_alive_timeout(self.channel)

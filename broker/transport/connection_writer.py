@@ -300,9 +300,6 @@ class ConnectionWriter:
                 writer.sent2 = 0
             metrics.messages_delivered += messages
             self.sent_messages += messages
-        writer.pubacks_written = channel.received1 - writer.held_pubacks
-        if channel.undecided is not None:
-            writer.pubacks_written -= channel.undecided.pubacks
         self.sent_packets += messages + writer.sent_other
         writer.sent_other = 0
         if transport is None:

@@ -15,6 +15,9 @@ class Layer(asyncio.Transport):
         """Received, and not handed on yet."""
         return self.below.held_bytes if isinstance(self.below, Layer) else 0
 
+    reads_to_the_end = False
+    """Whether it hands on by itself what came before the connection failed (``unread``)."""
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.below.write(data)
 

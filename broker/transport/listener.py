@@ -32,6 +32,7 @@ ACCEPT_PAUSE: Final = 1.0  # seconds without accepting when the system has no mo
 PLACE_TIMEOUT: Final = 0.25
 """Seconds that a new client waits for one of ``max_connections``: who has just gone may not have been noticed yet."""
 MAX_WAITING: Final = 64  # for a place
+LOOK_LOG_INTERVAL: Final = 60.0  # seconds between two log lines about connections without a byte
 REFUSAL_LOG_INTERVAL: Final = 10.0  # seconds between two log lines about the same reason
 
 
@@ -112,6 +113,9 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._rest: asyncio.TimerHandle | None = None
         self._rate = _accept_rate(settings)
+        # Connections without a byte since the last line about them, and when that was.
+        self._looks = 0
+        self._looks_told: float | None = None
         self._logged: dict[str, tuple[float, int]] = {}  # reason -> when, and how many had been refused then
 
     # What it is
@@ -387,6 +391,16 @@ class Listener:
         )
 
     # What its Connections tell it
+
+    def looked_at(self, peer: str) -> None:
+        """Somebody has connected, sent nothing and closed: said once in a while, with how often."""
+        self._looks += 1
+        now = self._clock.now()
+        if self._looks_told is not None and now - self._looks_told < LOOK_LOG_INTERVAL:
+            return
+        self._looks_told = now
+        logger.info("listener_probed listener=%s count=%s peer=%s", self.name, self._looks, peer)
+        self._looks = 0
 
     def opened(self) -> None:
         """One of them has its transport."""

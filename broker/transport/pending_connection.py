@@ -28,11 +28,12 @@ TLS_SHUTDOWN_TIMEOUT: Final = 5.0  # seconds a peer has to answer our close_noti
 class PendingConnection(asyncio.Protocol):
     """Takes one accepted socket through its handshakes; the listener counts it among its sockets until ``finish``."""
 
-    __slots__ = ("_counted", "_header", "_listener", "_sock", "_task", "_transport", "peer")
+    __slots__ = ("_counted", "_header", "_listener", "_secured", "_sock", "_task", "_transport", "peer")
 
     def __init__(self, listener: "Listener", sock: socket.socket, peer: tuple[str, int]) -> None:
         self._listener = listener
         self._sock: socket.socket | None = sock
+        self._secured: socket.socket | None = None  # the same, when the loop has it for TLS
         self._header: ProxyHeader | None = None
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
@@ -131,6 +132,7 @@ class PendingConnection(asyncio.Protocol):
                 await loop.connect_accepted_socket(lambda: self, sock)
             else:
                 on_handshake_failure.set(self._handshake_failed)
+                self._secured = sock
                 await loop.connect_accepted_socket(
                     lambda: self,
                     sock,
@@ -155,6 +157,9 @@ class PendingConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Step aside: from here on the transport talks to the Connection, or to its WebSocket layer."""
         below = cast(asyncio.Transport, transport)
+        ssl_object = below.get_extra_info("ssl_object")
+        if ssl_object is not None:
+            ssl_object.sock = self._secured
         listener = self._listener
         settings = listener.settings
         if self not in listener.pending:  # the listener was stopped meanwhile

@@ -1,7 +1,11 @@
 """Rate limits: how fast one connection is read, in PUBLISH packets and in bytes; and the token bucket of any limit."""
 
+from typing import Final
+
 from ..mqtt.decoder import Packet
 from ..mqtt.message import Message
+
+_ROUNDING: Final = 1e-6
 
 
 class TokenBucket:
@@ -10,13 +14,15 @@ class TokenBucket:
     Time is an argument, in seconds of any clock that does not run backwards; the bucket is full at its first use.
     """
 
-    __slots__ = ("_at", "_tokens", "amount", "rate")
+    __slots__ = ("_at", "_most", "_tokens", "amount", "rate")
 
-    def __init__(self, amount: float, seconds: float) -> None:
+    def __init__(self, amount: float, seconds: float, least: float = 0.0) -> None:
+        """``least``: it holds at least what passes in so many seconds."""
         if amount <= 0 or seconds <= 0:
             raise ValueError(f"a limit needs an amount and seconds above 0, not [{amount}, {seconds}]")
         self.amount = amount
         self.rate = amount / seconds
+        self._most = max(amount, self.rate * least)
         self._tokens = float(amount)
         self._at: float | None = None
 
@@ -27,7 +33,7 @@ class TokenBucket:
 
     def _refill(self, now: float) -> None:
         if self._at is not None and now > self._at:
-            self._tokens = min(self.amount, self._tokens + (now - self._at) * self.rate)
+            self._tokens = min(self._most, self._tokens + (now - self._at) * self.rate)
         if self._at is None or now > self._at:
             self._at = now
 
@@ -39,6 +45,19 @@ class TokenBucket:
         self._refill(now)
         self._tokens -= n
         return 0.0 if self._tokens >= 0 else -self._tokens / self.rate
+
+    def has(self, n: float, now: float) -> bool:
+        """Whether ``n`` may pass now. More than it can ever hold passes when it is half full, and leaves a debt."""
+        self._refill(now)
+        return self._tokens >= self._needed(n) - _ROUNDING
+
+    def wait(self, n: float, now: float) -> float:
+        """How many seconds until ``has``, if nothing passes before."""
+        self._refill(now)
+        return max(0.0, self._needed(n) - self._tokens) / self.rate
+
+    def _needed(self, n: float) -> float:
+        return n if n <= self._most else self._most / 2
 
     def take(self, n: float, now: float) -> bool:
         """Take ``n`` if there is so much; else take nothing and return False."""
@@ -52,15 +71,26 @@ class TokenBucket:
 Rate = tuple[float, float]
 """An amount, and the seconds it may pass in."""
 
+_TICK: Final = 0.2
+"""Seconds: two ticks of the node's timers, by which waiting packets are taken. A bucket holds so much in any case, or
+one with a small amount for a short time would let less pass than it says."""
+
 
 class RateLimits:
-    """A bound for each of the two, or for one of them."""
+    """A bound for each of the two, or for one of them.
 
-    __slots__ = ("_bytes", "_messages")
+    PUBLISH packets are paid for when they are taken, and wait until they can be. Bytes of all others, and those of a
+    packet that is not complete, are paid for when they come: ``received`` says for how long to read nothing then.
+    """
+
+    __slots__ = ("_begun", "_bytes", "_messages", "_paid_bytes")
 
     def __init__(self, message_rate: Rate | None, byte_rate: Rate | None) -> None:
-        self._messages = None if message_rate is None else TokenBucket(*message_rate)
-        self._bytes = None if byte_rate is None else TokenBucket(*byte_rate)
+        self._messages = None if message_rate is None else TokenBucket(*message_rate, least=_TICK)
+        self._bytes = None if byte_rate is None else TokenBucket(*byte_rate, least=_TICK)
+        # Bytes of the packet that is not complete, paid for; and of packets that wait.
+        self._begun = 0
+        self._paid_bytes = 0
 
     @property
     def bounds(self) -> tuple[Rate | None, Rate | None]:
@@ -68,17 +98,55 @@ class RateLimits:
         messages, size = self._messages, self._bytes
         return (None if messages is None else messages.bound, None if size is None else size.bound)
 
-    def pause_after(self, size: int, packets: list[Packet], now: float) -> float:
-        """How many seconds to read nothing, these ``packets`` in ``size`` bytes having been read."""
-        pause = 0.0
-        if self._messages is not None:
-            # PUBLISH alone: acknowledgements come as fast as we send
-            count = sum([type(packet) is Message for packet in packets])
-            if count:
-                pause = self._messages.consume(count, now)
-        if self._bytes is not None:
-            pause = max(pause, self._bytes.consume(size, now))
-        return pause
+    def received(self, size: int, packets: list[Packet], unfinished: int, now: float) -> float:
+        """``size`` bytes came: these packets are complete, and ``unfinished`` bytes of the next one are here. The
+        seconds until what does not wait is paid for; 0.0: it is."""
+        bucket = self._bytes
+        if bucket is None:
+            return 0.0
+        if packets:
+            waiting = sum([packet.wire_size for packet in packets if isinstance(packet, Message)])
+            if isinstance(packets[0], Message):
+                self._paid_bytes += self._begun
+                size += self._begun
+            size -= waiting
+        self._begun = unfinished
+        return bucket.consume(max(0, size), now)
+
+    def admit(self, packets: list[Packet], paid: int, now: float) -> int:
+        """How many of ``packets``, from the first on, may be taken now; the first ``paid`` PUBLISHes were paid for."""
+        messages, size = self._messages, self._bytes
+        for at, packet in enumerate(packets):
+            if not isinstance(packet, Message):
+                continue
+            if paid:
+                paid -= 1
+                continue
+            if messages is not None and not messages.has(1, now):
+                return at
+            if size is not None:
+                owed = packet.wire_size - self._paid_bytes
+                if owed > 0 and not size.has(owed, now):
+                    return at
+                if owed > 0:
+                    size.consume(owed, now)
+                self._paid_bytes = max(0, -owed)
+            if messages is not None:
+                messages.consume(1, now)
+        return len(packets)
+
+    def wait(self, packet: Packet, now: float) -> float:
+        """How many seconds until ``admit`` lets this one pass."""
+        if not isinstance(packet, Message):
+            return 0.0
+        messages, size = self._messages, self._bytes
+        wait = 0.0 if messages is None else messages.wait(1, now)
+        return wait if size is None else max(wait, size.wait(packet.wire_size - self._paid_bytes, now))
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a full bucket of bytes lasts."""
+        return 0.0 if self._bytes is None else self._bytes.bound[1]
 
 
 def rate_limits(message_rate: Rate | None, byte_rate: Rate | None) -> RateLimits | None:

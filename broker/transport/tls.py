@@ -1,6 +1,7 @@
 """TLS: the SSLContext of an ssl or wss listener, and who a client certificate says its client is."""
 
 import os
+import socket
 import ssl
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -32,6 +33,8 @@ _UNSPECIFIED: Final = 1
 """X509_V_ERR_UNSPECIFIED: the message says it."""
 CERTIFICATE_REFUSED: Final = "tls_certificate"
 """Counted so: the certificate of a client is none that the listener takes, or is missing."""
+_CLOSED: Final = 7
+"""TCP_CLOSE of ``tcpi_state``."""
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -53,7 +56,16 @@ class Handshake(ssl.SSLObject):
 
     refused: Callable[[ssl.SSLError], None] | None = None
     incoming: ssl.MemoryBIO
+    sock: socket.socket | None = None
+    """Whose connection it is, from the end of the handshake on."""
     _failed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
+        """Nothing is written to a peer that has reset the connection: the loop would give up at once, and read no more
+        of what has arrived."""
+        if self.sock is not None and is_reset(self.sock):
+            return len(data)
+        return super().write(data)
 
     def do_handshake(self) -> None:
         if self._failed:
@@ -85,6 +97,14 @@ class Handshake(ssl.SSLObject):
             if refused is not None:
                 refused(exc)
             raise exc
+
+
+def is_reset(sock: socket.socket) -> bool:
+    """Whether the other side has reset the connection. What it sent before is still there."""
+    try:
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _CLOSED
+    except OSError:
+        return True
 
 
 on_handshake_failure: ContextVar[Callable[[ssl.SSLError], None] | None] = ContextVar(

@@ -18,7 +18,8 @@ from ..config import ListenerSettings, ZoneSettings
 from ..core.before_login import BeforeLogin
 from .layer import Layer
 from .origins import Origins
-from .websocket_frames import MAX_HEADER, frame_size, header, take_plain
+from .unread import unread
+from .websocket_frames import MAX_HEADER, frame_size, framed, header, take_plain
 
 if TYPE_CHECKING:
     from .pending_connection import PendingConnection
@@ -35,6 +36,7 @@ CLOSE_TIMEOUT: Final = 2.0  # seconds a peer has to answer our close frame
 WORK_PER_ITERATION: Final = 1_024  # plain frames that one connection may take of an iteration
 LIBRARY_WORK: Final = 4  # plain frames that a frame, or a KiB of payload, from the library counts as
 DEFLATE_BYTES: Final = 45_000  # about what compression takes for each client
+ANY_PATH: Final = "*"
 LARGE: Final = 65_536  # bytes that are not copied to go out together with their header
 _HANDSHAKE_HEADERS: Final = (
     "Connection",
@@ -48,6 +50,11 @@ _HANDSHAKE_HEADERS: Final = (
 _COMPRESSION: Final = ServerPerMessageDeflateFactory(
     server_max_window_bits=12, client_max_window_bits=12, compress_settings={"memLevel": 5}
 )
+
+
+def _leads_to(asked: str, path: str) -> bool:
+    """Whether ``path`` of a listener is what was asked for; a slash at the end is the same."""
+    return path == ANY_PATH or asked == path or asked.rstrip("/") == path.rstrip("/")
 
 
 class WebSocketError(ConnectionError):
@@ -92,7 +99,7 @@ class FrameProtocol(ServerProtocol):
 
 
 class WebSocketLayer(Layer, asyncio.Protocol):
-    """Takes one socket through the WebSocket handshake, then carries bytes both ways, one binary frame per ``write``.
+    """Takes one socket through the WebSocket handshake, then carries bytes both ways in binary frames.
 
     Plain frames are taken many at once (``websocket_frames``). The library gets the bytes of all others, and is the
     judge of what is wrong; where each of these ends is known here, so that plain ones are seen again after it.
@@ -100,6 +107,8 @@ class WebSocketLayer(Layer, asyncio.Protocol):
     ``connect()`` builds the Connection, once the handshake is done; ``pending`` is told how the handshake ended.
     ``origins``: pages that may connect, as ``accepted_origins`` says.
     """
+
+    reads_to_the_end = True
 
     __slots__ = (
         "_before_login",
@@ -123,7 +132,9 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         "_raw",
         "_scheduled",
         "_settings",
+        "_single",
         "_timer",
+        "_unframed",
         "_writing_paused",
         "_zone",
     )
@@ -156,6 +167,8 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         self._scheduled = False  # an iteration will go on with _raw
         self._paused = False  # by the Connection
         self._below_paused = False
+        self._single = False  # from CONNACK on: until then, what is written need not be MQTT
+        self._unframed = 0  # bytes that the packet written last still lacks
         self._writing_paused = False
         self._pong = b""  # waiting for the peer to read
         self._closing = False  # nothing is handed on any more
@@ -175,6 +188,9 @@ class WebSocketLayer(Layer, asyncio.Protocol):
             self._before_login.hold(self, 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if not self._closing and self._connection is not None:
+            self._raw += b"".join(unread(self.below, exc))
+            self._parse_rest()
         closed_by_us, self._closing, self._ended = self._closing, True, True
         self._raw = b""
         # Protocol and parser know each other: without this, a garbage collection would be waited for.
@@ -270,6 +286,14 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         elif self._below_paused and not must_pause:
             self.below.resume_reading()
         self._below_paused = must_pause
+
+    def _parse_rest(self) -> None:
+        """Hand on all that was received, whoever has asked to wait."""
+        left = -1
+        while self._raw and len(self._raw) != left and not self._ended:
+            left = len(self._raw)
+            self._paused = False
+            self._parse()
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -368,7 +392,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
                 self._reject(HTTPStatus.BAD_REQUEST, "Not an HTTP/1.1 request.\n", "websocket_request", "")
             return
         request = cast(Request, requests[0])
-        if request.path.partition("?")[0] != self._settings.path:
+        if not _leads_to(request.path.partition("?")[0], self._settings.path):
             self._reject(HTTPStatus.NOT_FOUND, "Nothing is here.\n", "websocket_path", "path", request.path)
             return
         if not all(value.isascii() for name in _HANDSHAKE_HEADERS for value in request.headers.get_all(name)):
@@ -422,8 +446,10 @@ class WebSocketLayer(Layer, asyncio.Protocol):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._closing or self._protocol.state is not OPEN or not data:
             return
-        # [MQTT-6.0.0-1] one binary frame
-        if self._extended:
+        # [MQTT-6.0.0-1] binary frames
+        if self._single:
+            self._write_single(bytes(data))
+        elif self._extended:
             self._protocol.send_binary(cast(bytes, data))
             self.below.write(b"".join(self._protocol.data_to_send()))
         elif len(data) > LARGE:
@@ -431,6 +457,22 @@ class WebSocketLayer(Layer, asyncio.Protocol):
             self.below.write(data)
         else:
             self.below.write(header(len(data)) + data)
+
+    def _write_single(self, data: bytes) -> None:
+        """Each packet in a frame of its own, all of them in one write."""
+        first = 1 if self._unframed else 0
+        parts, self._unframed = framed(data, self._unframed)
+        if self._extended:
+            # The library makes the headers, also of what goes on with a packet that was not whole.
+            for part in parts[:first] + parts[first + 1 :: 2]:
+                self._protocol.send_binary(part)
+            self.below.write(b"".join(self._protocol.data_to_send()))
+        elif len(parts[-1]) > LARGE:
+            if len(parts) > 1:
+                self.below.write(b"".join(parts[:-1]))
+            self.below.write(parts[-1])
+        else:
+            self.below.write(b"".join(parts))
 
     def close(self) -> None:
         """Send what was written and a close frame; close the socket when the peer has answered, or is too slow to.
@@ -481,5 +523,6 @@ class WebSocketLayer(Layer, asyncio.Protocol):
 
     def raise_packet_limit(self, max_packet_size: int) -> None:
         self._logged_in()
+        self._single = self._settings.mqtt_piggyback == "single"
         self._limit = max(max_packet_size, MIN_FRAME) + SLACK
         self._protocol.limit(self._limit)

@@ -21,6 +21,8 @@ MAX_HEADER: Final = 14
 """Bytes of the longest header, the mask included."""
 _PLAIN: Final = 0x82
 _MASKED: Final = 0x80
+_SHORT: Final = [bytes((0x82, size)) for size in range(126)]
+"""The headers of short frames that the server sends."""
 
 
 def take_plain(raw: bytes, start: int, limit: int, most: int) -> tuple[bytes, int, int]:
@@ -94,10 +96,43 @@ def frame_size(head: bytes) -> int:
     return 6 + size + int.from_bytes(head[2 : 2 + size], "big")
 
 
+def framed(data: bytes, owed: int) -> tuple[list[bytes], int]:
+    """``data``, of whole Control Packets but the last one, which may go on in the next piece, with a header before each
+    of them. ``owed``: bytes that the packet before still lacks. What to write; and how many the last one lacks."""
+    parts: list[bytes] = []
+    size: i64 = len(data)
+    at: i64 = owed
+    if at >= size:
+        return [data], owed - len(data)
+    if at:
+        parts.append(data[:owed])
+    while at < size:
+        # Remaining Length, section 2.1.4
+        length: i64 = 0
+        shift: i64 = 0
+        behind: i64 = at + 1
+        while behind < size:
+            byte: i64 = data[behind]
+            behind += 1
+            length |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+        end: i64 = behind + length
+        whole: int = end - at
+        parts.append(header(whole))
+        if at == 0 and end >= size:
+            parts.append(data)
+        else:
+            parts.append(data[at : min(end, size)])
+        at = end
+    return parts, at - size
+
+
 def header(size: int) -> bytes:
     """What stands before ``size`` bytes that the server sends."""
     if size < 126:
-        return bytes((_PLAIN, size))
+        return _SHORT[size]
     if size < 65_536:
         return bytes((_PLAIN, 126, size >> 8, size & 0xFF))
     return bytes((_PLAIN, 127)) + size.to_bytes(8, "big")

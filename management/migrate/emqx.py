@@ -61,6 +61,7 @@ _LISTENER: Final = {
     "zone": ("zone", "text"), "mountpoint": ("mountpoint", "text"), "proxy_protocol": ("proxy_protocol", "flag"),
     "proxy_protocol_timeout": ("proxy_protocol_timeout", "seconds"), "backlog": ("backlog", "number"),
     "nodelay": ("nodelay", "flag"), "mqtt_path": ("path", "text"), "compress": ("compress", "flag"),
+    "mqtt_piggyback": ("mqtt_piggyback", "text"),
     "fail_if_no_subprotocol": ("subprotocol_required", "flag"),
     "verify_protocol_header": ("subprotocol_required", "flag"),
 }  # fmt: skip
@@ -446,7 +447,7 @@ class _Etc:
                     self.report.wrong(place, f"listener.{kind}.{name}", "it has no certfile, or no keyfile")
                 table["tls"] = tls
             if kind not in ("ws", "wss"):
-                for key in ("path", "compress", "subprotocol_required", "allowed_origins"):
+                for key in ("path", "compress", "mqtt_piggyback", "subprotocol_required", "allowed_origins"):
                     table.pop(key, None)
             self._finish_origins(table)
             zone = str(table.get("zone", "external"))

@@ -415,10 +415,8 @@ class _Mosquitto:
         self.migration.put(table, "bind", self._bind(listener), Source(listener.place, what))
         self.report.carried(listener.place, what, f"listeners, {listener.label}, {table['bind']}")
         if protocol == "websockets":
-            table["path"] = "/mqtt"
-            self.report.changed(
-                listener.keys["protocol"].place, "protocol websockets", "the path is /mqtt; Mosquitto takes any"
-            )
+            table["path"] = "*"
+            self.report.carried(listener.keys["protocol"].place, "protocol websockets", 'listeners.path = "*"')
         for key, name, least in (("max_connections", "max_connections", -1), ("max_qos", "max_qos", 0)):
             if key in listener.keys:
                 line = listener.keys[key]

@@ -176,8 +176,7 @@ REASONS: Final = (
         "client",
         "receive_maximum_exceeded",
         ("receive_maximum",),
-        "a 5.0 client has more QoS 1 and 2 messages unfinished than it was told; one of QoS 1 is finished "
-        "when its PUBACK is written",
+        "a 5.0 client has more QoS 2 messages unfinished than it was told",
     ),
     Reason(
         "client",
@@ -268,6 +267,12 @@ REASONS: Final = (
         "quota_exceeded",
         ("max_awaiting_rel",),
         "more QoS 2 messages of the client wait for its PUBREL. A 3.x client gets no answer",
+    ),
+    Reason(
+        "message",
+        "quota_exceeded",
+        ("message_rate", "byte_rate"),
+        "it waited for its rate when its client left; it was not acknowledged",
     ),
     Reason("message", "quota_exceeded", ("queue_full",), "a subscriber's queue is full, and its zone says refuse"),
     Reason(
@@ -477,7 +482,7 @@ REASONS: Final = (
         "other",
         "rate_limited",
         ("message_rate", "byte_rate"),
-        "a client sends faster than it may, and is read more slowly",
+        "a client sends faster than it may, and its messages wait",
     ),
     Reason(
         "other",

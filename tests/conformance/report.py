@@ -101,6 +101,9 @@ def render(statements: Statements) -> str:
         "Section 4.7.3 knows no limit to the levels of a Topic Name or Topic Filter but their length. Taipan has one,",
         "so that nobody makes it walk 65,535 of them: `max_topic_levels`, 128 unless set, 0 for the standard's.",
         "",
+        "A Topic Filter that section 4.7.1 does not allow is answered by its code in SUBACK (0x8F, 3.x: 0x80) or",
+        "UNSUBACK (0x8F), and the connection stays: section 4.13 lets a Server choose between that and closing it.",
+        "",
         "| version | statements | bind a Server | proven by a test | can't be tested | open |",
         "|---|---|---|---|---|---|",
     ]

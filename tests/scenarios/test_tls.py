@@ -46,7 +46,7 @@ class TlsNode:
         self, zone: dict[str, Any] | None = None, listener: dict[str, Any] | None = None, **tls: Any
     ) -> None:
         shared = {"tls": self.tls(**tls), **(listener or {})}
-        listeners = [{"type": "ssl", **shared}, {"type": "wss", **shared}, {"type": "tcp"}]
+        listeners = [{"type": "ssl", **shared}, {"type": "wss", **shared}, {"type": "tcp"}, {"type": "ws"}]
         self.node = await start_node(zone, listeners)
 
     def context(self, certificate: tuple[str, str] | None = None) -> ssl.SSLContext:
@@ -56,7 +56,8 @@ class TlsNode:
         return context
 
     def peer(self, certificate: tuple[str, str] | None = None) -> Peer:
-        peer = Peer(self.node.address(self.transport), self.version, self.context(certificate))
+        secure = self.transport in ("ssl", "wss")
+        peer = Peer(self.node.address(self.transport), self.version, self.context(certificate) if secure else None)
         self.peers.append(peer)
         return peer
 

@@ -20,6 +20,8 @@ PACKAGES: Final = {
     "mosquitto": "mosquitto",
     "mosquitto_pub": "mosquitto-clients",
     "mosquitto_sub": "mosquitto-clients",
+    "paho_c_pub": "paho.mqtt.c-examples",
+    "paho_c_sub": "paho.mqtt.c-examples",
     "nginx": "nginx libnginx-mod-stream",
     "node": "nodejs npm",
     "openssl/ssl.h": "libssl-dev",

@@ -521,7 +521,7 @@ async def test_5_0_is_refused_what_needs_the_disk_and_nothing_of_it_is_kept(qos:
 
 
 @pytest.mark.parametrize("qos, kind", [(1, c.PUBACK), (2, c.PUBREC)])
-async def test_3_x_waits_unread(qos: int, kind: int) -> None:
+async def test_messages_of_3_x_wait(qos: int, kind: int) -> None:
     node = DurableFakeNode()
     reader = await subscribed(node)
     writer = await node.connect_durable("w", 4)
@@ -530,7 +530,8 @@ async def test_3_x_waits_unread(qos: int, kind: int) -> None:
     writer.publish("t/1", b"2", qos, 8)
     writer.send(Pingreq())
     await node.settle()
-    assert writer.received() == [] and reader.received() == []
+    assert writer.received() == [Pingresp()] and reader.received() == []
+    writer.feed(*MUCH)
     assert not writer.transport.reading
     node.trouble(None)
     await node.settle()
@@ -543,6 +544,7 @@ async def test_3_x_waits_unread(qos: int, kind: int) -> None:
     ]
     assert [each.payload for each in reader.messages()] == [b"1", b"2"]
     assert writer.transport.reading
+    assert node.metrics.messages_qos0_received == len(MUCH)
 
 
 async def test_a_3_x_publisher_that_goes_meanwhile_has_published_nothing() -> None:
@@ -703,7 +705,12 @@ async def test_in_trouble_what_waits_stays_bounded() -> None:
     assert message is not None and message.payload == b"49"
 
 
+MUCH = [Publish("nobody/wants", bytes(1000))] * 70
+"""More than may wait of one client."""
+
+
 async def test_while_too_much_waits_publishers_are_not_read_from() -> None:
+    """Beyond what may wait here; what is no message does not wait."""
     node = DurableFakeNode()
     await subscribed(node)
     node.journal.max_pending = 5_000
@@ -711,8 +718,11 @@ async def test_while_too_much_waits_publishers_are_not_read_from() -> None:
     for number in range(1, 4):
         writer.publish("t/1", bytes(3000), 1, number)
     assert node.broker.budget.congested
-    writer.publish("t/1", b"", 1, 4)
+    writer.send(Publish("t/1", b"", 1, packet_id=4), Pingreq())
+    assert writer.received() == [Pingresp()]
     other = node.connect("o")
+    writer.feed(*MUCH, Pingreq())
+    assert writer.received() == [Pingresp()]
     assert not writer.transport.reading
     other.send(Pingreq())
     assert other.received() == [Pingresp()]
@@ -733,13 +743,15 @@ async def test_too_much_is_seen_at_once_and_in_a_turn_that_nothing_else_asks_for
     for number in range(1, 4):
         writer.publish(f"r/{number}", bytes(3000), 1, number, retain=True)
     assert node.broker.budget.congested and node.durability.commit.pending_bytes < 10_000
+    writer.publish("r/4", b"", 1, 4, retain=True)
+    writer.feed(*MUCH)
     assert not writer.transport.reading
     while not writer.transport.reading:
         assert node.journal.write()
         node.run()
     node.store()
     assert not node.broker.budget.congested
-    assert acks(writer) == [(c.PUBACK, number) for number in (1, 2, 3)]
+    assert acks(writer) == [(c.PUBACK, number) for number in (1, 2, 3, 4)]
 
 
 async def test_memory_is_looked_at_while_messages_are_retained() -> None:
@@ -758,13 +770,19 @@ async def test_memory_is_looked_at_while_messages_are_retained() -> None:
 
 
 @pytest.mark.interpreted
-async def test_a_client_with_too_many_unsent_answers_is_not_read_from(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("version", [4, 5])
+async def test_a_client_with_too_many_unsent_answers_is_not_read_from(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one of 5.0 whose Receive Maximum would allow no more: its messages wait, and it is not sent away."""
     monkeypatch.setattr("taipan.broker.transport.connection._MAX_UNSTORED", 10)
-    node = DurableFakeNode()
+    node = DurableFakeNode({"receive_maximum": 5})
     await subscribed(node)
-    writer = node.connect("w", version=4)
+    writer = node.connect("w", version=version)
     for number in range(1, 13):
         writer.publish("t/1", b"", 1, number)
+    writer.feed(*MUCH, Pingreq())
+    assert writer.received() == [Pingresp()]
     assert not writer.transport.reading
     node.store()
     await node.settle()

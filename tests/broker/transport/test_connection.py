@@ -1,6 +1,7 @@
 """Connection: what is read, what waits and why, what is written, and when it ends. No sockets, no sleeping."""
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -117,14 +118,32 @@ def test_a_client_behind_a_proxy_is_let_read_our_last_packet() -> None:
 
 def test_tls_keeps_no_connection_half_open_for_what_is_parked(caplog: pytest.LogCaptureFixture) -> None:
     """asyncio and uvloop warn of a protocol that asks TLS for it."""
-    node = FakeNode({"message_rate": [1, 10.0]})
+    node = FakeNode()
     client = node.connect()
-    client.feed(*(Publish("t") for _ in range(3)))
-    client.connection.data_received(encode(Pingreq(), 5))
+    node.broker.budget.bytes = module.HIGH_WATER + 1
+    client.feed(Publish("t"), Pingreq())
     assert client.connection._queued_packets is not None
     assert client.connection.eof_received()
     client.transport.half_closes = False
     assert not client.connection.eof_received()
+
+
+def test_who_sends_no_byte_is_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A balancer looks whether the node is there; its listener counts it."""
+    node = FakeNode()
+    with caplog.at_level(logging.INFO):
+        for client in (node.open(), node.open()):
+            client.transport.feed_eof()
+            node.run()
+    assert (node.listener.looks, node.listener.reasons) == (2, ["tcp_closed", "tcp_closed"])
+    assert "client_refused" not in caplog.text
+    assert node.metrics.refusals.snapshot() == {"tcp_closed": 2}
+    client = node.open()
+    with caplog.at_level(logging.INFO):
+        client.transport.feed(b"\x10")
+        client.transport.feed_eof()
+        node.run()
+    assert node.listener.looks == 2 and "client_refused" in caplog.text
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -557,13 +576,14 @@ def test_keep_alive(version: int) -> None:
 
 
 def test_keep_alive_does_not_count_while_we_do_not_read() -> None:
-    node = FakeNode({"message_rate": [1, 100.0]})
+    node = FakeNode({"byte_rate": [100, 1.0]})
     client = node.connect(keep_alive=10)
-    client.feed(Publish("t"), Publish("t"), Pingreq())
-    node.pass_time(50)
-    assert not client.closed
-    node.pass_time(50)
-    assert client.received() == [Pingresp()]
+    client.transport.feed(encode(Publish("t", bytes(10_000)), 5)[:5_050])
+    assert not client.transport.reading
+    node.pass_time(49)
+    assert not client.closed and not client.transport.reading
+    node.pass_time(1)
+    assert client.transport.reading
     node.pass_time(14.9)
     assert not client.closed
     node.pass_time(0.1)
@@ -671,9 +691,9 @@ def test_who_said_goodbye_still_gets_what_it_is_owed() -> None:
 
 
 def test_a_held_connection_is_read_on_at_its_end() -> None:
-    node = FakeNode({"message_rate": [1, 1000.0]})
+    node = FakeNode({"byte_rate": [1, 1000.0]})
     client = node.connect()
-    client.feed(Publish("t"), Publish("t"))
+    client.transport.feed(encode(Publish("t"), 5)[:3])
     assert not client.transport.reading
     closing.kick(client.channel)
     assert client.transport.reading

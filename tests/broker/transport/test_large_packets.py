@@ -145,7 +145,9 @@ def test_a_client_that_is_ended_in_the_middle() -> None:
 def test_its_bytes_count_for_the_rate() -> None:
     node = FakeNode({"byte_rate": (100_000, 1)})
     writer = node.connect("w")
-    writer.transport.feed(encode(Publish("t", PAYLOAD), 5))
+    data = encode(Publish("t", PAYLOAD), 5)
+    for at in range(0, len(data), 50_000):
+        writer.transport.feed(data[at : at + 50_000])
     assert not writer.transport.reading
     pieces = 0
     while not node.metrics.messages_publish:

@@ -296,6 +296,32 @@ async def test_reload_changes_limits_for_those_to_come() -> None:
         assert listener.refused == {"max_connections": 1}
 
 
+class At:
+    """A clock that stands."""
+
+    def __init__(self, time: float) -> None:
+        self.time = time
+
+    def now(self) -> float:
+        return self.time
+
+
+@on_both_loops
+async def test_looks_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, listener_module.__name__):
+        async with listening() as listener:
+            began = listener._clock.now()
+            for second in (0, 1, 30, 59, 61, 119, 122):
+                listener._clock = At(began + second)  # type: ignore[assignment]
+                listener.looked_at(f"10.0.0.1:{second}")
+    lines = [line for line in caplog.messages if line.startswith("listener_probed")]
+    assert [line.split("count=")[1] for line in lines] == [
+        "1 peer=10.0.0.1:0",
+        "4 peer=10.0.0.1:61",
+        "2 peer=10.0.0.1:122",
+    ]
+
+
 @pytest.mark.parametrize("nodelay", [True, False])
 @on_both_loops
 async def test_nodelay(nodelay: bool) -> None:

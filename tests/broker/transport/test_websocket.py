@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taipan.broker.config import ZoneSettings
+from taipan.broker.transport.layer import raise_packet_limit
 from taipan.broker.transport.websocket import (
     LARGE,
     LIBRARY_WORK,
@@ -26,7 +27,7 @@ from taipan.broker.transport.websocket import (
     WebSocketError,
     WebSocketLayer,
 )
-from taipan.broker.transport.websocket_frames import take_plain
+from taipan.broker.transport.websocket_frames import framed, take_plain
 from tests.broker.transport.echo import (
     WatchedListener,
     closed_by_peer,
@@ -36,7 +37,9 @@ from tests.broker.transport.echo import (
     on_both_loops,
 )
 from tests.support.certificates import Certificates
+from tests.support.wire import Publish, encode
 
+OFFER = "permessage-deflate; client_max_window_bits"
 CONT, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
 REQUEST = {
@@ -199,12 +202,23 @@ async def test_subprotocol_may_be_left_out_where_it_is_not_required() -> None:
 @on_both_loops
 async def test_path() -> None:
     async with listening(type="ws", path="/devices") as listener:
-        for path in ("/mqtt", "/", "/devices/", "/devicesx", "*", "http://localhost/devices"):
+        for path in ("/mqtt", "/", "/devices/x", "/devicesx", "*", "http://localhost/devices"):
             assert (await answer(listener, request(path))).startswith(b"HTTP/1.1 404 ")
         assert listener.refused == {"websocket_path": 6}
-        async with opened(listener, request("/devices?token=1")) as peer:
-            peer.send(frame(BINARY, b"hello"))
-            assert await peer.frame() == (BINARY, b"hello")
+        for path in ("/devices?token=1", "/devices/", "/devices/?token=1"):
+            async with opened(listener, request(path)) as peer:
+                peer.send(frame(BINARY, b"hello"))
+                assert await peer.frame() == (BINARY, b"hello")
+
+
+@on_both_loops
+async def test_any_path() -> None:
+    async with listening(type="ws", path="*") as listener:
+        for path in ("/", "/mqtt", "/a/b?c=d", "/%20"):
+            async with opened(listener, request(path)) as peer:
+                peer.send(frame(BINARY, b"hello"))
+                assert await peer.frame() == (BINARY, b"hello")
+        assert listener.refused == {}
 
 
 @on_both_loops
@@ -426,6 +440,77 @@ async def test_each_write_is_one_binary_frame_of_whatever_size() -> None:
         assert await peer.frame() == (BINARY, b"end")
 
 
+PINGRESP = b"\xd0\0"
+PACKETS = [PINGRESP, encode(Publish("t", b"a" * 200), 5), encode(Publish("t", b"b" * 100_000), 5)] * 3
+
+
+@pytest.mark.parametrize("offer", [None, OFFER], ids=["plain", "compressed"])
+@on_both_loops
+async def test_a_frame_for_each_packet(offer: str | None) -> None:
+    """However they are written, and only from where the client was let in."""
+    async with (
+        listening(type="ws", compress=offer is not None) as listener,
+        opened(listener, request(Sec_WebSocket_Extensions=offer)) as peer,
+    ):
+        unpacker = zlib.decompressobj(wbits=-12)
+        listener.echoes[0].echoing = False
+        transport = listener.echoes[0].transport
+
+        async def payload() -> bytes:
+            opcode, data = await peer.frame()
+            assert opcode == (BINARY if offer is None else BINARY | 0x40)
+            return data if offer is None else unpacker.decompress(data + b"\0\0\xff\xff")
+
+        transport.write(PACKETS[0] * 2)
+        assert await payload() == PACKETS[0] * 2
+        raise_packet_limit(transport, 1_000_000)
+        for several in (PACKETS, PACKETS[:1], PACKETS[2:3], PACKETS[1:2] * 50):
+            transport.write(b"".join(several))
+            for packet in several:
+                assert await payload() == packet
+        # A large payload is written by itself, behind what stands before it.
+        transport.write(PACKETS[0] + PACKETS[2][:7])
+        transport.write(PACKETS[2][7:50])
+        transport.write(PACKETS[2][50:])
+        transport.write(PACKETS[1])
+        got = b""
+        frames = 0
+        while len(got) < len(PACKETS[0] + PACKETS[2] + PACKETS[1]):
+            got += await payload()
+            frames += 1
+        assert got == PACKETS[0] + PACKETS[2] + PACKETS[1]
+        assert frames == (3 if offer is None else 5)
+
+
+@on_both_loops
+async def test_frames_of_many_packets_where_they_are_asked_for() -> None:
+    async with listening(type="ws", mqtt_piggyback="multiple") as listener, opened(listener) as peer:
+        peer.send(frame(BINARY, b"x"))
+        await peer.frame()
+        transport = listener.echoes[0].transport
+        raise_packet_limit(transport, 1_000_000)
+        transport.write(b"".join(PACKETS))
+        assert await peer.frame() == (BINARY, b"".join(PACKETS))
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=20), st.lists(st.integers(0, 30), max_size=8))
+def test_each_packet_has_its_frame(payloads: list[bytes], cuts: list[int]) -> None:
+    """Wherever a packet is cut behind its fixed header."""
+    packets = [encode(Publish("t", each), 5) for each in payloads]
+    pieces: list[bytes] = [b""]
+    for number, packet in enumerate(packets):
+        at = 4 + cuts[number] if number < len(cuts) else len(packet)
+        pieces[-1] += packet[:at]
+        if at < len(packet):
+            pieces.append(packet[at:])
+    written, owed = b"", 0
+    for piece in pieces:
+        parts, owed = framed(piece, owed)
+        written += b"".join(parts)
+    assert owed == 0
+    assert written == b"".join(frame(BINARY, packet, masked=False) for packet in packets)
+
+
 @on_both_loops
 async def test_a_text_frame_closes() -> None:
     """[MQTT-6.0.0-1] Any other data frame than binary closes the Network Connection."""
@@ -478,7 +563,7 @@ async def test_what_is_no_websocket_closes(data: bytes, code: int) -> None:
 @on_both_loops
 async def test_frames_are_bounded_small_until_grown() -> None:
     zone = ZoneSettings(max_connect_size=1000)
-    async with listening(zone, type="ws") as listener:
+    async with listening(zone, type="ws", mqtt_piggyback="multiple") as listener:
         async with opened(listener) as peer:
             peer.send(frame(BINARY, b"z" * (1000 + SLACK)))
             assert len(await peer.payload(1000 + SLACK)) == 1000 + SLACK
@@ -498,7 +583,7 @@ async def test_frames_are_bounded_small_until_grown() -> None:
 
 @on_both_loops
 async def test_a_frame_may_hold_many_packets_however_small_the_limit_on_one() -> None:
-    async with listening(type="ws") as listener, opened(listener) as peer:
+    async with listening(type="ws", mqtt_piggyback="multiple") as listener, opened(listener) as peer:
         peer.send(frame(BINARY, b"x"))
         await peer.frame()
         listener.echoes[0].transport.raise_packet_limit(100)
@@ -688,9 +773,6 @@ async def test_a_peer_that_pings_and_does_not_read_fills_nothing() -> None:
 def deflated(data: bytes) -> bytes:
     encoder = zlib.compressobj(9, wbits=-12)
     return (encoder.compress(data) + encoder.flush(zlib.Z_SYNC_FLUSH))[:-4]
-
-
-OFFER = "permessage-deflate; client_max_window_bits"
 
 
 @on_both_loops

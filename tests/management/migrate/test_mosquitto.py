@@ -139,6 +139,7 @@ listener 0 /run/mosquitto.sock
     assert tls.tls is not None and wss.tls is not None
     assert (tls.tls.verify, tls.tls.peer_cert_as_username, tls.tls.min_version) == ("required", "cn", "1.3")
     assert (ws.type, wss.type, wss.tls.verify) == ("ws", "wss", "none")
+    assert (ws.path, wss.path) == ("*", "*")
     told = capsys.readouterr().out
     assert "pre-shared keys" in told and "Unix sockets" in told and "http_dir /srv: no files are served" in told
 
