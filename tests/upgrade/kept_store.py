@@ -169,9 +169,9 @@ async def _check_access(node: ManagedNode) -> None:
     assert await connect_code(node, "x", "ann", b"secret") == 0
     assert await connect_code(node, "x", "ann", b"wrong") != 0
     assert await done(node, "clientid", "list") == ["by-its-name"]
-    assert await done(node, "users", "show", "ann") == ['User(login = <<"ann">> is_super = true)']
+    assert await done(node, "users", "show", "ann") == ['User(login = "ann" is_super = true)']
     assert await done(node, "acl", "show", "username", "bob") == [
-        'Acl(username = <<"bob">> topic = <<"only/this">> action = sub access = allow)'
+        'Acl(username = "bob" topic = "only/this" action = sub access = allow)'
     ]
     assert len(await done(node, "acl", "list")) == 5
     assert await connect_code(node, "bad", "ann", b"secret") == 0x8A
