@@ -669,7 +669,7 @@ class Connection:
     def _rate_over(self) -> None:
         self._rate_timer = None
         self._resume(_RATE | _DEBT)
-        if self._rate_timer is None:
+        if not self.slowed:
             self._was_slowed = False
 
     # ---------------------------------------------------------------- memory

@@ -92,6 +92,12 @@ REASONS: Final = (
     Reason(
         "client",
         "quota_exceeded",
+        ("cluster.servers",),
+        "a 3.x publisher waited 60 seconds for the acknowledgement of a retained message, without a quorum of NATS",
+    ),
+    Reason(
+        "client",
+        "quota_exceeded",
         (),
         "more than 4096 filters in one packet, or more user properties or topic aliases than are kept for a "
         "client; detail says which",
@@ -279,7 +285,7 @@ REASONS: Final = (
         "message",
         "quota_exceeded",
         ("cluster.servers",),
-        "NATS has no quorum: nothing of QoS 1 or 2 can be retained at present",
+        "NATS has had no quorum for 15 seconds: nothing of QoS 1 or 2 can be retained at present",
     ),
     Reason(
         "message",

@@ -221,7 +221,7 @@ async def test_the_chain_with_services_step_by_step() -> None:
         service.replies["/auth"] = "ignore"
         told = await tried(node, clientid="c", username="bob", password="x")
         steps = [(each["authenticator"], each["outcome"]) for each in told["steps"]]
-        assert steps[3:] == [
+        assert steps[4:] == [
             ("configuration", "pass"), ("stored", "pass"), ("jwt", "pass"), ("http", "pass"), ("anonymous", "deny"),
         ]  # fmt: skip
         service.replies["/auth"] = 200

@@ -66,6 +66,7 @@ def test_a_retained_message_of_a_publisher_whose_rights_are_not_known() -> None:
     """An extension may have put it there; only what has no publisher is the node's own."""
     stranger = Publisher()
     stranger.client_id = "stranger"
+    stranger.username = None
     stranger.mountpoint = ""
     stranger.is_superuser = True
     node = FakeNode(retained={"check_source": True})

@@ -183,12 +183,12 @@ async def test_full_and_room_again(small_disk_node: SmallDiskNode, qos: int) -> 
     await small_disk_node.connect("old", 4, keep=True, expect=3)
     waits = await small_disk_node.connect("waits", 4)
     await waits.send(Publish("load/x", b"3.1.1", 1, packet_id=9), Pingreq())
+    await waits.answer(Pingresp)
     with pytest.raises(TimeoutError):
         await waits.receive(timeout=0.5)
 
     # Space returns.
     (small_disk_node.disk / "ballast").unlink()
-    await waits.answer(Pingresp)
     await waits.answer(Ack, type=c.PUBACK, packet_id=9)
     while publisher.unanswered:
         packet = await publisher.peer.receive()
