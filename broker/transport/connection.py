@@ -67,7 +67,7 @@ _MAX_PARKED_FOR_RATE: Final = 1_048_576
 _PACKET_BYTES: Final = 300
 """What a packet that waits takes beside its own bytes, about."""
 _LOOK_AT_PEER_EVERY: Final = 0.5
-_TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None)  # Linux alone has it
+_TCP_INFO: Final = int(getattr(socket, "TCP_INFO", 0))  # Linux alone has it
 _ESTABLISHED: Final = 1  # TCP_ESTABLISHED
 
 _AFTER_LOSS: Final = 10.0
@@ -82,7 +82,7 @@ _MAX_UNSTORED: Final = 8192
 def has_left(transport: asyncio.Transport) -> bool:
     """Whether the client has closed its side of the connection, which is told to nobody who does not read."""
     sock = transport.get_extra_info("socket")
-    if sock is None or _TCP_INFO is None:
+    if sock is None or not _TCP_INFO:
         return False
     try:
         return bool(sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0] != _ESTABLISHED)

@@ -33,7 +33,7 @@ _UNSPECIFIED: Final = 1
 """X509_V_ERR_UNSPECIFIED: the message says it."""
 CERTIFICATE_REFUSED: Final = "tls_certificate"
 """Counted so: the certificate of a client is none that the listener takes, or is missing."""
-_TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None)
+_TCP_INFO: Final = int(getattr(socket, "TCP_INFO", 0))
 """Linux alone has it."""
 _CLOSED: Final = 7
 """TCP_CLOSE of ``tcpi_state``."""
@@ -103,7 +103,7 @@ class Handshake(ssl.SSLObject):
 
 def is_reset(sock: socket.socket) -> bool:
     """Whether the other side has reset the connection. What it sent before is still there."""
-    if _TCP_INFO is None:
+    if not _TCP_INFO:
         return False
     try:
         return sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0] == _CLOSED
