@@ -1078,11 +1078,11 @@ async def test_a_session_that_was_asked_for_and_is_over_after_a_restart_leaves_n
         await cluster[0].leave_session("other", "t")
         old = await cluster[0].client("s", expiry=1)
         await old.drop()
-        asked = asyncio.Event()
+        asked, answered = asyncio.Event(), asyncio.Event()
 
         async def never(*arguments: object) -> bool:
             asked.set()
-            await asyncio.Event().wait()
+            await answered.wait()  # an event that this test holds: a garbage collection would end the task
             return False
 
         own(cluster, 1).ownership.take = never  # type: ignore[method-assign]

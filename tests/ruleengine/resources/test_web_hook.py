@@ -391,7 +391,8 @@ async def test_a_new_connection_that_is_closed_at_once_is_a_failure(engine: Fake
         hook = engine.run(web_hook.TYPE, url=f"http://127.0.0.1:{port}", pool_size=1)
         engine.action(action.TYPE).run({"x": 1}, published())
         await until(lambda: hook.status.buffer.retried >= 1)
-        assert "disconnected" in hook.status.buffer.last_error.lower()
+        error = hook.status.buffer.last_error.lower()  # which of the two, is up to Python's version
+        assert "disconnected" in error or "reset by peer" in error
 
 
 @pytest.mark.parametrize(
