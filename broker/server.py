@@ -437,7 +437,7 @@ class Server:
                 gc.enable()
         self.ticker.every(0.2, self._compact)
         store = self.store
-        self.ticker.every(1.0, lambda _: store.look())
+        self.ticker.every(1.0, lambda _: store.verify_path())
         if self.store.damage:
             details = {"file": str(self.store.file), "setting": "node.data_dir"}
             self.alarms.activate("store_damaged", self.store.damage, details)

@@ -1,5 +1,5 @@
-"""Known secrets: passwords, secrets and keys that another broker ships to everybody. Who has one of these keeps nobody
-out."""
+"""Known secrets: passwords, secrets and keys that another broker publishes as defaults or samples. They protect
+nothing, so they never come in."""
 
 import hashlib
 from collections.abc import Iterable

@@ -11,6 +11,7 @@ from ..mqtt.errors import MqttError, UnknownProtocol
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Connack, Disconnect, Will
 from ..observability.log_lines import info
+from ..observability.refused_clients import RefusedClient
 from ..session.memory_account import ALIAS_BYTES
 from .channel import AUTHENTICATING, CLOSED, CONNECTED, CONNECTING, Channel
 from .packet_refusal import MOUNTED_TOO_LONG, NOT_ASKED
@@ -192,8 +193,9 @@ def end(channel: Channel, reason: str, detail: str = "", setting: str = "") -> N
     event = "client_disconnected" if told else "client_refused"
     context.broker.throttled_log.events.add(client.client_id, now, event, reason, setting, detail=detail)
     if not told and (client.client_id or reason not in _NOBODY):
+        listener = channel.listener.name
         context.broker.throttled_log.refused.add(
-            now, client.client_id, client.username, client.peer_host, channel.listener.name, reason, setting, detail
+            RefusedClient(now, client.client_id, client.username, client.peer_host, listener, reason, setting, detail)
         )
     (context.metrics.disconnects if told else context.metrics.refusals).add(reason)
     info(

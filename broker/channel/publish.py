@@ -224,9 +224,7 @@ def _hold(channel: Channel, message: Message, data: bytes, decision: asyncio.Fut
     else:
         refusal = b""
         if channel.version == V5:
-            kind, code = PUBACK if message.qos == 1 else PUBREC, RETAINED_ALONE.code
-            properties = {REASON_STRING: reason_codes.name(code)} if channel.problem_information else NO_PROPERTIES
-            refusal = channel.encoded(Ack(kind, message.packet_id, code, properties)) or b""
+            refusal = _encoded_refusal(channel, message, RETAINED_ALONE.code) or b""
         undecided.hold(data, channel.batch_in_hand, message, decision, refusal)
     return undecided.wait_for_room() if undecided.full else None
 
@@ -389,10 +387,15 @@ def _negative(channel: Channel, message: Message, code: int) -> None:
         return
     if kind == PUBREC and session is not None:
         inbound_qos2.release(session, message.packet_id)  # [MQTT-4.3.3-9] free at once
-    properties = {REASON_STRING: reason_codes.name(code)} if channel.problem_information else NO_PROPERTIES
-    data = channel.encoded(Ack(kind, message.packet_id, code, properties))
+    data = _encoded_refusal(channel, message, code)
     if data is not None:
         channel.acknowledge_when_durable(data)
+
+
+def _encoded_refusal(channel: Channel, message: Message, code: int) -> bytes | None:
+    """Encode the PUBACK or PUBREC that tells a 5.0 client why; None: it exceeds the client's Maximum Packet Size."""
+    properties = {REASON_STRING: reason_codes.name(code)} if channel.problem_information else NO_PROPERTIES
+    return channel.encoded(Ack(PUBACK if message.qos == 1 else PUBREC, message.packet_id, code, properties))
 
 
 def drop_unpaid(channel: Channel, message: Message, now: float) -> None:

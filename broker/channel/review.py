@@ -142,10 +142,11 @@ class SessionReview:
         if session.queue is None:
             return
         judged: FilterIndex[Subscription] = FilterIndex()
-        for each in list(session.subscriptions.values()):
-            yield
-            if each.judged and each.group is None:
-                judged.put(each.topic_filter, each)
+        if broker.router.judge is not None:
+            for each in list(session.subscriptions.values()):
+                yield
+                if each.judged and each.group is None:
+                    judged.put(each.topic_filter, each)
         if not self._ended and not len(judged):
             return
         groups = {each.filter for each in self._ended if each.group is not None}

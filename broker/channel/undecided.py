@@ -1,4 +1,8 @@
-"""Undecided: acknowledgements of PUBLISHes that wait for other nodes of the cluster, and those after them."""
+"""Undecided: acknowledgements of PUBLISHes that wait until the cluster has decided, and those that follow them.
+
+Acknowledgements keep the order of the PUBLISHes. Example: a client clears a retained message and then
+publishes another message; the PUBACK of the second waits until the clear is decided.
+"""
 
 import asyncio
 from collections import deque
@@ -58,7 +62,7 @@ class Undecided:
     def hold(
         self, data: bytes, batch: int, message: Message, decision: "asyncio.Future[None]", refusal: bytes = b""
     ) -> None:
-        """``refusal``: what a 5.0 client gets where nothing was decided for ``ELECTION`` seconds."""
+        """``refusal``: sent to a 5.0 client instead, if nothing was decided within ``ELECTION`` seconds."""
         answer = _Answer(data, batch)
         answer.decision = decision
         answer.message = message
@@ -79,7 +83,7 @@ class Undecided:
             await asyncio.shield(self._room)
 
     def close(self) -> None:
-        """The conversation is over: who was not told sends again."""
+        """End with the conversation. The client sends again what was not acknowledged."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

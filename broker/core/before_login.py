@@ -20,20 +20,20 @@ _SAY_EVERY: Final = 60.0
 class Newcomer(Protocol):
     """A connection without a login."""
 
-    def put_out(self) -> None:
+    def evict(self) -> None:
         """Close it at once, because memory is short."""
 
 
 class BeforeLogin:
-    """``bytes``: what all of them hold. ``put_out``: how many were closed for it."""
+    """``bytes``: what all of them hold. ``evicted``: how many were closed for it."""
 
-    __slots__ = ("_held", "_now", "_say_at", "bytes", "limit", "put_out")
+    __slots__ = ("_held", "_now", "_say_at", "bytes", "evicted", "limit")
 
     def __init__(self, limit: int = MOST, now: Callable[[], float] = lambda: 0.0) -> None:
         self._now = now
         self.limit = limit
         self.bytes = 0
-        self.put_out = 0
+        self.evicted = 0
         self._held: dict[Newcomer, int] = {}
         self._say_at = 0.0
 
@@ -64,16 +64,16 @@ class BeforeLogin:
             if self.bytes <= most or (count and closed >= count):
                 break
             self.leave(newcomer)
-            newcomer.put_out()
+            newcomer.evict()
             closed += 1
-        self.put_out += closed
+        self.evicted += closed
         now = self._now()
         if closed and now >= self._say_at:
             self._say_at = now + _SAY_EVERY
             logger.warning(
                 "before_login_closed count=%s total=%s bytes=%s limit=%s setting=limits.memory",
                 closed,
-                self.put_out,
+                self.evicted,
                 before,
                 self.limit,
             )

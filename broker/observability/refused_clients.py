@@ -1,4 +1,4 @@
-"""RefusedClients: who was refused last when it connected, for an operator who does not know the name yet.
+"""RefusedClients: the clients that were refused most recently at CONNECT, for an operator who does not know their name.
 
 A device that comes back every ten seconds is one row with a count, and pushes out nobody. Memory is bounded: so many
 rows, and names that are cut.
@@ -66,35 +66,23 @@ class RefusedClients:
         self._rows: OrderedDict[tuple[str, str | None, str, str, str], RefusedClient] = OrderedDict()
         self._of_host: dict[str, int] = {}
 
-    def add(
-        self,
-        at: float,
-        client_id: str,
-        username: str | None,
-        peer_host: str,
-        listener: str,
-        reason: str,
-        setting: str,
-        detail: str,
-    ) -> None:
-        """Remember it; the same as before only counts once more."""
-        name = username if username is None else username[:MAX_NAME]
-        key = (client_id[:MAX_NAME], name, peer_host, reason, setting)
+    def add(self, refused: RefusedClient) -> None:
+        """Remember it. A refusal like one before only raises the count of that."""
+        key = (refused.client_id, refused.username, refused.peer_host, refused.reason, refused.setting)
         row = self._rows.get(key)
         if row is not None:
             self._rows.move_to_end(key)
             row.count += 1
-            row.last_at = at
-            row.listener = listener
-            row.detail = detail[:_MAX_DETAIL]
+            row.last_at = refused.at
+            row.listener = refused.listener
+            row.detail = refused.detail
             return
-        of_host = self._of_host.get(peer_host, 0)
-        if of_host >= MAX_ROWS_OF_HOST:
-            self._forget(next(each for each in self._rows if each[2] == peer_host))
+        if self._of_host.get(refused.peer_host, 0) >= MAX_ROWS_OF_HOST:
+            self._forget(next(each for each in self._rows if each[2] == refused.peer_host))
         elif len(self._rows) >= MAX_ROWS:
             self._forget(next(iter(self._rows)))
-        self._of_host[peer_host] = self._of_host.get(peer_host, 0) + 1
-        self._rows[key] = RefusedClient(at, client_id, username, peer_host, listener, reason, setting, detail)
+        self._of_host[refused.peer_host] = self._of_host.get(refused.peer_host, 0) + 1
+        self._rows[key] = refused
 
     def _forget(self, key: tuple[str, str | None, str, str, str]) -> None:
         del self._rows[key]

@@ -232,20 +232,20 @@ class RetainedStore:
             # An empty payload removes, and is not stored itself [MQTT-3.3.1-6] [MQTT-3.3.1-7]
             # [3.1.1 MQTT-3.3.1-10] [3.1.1 MQTT-3.3.1-11].
             return CLEARED if self.delete(topic) else ABSENT
-        refused = self.refusal(message, agreed)
+        grows = self.grows_by(message)
+        refused = self._refusal(message, grows, agreed)
         if refused:
             return refused
         entry = self._entries.get(topic)
         old = None if entry is None else entry.message
         stored = _kept(message, topic if old is None else old.topic)
-        self.bytes += _size(stored)
+        self.bytes += grows
         deadline = self.deadline(stored)
         if deadline is not None:
             self._deadlines.set(stored.topic, deadline, stored.timestamp)
         elif old is not None:
             self._deadlines.remove(topic)
         if entry is not None and old is not None:
-            self.bytes -= _size(old)
             # Of any QoS, in place of the one before [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7].
             entry.message = stored
             return REPLACED
@@ -253,8 +253,11 @@ class RetainedStore:
         self._insert(topic, entry)
         return STORED
 
-    def refusal(self, message: Message, agreed: bool = False) -> int:
+    def refusal(self, message: Message) -> int:
         """Why ``put`` would not store this: TOO_LARGE, FULL or FULL_BYTES; 0: it would."""
+        return self._refusal(message, self.grows_by(message), False)
+
+    def _refusal(self, message: Message, grows: int, agreed: bool) -> int:
         size = message.payload_size
         if size == 0:
             return 0
@@ -265,7 +268,7 @@ class RetainedStore:
         if self._max_messages > 0 and most <= len(self._entries) and message.topic not in self._entries:
             return FULL
         most = self._max_bytes + (self._max_bytes // 10 if agreed else 0)
-        if self._max_bytes and self.bytes + self.grows_by(message) > most:
+        if self._max_bytes and self.bytes + grows > most:
             return FULL_BYTES
         return 0
 

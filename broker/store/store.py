@@ -189,9 +189,10 @@ class Store:
         """Where all of it is."""
         return self._log.path
 
-    def look(self) -> None:
-        """Once a second: without it, a file that was deleted would be missed only at the next start."""
-        self.durability.commit.log.look()
+    def verify_path(self) -> None:
+        """Have the writer verify that the file is still in its place. Once a second: otherwise a deleted file would be
+        noticed only at the next start, or at the next write."""
+        self.durability.commit.log.verify_path()
 
     async def flush(self) -> bool:
         """Until everything written so far is on disk; False: there is trouble."""

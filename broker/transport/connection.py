@@ -434,7 +434,7 @@ class Connection:
         reason, self._lost = self._lost or "", None
         if channel.state == CONNECTING and not self.received_bytes:
             closing.left_without_a_byte(channel)
-            self._listener.looked_at(channel.client.peer)
+            self._listener.probed(channel.client.peer)
         else:
             closing.connection_lost(channel, reason)
         for timer in (self._timer, self._rate_timer, self._memory_timer, self._peer_timer):
@@ -544,7 +544,7 @@ class Connection:
         closing.unfinished_packet(self.channel)
         self.abort()
 
-    def put_out(self) -> None:
+    def evict(self) -> None:
         """See ``core.before_login.Newcomer``."""
         closing.before_login(self.channel)
         self.abort()

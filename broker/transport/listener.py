@@ -32,7 +32,7 @@ ACCEPT_PAUSE: Final = 1.0  # seconds without accepting when the system has no mo
 PLACE_TIMEOUT: Final = 0.25
 """Seconds that a new client waits for one of ``max_connections``: who has just gone may not have been noticed yet."""
 MAX_WAITING: Final = 64  # for a place
-LOOK_LOG_INTERVAL: Final = 60.0  # seconds between two log lines about connections without a byte
+PROBE_LOG_INTERVAL: Final = 60.0  # seconds between two log lines about connections without a byte
 REFUSAL_LOG_INTERVAL: Final = 10.0  # seconds between two log lines about the same reason
 
 
@@ -114,8 +114,8 @@ class Listener:
         self._rest: asyncio.TimerHandle | None = None
         self._rate = _accept_rate(settings)
         # Connections without a byte since the last line about them, and when that was.
-        self._looks = 0
-        self._looks_told: float | None = None
+        self._probes = 0
+        self._probes_logged_at: float | None = None
         self._logged: dict[str, tuple[float, int]] = {}  # reason -> when, and how many had been refused then
 
     # What it is
@@ -392,15 +392,15 @@ class Listener:
 
     # What its Connections tell it
 
-    def looked_at(self, peer: str) -> None:
-        """Somebody has connected, sent nothing and closed: said once in a while, with how often."""
-        self._looks += 1
+    def probed(self, peer: str) -> None:
+        """Count a connection that was closed without a byte; log the number at most once in ``PROBE_LOG_INTERVAL``."""
+        self._probes += 1
         now = self._clock.now()
-        if self._looks_told is not None and now - self._looks_told < LOOK_LOG_INTERVAL:
+        if self._probes_logged_at is not None and now - self._probes_logged_at < PROBE_LOG_INTERVAL:
             return
-        self._looks_told = now
-        logger.info("listener_probed listener=%s count=%s peer=%s", self.name, self._looks, peer)
-        self._looks = 0
+        self._probes_logged_at = now
+        logger.info("listener_probed listener=%s count=%s peer=%s", self.name, self._probes, peer)
+        self._probes = 0
 
     def opened(self) -> None:
         """One of them has its transport."""

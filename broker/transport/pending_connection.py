@@ -78,7 +78,7 @@ class PendingConnection(asyncio.Protocol):
         if transport is not None:
             transport.abort()
 
-    def put_out(self) -> None:
+    def evict(self) -> None:
         """See ``core.before_login.Newcomer``."""
         self.refuse("memory", "limits.memory")
         self.abort()

@@ -1,4 +1,4 @@
-"""What a client sent before its connection failed, and nobody has read yet.
+"""The bytes that a client sent before its connection failed, and that were not read yet.
 
 A write to a client that has closed its socket fails, and the loop gives the connection up at once. What the system, or
 TLS, has of it by then may be a DISCONNECT.

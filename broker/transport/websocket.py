@@ -220,11 +220,11 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         size = len(self._raw) + len(self._protocol.reader.buffer)
         return size + DEFLATE_BYTES if self._extended else size
 
-    def put_out(self) -> None:
+    def evict(self) -> None:
         """See ``core.before_login.Newcomer``."""
-        put_out = getattr(self._connection, "put_out", None)
-        if put_out is not None:
-            put_out()
+        evict = getattr(self._connection, "evict", None)
+        if evict is not None:
+            evict()
         else:
             self._refuse("memory", "limits.memory")
             self.abort()

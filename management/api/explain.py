@@ -26,7 +26,11 @@ async def explain_client(call: Call) -> dict[str, Any] | Extra:
     return of_nodes(*await call.operations.explain.client(call.path["clientid"]))
 
 
-@routes.get("/refused_clients", "Who was refused last when it connected, and why", reply=OfNodes(list[RefusedRecord]))
+@routes.get(
+    "/refused_clients",
+    "List the clients that were refused most recently at CONNECT",
+    reply=OfNodes(list[RefusedRecord]),
+)
 async def list_refused(call: Call) -> list[RefusedRecord] | Extra:
     return of_nodes(*await call.operations.explain.refused())
 

@@ -191,7 +191,7 @@ def find_data_dir(options: Mapping[str, str], environ: Mapping[str, str]) -> str
     else:
         found = "data"
     if not found or "\0" in found:
-        raise UsageError(f"data directory {found!a}: that is no name")
+        raise UsageError(f"data directory {found!a}: not a valid name")
     return os.path.abspath(found)
 
 
@@ -280,7 +280,7 @@ def _converse(node: socket.socket, request: Mapping[str, object], path: str, kee
     except (BrokenPipeError, ConnectionResetError):
         pass  # The node may have said why before it closed.
     except OSError as error:
-        raise Unreachable(f"node at {shown(path)}: takes no command: {error}") from None
+        raise Unreachable(f"node at {shown(path)}: did not accept the command: {error}") from None
 
     def read() -> bytes:
         try:

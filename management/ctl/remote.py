@@ -221,7 +221,7 @@ def _refusal(place: Place, response: http.client.HTTPResponse) -> Exception:
         )
     if message:
         return Refused(code, f"node at {place.name}: refuses: {shown(message)}")
-    return Unreachable(f"node at {place.name}: answers {response.status} {shown(response.reason)}: that is no node")
+    return Unreachable(f"node at {place.name}: answers {response.status} {shown(response.reason)}: not a node")
 
 
 def profiles(as_json: bool) -> int:

@@ -202,7 +202,7 @@ class Application:
             most: int = getattr(self.operations.settings, endpoint.max_body)
             setting = f"management.{endpoint.max_body}"
             if caller is NOBODY and most > MAX_BODY_BEFORE_LOGIN:
-                most, setting = MAX_BODY_BEFORE_LOGIN, "-"
+                most, setting = MAX_BODY_BEFORE_LOGIN, ""
             timeout = self.operations.settings.read_timeout
             if isinstance(endpoint.body, UnparsedBody):
                 call.body = await read_chunks(request, most, setting, timeout)

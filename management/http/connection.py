@@ -18,7 +18,7 @@ class Owner(Protocol):
     def closed(self, connection: "HttpConnection") -> None: ...
     def is_open(self, connection: "HttpConnection") -> bool: ...
     def hold(self, connection: "HttpConnection", size: int) -> None: ...
-    def put_out(self, connection: "HttpConnection") -> None: ...
+    def evict(self, connection: "HttpConnection") -> None: ...
 
 
 class HttpConnection(asyncio.Protocol):
@@ -119,9 +119,9 @@ class HttpConnection(asyncio.Protocol):
         """What came so far of the request is held no more."""
         self._owner.hold(self, 0)
 
-    def put_out(self) -> None:
+    def evict(self) -> None:
         """See ``core.before_login.Newcomer``."""
-        self._owner.put_out(self)
+        self._owner.evict(self)
 
     @property
     def unfinished_bytes(self) -> int:
@@ -130,7 +130,7 @@ class HttpConnection(asyncio.Protocol):
 
     def close_unfinished(self) -> None:
         """See ``memory_guard.Sender``."""
-        self._owner.put_out(self)
+        self._owner.evict(self)
 
     def authenticated(self) -> None:
         """It gave right credentials."""

@@ -221,7 +221,7 @@ class HttpListener:
         elif connection in self._connections:
             self._bytes += _beyond_a_head(size) - _beyond_a_head(before)
 
-    def put_out(self, connection: HttpConnection) -> None:
+    def evict(self, connection: HttpConnection) -> None:
         """Memory is short."""
         self._refuse("memory")
         connection.abort()

@@ -101,7 +101,8 @@ async def read_chunks(request: web.Request, most: int, setting: str, timeout: fl
 
     In pieces: a copy of a long one, to have it in one, would hold the loop.
     """
-    too_long = Refusal(WRONG, f"the body is longer than {most} bytes (setting {setting})")
+    why = f"setting {setting}" if setting else "the limit without credentials"
+    too_long = Refusal(WRONG, f"the body is longer than {most} bytes ({why})")
     coding = request.headers.get("Content-Encoding", "").strip().lower()
     if coding not in _CODINGS:
         await _drain(request, most, timeout)

@@ -469,7 +469,7 @@ class _Etc:
             why = "check_origin_enable is not true, so EMQX checks no origin either"
             self.report.amend("left_out", source.place, source.what, why)
         elif source is not None and table.get(".allow_origin_absence", "true") in ("false", "off"):
-            why = "listeners.allowed_origins; clients without Origin, which are no pages, may connect"
+            why = "listeners.allowed_origins; clients that send no Origin, which are not pages, may connect"
             self.report.amend("changed", source.place, source.what, why)
 
     # ------------------------------------------------------------------- plugins
@@ -524,7 +524,7 @@ class _Etc:
                 self.report.wrong(first.place, f"auth.{kind}.{number}", "it wants a name and a password")
                 continue
             if is_known(password.value):
-                self.report.left_out(first.place, f"user {name.value}", "everybody knows its password, EMQX's default")
+                self.report.left_out(first.place, f"user {name.value}", "its password is EMQX's published default")
                 continue
             superuser = "is_superuser" in keys and keys["is_superuser"].value == "true"
             of = CLIENT_ID if kind == "client" else USERNAME

@@ -68,7 +68,7 @@ def _without_client_certificates(migration: Migration) -> None:
 
 
 def _leave_out_published(migration: Migration) -> None:
-    """Listeners whose key everybody has, or whose clients prove themselves by one that everybody has."""
+    """Leave out listeners whose key is published, or that accept client certificates of a published key."""
     kept = []
     for listener in migration.listeners:
         tls = listener.get("tls")
@@ -79,7 +79,7 @@ def _leave_out_published(migration: Migration) -> None:
             kept.append(listener)
             continue
         file, owner = found
-        why = f"{owner} publishes the key of this certificate: make one of your own, and write the listener anew"
+        why = f"{owner} publishes the key of this certificate: create your own certificate, and add the listener again"
         migration.report.left_out(file, f"listener {listener.get('name', listener.get('bind'))}", why)
     migration.listeners = kept
 

@@ -105,7 +105,7 @@ class Apps:
         if app_id in self._configured or app_id in self._table:
             raise Refusal(EXISTS, f"application {app_id} is there already")
         if secret is not None and is_known(secret):
-            raise wrong("secret", "everybody knows this one: leave it out, and the node makes one")
+            raise wrong("secret", "this is EMQX's published default: leave it out, and the node generates one")
         check_store_writable(self._tables)
         secret = secret or secrets.token_hex(32)
         with rows_of_a_size():

@@ -182,7 +182,7 @@ REASONS: Final = (
         "client",
         "receive_maximum_exceeded",
         ("receive_maximum",),
-        "a 5.0 client has more QoS 2 messages unfinished than it was told",
+        "a 5.0 client has more unfinished QoS 2 messages than CONNACK allowed",
     ),
     Reason(
         "client",
@@ -297,8 +297,8 @@ REASONS: Final = (
         "message",
         "quota_exceeded",
         ("limits.memory",),
-        "the node is short of memory: new subscriptions, delayed messages and Topic Aliases are refused meanwhile; "
-        "when it is used up, messages of QoS 1 and 2 that a queue would have to keep, too",
+        "the node is short of memory and refuses new subscriptions, delayed messages and Topic Aliases; when memory is "
+        "used up, also messages of QoS 1 and 2 that a queue would have to keep",
     ),
     Reason("message", "packet_identifier_in_use", (), "the client uses a Packet Identifier again too early"),
     Reason(

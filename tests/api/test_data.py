@@ -380,7 +380,7 @@ async def test_a_dry_run_changes_nothing() -> None:
         counts = (await node.api.post("/data/import", export_of("4.4"), dry_run="true")).data
         assert (counts["auth_mnesia"], counts["acl_mnesia"], counts["blacklist"], counts["apps"]) == (2, 4, 1, 0)
         (admin,) = [each for each in counts["records"] if each["kind"] == "users"]
-        assert counts["users"] == 0 and "EMQX's default" in admin["detail"]
+        assert counts["users"] == 0 and "EMQX's published default" in admin["detail"]
         assert counts["carried"] == {"modules": 1, "schemas": 1, "configs": 1, "resources": 1, "rules": 1}
         after = await exported(node)
         before.pop("date"), after.pop("date")
@@ -453,7 +453,7 @@ async def test_a_known_secret_never_comes_in(name: str, ours: bool, caplog: pyte
         before = [each.app_id for each in node.management.operations.apps.listing()]
         told = await dry_run(node, file)
         (change,) = told["records"]
-        assert (change["key"], change["action"]) == ("admin", "same") and "everybody knows" in change["detail"]
+        assert (change["key"], change["action"]) == ("admin", "same") and "published default" in change["detail"]
         answer = (await node.api.post("/data/import", file)).data
         section = "auth_mnesia" if section == "auth_username" else section
         (left,) = answer["left_out"]
@@ -850,7 +850,7 @@ async def test_a_dry_run_says_what_each_record_would_do_and_the_import_does_that
         changes = changes_of(told)
         for section in ("users", "apps"):
             action, why = changes.pop((section, "admin"))
-            assert action == "same" and "EMQX's default, which everybody knows" in why
+            assert action == "same" and "EMQX's published default" in why
         assert {action for action, _ in changes.values()} == {"create"}
         assert told["totals"]["auth_mnesia"] == {"create": 2, "change": 0, "same": 0, "remove": 0}
         assert (await node.api.post("/data/import", export_of("4.4"))).code == 0

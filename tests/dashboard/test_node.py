@@ -200,13 +200,13 @@ async def test_an_import_says_whose_login_it_replaces(open_page: OpenPage, share
     file = {"version": "4.4", "users": users, "apps": [{"id": "admin", "secret": "public"}], "schemas": [{"id": "s1"}]}
     name = (await api.post("/data/file", {"file": json.dumps(file)})).data["filename"]
     await page.goto(f"{shared_node.url}/#/node/transfer/{name}")
-    await expect(page.get_by_text("not taken: its secret is EMQX's default")).to_be_visible()
-    await expect(page.get_by_text("not taken: this import runs by it")).to_be_visible()
+    await expect(page.get_by_text("its secret is EMQX's published default")).to_be_visible()
+    await expect(page.get_by_text("it is the login that runs this import")).to_be_visible()
     await expect(page.get_by_text("kept for the next export, nothing else").first).to_be_visible()
     await accessible(page, (390,))
     own = page.get_by_label("Replace my own login")
     await own.check()
-    await expect(page.get_by_text("not taken: this import runs by it")).to_have_count(0)
+    await expect(page.get_by_text("it is the login that runs this import")).to_have_count(0)
     await page.get_by_role("button", name="Import").click()
     dialog = page.get_by_role("dialog")
     await expect(dialog).to_contain_text(f"Your own login, {me['username']}, is one of them")

@@ -120,5 +120,5 @@ def test_a_user_of_etc_whose_password_everybody_knows_is_left_out(
     lines = ["auth.user.1.username = admin", "auth.user.1.password = public"]
     (etc / "plugins" / "emqx_auth_mnesia.conf").write_text("\n".join(lines) + "\n")
     _, told = migrated("emqx", etc, tmp_path / "into", capsys)
-    assert "left out: user admin: everybody knows its password" in told
+    assert "left out: user admin: its password is EMQX's published default" in told
     assert not (tmp_path / "into" / "data" / "import.plan").exists()

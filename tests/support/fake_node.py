@@ -234,7 +234,7 @@ class FakeListener:
 
     def __init__(self) -> None:
         self.open = 0
-        self.looks = 0
+        self.probes = 0
         self.lingering: set[Connection] = set()
         self.reasons: list[str] = []
 
@@ -244,8 +244,8 @@ class FakeListener:
     def lingers(self, connection: Connection) -> None:
         self.lingering.add(connection)
 
-    def looked_at(self, peer: str) -> None:
-        self.looks += 1
+    def probed(self, peer: str) -> None:
+        self.probes += 1
 
     def freed(self, connection: Connection) -> None:
         self.lingering.discard(connection)

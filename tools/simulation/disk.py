@@ -88,7 +88,7 @@ class SimulatedLog:
     def yield_to_writer(self) -> None:
         """There is no thread."""
 
-    def look(self) -> None:
+    def verify_path(self) -> None:
         """No file can be taken away."""
 
     def read(self, seq: int, offset: int, size: int) -> asyncio.Future[bytes]:

@@ -87,7 +87,7 @@ class Copy:
             self.future.set_exception(error)
 
 
-class Look:
+class VerifyPath:
     """Find out whether the file is still where it was opened."""
 
 
@@ -95,7 +95,7 @@ class Stop:
     """Checkpoint, close, end; what could not be written by now is given up."""
 
 
-Job = Append | Copy | Drop | Look | Read | Stop
+Job = Append | Copy | Drop | VerifyPath | Read | Stop
 
 
 class LogWriter(threading.Thread):
@@ -136,8 +136,8 @@ class LogWriter(threading.Thread):
                         self._drop(job)
                     case Copy():
                         self._copy(job)
-                    case Look():
-                        self._until_done(self._log.look)
+                    case VerifyPath():
+                        self._until_done(self._log.verify_path)
                     case Stop():
                         self._stopping = True
             try:

@@ -119,7 +119,7 @@ class SqliteLog:
         ``access``: it changes rows of access control, to these digests. Raises WriteTrouble: nothing is stored, or it
         is and may not be relied on; append it again.
         """
-        self.look()
+        self.verify_path()
         if self.check is not None and access is not None:
             self.check.prepare(access)
         try:
@@ -136,8 +136,8 @@ class SqliteLog:
         self.first = low
         self.last = max(self.last, seq)
 
-    def look(self) -> None:
-        """Raises WriteTrouble where the path leads to the open file no longer: what is written would be gone with the
+    def verify_path(self) -> None:
+        """Raise WriteTrouble if the path no longer leads to the open file: what is written would be lost with the
         process."""
         if self._place is None:
             return
@@ -373,7 +373,7 @@ class SqliteLog:
     def _reopen(self) -> None:
         """After a failed flush: what the system holds of the write-ahead log may not be on the disk and never get
         there, though it reads well. So all of it is written anew, into the file, before anything is added."""
-        self.look()
+        self.verify_path()
         self._abandon()
         db = self._connect()
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

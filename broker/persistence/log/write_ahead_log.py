@@ -13,7 +13,7 @@ from .backup_file import BackupWriter
 from .batch import encode
 from .check_file import Digests
 from .commit_times import CommitTimes
-from .log_writer import Append, Copied, Copy, Drop, LogWriter, Look, Read, Stop
+from .log_writer import Append, Copied, Copy, Drop, LogWriter, Read, Stop, VerifyPath
 from .sqlite_log import SqliteLog
 
 MAX_PENDING: Final = 67_108_864
@@ -122,10 +122,10 @@ class WriteAheadLog:
         self._writer.post(Append(self.batch, data, access))
         self.batch += 1
 
-    def look(self) -> None:
+    def verify_path(self) -> None:
         """Have the writer find out whether the file is still in its place; what it finds is trouble, or its end."""
         if self.trouble is None:
-            self._writer.post(Look())
+            self._writer.post(VerifyPath())
 
     def yield_to_writer(self) -> None:
         """Let the writer's thread run: it wakes up often in storing a batch, and a busy loop has the interpreter's lock

@@ -48,8 +48,8 @@ REPLACE_OWN_LOGIN: Final = "replace_own_login"
 DEFAULT_SECRET: Final = "default_secret"
 OWN_LOGIN: Final = "own_login"
 _WHY: Final = {
-    DEFAULT_SECRET: "not taken: its secret is EMQX's default, which everybody knows",
-    OWN_LOGIN: f"not taken: this import runs by it, and its secret stays; {REPLACE_OWN_LOGIN} takes it, too",
+    DEFAULT_SECRET: "its secret is EMQX's published default",
+    OWN_LOGIN: f"it is the login that runs this import, and its secret stays; {REPLACE_OWN_LOGIN} takes it, too",
 }
 
 _NOT_CARRIED: Final = ("version", "date", "env", "dry_run", REPLACE_OWN_LOGIN, OURS, LOGIN_KIND)
@@ -83,7 +83,7 @@ class UnsupportedVersion(Refusal):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A record that is not stored. ``reason``: ``default_secret`` (everybody knows it) or ``own_login`` (the import
+    """A record that is not stored. ``reason``: ``default_secret`` (a published one) or ``own_login`` (the import
     runs by it)."""
 
     section: str
@@ -220,7 +220,7 @@ class ImportFile:
             yield
 
     def _read_dashboard_users(self) -> Iterator[None]:
-        """All but those whose password everybody knows: they would open the dashboard."""
+        """All but those with a published default password: they would open the dashboard."""
         found: dict[str, DashboardUser] = {}
         for user in self._section("users", lambda value: read_dashboard_user(value, self._ours)):
             if user is not None and is_known_password(user.password):

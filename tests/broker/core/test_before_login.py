@@ -10,7 +10,7 @@ class Newcomer:
         self.all_of_them = all_of_them
         self.closed = False
 
-    def put_out(self) -> None:
+    def evict(self) -> None:
         self.closed = True
         self.all_of_them.leave(self)  # as a connection does, once it is lost
 
@@ -28,10 +28,10 @@ def test_the_largest_go_and_small_ones_stay(caplog: pytest.LogCaptureFixture) ->
     held.hold(large[0], 500)
     assert [each.closed for each in large] == [True, False, False]
     assert not any(each.closed for each in small)
-    assert held.bytes == 603 and len(held) == 12 and held.put_out == 1
+    assert held.bytes == 603 and len(held) == 12 and held.evicted == 1
     assert caplog.text.count("before_login_closed count=1 total=1 bytes=1103 limit=1000 setting=limits.memory") == 1
     held.hold(large[1], 900)
-    assert held.put_out == 2 and caplog.text.count("before_login_closed") == 1  # at most once a minute
+    assert held.evicted == 2 and caplog.text.count("before_login_closed") == 1  # at most once a minute
     for each in (*small, *large):
         held.leave(each)
     assert held.bytes == len(held) == 0

@@ -1,11 +1,11 @@
 """RefusedClients: who was refused last, and how much is remembered at most."""
 
 from taipan.broker.observability import refused_clients
-from taipan.broker.observability.refused_clients import RefusedClients
+from taipan.broker.observability.refused_clients import RefusedClient, RefusedClients
 
 
 def refuse(refused: RefusedClients, at: float, client_id: str, host: str = "192.0.2.1", detail: str = "") -> None:
-    refused.add(at, client_id, "u", host, "tcp", "banned", "/banned", detail)
+    refused.add(RefusedClient(at, client_id, "u", host, "tcp", "banned", "/banned", detail))
 
 
 def test_the_same_again_is_counted_and_comes_first() -> None:
@@ -24,13 +24,13 @@ def test_memory_is_bounded() -> None:
         refuse(refused, float(number), f"c{number}", f"host{number}", "d" * 1000)
     assert len(refused) == refused_clients.MAX_ROWS
     assert refused.latest()[0].client_id == "c999"  # who was not refused for longest went first
-    refused.add(1.0, "i" * 65_535, "u" * 65_535, "host", "tcp", "r", "s", "d" * 1000)
+    refused.add(RefusedClient(1.0, "i" * 65_535, "u" * 65_535, "host", "tcp", "r", "s", "d" * 1000))
     latest = refused.latest()[0]
     assert latest.is_cut and len(latest.client_id) == refused_clients.MAX_NAME == len(latest.username or "")
     assert len(latest.detail) < 1000
     # The same long name once more is the same row, and one without a user name is another.
-    refused.add(2.0, "i" * 65_535, "u" * 65_535, "host", "tcp", "r", "s", "")
-    refused.add(3.0, "i" * 65_535, None, "host", "tcp", "r", "s", "")
+    refused.add(RefusedClient(2.0, "i" * 65_535, "u" * 65_535, "host", "tcp", "r", "s", ""))
+    refused.add(RefusedClient(3.0, "i" * 65_535, None, "host", "tcp", "r", "s", ""))
     assert [(each.count, each.username is None) for each in refused.latest()[:2]] == [(1, True), (2, False)]
 
 

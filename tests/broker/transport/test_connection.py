@@ -129,13 +129,13 @@ def test_tls_keeps_no_connection_half_open_for_what_is_parked(caplog: pytest.Log
 
 
 def test_who_sends_no_byte_is_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """A balancer looks whether the node is there; its listener counts it."""
+    """A balancer probes whether the node is there; its listener counts it."""
     node = FakeNode()
     with caplog.at_level(logging.INFO):
         for client in (node.open(), node.open()):
             client.transport.feed_eof()
             node.run()
-    assert (node.listener.looks, node.listener.reasons) == (2, ["tcp_closed", "tcp_closed"])
+    assert (node.listener.probes, node.listener.reasons) == (2, ["tcp_closed", "tcp_closed"])
     assert "client_refused" not in caplog.text
     assert node.metrics.refusals.snapshot() == {"tcp_closed": 2}
     client = node.open()
@@ -143,7 +143,7 @@ def test_who_sends_no_byte_is_no_line_of_the_log(caplog: pytest.LogCaptureFixtur
         client.transport.feed(b"\x10")
         client.transport.feed_eof()
         node.run()
-    assert node.listener.looks == 2 and "client_refused" in caplog.text
+    assert node.listener.probes == 2 and "client_refused" in caplog.text
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -378,7 +378,7 @@ async def test_what_waits_to_be_let_in_is_bounded_for_the_node() -> None:
     large, late = waiting_connect(node, Publish("t", b"x" * 40_000))
     assert large.received()[0].reason_code == 0x89 and large.closed  # type: ignore[union-attr]
     assert waiting[2][0].closed and not waiting[1][0].closed and not honest.closed
-    assert before_login.bytes < 75_000 and before_login.put_out == 2
+    assert before_login.bytes < 75_000 and before_login.evicted == 2
     assert node.metrics.refusals.snapshot()["memory"] == 2
     for _, each in waiting[:2]:
         each.set_result(OUTCOME)

@@ -307,13 +307,13 @@ class At:
 
 
 @on_both_loops
-async def test_looks_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+async def test_probes_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, listener_module.__name__):
         async with listening() as listener:
             began = listener._clock.now()
             for second in (0, 1, 30, 59, 61, 119, 122):
                 listener._clock = At(began + second)  # type: ignore[assignment]
-                listener.looked_at(f"10.0.0.1:{second}")
+                listener.probed(f"10.0.0.1:{second}")
     lines = [line for line in caplog.messages if line.startswith("listener_probed")]
     assert [line.split("count=")[1] for line in lines] == [
         "1 peer=10.0.0.1:0",

@@ -201,7 +201,7 @@ def test_an_export(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert all(each.bind.startswith("127.0.0.1") for each in found.listeners)
     _, plan = read_plan((tmp_path / "into" / "data" / "import.plan").read_bytes())
     assert plan.users and plan.rules and "auth_mnesia" in told
-    assert not plan.apps and "left out: application admin: not taken: its secret is EMQX's default" in told
+    assert not plan.apps and "left out: application admin: its secret is EMQX's published default" in told
 
 
 @pytest.mark.asyncio
