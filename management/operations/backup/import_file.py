@@ -49,7 +49,7 @@ DEFAULT_SECRET: Final = "default_secret"
 OWN_LOGIN: Final = "own_login"
 _WHY: Final = {
     DEFAULT_SECRET: "its secret is EMQX's published default",
-    OWN_LOGIN: f"it is the login that runs this import, and its secret stays; {REPLACE_OWN_LOGIN} takes it, too",
+    OWN_LOGIN: f"it is the login that runs this import, and its secret stays unless {REPLACE_OWN_LOGIN} is given",
 }
 
 _NOT_CARRIED: Final = ("version", "date", "env", "dry_run", REPLACE_OWN_LOGIN, OURS, LOGIN_KIND)
