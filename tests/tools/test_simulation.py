@@ -169,7 +169,7 @@ def test_nodes_that_are_evacuated() -> None:
 
 @pytest.mark.slow
 def test_takeover_fresh() -> None:
-    """Of 60 seeds one is open, 10 (docs/cluster.md)."""
+    """Of 60 seeds one is open, 10 (docs/results.md)."""
     done = simulate("--first", "11", "--seeds", "15", "--features", "all,fresh")
     assert done.returncode == 0, done.stdout + done.stderr
 
