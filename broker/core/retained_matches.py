@@ -19,13 +19,13 @@ class RetainedMatches:
     def __init__(self, broker: "Broker", subscription: Subscription) -> None:
         self._broker = broker
         self._subscription = subscription
-        self._walk = Walk(broker.retained, subscription.topic_filter)
+        self._walk: Walk | None = None
         # Topics of those that were taken and could not be sent.
         self._again: list[str] = []
 
     @property
     def done(self) -> bool:
-        return self._walk.done and not self._again
+        return self._walk is not None and self._walk.done and not self._again
 
     def take(self, most: int, budget: ReplayBudget) -> list[Message]:
         retained = self._broker.retained
@@ -33,6 +33,8 @@ class RetainedMatches:
             topics, self._again = self._again[:most], self._again[most:]
             found = [message for message in map(retained.get, topics) if message is not None]
         else:
+            if self._walk is None:
+                self._walk = Walk(retained, self._subscription.topic_filter)
             walk = self._walk
             found = walk.take(most, budget.bytes, budget.steps)
             budget.steps -= walk.steps
@@ -47,11 +49,17 @@ class RetainedMatches:
             client_id = self._subscription.session.client_id
             some = [each for each in some if each.publisher is None or each.publisher.client_id != client_id]
         judge = self._broker.router.judge
-        if self._subscription.judged and judge is not None:
+        if judge is not None and self._is_judged():
             some = [each for each in some if judge(self._subscription, each.topic)]
         if self._broker.check_retained_source:
             some = [each for each in some if self._broker.may_be_replayed(each)]
         return some
+
+    def _is_judged(self) -> bool:
+        """Its own flag is not kept up to date once another subscription has taken its place."""
+        subscription = self._subscription
+        now = subscription.session.subscriptions.get(subscription.filter)
+        return subscription.judged or (now is not None and now.judged)
 
     def put_back(self, messages: list[Message]) -> None:
         self._again[:0] = [message.topic for message in messages]

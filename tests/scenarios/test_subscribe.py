@@ -64,6 +64,69 @@ async def test_subscribing_again_brings_the_retained_message_again(clients: Clie
     await peer.publish(topic, b"", 1, True)
 
 
+@v3_to_v5
+@pytest.mark.parametrize("qos", [(0, 1), (1, 0), (2, 2), (1, 2, 0)])
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_filter_twice_in_one_packet_sends_retained_messages_twice(
+    clients: Clients, qos: tuple[int, ...], durable: bool
+) -> None:
+    """As so many packets would: each at its own QoS, and the last one stays
+    [MQTT-3.8.4-4] [MQTT-3.8.4-5] [3.1.1 MQTT-3.8.4-3] [3.1.1 MQTT-3.8.4-4]."""
+    peer = await (clients.persistent(clients.name()) if durable else clients.connect())
+    topic = f"{clients.topic}/x"
+    await peer.publish(topic, b"kept", 2, True)
+    await peer.subscribe(*[TopicFilter(topic, each) for each in qos])
+    for each in qos:
+        await peer.expect_publish(topic, b"kept", each, retain=True)
+    await peer.publish(topic, b"live", 2)
+    await peer.expect_publish(topic, b"live", qos[-1], retain=False)
+    await peer.nothing()
+    await peer.publish(topic, b"", 1, True)
+
+
+@v3_to_v5
+async def test_what_stands_between_two_of_the_same_filter_comes_too(clients: Clients) -> None:
+    """[MQTT-3.8.4-5] [3.1.1 MQTT-3.8.4-4]; a shared subscription has no retained messages."""
+    peer = await clients.connect()
+    topics = [f"{clients.topic}/a", f"{clients.topic}/b"]
+    for topic in topics:
+        await peer.publish(topic, topic.encode(), 1, True)
+    wild = f"{clients.topic}/+"
+    shared = f"$share/g/{wild}"
+    await peer.subscribe(*[TopicFilter(each, 1) for each in (wild, topics[0], shared, wild, topics[0], shared)])
+    seen = sorted([(await peer.expect_publish(retain=True)).topic for _ in range(6)])
+    assert seen == [topics[0]] * 4 + [topics[1]] * 2
+    await peer.nothing()
+    for topic in topics:
+        await peer.publish(topic, b"", 1, True)
+
+
+@v5
+async def test_retain_handling_and_identifiers_of_a_filter_that_comes_twice(clients: Clients) -> None:
+    """Each entry is judged by what the one before it left [MQTT-3.3.1-9..11] [MQTT-3.3.4-3] [MQTT-3.8.4-5]."""
+    peer = await clients.connect()
+    topic = f"{clients.topic}/x"
+    await peer.publish(topic, b"kept", 1, True)
+    for handling, times in {
+        (0, 0): 2,
+        (0, 1): 1,
+        (1, 0): 2,
+        (1, 1): 1,
+        (2, 0): 1,
+        (2, 1): 0,
+        (0, 2): 1,
+        (1, 2): 1,
+    }.items():
+        entries = [TopicFilter(topic, 1, retain_handling=each) for each in handling]
+        await peer.subscribe(*entries, identifier=7)
+        for _ in range(times):
+            got = await peer.expect_publish(topic, b"kept", 1, retain=True)
+            assert got.properties[c.SUBSCRIPTION_IDENTIFIER] == [7]
+        await peer.nothing()
+        await peer.unsubscribe(topic)
+    await peer.publish(topic, b"", 1, True)
+
+
 async def test_replacing_loses_and_doubles_nothing(clients: Clients) -> None:
     """Messages published all the while come once each [MQTT-3.8.4-4] [3.1.1 MQTT-3.8.4-3]."""
     peer, publisher = await clients.connect(), await clients.connect()

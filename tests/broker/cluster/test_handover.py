@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from taipan.broker.cluster.outgoing import FETCH, PREPARE, Outgoing
 from taipan.broker.cluster.session_transfer import NOT_OURS, Prepared
 from taipan.broker.core.cluster import STOPPED
 from taipan.broker.mqtt import constants as c
-from taipan.broker.mqtt.packets import Connect, Will
+from taipan.broker.mqtt.packets import Connect, TopicFilter, Will
 from taipan.broker.persistence.paging import Paging
 from taipan.broker.session.session import Session
 from tests.support.peer import TIMEOUT, Peer
@@ -173,6 +174,29 @@ async def test_retained_messages_that_were_not_all_sent_come_on_the_other_node(
         message = await back.expect_publish()
         assert message.retain
         seen.add(message.payload)
+
+
+@versions
+async def test_retained_messages_of_two_subscribes_come_twice_on_the_other_node(
+    cluster: ClusterNodes, version: int
+) -> None:
+    """[MQTT-3.8.4-4, -5]: what of both is left when the session moves comes as often."""
+    publisher = await cluster[0].client("p")
+    count = 100
+    for number in range(count):
+        await publisher.publish(f"r/{number}", b"%d" % number, qos=1, retain=True)
+    slow = await cluster[0].client("s", version, expiry=60)
+    await slow.subscribe(TopicFilter("r/#", 1), TopicFilter("r/#", 1))
+    session = cluster[0].server.broker.sessions.get("s")
+    assert session is not None
+    await until(lambda: session.inflight)
+    assert session.replays is not None and session.replays.filters() == ["r/#", "r/#"]
+    await slow.drop()
+    await until(lambda: len(cluster[1].server.broker.retained) == count)
+    back = await cluster[1].client("s", version, expiry=60, session_present=True)
+    seen: Counter[bytes] = Counter()
+    while len(seen) < count or min(seen.values()) < 2:
+        seen[(await back.expect_publish(retain=True)).payload] += 1
 
 
 async def test_a_delayed_will_stays_unpublished_when_the_client_is_back_elsewhere(cluster: ClusterNodes) -> None:

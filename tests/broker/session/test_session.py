@@ -11,7 +11,7 @@ from taipan.broker.mqtt.message import Delivery, Message
 from taipan.broker.session import inbound_qos2
 from taipan.broker.session.inbound_qos2 import DUPLICATE, FULL, NEW
 from taipan.broker.session.limits import Limits
-from taipan.broker.session.replay import REPLAY_SLICE, ReplayBudget
+from taipan.broker.session.replay import MOST_REPEATS, REPLAY_SLICE, ReplayBudget
 from taipan.broker.session.resend import retransmit_older
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
@@ -837,14 +837,41 @@ def test_retained_messages_follow_what_is_queued() -> None:
     assert [each[0] for each in harness.wire.take()] == ["b", "0"]
 
 
-def test_one_replay_for_each_filter() -> None:
-    """Subscribing again and again costs no more memory than subscribing once; the last one is complete."""
+def test_each_subscribe_to_a_filter_sends_all_of_its_own() -> None:
+    """[MQTT-3.8.4-4, -5]: in order, with what each asked for; also where the first is not done yet."""
     harness = SessionHarness(window=1)
-    for _ in range(100):
-        replay(harness, (retained(2, 1)), filter="a")
-        replay(harness, (retained(1, 1)), filter="b")
+    replay(harness, retained(3, 1), 1, filter="a", identifiers=(1,))
+    replay(harness, [Message("other", b"other", 0, True)], filter="b")
+    harness.session.advance(0)  # one goes out, one waits for the window, one has not been fetched
+    replay(harness, retained(2, 1), 0, filter="a", identifiers=(2,))
+    replays = harness.session.replays
+    assert replays is not None and replays.filters() == ["a", "a", "b"]
+    for packet_id in (1, 2, 3):
+        harness.session.puback(packet_id)
         harness.session.advance(0)
-    assert harness.session.replays is not None and len(harness.session.replays) == 2
+    sent = [(payload, qos) for payload, qos, *_ in harness.wire.take()]
+    assert sent == [("0", 1), ("1", 1), ("2", 1), ("0", 0), ("1", 0), ("other", 0)]
+    assert not harness.session.busy
+
+
+def test_subscribing_again_and_again_takes_bounded_memory() -> None:
+    """Beyond the bound the last one takes the place of the one before it, and is complete."""
+    harness = SessionHarness()
+    harness.wire.writable = False
+    for number in range(200):
+        replay(harness, [Message("a", b"%d" % number, 0, True)], filter="a")
+        replay(harness, [Message("b", b"b", 0, True)], filter="b")
+    replays = harness.session.replays
+    assert replays is not None and len(replays) == len(replays.filters()) == MOST_REPEATS + 2
+    harness.wire.writable = True
+    harness.session.advance(0)
+    sent = [payload for payload, *_ in harness.wire.take()]
+    assert len(sent) == MOST_REPEATS + 2 and sent[0] == "0" and "199" in sent
+    assert not harness.session.busy
+    for _ in range(200):
+        replay(harness, retained(1, 0), filter="a")
+    harness.session.stop_replay("a")
+    assert harness.session.replays is None
 
 
 def test_unsubscribing_stops_it() -> None:
