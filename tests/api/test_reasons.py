@@ -80,9 +80,9 @@ def test_every_reason_of_a_dropped_delivery_is_explained() -> None:
         ("publish_refused", "not_authorized", "/acl/clientid/c/topic/t", "stored rule"),
         ("publish_refused", "not_authorized", "access.no_match", "no rule matches"),
         ("client_refused", "not_authorized", "mountpoint", "mount point"),
-        ("client_refused", "banned", "/banned/clientid/c", "ban is in force"),
+        ("client_refused", "banned", "/banned/clientid/c", "ban applies to the client"),
         ("client_disconnected", "tcp_closed", "-", "without DISCONNECT"),
-        ("client_disconnected", reason_codes.name(reason_codes.PROTOCOL_ERROR), "-", "violates the standard"),
+        ("client_disconnected", reason_codes.name(reason_codes.PROTOCOL_ERROR), "-", "violates the MQTT standard"),
         (
             "delivery_dropped",
             "queue_full",
