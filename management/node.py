@@ -140,40 +140,69 @@ def _parser() -> argparse.ArgumentParser:
         prog="taipan", description="An MQTT 3.1, 3.1.1 and 5.0 broker.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"taipan {product_version()}")
-    parser.add_argument("--print-defaults", action="store_true", help="print every setting with its default, as TOML")
     parser.add_argument(
-        "-c", "--config", metavar="FILE", help="configuration file (TOML); without it, defaults on loopback"
+        "--print-defaults", action="store_true", help="print every setting with its default value as TOML"
+    )
+    parser.add_argument(
+        "-c",
+        "--config",
+        metavar="FILE",
+        help="configuration file (TOML); without it, the defaults apply and the node listens on loopback",
     )
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[],
-        help="set one key, such as listeners.0.bind=127.0.0.1:1884; wins over file and environment",
+        help="set one key, such as listeners.0.bind=127.0.0.1:1884; overrides the file and the environment",
     )  # fmt: skip
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    check = commands.add_parser("check", help="validate a configuration file and its certificates, and exit")
-    check.add_argument("file", metavar="FILE", nargs="?", help="the file, -: the input; or named with --config")
+    check = commands.add_parser("check", help="validate a configuration file and its certificates")
     check.add_argument(
-        "--connect", action="store_true", help="also connect to the NATS servers of [cluster] as a node would"
+        "file",
+        metavar="FILE",
+        nargs="?",
+        help="configuration file, or - for standard input; can also be given with --config",
     )
-    check.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="more", help="set one key")
-    cluster = commands.add_parser("cluster", help="see a cluster at work").add_subparsers(
+    check.add_argument(
+        "--connect", action="store_true", help="also connect to the NATS servers in [cluster], as a node does"
+    )
+    check.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="more",
+        help="set one key; overrides the file and the environment",
+    )
+    cluster = commands.add_parser("cluster", help="try out a cluster").add_subparsers(
         dest="what", metavar="try", required=True
     )
     trying = cluster.add_parser(
-        "try", help="run a NATS server and some nodes on loopback until Ctrl-C, with data in a temporary directory"
-    )
-    trying.add_argument("--nodes", metavar="N", type=int, choices=range(1, 17), default=3, help="how many; 3")
-    trying.add_argument("--share-port", action="store_true", help="all nodes listen at one port (reuse_port)")
-    trying.add_argument("--port", metavar="PORT", type=_port, default=1883, help="the first MQTT port to take; 1883")
-    trying.add_argument(
-        "--management-port", metavar="PORT", type=_port, default=8081, help="the first management port to take; 8081"
+        "try", help="run a NATS server and several nodes on loopback until Ctrl-C, with data in a temporary directory"
     )
     trying.add_argument(
-        "--dashboard-port", metavar="PORT", type=_port, default=18083, help="the first dashboard port to take; 18083"
+        "--nodes", metavar="N", type=int, choices=range(1, 17), default=3, help="number of nodes (default: 3)"
     )
-    trying.add_argument("--dir", metavar="DIR", help="where data and logs stay, for another run")
+    trying.add_argument("--share-port", action="store_true", help="let all nodes listen on the same port (reuse_port)")
+    trying.add_argument(
+        "--port", metavar="PORT", type=_port, default=1883, help="first MQTT port to use (default: 1883)"
+    )
+    trying.add_argument(
+        "--management-port",
+        metavar="PORT",
+        type=_port,
+        default=8081,
+        help="first management port to use (default: 8081)",
+    )
+    trying.add_argument(
+        "--dashboard-port",
+        metavar="PORT",
+        type=_port,
+        default=18083,
+        help="first dashboard port to use (default: 18083)",
+    )
+    trying.add_argument("--dir", metavar="DIR", help="keep data and logs in this directory for another run")
     add_migrate(commands)
-    hashing = commands.add_parser("hash-password", help="read a password, print the hash for the configuration")
-    hashing.add_argument("--user", metavar="NAME", help="print a whole [[access.users]] table")
+    hashing = commands.add_parser("hash-password", help="hash a password for the configuration")
+    hashing.add_argument("--user", metavar="NAME", help="print a complete [[access.users]] table")
     hashing.add_argument("--scram", action="store_true", help="also print the keys for SCRAM-SHA-256")
     for command in (doctor, init, install_service):
         command.add_to(commands)
@@ -184,7 +213,7 @@ def _parser() -> argparse.ArgumentParser:
 def _port(text: str) -> int:
     port = int(text) if text.isascii() and text.isdecimal() else 0
     if not 1 <= port <= 65_535:
-        raise argparse.ArgumentTypeError(f"{text} is no port from 1 to 65535")
+        raise argparse.ArgumentTypeError(f"{text} is not a port from 1 to 65535")
     return port
 
 

@@ -20,7 +20,7 @@ PROGRAMS: Final = ("taipan", "taipan-ctl")
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", root: argparse.ArgumentParser) -> None:
     completion: argparse.ArgumentParser = commands.add_parser(
-        "completion", help="print what makes a shell complete the words of taipan and taipan-ctl",
+        "completion", help="print a shell completion script for taipan and taipan-ctl",
         description="bash: source <(taipan completion bash). zsh: taipan completion zsh > DIRECTORY-OF-FPATH/_taipan. "
         "fish: taipan completion fish > ~/.config/fish/completions/taipan.fish",
     )  # fmt: skip

@@ -32,12 +32,20 @@ _LISTENS: Final = "0A"
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
-        "doctor", help="look at configuration, machine, files and ports, and say what to do",
-        description="A line for each thing looked at: ok, warning or error. Nothing is changed. Status 1: an error.",
+        "doctor", help="check the configuration, the machine, files and ports, and suggest fixes",
+        description="Prints one line per check: ok, warning or error. Changes nothing. "
+        "Exits with status 1 if there is an error.",
     )  # fmt: skip
-    parser.add_argument("file", metavar="FILE", nargs="?", help="the configuration; or named with --config")
-    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="more", help="set one key")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="configuration file; can also be given with --config")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="more",
+        help="set one key; overrides the file and the environment",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(run=run)
 
 

@@ -44,19 +44,29 @@ class Wanted:
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
-        "init", help="write a commented configuration, with a first user and certificates if wanted",
-        description="Writes DIR/taipan.toml, and with --tls DIR/tls. Asks on a terminal for what no option says.",
+        "init", help="write a commented configuration, optionally with a first user and certificates",
+        description="Writes DIR/taipan.toml and, with --tls, DIR/tls. On a terminal, asks for whatever the options "
+        "leave open.",
     )  # fmt: skip
-    parser.add_argument("directory", metavar="DIR", nargs="?", default=".", help="where; the current directory")
-    parser.add_argument("--address", metavar="HOST", help="what to listen on; 127.0.0.1, for all addresses 0.0.0.0")
     parser.add_argument(
-        "--user", metavar="NAME", help="a first user; its password from standard input, or a random one that is shown"
+        "directory", metavar="DIR", nargs="?", default=".", help="target directory (default: the current directory)"
     )
     parser.add_argument(
-        "--tls", metavar="NAME", nargs="*", help="TLS by a private authority, for these names; the host's own"
+        "--address", metavar="HOST", help="address to listen on (default: 127.0.0.1; all addresses: 0.0.0.0)"
     )
-    parser.add_argument("--anonymous", action="store_true", help="clients without a user come in, wherever they are")
-    parser.add_argument("--yes", action="store_true", help="ask nothing")
+    parser.add_argument(
+        "--user",
+        metavar="NAME",
+        help="create a first user; the password is read from standard input, or generated and printed",
+    )
+    parser.add_argument(
+        "--tls",
+        metavar="NAME",
+        nargs="*",
+        help="create a private authority and a TLS certificate for these names (default: the host's own)",
+    )
+    parser.add_argument("--anonymous", action="store_true", help="accept clients without a username, from any address")
+    parser.add_argument("--yes", action="store_true", help="do not ask; use the defaults")
     parser.set_defaults(run=run)
 
 

@@ -84,13 +84,15 @@ WantedBy=multi-user.target
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
-        "install-service", help="put a systemd unit in place, as root",
-        description=f"Writes {UNIT}, and the configuration where it is missing. It starts nothing.",
+        "install-service", help="install a systemd unit (as root)",
+        description=f"Writes {UNIT}, and the configuration if it does not exist. Does not start the service.",
     )  # fmt: skip
-    parser.add_argument("--file", metavar="FILE", type=Path, default=CONFIG, help=f"the configuration; {CONFIG}")
-    parser.add_argument("--unit", metavar="FILE", type=Path, default=UNIT, help=f"where the unit goes; {UNIT}")
-    parser.add_argument("--print", action="store_true", help="print the unit, write nothing")
-    parser.add_argument("--force", action="store_true", help="replace a unit that is there")
+    parser.add_argument(
+        "--file", metavar="FILE", type=Path, default=CONFIG, help=f"configuration file (default: {CONFIG})"
+    )
+    parser.add_argument("--unit", metavar="FILE", type=Path, default=UNIT, help=f"path of the unit (default: {UNIT})")
+    parser.add_argument("--print", action="store_true", help="print the unit without writing anything")
+    parser.add_argument("--force", action="store_true", help="replace an existing unit")
     parser.set_defaults(run=run)
 
 

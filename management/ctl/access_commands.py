@@ -66,12 +66,12 @@ def _show_login(call: CommandCall) -> CommandResult:
     )
 
 
-for _noun, _kind in (("users", "user"), ("mqtt-user", "user, as EMQX 4.2 has it")):
-    commands.add(f"{_noun} list", f"List every {_kind}")(_list_logins)
+for _noun, _kind in (("users", "user"), ("mqtt-user", "user (as in EMQX 4.2)")):
+    commands.add(f"{_noun} list", f"List {_kind.replace('user', 'users', 1)}")(_list_logins)
     commands.add(f"{_noun} show <Login>", f"Show a {_kind}")(_show_login)
     commands.add(f"{_noun} add <Login> <Password> [<IsSuperuser>]", f"Add a {_kind}")(_add_login)
     commands.add(f"{_noun} update <Login> <Password> [<IsSuperuser>]", f"Change a {_kind}")(_update_login)
-    commands.add(f"{_noun} del <Login>", f"Remove a {_kind}")(_delete_login)
+    commands.add(f"{_noun} del <Login>", f"Delete a {_kind}")(_delete_login)
 
 
 # user, clientid: as EMQX 4.3 and later have them
@@ -94,14 +94,14 @@ def _accounts(noun: str, kind: str, name: str, what: str) -> None:
             await call.operations.users.delete(call[name], kind)
         return CommandResult(None, OK)
 
-    commands.add(f"{noun} list", f"List every {what}")(list_accounts)
-    commands.add(f"{noun} add <{name}> <Password>", f"Add a {what}")(add_account)
-    commands.add(f"{noun} update <{name}> <NewPassword>", f"Change the password of a {what}")(update_account)
-    commands.add(f"{noun} del <{name}>", f"Remove a {what}")(delete_account)
+    commands.add(f"{noun} list", f"List users {what}")(list_accounts)
+    commands.add(f"{noun} add <{name}> <Password>", f"Add a user {what}")(add_account)
+    commands.add(f"{noun} update <{name}> <NewPassword>", f"Change the password of a user {what}")(update_account)
+    commands.add(f"{noun} del <{name}>", f"Delete a user {what}")(delete_account)
 
 
-_accounts("user", USERNAME, "Username", "user by user name")
-_accounts("clientid", CLIENT_ID, "ClientId", "user by client identifier")
+_accounts("user", USERNAME, "Username", "by username")
+_accounts("clientid", CLIENT_ID, "ClientId", "by client ID")
 
 
 def _account_words(refusal: Refusal) -> str | None:
@@ -111,7 +111,9 @@ def _account_words(refusal: Refusal) -> str | None:
 # acl, as EMQX 4.3 and later have it
 
 
-@commands.add("acl list [<Kind>]", "List access rules: all, or those of clientid, username, _anonymous or _all")
+@commands.add(
+    "acl list [<Kind>]", "List all access rules, or those of one kind: clientid, username, _anonymous or _all"
+)
 def list_rules(call: CommandCall) -> CommandResult:
     acl = call.operations.acl
     if call.get("Kind") is not None:
@@ -145,14 +147,14 @@ def _subject_commands(words: str, name: str, kind: str) -> None:
     commands.add(f"acl show {words}{who}", f"Show the access rules of {_of(kind)}")(show)
     commands.add(
         f"acl add {words}{who} <Topic> <Action> <Access>",
-        f"Let {_of(kind)} pub, sub or pubsub (Action); allow or deny (Access)",
+        f"Add a rule for {_of(kind)}; Action: pub, sub or pubsub; Access: allow or deny",
     )(add)
-    commands.add(f"acl del {words}{who} <Topic>", f"Remove the access rules of {_of(kind)} for a topic")(delete)
+    commands.add(f"acl del {words}{who} <Topic>", f"Delete the access rules of {_of(kind)} for a topic")(delete)
 
 
 def _of(kind: str) -> str:
-    words = {CLIENT_ID: "a client identifier", USERNAME: "a user name", ANONYMOUS: "anonymous clients"}
-    return words.get(kind, "everybody")
+    words = {CLIENT_ID: "a client ID", USERNAME: "a username", ANONYMOUS: "anonymous clients"}
+    return words.get(kind, "every client")
 
 
 _subject_commands("clientid", "ClientId", CLIENT_ID)
@@ -161,7 +163,7 @@ _subject_commands("_anonymous", "", ANONYMOUS)
 _subject_commands("_all", "", ALL)
 
 
-@commands.add("acl cache-clean <ClientId>", "Decide anew what a client may do; all: what every client may do")
+@commands.add("acl cache-clean <ClientId>", "Clear the ACL cache of a client, or of all clients (all)")
 async def clean_cache(call: CommandCall) -> CommandResult:
     who = call["ClientId"]
     if who == "all":
@@ -172,7 +174,7 @@ async def clean_cache(call: CommandCall) -> CommandResult:
     return CommandResult(None, "ACL cache drain start OK")
 
 
-@commands.add("acl cache-clean node <Node>", "Decide anew what every client of a node may do")
+@commands.add("acl cache-clean node <Node>", "Clear the ACL cache of every client on a node")
 async def clean_cache_of_node(call: CommandCall) -> CommandResult:
     await call.operations.calls.on(call["Node"], call.operations.clients.clean_acl_caches)
     return CommandResult(None, "ACL cache drain start OK")
@@ -181,12 +183,12 @@ async def clean_cache_of_node(call: CommandCall) -> CommandResult:
 # mqtt-acl, as EMQX 4.2 has it
 
 
-@commands.add("mqtt-acl list", "List the access rules by login, as EMQX 4.2 has them")
+@commands.add("mqtt-acl list", "List the access rules by login, in the EMQX 4.2 form")
 def list_login_rules(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.acl.listing(1, EVERYTHING), _login_rule_line)
 
 
-@commands.add("mqtt-acl show <Login>", "Show the access rules of a login ($all: of everybody) as they are tried")
+@commands.add("mqtt-acl show <Login>", "Show the access rules of a login ($all: every client) in the order they apply")
 def show_login_rules(call: CommandCall) -> CommandResult:
     rules = call.operations.acl.lookup(call["Login"])
     if not rules:
@@ -194,7 +196,9 @@ def show_login_rules(call: CommandCall) -> CommandResult:
     return CommandResult(everything(rules, rule_record), _login_rule_line)
 
 
-@commands.add("mqtt-acl add <Login> <Topic> <Action> <Allow>", "Add a rule: pub, sub or pubsub; allowed true or false")
+@commands.add(
+    "mqtt-acl add <Login> <Topic> <Action> <Allow>", "Add a rule; Action: pub, sub or pubsub; Allow: true or false"
+)
 async def add_login_rule(call: CommandCall) -> CommandResult:
     action = _action(call)
     allow = _one_of(call, "Allow", "true", "false") == "true"
@@ -203,7 +207,7 @@ async def add_login_rule(call: CommandCall) -> CommandResult:
     return CommandResult(None, why if idle else OK)
 
 
-@commands.add("mqtt-acl del <Login> <Topic>", "Remove the rules of a login for a topic")
+@commands.add("mqtt-acl del <Login> <Topic>", "Delete the rules of a login for a topic")
 async def delete_login_rules(call: CommandCall) -> CommandResult:
     with telling(_unknown):
         await call.operations.acl.delete(call["Login"], call["Topic"])
@@ -237,7 +241,7 @@ def _login_rule_line(row: AclRecord) -> str:
 # banned
 
 
-@commands.add("banned list", "List who may not connect")
+@commands.add("banned list", "List the bans")
 def list_banned(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.banned.listing(1, EVERYTHING), _ban_line)
 
@@ -249,7 +253,7 @@ def _ban_line(row: BanRecord) -> str:
 
 @commands.add(
     "banned add <As> <Who> [--reason <Reason>] [--seconds <Seconds>]",
-    "Let a clientid, username or peerhost (As) not connect, for 300 seconds",
+    "Ban a clientid, username or peerhost (As), for 300 seconds by default",
 )
 async def add_banned(call: CommandCall) -> CommandResult:
     until = None
@@ -260,7 +264,7 @@ async def add_banned(call: CommandCall) -> CommandResult:
     return CommandResult(None, OK)
 
 
-@commands.add("banned del <As> <Who>", "Lift a ban")
+@commands.add("banned del <As> <Who>", "Delete a ban")
 async def delete_banned(call: CommandCall) -> CommandResult:
     if not await call.operations.banned.delete(call["As"], call["Who"]):
         raise not_found(f"ban of {call['As']} {call['Who']}")

@@ -25,13 +25,13 @@ def lookup_app(call: CommandCall) -> CommandResult:
     return CommandResult(found, _app_line)
 
 
-@commands.add("mgmt insert <AppId> <Name>", "Add an application; its secret is shown this once")
+@commands.add("mgmt insert <AppId> <Name>", "Create an application; its secret is shown only now")
 async def insert_app(call: CommandCall) -> CommandResult:
     secret = await call.operations.apps.add(call["AppId"], call["Name"])
     return CommandResult({"secret": secret}, lambda data: f"AppSecret: {data['secret']}")
 
 
-@commands.add("mgmt update <AppId> <Status>", "Let an application in, or no longer: true, false")
+@commands.add("mgmt update <AppId> <Status>", "Enable or disable an application: true or false")
 async def update_app(call: CommandCall) -> CommandResult:
     status = call.flag("Status")
     with telling(lambda refusal: NOT_FOUND if refusal.code == UNKNOWN else None):
@@ -39,7 +39,7 @@ async def update_app(call: CommandCall) -> CommandResult:
     return CommandResult(None, "update successfully.")
 
 
-@commands.add("mgmt delete <AppId>", "Remove an application")
+@commands.add("mgmt delete <AppId>", "Delete an application")
 async def delete_app(call: CommandCall) -> CommandResult:
     if not await call.operations.apps.delete(call["AppId"]):
         raise not_found(f"application {call['AppId']}")
@@ -53,14 +53,14 @@ def _app_line(row: AppRecord) -> str:
     )
 
 
-@commands.add("admins list", "List the users of the dashboard")
+@commands.add("admins list", "List the dashboard users")
 def list_admins(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.dashboard_users.listing(), lambda rows: [_admin_line(row) for row in rows])
 
 
 @commands.add(
     "admins add <Username> <Password> [<Tags>] [--role <Role>]",
-    "Add a user of the dashboard: administrator or viewer",
+    "Create a dashboard user: administrator or viewer",
 )
 async def add_admin(call: CommandCall) -> CommandResult:
     """Who says nothing of a role wants what EMQX makes."""
@@ -70,13 +70,13 @@ async def add_admin(call: CommandCall) -> CommandResult:
     return CommandResult(None, OK)
 
 
-@commands.add("admins passwd <Username> <Password>", "Give a user of the dashboard another password")
+@commands.add("admins passwd <Username> <Password>", "Change the password of a dashboard user")
 async def change_admin_password(call: CommandCall) -> CommandResult:
     await call.operations.dashboard_users.update(call["Username"], password=call["Password"])
     return CommandResult(None, OK)
 
 
-@commands.add("admins del <Username>", "Remove a user of the dashboard")
+@commands.add("admins del <Username>", "Delete a dashboard user")
 async def delete_admin(call: CommandCall) -> CommandResult:
     await call.operations.dashboard_users.delete(call["Username"])
     return CommandResult(None, OK)

@@ -31,7 +31,7 @@ async def show_client(call: CommandCall) -> CommandResult:
     return CommandResult(found, lambda rows: [_client_line(call, row) for row in rows])
 
 
-@commands.add("clients kick <ClientId>", "End a client's connection and its session")
+@commands.add("clients kick <ClientId>", "Close a client's connection and end its session")
 async def kick_client(call: CommandCall) -> CommandResult:
     with _online():
         await call.operations.clients.kick(call["ClientId"])

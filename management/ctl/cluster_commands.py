@@ -9,18 +9,18 @@ from .command import CommandCall, CommandResult, Commands, Failure
 commands = Commands()
 
 
-@commands.add("cluster status", "Show which nodes run and which are stopped")
+@commands.add("cluster status", "Show the running and the stopped nodes")
 def show_status(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.membership.status(), _status_lines)
 
 
-@commands.add("cluster join <Node>", "After cluster leave: take part again, in the cluster that has this node")
+@commands.add("cluster join <Node>", "Rejoin the cluster of this node after cluster leave")
 async def join(call: CommandCall) -> CommandResult:
     node = _another(call, "it joins no other than its own cluster")
     return await _changed(call, call.operations.membership.join(node), "Join the cluster")
 
 
-@commands.add("cluster leave", "Take no part any more, after a restart either, until cluster join")
+@commands.add("cluster leave", "Leave the cluster, across restarts, until cluster join")
 async def leave(call: CommandCall) -> CommandResult:
     left = await call.operations.membership.leave()
     return CommandResult(left, _left_lines)
@@ -33,18 +33,18 @@ def _left_lines(left: Left) -> list[str]:
     return lines
 
 
-@commands.add("cluster evacuation start", "Let nobody in, close connections, move sessions to other nodes")
+@commands.add("cluster evacuation start", "Refuse clients, close connections and move sessions to other nodes")
 async def start_evacuation(call: CommandCall) -> CommandResult:
     evacuation = await call.operations.membership.start_evacuation()
     return CommandResult(evacuation, _evacuation_lines)
 
 
-@commands.add("cluster evacuation status", "Show what an evacuated node still has")
+@commands.add("cluster evacuation status", "Show what remains on an evacuated node")
 def show_evacuation(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.membership.evacuation(), _evacuation_lines)
 
 
-@commands.add("cluster evacuation stop", "Let clients in again; sessions that have gone stay where they are")
+@commands.add("cluster evacuation stop", "Accept clients again; sessions that have moved stay where they are")
 def stop_evacuation(call: CommandCall) -> CommandResult:
     evacuation = call.operations.membership.stop_evacuation()
     return CommandResult(evacuation, _evacuation_lines)
@@ -61,7 +61,7 @@ def _evacuation_lines(now: Evacuation) -> list[str]:
     ]
 
 
-@commands.add("cluster force-leave <Node>", "Remove a stopped node that does not come back; what it had ends")
+@commands.add("cluster force-leave <Node>", "Remove a stopped node for good; its sessions end")
 async def force_leave(call: CommandCall) -> CommandResult:
     node = _another(call, "it removes itself by cluster leave")
     removal = call.operations.membership.force_leave(node)

@@ -16,7 +16,7 @@ commands = Commands()
 _MAX_TOLD = 10
 
 
-@commands.add("data export", "Export what is stored: users, access rules, bans, applications, rules, resources")
+@commands.add("data export", "Export users, access rules, bans, applications, rules and resources")
 async def export_data(call: CommandCall) -> CommandResult:
     record = await call.operations.backup.export_file()
     path = (call.operations.backup.files.path / record.filename).absolute()
@@ -24,7 +24,8 @@ async def export_data(call: CommandCall) -> CommandResult:
 
 
 @commands.add(
-    "data import <File> [--env <JSON>] [--dry-run <Flag>]", "Import a file by its absolute path; all of it or nothing"
+    "data import <File> [--env <JSON>] [--dry-run <Flag>]",
+    "Import a file, given by its absolute path, completely or not at all",
 )
 async def import_data(call: CommandCall) -> CommandResult:
     path = call["File"]
@@ -93,22 +94,22 @@ def _told_lines(told: dict[str, Any]) -> Iterator[str]:
         yield f"Without effect: {idle.section} {idle.id}: {idle.what}"
 
 
-@commands.add("backup create <File>", "Copy the whole store into a file here, while the node runs")
+@commands.add("backup create <File>", "Back up the whole store to a local file while the node runs")
 def create_backup(call: CommandCall) -> CommandResult:
     record, pieces = call.operations.store_backup.begin()
     return CommandResult(record, lambda row: f"Backup of {row.node} {row.version}: {row.size} bytes", pieces)
 
 
-commands.add_here("backup verify <File>", "Tell whether a backup is as it was written")
-commands.add_here("backup restore <File> [--data-dir <Dir>] [--force]", "Make a data directory of a backup")
+commands.add_here("backup verify <File>", "Check that a backup is intact")
+commands.add_here("backup restore <File> [--data-dir <Dir>] [--force]", "Restore a backup into a data directory")
 
 
-@commands.add("data loss", "Show what the store lacked at the start")
+@commands.add("data loss", "Show what was missing from the store at startup")
 def show_loss(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.loss.record(), _loss_lines)
 
 
-@commands.add("data accept-loss", "Let clients in though rows that decide who may are lost")
+@commands.add("data accept-loss", "Accept clients although users, rules or bans are lost")
 async def accept_loss(call: CommandCall) -> CommandResult:
     return CommandResult(await call.operations.loss.accept(), OK)
 

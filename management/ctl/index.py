@@ -33,7 +33,7 @@ def show_help(call: CommandCall) -> CommandResult:
     )
 
 
-commands.add_here("profiles", "List the nodes that --profile names")
+commands.add_here("profiles", "List the nodes that --profile can name")
 
 
 COMMANDS: Final[list[Command]] = [

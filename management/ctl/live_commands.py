@@ -50,7 +50,7 @@ def _count(call: CommandCall) -> int:
 
 @commands.add(
     "watch <Filter> [--qos <QoS>] [--payload <Form>] [--count <N>]",
-    "Print messages as they come, payload as text, hex, base64 or none",
+    "Print messages as they arrive; payload as text, hex, base64 or none",
 )
 def watch(call: CommandCall) -> CommandResult:
     form = "text" if call.get("Form") is None else call.choice("Form", *_FORMS)
@@ -127,7 +127,7 @@ def _told(message: dict[str, Any], form: str) -> Told:
 
 @commands.add(
     "top [--interval <S>] [--count <N>] [--sort <Key>] [--below <Prefix>]",
-    "Show the busiest clients and topics, again and again",
+    "Show the busiest clients and topics, updated continuously",
 )
 def show_top(call: CommandCall) -> CommandResult:
     sort = "messages" if call.get("Key") is None else call.choice("Key", *SORTS)

@@ -14,7 +14,7 @@ _FIGURE_WIDTH: Final = 30
 _VM_WIDTH: Final = 24
 
 
-@commands.add("status", "Show whether the node runs")
+@commands.add("status", "Show whether the node is running")
 def show_status(call: CommandCall) -> CommandResult:
     return CommandResult(
         call.operations.nodes.status(memory_text=False),
@@ -22,7 +22,7 @@ def show_status(call: CommandCall) -> CommandResult:
     )
 
 
-@commands.add("broker", "Show what the node is")
+@commands.add("broker", "Show the node's name, version and uptime")
 def show_broker(call: CommandCall) -> CommandResult:
     keys = ("sysdescr", "version", "uptime", "datetime")
     return CommandResult(
@@ -30,7 +30,7 @@ def show_broker(call: CommandCall) -> CommandResult:
     )
 
 
-@commands.add("broker stats", "Show the gauges and their maxima")
+@commands.add("broker stats", "Show the gauges and their maximum values")
 def show_stats(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.monitoring.stats(), _figures)
 
@@ -51,12 +51,12 @@ async def _vm(call: CommandCall, *groups: str) -> CommandResult:
     return CommandResult(values, lambda found: [key_line(key, value, _VM_WIDTH) for key, value in found.items()])
 
 
-@commands.add("vm", "Show what the process has of the machine")
+@commands.add("vm", "Show the resources that the process uses")
 async def show_vm(call: CommandCall) -> CommandResult:
     return await _vm(call)
 
 
-@commands.add("vm <Group>", "Show one part: all, load, memory, process, io, ports")
+@commands.add("vm <Group>", "Show one group: all, load, memory, process, io or ports")
 async def show_vm_group(call: CommandCall) -> CommandResult:
     group = call.choice("Group", "all", "load", "memory", "process", "io", "ports")
     if group == "all":
@@ -64,7 +64,7 @@ async def show_vm_group(call: CommandCall) -> CommandResult:
     return await _vm(call, "cpu" if group == "load" else group)
 
 
-@commands.add("modules list", "List the optional extras")
+@commands.add("modules list", "List the optional modules")
 def list_modules(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.modules.records(), _module_lines)
 
@@ -74,25 +74,25 @@ def _module_lines(modules: list[ModuleRecord]) -> Iterator[str]:
         yield f"Module({each.name}, description={each.description}, active={word(each.active)})"
 
 
-@commands.add("modules load <Module>", "Start one, on all nodes")
+@commands.add("modules load <Module>", "Start a module on all nodes")
 async def load_module(call: CommandCall) -> CommandResult:
     await call.operations.modules.load_everywhere(call["Module"])
     return CommandResult(None, f"Module {call['Module']} loaded successfully.")
 
 
-@commands.add("modules unload <Module>", "Stop one, on all nodes")
+@commands.add("modules unload <Module>", "Stop a module on all nodes")
 async def unload_module(call: CommandCall) -> CommandResult:
     await call.operations.modules.unload_everywhere(call["Module"])
     return CommandResult(None, f"Module {call['Module']} unloaded successfully.")
 
 
-@commands.add("modules reload <Module>", "Nothing: none needs it")
+@commands.add("modules reload <Module>", "Has no effect: no module needs to be reloaded")
 def reload_module(call: CommandCall) -> CommandResult:
     call.operations.modules.reload(call["Module"])
     return CommandResult(None, f'Module: "{call["Module"]}" does not need to be reloaded.')
 
 
-@commands.add("plugins list", "List the parts that EMQX has as plugins")
+@commands.add("plugins list", "List the features that EMQX provides as plugins")
 def list_plugins(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.modules.plugins(), _plugin_lines)
 
@@ -102,29 +102,29 @@ def _plugin_lines(plugins: list[PluginRecord]) -> Iterator[str]:
         yield f"Plugin({each.name}, description={each.description}, active={word(each.active)})"
 
 
-@commands.add("log set-level <Level> [<Logger>]", "Write no less than debug, info, warning, error or critical")
+@commands.add("log set-level <Level> [<Logger>]", "Set the log level: debug, info, warning, error or critical")
 def set_level(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.logs.set_level(call["Level"], call.get("Logger")), str)
 
 
-@commands.add("log primary-level [<Level>]", "Show or set the level of everything")
+@commands.add("log primary-level [<Level>]", "Show or set the level of all loggers")
 def primary_level(call: CommandCall) -> CommandResult:
     level = call.get("Level")
     logs = call.operations.logs
     return CommandResult(logs.level() if level is None else logs.set_level(level), str)
 
 
-@commands.add("log list", "Show the loggers that have a level of their own")
+@commands.add("log list", "List the loggers with a level of their own")
 def list_levels(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.logs.levels(), _level_lines)
 
 
-@commands.add("log handlers list", "Show where the log goes")
+@commands.add("log handlers list", "List the log handlers")
 def list_handlers(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.logs.handlers(), _handler_lines)
 
 
-@commands.add("log handlers set-level <HandlerId> <Level>", "Let a handler write no less than this")
+@commands.add("log handlers set-level <HandlerId> <Level>", "Set the lowest level that a handler writes")
 def set_handler_level(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.logs.set_handler_level(call["HandlerId"], call["Level"]), str)
 

@@ -32,7 +32,7 @@ async def show_rule(call: CommandCall) -> CommandResult:
 
 @commands.add(
     "rules create <SQL> <Actions> [-i <Id>] [-e <On>] [-g <Then>] [-d <D>]",
-    "Create a rule; its actions as JSON",
+    "Create a rule; the actions are JSON",
 )
 async def create_rule(call: CommandCall) -> CommandResult:
     given = _rule_options(call)
@@ -44,7 +44,7 @@ async def create_rule(call: CommandCall) -> CommandResult:
 
 @commands.add(
     "rules update <Id> [-s <SQL>] [-a <A>] [-e <On>] [-g <Then>] [-d <D>]",
-    "Change what is given of a rule",
+    "Update a rule; options that are not given stay as they are",
 )
 async def update_rule(call: CommandCall) -> CommandResult:
     changes = _rule_options(call)
@@ -65,20 +65,20 @@ async def delete_rule(call: CommandCall) -> CommandResult:
     return CommandResult(None, OK)
 
 
-@commands.add("rules reset-metrics <RuleId>", "Zero what was counted of a rule and its actions")
+@commands.add("rules reset-metrics <RuleId>", "Reset the metrics of a rule and its actions")
 async def reset_metrics(call: CommandCall) -> CommandResult:
     with _finding(call["RuleId"]):
         await call.operations.rules.reset_metrics(call["RuleId"])
     return CommandResult(None, OK)
 
 
-@commands.add("rules test <SQL> <Columns>", "Show what SQL selects from column values given as JSON")
+@commands.add("rules test <SQL> <Columns>", "Test SQL against column values given as JSON")
 async def test_sql(call: CommandCall) -> CommandResult:
     found = await call.operations.rules.test(call["SQL"], _object("Columns", call["Columns"]))
     return CommandResult(found, _json)
 
 
-@commands.add("rules trace <RuleId> [-n <Count>]", "Show the last evaluations, or keep so many of them from now on")
+@commands.add("rules trace <RuleId> [-n <Count>]", "Show the last evaluations of a rule, or set how many are kept")
 async def trace_rule(call: CommandCall) -> CommandResult:
     with _finding(call["RuleId"]):
         if call.get("Count") is not None:
@@ -88,18 +88,18 @@ async def trace_rule(call: CommandCall) -> CommandResult:
     return CommandResult(found, lambda rows: map(_json, rows))
 
 
-@commands.add("rule-actions list", "List the actions that rules can have")
+@commands.add("rule-actions list", "List the types of actions")
 def list_actions(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.rules.actions(), lambda rows: map(_action_line, rows))
 
 
-@commands.add("rule-actions show <ActionName>", "Show an action")
+@commands.add("rule-actions show <ActionName>", "Show a type of action")
 def show_action(call: CommandCall) -> CommandResult:
     with _finding(call["ActionName"]):
         return CommandResult(call.operations.rules.action(call["ActionName"]), _action_line)
 
 
-@commands.add("resources list [-t <ResourceType>]", "List the resources, or those of a type")
+@commands.add("resources list [-t <ResourceType>]", "List all resources, or those of one type")
 async def list_resources(call: CommandCall) -> CommandResult:
     rows, _ = await call.operations.resources.records(call.get("ResourceType"))
     return CommandResult(rows, lambda rows: map(_resource_line, rows))
@@ -114,7 +114,7 @@ async def show_resource(call: CommandCall) -> CommandResult:
 
 @commands.add(
     "resources create <Type> [-i <Id>] [-c <Config>] [-d <Description>]",
-    "Create a resource; its configuration as JSON",
+    "Create a resource; the configuration is JSON",
 )
 async def create_resource(call: CommandCall) -> CommandResult:
     config = _object("Config", call.get("Config") or "{}")
@@ -122,7 +122,10 @@ async def create_resource(call: CommandCall) -> CommandResult:
     return CommandResult(record, f"Resource {record.id} created")
 
 
-@commands.add("resources update <Id> [-c <Config>] [-d <Description>]", "Change what is given of a resource")
+@commands.add(
+    "resources update <Id> [-c <Config>] [-d <Description>]",
+    "Update a resource; options that are not given stay as they are",
+)
 async def update_resource(call: CommandCall) -> CommandResult:
     config = call.get("Config")
     with _finding(call["Id"]):
@@ -133,14 +136,14 @@ async def update_resource(call: CommandCall) -> CommandResult:
 
 
 @commands.add(
-    "resources test <ResourceType> [-c <Config>]", "Try whether such a resource can be reached; none is created"
+    "resources test <ResourceType> [-c <Config>]", "Test whether a resource can be reached, without creating it"
 )
 async def test_resource(call: CommandCall) -> CommandResult:
     await call.operations.resources.test(call["ResourceType"], _object("Config", call.get("Config") or "{}"))
     return CommandResult(None, OK)
 
 
-@commands.add("resources start <ResourceId>", "Try at once to reach a resource")
+@commands.add("resources start <ResourceId>", "Reconnect a resource immediately")
 async def start_resource(call: CommandCall) -> CommandResult:
     with _finding(call["ResourceId"]):
         await call.operations.resources.start(call["ResourceId"])
@@ -154,13 +157,13 @@ async def delete_resource(call: CommandCall) -> CommandResult:
     return CommandResult(None, OK)
 
 
-@commands.add("resources dead-letters <ResourceId>", "List the rows of a resource that were set aside")
+@commands.add("resources dead-letters <ResourceId>", "List the dead letters of a resource")
 def list_dead_letters(call: CommandCall) -> CommandResult:
     with _finding(call["ResourceId"]):
         return CommandResult(call.operations.resources.dead_letters(call["ResourceId"], 1, _ALL), _json)
 
 
-@commands.add("resources send-again <ResourceId> [-n <Number>]", "Send all rows that were set aside again, or one")
+@commands.add("resources send-again <ResourceId> [-n <Number>]", "Send all dead letters again, or one")
 async def send_dead_letters(call: CommandCall) -> CommandResult:
     with _finding(call["ResourceId"]):
         await call.operations.resources.lookup(call["ResourceId"])
@@ -168,7 +171,7 @@ async def send_dead_letters(call: CommandCall) -> CommandResult:
     return CommandResult({"count": count}, f"{count} sent again")
 
 
-@commands.add("resources clear-dead-letters <ResourceId> [-n <Number>]", "Forget the rows that were set aside, or one")
+@commands.add("resources clear-dead-letters <ResourceId> [-n <Number>]", "Delete all dead letters, or one")
 async def clear_dead_letters(call: CommandCall) -> CommandResult:
     with _finding(call["ResourceId"]):
         await call.operations.resources.lookup(call["ResourceId"])
@@ -176,12 +179,12 @@ async def clear_dead_letters(call: CommandCall) -> CommandResult:
     return CommandResult({"count": count}, f"{count} removed")
 
 
-@commands.add("resource-types list", "List the types of resources")
+@commands.add("resource-types list", "List the resource types")
 def list_resource_types(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.resources.types(), lambda rows: map(_type_line, rows))
 
 
-@commands.add("resource-types show <ResourceType>", "Show a type of resources")
+@commands.add("resource-types show <ResourceType>", "Show a resource type")
 def show_resource_type(call: CommandCall) -> CommandResult:
     with _finding(call["ResourceType"]):
         return CommandResult(call.operations.resources.type(call["ResourceType"]), _type_line)

@@ -21,7 +21,7 @@ def list_listeners(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.listeners.records(), _listener_lines)
 
 
-@commands.add("listeners restart <Identifier>", "Close a listener's socket and open it again; clients stay")
+@commands.add("listeners restart <Identifier>", "Close and reopen a listener's socket; clients stay connected")
 async def restart_listener(call: CommandCall) -> CommandResult:
     name = call["Identifier"]
     with telling(_no_listener):
@@ -29,12 +29,12 @@ async def restart_listener(call: CommandCall) -> CommandResult:
     return CommandResult(None, f"Restarted {name} listener successfully.")
 
 
-@commands.add("listeners stop <Identifier>", "Close a listener's socket until it is restarted; clients stay")
+@commands.add("listeners stop <Identifier>", "Close a listener's socket until it is restarted; clients stay connected")
 async def stop_listener(call: CommandCall) -> CommandResult:
     return await _stop(call, call["Identifier"])
 
 
-@commands.add("listeners stop <Protocol> <Port>", "The same, named by mqtt:tcp and 1883, or 127.0.0.1:1883")
+@commands.add("listeners stop <Protocol> <Port>", "The same, given as mqtt:tcp and 1883, or 127.0.0.1:1883")
 async def stop_listener_on(call: CommandCall) -> CommandResult:
     protocol, port = call["Protocol"], call["Port"]
     for row in call.operations.listeners.records():
@@ -75,7 +75,7 @@ def _counts(counts: list[dict[str, int]] | dict[str, int]) -> str:
     return "[" + ",".join(f"{{{reason},{count}}}" for table in tables for reason, count in table.items()) + "]"
 
 
-@commands.add("retainer info", "Show how many messages are retained")
+@commands.add("retainer info", "Show the number of retained messages")
 def show_retained_count(call: CommandCall) -> CommandResult:
     count = call.operations.monitoring.stats()["retained.count"]
     return CommandResult({"count": count}, lambda data: f"retained/total: {data['count']}")
@@ -86,31 +86,31 @@ def list_retained_topics(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.retained.search(RetainedQuery(), EVERYTHING), lambda row: str(row.topic))
 
 
-@commands.add("retainer clean [<Topic>]", "Delete the retained messages that a topic filter matches (#)")
+@commands.add("retainer clean [<Topic>]", "Delete the retained messages that match a topic filter (default: #)")
 async def clean_retained(call: CommandCall) -> CommandResult:
     count = await call.operations.retained.delete(call.get("Topic") or "#")
     return CommandResult({"count": count}, lambda data: f"Cleaned {data['count']} retained messages")
 
 
-@commands.add("topic-metrics list", "Show what was counted of each topic that is counted")
+@commands.add("topic-metrics list", "Show the metrics of all counted topics")
 async def list_topic_metrics(call: CommandCall) -> CommandResult:
     records, _ = await call.operations.topic_metrics.records()
     return CommandResult(records, _topic_lines)
 
 
-@commands.add("topic-metrics show <Topic>", "Show what was counted of a topic")
+@commands.add("topic-metrics show <Topic>", "Show the metrics of a topic")
 async def show_topic_metrics(call: CommandCall) -> CommandResult:
     found, _ = await call.operations.topic_metrics.get(call["Topic"])
     return CommandResult(found, lambda values: [key_line(name, value, _METRIC_WIDTH) for name, value in values.items()])
 
 
-@commands.add("topic-metrics add <Topic>", "Count the messages of a topic")
+@commands.add("topic-metrics add <Topic>", "Start counting the messages of a topic")
 async def add_topic_metrics(call: CommandCall) -> CommandResult:
     await call.operations.topic_metrics.add(call["Topic"])
     return CommandResult(None, OK)
 
 
-@commands.add("topic-metrics del <Topic>", "Count the messages of a topic no more")
+@commands.add("topic-metrics del <Topic>", "Stop counting the messages of a topic")
 async def delete_topic_metrics(call: CommandCall) -> CommandResult:
     await call.operations.topic_metrics.remove(call["Topic"])
     return CommandResult(None, OK)
@@ -123,7 +123,7 @@ def _topic_lines(rows: list[TopicMetricsRecord]) -> Iterator[str]:
             yield "  " + key_line(name, value, _METRIC_WIDTH)
 
 
-@commands.add("slow-subs list", "List the subscriptions that took longest")
+@commands.add("slow-subs list", "List the slowest subscriptions")
 async def list_slow_subscriptions(call: CommandCall) -> CommandResult:
     keys = ("clientid", "topic", "timespan", "last_update_time")
     found, _ = await call.operations.slow_subscriptions.listing()
@@ -133,7 +133,7 @@ async def list_slow_subscriptions(call: CommandCall) -> CommandResult:
     )
 
 
-@commands.add("slow-subs clean", "Forget them")
+@commands.add("slow-subs clean", "Clear the list of slow subscriptions")
 async def clean_slow_subscriptions(call: CommandCall) -> CommandResult:
     await call.operations.slow_subscriptions.clear()
     return CommandResult(None, OK)

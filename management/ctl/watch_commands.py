@@ -25,13 +25,13 @@ def list_alarms(call: CommandCall) -> CommandResult:
     return CommandResult(records, lambda rows: [_alarm_line(row) for row in rows])
 
 
-@commands.add("alarms deactivate <Name>", "Say that an alarm is over")
+@commands.add("alarms deactivate <Name>", "Deactivate an alarm")
 def deactivate_alarm(call: CommandCall) -> CommandResult:
     call.operations.alarms.deactivate(call["Name"])
     return CommandResult(None, OK)
 
 
-@commands.add("alarms clean", "Forget the alarms that are over")
+@commands.add("alarms clean", "Delete the deactivated alarms")
 def clean_alarms(call: CommandCall) -> CommandResult:
     call.operations.alarms.forget()
     return CommandResult(None, OK)
@@ -54,7 +54,8 @@ async def list_traces(call: CommandCall) -> CommandResult:
 
 
 @commands.add(
-    "traces start <Name> <Type> <Value> [<Seconds>]", "Trace a clientid, topic or ip_address (Type) for 900 seconds"
+    "traces start <Name> <Type> <Value> [<Seconds>]",
+    "Trace a clientid, topic or ip_address (Type), for 900 seconds by default",
 )
 async def start_traces(call: CommandCall) -> CommandResult:
     kind = call.choice("Type", "clientid", "topic", "ip_address")
@@ -62,7 +63,7 @@ async def start_traces(call: CommandCall) -> CommandResult:
     return CommandResult(record, lambda row: f"Cluster_trace {kind} {row.condition} {row.name} successfully")
 
 
-@commands.add("traces stop <Name>", "End a trace; its file stays")
+@commands.add("traces stop <Name>", "Stop a trace; its file stays")
 async def stop_traces(call: CommandCall) -> CommandResult:
     with telling(_no_trace):
         await call.operations.tracing.stop(call["Name"])
@@ -79,7 +80,7 @@ async def delete_traces(call: CommandCall) -> CommandResult:
 # trace, as all EMQX 4.x have it
 
 
-@commands.add("trace list", "List the traces that run")
+@commands.add("trace list", "List the running traces")
 async def list_trace(call: CommandCall) -> CommandResult:
     found, _ = await call.operations.tracing.listing()
     rows = [row for row in found if row.status == "running"]
@@ -87,7 +88,7 @@ async def list_trace(call: CommandCall) -> CommandResult:
 
 
 @commands.add(
-    "trace start <Type> <Value> <Name> [--seconds <Seconds>]", "Trace a client, topic or ip_address (Type) into a file"
+    "trace start <Type> <Value> <Name> [--seconds <Seconds>]", "Trace a client, topic or ip_address (Type) to a file"
 )
 async def start_trace(call: CommandCall) -> CommandResult:
     kind = _KINDS[call.choice("Type", *_KINDS)]
@@ -95,7 +96,7 @@ async def start_trace(call: CommandCall) -> CommandResult:
     return CommandResult(record, lambda row: f"trace {kind} {row.condition} successfully")
 
 
-@commands.add("trace stop <Type> <Value>", "End the traces of a client, topic or ip_address")
+@commands.add("trace stop <Type> <Value>", "Stop the traces of a client, topic or ip_address")
 async def stop_trace(call: CommandCall) -> CommandResult:
     kind = _KINDS[call.choice("Type", *_KINDS)]
     found, _ = await call.operations.tracing.listing()
@@ -133,13 +134,13 @@ def _trace_line(call: CommandCall, row: TraceRecord) -> str:
 # explain
 
 
-@commands.add("explain client <ClientId>", "Tell what happened to a client lately, and why")
+@commands.add("explain client <ClientId>", "Show what happened to a client recently, and why")
 async def explain_client(call: CommandCall) -> CommandResult:
     found, _ = await call.operations.explain.client(call["ClientId"])
     return CommandResult(found, _explained_client)
 
 
-@commands.add("explain topic <Topic>", "Tell who would get a message that is published to a topic now")
+@commands.add("explain topic <Topic>", "Show who would receive a message published to a topic now")
 async def explain_topic(call: CommandCall) -> CommandResult:
     found, _ = await call.operations.explain.topic(call["Topic"])
     return CommandResult(found, _explained_topic)

@@ -7,16 +7,16 @@ from pathlib import Path
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """The subcommands and their arguments."""
     migrate = commands.add_parser(
-        "migrate", help="write a configuration, and a store, from what another broker has"
+        "migrate", help="convert the configuration and data of another broker"
     ).add_subparsers(dest="source", metavar="BROKER", required=True)
     for name, path, what in (
-        ("mosquitto", "MOSQUITTO_CONF", "mosquitto.conf; files that it names are read, too"),
-        ("emqx", "FILE_OR_DIR", "an export of EMQX 4.x, or its directory etc"),
-        ("amqtt", "BROKER_YAML", "the configuration of aMQTT"),
+        ("mosquitto", "MOSQUITTO_CONF", "mosquitto.conf; the files that it refers to are read too"),
+        ("emqx", "FILE_OR_DIR", "an EMQX 4.x export, or the EMQX directory etc"),
+        ("amqtt", "BROKER_YAML", "the aMQTT configuration"),
     ):
         each = migrate.add_parser(name, help=f"from {what}")
         each.add_argument("from_path", metavar=path, type=Path, help=what)
         each.add_argument(
-            "--into", metavar="DIR", type=Path, required=True, help="what is made; must be empty or not there"
+            "--into", metavar="DIR", type=Path, required=True, help="output directory; must be empty or not exist"
         )
         each.add_argument("--json", action="store_true", help="print the report as JSON")

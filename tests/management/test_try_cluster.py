@@ -179,7 +179,7 @@ async def test_what_is_no_port_is_told_at_once(option: str, port: str, capsys: p
         node.main(["cluster", "try", f"{option}={port}"])
     assert ended.value.code == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.endswith(f"error: argument {option}: {port} is no port from 1 to 65535")
+    assert said.endswith(f"error: argument {option}: {port} is not a port from 1 to 65535")
 
 
 async def test_ports_that_do_not_suffice_are_told_before_anything_starts(tmp_path: Path) -> None:
