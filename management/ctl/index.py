@@ -29,8 +29,13 @@ def show_help(call: CommandCall) -> CommandResult:
         raise Failure(WRONG, error.problem, "unknown" + error.problem.partition(": unknown")[2]) from None
     return CommandResult(
         [{"command": each.usage, "description": each.summary} for each in found],
-        lambda _: overview(found) if word is None else [usage_line(each) for each in found],
+        lambda _: help_lines(word),
     )
+
+
+def help_lines(word: str | None = None) -> list[str]:
+    """The usages of all commands, or of those that begin with this word. Raises UsageError if no command does."""
+    return overview(COMMANDS) if word is None else [usage_line(each) for each in usages_of(word, COMMANDS)]
 
 
 commands.add_here("profiles", "List the nodes that --profile can name")

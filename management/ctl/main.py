@@ -77,7 +77,17 @@ def show(text: bytes) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit status."""
-    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        return _run(sys.argv[1:] if argv is None else argv)
+    except BrokenPipeError:
+        # The pipe is closed: the interpreter must not try to flush either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(arguments: Sequence[str]) -> int:
     as_json = _wants_json(arguments)
     words: list[str] = []
     try:
@@ -106,15 +116,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except Unreachable as error:
         if not as_json and (not words or words[0] == "help"):
-            return _help(words)
+            return _help(words[1:], DONE if words else USAGE)
         _complain(str(error), _NOT_REACHED, as_json)
         return UNREACHABLE
-    except BrokenPipeError:
-        # The pipe is closed: the interpreter must not try to flush either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-    except KeyboardInterrupt:
-        return 130
 
 
 def _ask(options: Mapping[str, str], request: Mapping[str, object], keep: Keep = _drop, put: Keep = show) -> int:
@@ -328,13 +332,18 @@ def _show_version() -> int:
     return DONE
 
 
-def _help(words: list[str]) -> int:
+def _help(words: list[str], status: int = DONE) -> int:
     """Usages need no node; this is slower, because the node's side of the command is read for them."""
-    from .command import overview
-    from .index import COMMANDS
+    from .command import UsageError as Unknown
+    from .index import help_lines
 
-    print("\n".join(overview(COMMANDS)))
-    return DONE if words else USAGE
+    try:
+        print("\n".join(help_lines(*words[:1])))
+    except Unknown as error:
+        _complain(error.problem, _WRONG, as_json=False)
+        return FAILED
+    sys.stdout.flush()
+    return status
 
 
 def _is_text(word: str) -> bool:

@@ -128,6 +128,10 @@ async def test_a_node_that_does_not_run(tmp_path: Path) -> None:
     assert len(said.err.splitlines()) == 1
     said = await run("--data-dir", str(tmp_path), "help")
     assert said.status == 0 and "log primary-level [<Level>]" in said.out
+    said = await run("--data-dir", str(tmp_path), "help", "clients")
+    assert said.status == 0 and {line.split()[0] for line in said.out.splitlines()} == {"clients"}
+    said = await run("--data-dir", str(tmp_path), "help", "client")
+    assert said.status == 1 and said.err == 'error: command client: unknown; did you mean "clients"?\n'
     assert (await run("--data-dir", str(tmp_path))).status == 2
     assert (await run("--timeout", "never", "status")).status == 2
 
@@ -167,6 +171,14 @@ async def test_a_reader_that_goes_away_is_no_error() -> None:
         )
         _, errors = await process.communicate()
         assert errors == b""
+    assert await without_a_node("help") == await without_a_node("help", "rules") == b""
+
+
+async def without_a_node(*words: str) -> bytes:
+    """What a command says that is read by nothing, where no node answers."""
+    command = f"{sys.executable} -m taipan.management.ctl.main --data-dir /nowhere {' '.join(words)}"
+    process = await asyncio.create_subprocess_shell(f"{command} | true", stderr=asyncio.subprocess.PIPE, cwd=ROOT)
+    return (await process.communicate())[1]
 
 
 def test_what_it_imports_at_the_start_is_little() -> None:
