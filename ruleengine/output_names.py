@@ -83,6 +83,9 @@ def _texts(value: object) -> Iterable[str]:
         for key, each in value.items():
             yield key
             yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
 
 
 def _names(fields: Iterable[Star | Field], columns: set[str]) -> set[str]:

@@ -140,6 +140,8 @@ class Param:
         if isinstance(value, str) and "boolean" in types and value in _TRUTH:
             value = _TRUTH[value]
         if self.enum is not None:
+            if isinstance(value, int) and str(value) in self.enum:
+                value = str(value)  # 1 for "1"
             # True == 1 in Python, not here.
             if not any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in self.enum):
                 raise ParamError(self.name, f"expected one of {one_of(self.enum)}")
@@ -202,6 +204,16 @@ def check_params(given: Mapping[str, object], params: tuple[Param, ...]) -> dict
         elif param.required:
             raise ParamError(param.name, "", missing=True)
     return checked
+
+
+def undeclared(type: str, given: Iterable[str], params: tuple[Param, ...]) -> list[str]:
+    """A sentence for each parameter that an action or a resource of this type does not have, and keeps, as in EMQX."""
+    known = {param.name for param in params}
+    return [
+        f"{name[:_SHOWN]}: {type} has no parameter of this name; it has no effect"
+        for name in given
+        if name not in known
+    ]
 
 
 def _is_a(value: object, kind: str) -> bool:

@@ -214,7 +214,8 @@ class ListedResource(msgspec.Struct, kw_only=True):
 
 
 class ResourceRecord(msgspec.Struct, kw_only=True):
-    """Specification, Resource; ``status`` of each node, where one was asked for. Secrets are masked."""
+    """Specification, Resource; ``status`` of each node, where one was asked for. Secrets are masked. ``warnings``: only
+    in the answer to a change."""
 
     id: str
     type: str
@@ -222,3 +223,4 @@ class ResourceRecord(msgspec.Struct, kw_only=True):
     description: str
     fault: str | UnsetType = UNSET
     status: list[ResourceStatus] | UnsetType = UNSET
+    warnings: list[str] | UnsetType = UNSET

@@ -21,7 +21,7 @@ from .delivery.dead_letters import DeadLetter
 from .delivery.report import ActionFailed
 from .error import EXISTS, IN_USE, UNKNOWN, WRONG, RuleEngineError
 from .param_masking import given_back, shown
-from .params import ParamError, check_params
+from .params import ParamError, check_params, undeclared
 from .records import ListedResource, ResourceRecord, ResourceStatus
 from .resources.resource import NodeContext, Resource, ResourceContext, ResourceError, ResourceType
 from .shared_rows import TakenRows, check_row, check_unchanged
@@ -158,7 +158,7 @@ class ResourceManager:
         at most ``FIRST_TRY`` seconds."""
         async with self._lock:
             entry = await self._create(type, config, id, description)
-            return self.lookup(entry.stored.id)
+            return self._answer(entry.stored)
 
     async def _create(
         self, type: str, config: Mapping[str, object], id: str | None, description: str
@@ -234,7 +234,16 @@ class ResourceManager:
         be started."""
         async with self._lock:
             await self._update(id, config, description)
-            return self.lookup(id)
+            return self.lookup(id) if config is None else self._answer(self.get(id).stored)
+
+    def _answer(self, row: StoredResource) -> ResourceRecord:
+        """The record, with what has no effect of the configuration that was given."""
+        record = self.lookup(row.id)
+        found = undeclared(row.type, row.config, self.type(row.type).params)
+        record.warnings = found or UNSET
+        for text in found:
+            logger.warning("resource_doubtful resource=%s reason=%r", row.id, text)
+        return record
 
     async def _update(self, id: str, config: Mapping[str, object] | None, description: str | None) -> None:
         entry = self.get(id)

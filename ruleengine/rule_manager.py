@@ -182,8 +182,12 @@ class RuleManager:
         record = self.record(rule)
         if statement is not None:
             every = _with_fallbacks(rule.stored.actions)
-            actions = [(each.params, self._action_type(each.name).params) for each in every]
-            record.warnings = warnings(statement, actions) or msgspec.UNSET
+            kinds = [(each.params, self._action_type(each.name)) for each in every]
+            found = warnings(statement, [(params, kind.params) for params, kind in kinds])
+            found += [text for params, kind in kinds for text in kind.undeclared(params)]
+            record.warnings = list(dict.fromkeys(found)) or msgspec.UNSET
+            for text in found:
+                logger.warning("rule_doubtful rule=%s reason=%r", record.id, text)
         return record
 
     async def _update(self, id: str, changes: Mapping[str, Any]) -> tuple[Rule, Statement | None]:

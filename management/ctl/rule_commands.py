@@ -1,5 +1,6 @@
 """rules, rule-actions, resources, resource-types: the rule engine."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -39,7 +40,7 @@ async def create_rule(call: CommandCall) -> CommandResult:
     record = await call.operations.rules.create(
         call["SQL"], _actions("Actions", call["Actions"]), call.get("Id"), **given
     )
-    return CommandResult(record, f"Rule {record.id} created")
+    return CommandResult(record, _done("Rule", "created"))
 
 
 @commands.add(
@@ -55,7 +56,7 @@ async def update_rule(call: CommandCall) -> CommandResult:
         changes["actions"] = _actions("A", actions)
     with _finding(call["Id"]):
         record = await call.operations.rules.update(call["Id"], changes)
-    return CommandResult(record, f"Rule {record.id} updated")
+    return CommandResult(record, _done("Rule", "updated"))
 
 
 @commands.add("rules delete <RuleId>", "Delete a rule")
@@ -119,7 +120,7 @@ async def show_resource(call: CommandCall) -> CommandResult:
 async def create_resource(call: CommandCall) -> CommandResult:
     config = _object("Config", call.get("Config") or "{}")
     record = await call.operations.resources.create(call["Type"], config, call.get("Id"), call.get("Description") or "")
-    return CommandResult(record, f"Resource {record.id} created")
+    return CommandResult(record, _done("Resource", "created"))
 
 
 @commands.add(
@@ -132,7 +133,7 @@ async def update_resource(call: CommandCall) -> CommandResult:
         record = await call.operations.resources.update(
             call["Id"], None if config is None else _object("Config", config), call.get("Description")
         )
-    return CommandResult(record, f"Resource {record.id} updated")
+    return CommandResult(record, _done("Resource", "updated"))
 
 
 @commands.add(
@@ -233,6 +234,15 @@ def _finding(name: str) -> AbstractContextManager[None]:
         return NOT_FOUND if refusal.code == UNKNOWN and name in refusal.message else None
 
     return telling(words)
+
+
+def _done(kind: str, done: str) -> Callable[[Any], list[str | None]]:
+    """What makes the lines of the record of a rule or resource that was changed."""
+
+    def lines(record: RuleRecord | ResourceRecord) -> list[str | None]:
+        return [f"{kind} {record.id} {done}", *(f"warning: {text}" for text in record.warnings or ())]
+
+    return lines
 
 
 def _rule_line(row: RuleRecord) -> str:

@@ -1,13 +1,13 @@
 """Action: what a rule does with one row of its result; the type that is offered and the instance that runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..delivery.report import ActionFailed as ActionFailed
 from ..delivery.report import Report as Report
 from ..delivery.report import Row as Row
-from ..params import Param, Text
+from ..params import Param, Text, undeclared
 from ..records import ActionTypeRecord
 from ..resources.resource import NodeContext, Resource
 
@@ -49,7 +49,8 @@ class ActionContext:
 class ActionType:
     """What ``GET /actions`` offers. ``create`` checks what only the instance can know and raises ParamError.
 
-    ``resource_types``: names of the types that ``$resource`` may be of; empty: it takes no resource.
+    ``resource_types``: names of the types that ``$resource`` may be of; empty: it takes no resource. ``any_params``: it
+    has a use for parameters of every name.
     """
 
     name: str
@@ -61,6 +62,11 @@ class ActionType:
     events: str = "$any"
     app: str = "taipan_rule_engine"
     category: str = "debug"
+    any_params: bool = False
+
+    def undeclared(self, params: Mapping[str, object]) -> list[str]:
+        """What is to be said of parameters that have no effect."""
+        return [] if self.any_params else undeclared(self.name, params, self.params)
 
     def record(self) -> ActionTypeRecord:
         return ActionTypeRecord(

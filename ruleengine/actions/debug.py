@@ -60,6 +60,7 @@ INSPECT: Final = ActionType(
     Text("Inspect (debug)", "检查 (调试)"),
     Text("Write the result and the event to the log", "将结果与事件写入日志"),
     Inspect,
+    any_params=True,
 )
 DO_NOTHING: Final = ActionType(
     "do_nothing",

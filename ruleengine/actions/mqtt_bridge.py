@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 from taipan.broker.core.delayed_topic import reserved
 from taipan.broker.mqtt.topics import has_wildcard, valid_name
 
-from ..params import RESOURCE, Param, ParamError, Text, read_retry_for, resource_param, retry_for_param
+from ..params import RESOURCE, Param, ParamError, Text, one_of, read_retry_for, resource_param, retry_for_param
 from ..resources.mqtt_bridge import Forward, MqttBridge
 from ..template import Template, always_reserved
 from .action import ActionContext, ActionFailed, ActionType, Row
@@ -14,9 +14,13 @@ from .message_facts import message_facts, order_key
 if TYPE_CHECKING:
     from ..event import Event
 
+_INHERITED: Final = "inherited_from_source_msg"
+_QOS: Final[dict[str, int | None]] = {_INHERITED: None, "0": 0, "1": 1, "2": 2}
+"""None: that of the message that the row came from, which is 0 for an event without one."""
+
 
 class DataToMqttBroker:
-    """A running action. QoS and RETAIN are those of the message that the row came from."""
+    """A running action. RETAIN, and QoS unless ``qos`` says otherwise, are those of the message of the row."""
 
     def __init__(self, context: ActionContext) -> None:
         """Raises ParamError."""
@@ -33,6 +37,10 @@ class DataToMqttBroker:
         if isinstance(resource, MqttBridge) and always_reserved(Template(resource.mountpoint + topic)):
             raise ParamError("forward_topic", "$SYS is reserved for the other broker's own messages")
         self._payload = Template(context.params["payload_tmpl"])
+        qos = context.params.get("qos", _INHERITED)  # what an older version has stored has none, or any
+        if not isinstance(qos, str) or qos not in _QOS:
+            raise ParamError("qos", f"expected one of {one_of(_QOS)}")
+        self._qos = _QOS[qos]
         self._retry_for = read_retry_for(context.params)
         self._report = context.report
         self._buffers.reports[context.id] = context.report
@@ -61,7 +69,8 @@ class DataToMqttBroker:
         most = self._max_hops
         if hops > most:
             raise ActionFailed(f"a loop: {most} rules and brokers were on the way already (ruleengine.max_hops)")
-        message = Forward(topic, payload, facts.qos, facts.retain, hops)
+        qos = facts.qos if self._qos is None else self._qos
+        message = Forward(topic, payload, qos, facts.retain, hops)
         resource.send(self._id, order_key(event), message, row, self._retry_for)
         return False
 
@@ -82,7 +91,10 @@ TYPE: Final = ActionType(
         Param("payload_tmpl", 2, "string", Text("Payload Template", "消息内容模板"),
               Text("Template of the payload; empty: the whole row as JSON", "消息内容模板;留空则为整条数据的 JSON"),
               default="", input="textarea"),
-        retry_for_param(3),
+        Param("qos", 3, "string", Text("QoS", "QoS"),
+              Text("The QoS of the message there", "对端消息的 QoS"),
+              default=_INHERITED, enum=list(_QOS)),
+        retry_for_param(4),
     ),
     resource_types=("bridge_mqtt",),
     events="message.publish",

@@ -8,9 +8,8 @@ from typing import Final, TypeVar
 from taipan.broker.config import ZoneSettings
 from taipan.broker.core.outcome import REFUSED, RESERVED, RULE
 from taipan.broker.mqtt import reason_codes
-from taipan.broker.mqtt.constants import MAX_STRING, USER_PROPERTY
 from taipan.broker.mqtt.message import Message
-from taipan.broker.mqtt.packets import NO_PROPERTIES, Properties
+from taipan.broker.mqtt.packets import NO_PROPERTIES
 from taipan.broker.mqtt.topics import has_wildcard, valid_name
 from taipan.broker.session.client_info import ClientInfo
 
@@ -20,12 +19,12 @@ from ..hops import hops_of, with_hops
 from ..params import Param, ParamError, Text, one_of
 from ..template import Template, always_reserved
 from .action import ActionContext, ActionFailed, ActionType, Row
+from .republish_properties import MQTT_TEMPLATE, USER, USER_TEMPLATE, property_templates
 
 Choice = TypeVar("Choice")
 
 _RETAIN: Final[dict[object, bool]] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
 _QOS: Final[dict[object, int]] = {0: 0, 1: 1, 2: 2, "0": 0, "1": 1, "2": 2}
-_MAX_USER_PROPERTIES: Final = 100
 
 
 class Republish:
@@ -53,17 +52,7 @@ class Republish:
         self._payload = Template(str(params.get("payload_tmpl", "${payload}")))
         self._qos = _one_of("target_qos", params.get("target_qos", 0), {**_QOS, -1: -1, "-1": -1})
         self._retain = _one_of("target_retain", params.get("target_retain", False), {**_RETAIN, 1: True, 0: False})
-        properties = params.get("user_properties", {})
-        self._user_properties: Template | list[tuple[Template, Template]] = []
-        if isinstance(properties, str):
-            if properties:
-                self._user_properties = Template(properties)
-                if not self._user_properties.single:
-                    raise ParamError("user_properties", "expected an object, or one placeholder")
-        else:
-            if any(not isinstance(value, str) for value in properties.values()):
-                raise ParamError("user_properties", "expected an object whose values are strings")
-            self._user_properties = [(Template(key), Template(value)) for key, value in properties.items()]
+        self._properties = property_templates(params)
         self._publisher = ClientInfo(context.node.node, ZoneSettings(), client_id=context.id)
 
     def run(self, row: Row, event: Event) -> bool:
@@ -107,27 +96,10 @@ class Republish:
             self._payload.render_bytes(row),
             qos,
             retain,
-            self._properties(row) if self._user_properties else NO_PROPERTIES,
+            NO_PROPERTIES if self._properties is None else self._properties(row),
             self._publisher,
             event.at if source is None else source.timestamp,
         )
-
-    def _properties(self, row: Row) -> Properties:
-        given = self._user_properties
-        pairs: list[tuple[str, str]]
-        if isinstance(given, Template):
-            found = given.value(row)
-            if not isinstance(found, dict):
-                raise ValueError("user_properties: the placeholder stands for no object")
-            text = Template("${value}")
-            pairs = [(key, _utf8(text.render({"value": value}))) for key, value in found.items()]
-        else:
-            pairs = [(_utf8(key.render(row)), _utf8(value.render(row))) for key, value in given]
-        if len(pairs) > _MAX_USER_PROPERTIES:
-            raise ValueError(f"user_properties: more than {_MAX_USER_PROPERTIES}")
-        if any(len(part.encode()) > MAX_STRING for pair in pairs for part in pair):
-            raise ValueError(f"user_properties: longer than {MAX_STRING} bytes")
-        return {USER_PROPERTY: pairs} if pairs else NO_PROPERTIES
 
 
 def _one_of(key: str, value: object, choices: Mapping[object, Choice]) -> Choice | Template:
@@ -150,12 +122,6 @@ def _chosen(key: str, value: Template, row: Row, choices: Mapping[object, Choice
         return choices[found]
     except (KeyError, TypeError):
         raise ValueError(f"{key}: {value.text} stands for {str(found)[:64]}") from None
-
-
-def _utf8(text: str | bytes) -> str:
-    if isinstance(text, bytes):
-        raise ValueError("user_properties: a value is not UTF-8")
-    return text
 
 
 REPUBLISH: Final = ActionType(
@@ -204,12 +170,40 @@ REPUBLISH: Final = ActionType(
             input="textarea",
         ),
         Param(
-            "user_properties",
+            USER,
             5,
             ["object", "string"],
             Text("User Properties", "用户属性"),
             Text("Names and values, or one placeholder for an object of them", "名称与值，或一个代表对象的占位符"),
             schema={},
+            data=True,
+        ),
+        Param(
+            USER_TEMPLATE,
+            6,
+            "array",
+            Text("User Properties Template", "用户属性模板"),
+            Text(
+                "The same as a list of objects with key and value, as EMQX Enterprise has it; a name may be there "
+                "more than once",
+                "同上,以含 key 与 value 的对象列表给出 (EMQX 企业版的形式),名称可重复",
+            ),
+            items={"type": "object", "schema": {}},
+            data=True,
+        ),
+        Param(
+            MQTT_TEMPLATE,
+            7,
+            "array",
+            Text("MQTT Properties Template", "MQTT 属性模板"),
+            Text(
+                "A list of objects with key and value; the key is Payload-Format-Indicator, Message-Expiry-Interval, "
+                "Content-Type, Response-Topic or Correlation-Data. A property is left out if its value is one "
+                "placeholder that stands for nothing",
+                "含 key 与 value 的对象列表;key 为 Payload-Format-Indicator、Message-Expiry-Interval、Content-Type、"
+                "Response-Topic 或 Correlation-Data;占位符无值时省略该属性",
+            ),
+            items={"type": "object", "schema": {}},
             data=True,
         ),
     ),

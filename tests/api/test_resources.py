@@ -224,6 +224,21 @@ async def test_a_resource_in_use_stays(sink: HttpSink) -> None:
         assert (await node.api.get("/resources")).data == []
 
 
+async def test_a_parameter_that_a_resource_does_not_have_is_named_in_the_answer(
+    sink: HttpSink, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with managed_node() as node:
+        config = {"url": sink.url, "conect_timeout": "1s"}
+        made = (await node.api.post("/resources", {"type": "web_hook", "config": config})).data
+        said = "conect_timeout: web_hook has no parameter of this name; it has no effect"
+        assert made["warnings"] == [said]
+        path = f"/resources/{segment(made['id'])}"
+        assert "warnings" not in (await node.api.get(path)).data
+        caplog.clear()
+        assert (await node.api.put(path, {"config": {"url": sink.url, "metod": "PUT"}})).code == 0
+        assert any("resource_doubtful" in line and "metod: web_hook" in line for line in caplog.messages)
+
+
 async def test_a_disabled_rule_lets_its_resource_change(sink: HttpSink) -> None:
     async with managed_node(ruleengine=QUICK) as node:
         made = await new_hook(node, sink.url)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from taipan.broker.mqtt import constants as c
 from tests.api.golden.recordings import cases
 from tests.support.api import ManagedNode, managed_node, segment
 from tests.support.http_sink import HttpSink
@@ -61,6 +62,49 @@ async def test_they_work_elsewhere_as_they_did_here(version: int, level: str) ->
         await client.publish("t", b"x", 1)
         await until(lambda: sink.bodies == [b'{"clientid":"c1"}'])
     await sink.stop()
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_parameters_of_emqx_enterprise_come_in_with_effect(version: int) -> None:
+    """As its exports have them: ``republish`` with templates of properties, ``data_to_mqtt_broker`` with ``qos``."""
+    republish = {
+        "target_topic": "repub/to/${clientid}",
+        "target_retain": False,
+        "target_qos": 0,
+        "payload_tmpl": "${payload}",
+        "user_properties_template": [{"key": "from", "value": "${clientid}"}],
+        "mqtt_properties_template": [{"key": "Content-Type", "value": "text/${qos}"}],
+    }
+    forward = {"$resource": "resource:1", "forward_topic": "forward/t", "payload_tmpl": "", "qos": "1"}
+    empty = {**republish, "target_topic": "plain", "user_properties_template": [], "mqtt_properties_template": []}
+    actions = [
+        {"id": f"{name}_{number}", "name": name, "fallbacks": [], "args": args}
+        for number, (name, args) in enumerate(
+            [("republish", republish), ("data_to_mqtt_broker", forward), ("republish", empty)]
+        )
+    ]
+    async with managed_node(ruleengine=QUICK) as node:
+        none = {"filename": "", "file": ""}
+        config = {
+            "address": node.settings.listeners[0].bind, "append": True, "bridge_mode": False, "clientid": "mybridge",
+            "cacertfile": none, "certfile": none, "keyfile": none, "disk_cache": "off", "keepalive": "60s",
+            "mountpoint": "", "username": "", "password": "", "pool_size": 1, "proto_ver": "mqttv5",
+            "reconnect_interval": "30s", "retry_interval": "20s", "ssl": False, "verify": False,
+        }  # fmt: skip
+        rule = {"id": "rule:1", "rawsql": 'SELECT * FROM "t/1"', "enabled": True, "description": "", "actions": actions}
+        resource = {"id": "resource:1", "type": "bridge_mqtt", "config": config, "description": ""}
+        await take(node, {"version": "4.4", "rules": [rule], "resources": [resource]})
+        subscriber = await node.client("all", version)
+        await subscriber.subscribe("repub/#", "forward/#", "plain", qos=2)
+        await (await node.client("c1", version)).publish("t/1", b"x")
+        got = {each.topic: each for each in [await subscriber.expect_publish() for _ in range(3)]}
+        made = got["repub/to/c1"]
+        properties = {} if version == 4 else {c.USER_PROPERTY: [("from", "c1")], c.CONTENT_TYPE: "text/0"}
+        assert (made.payload, made.qos, made.properties) == (b"x", 0, properties)
+        assert got["forward/t"].qos == 1 and json.loads(got["forward/t"].payload)["clientid"] == "c1"
+        assert got["plain"].properties == {}
+        (row,) = await rows(node, "/rules")
+        assert row["actions"][0]["params"] == republish and row["actions"][1]["params"]["qos"] == "1"
 
 
 async def test_an_import_takes_the_place_of_the_same_ids() -> None:

@@ -632,3 +632,21 @@ async def test_what_is_hardly_meant_is_said_in_the_answer() -> None:
         assert changed["warnings"] == ["INCASE: n is undefined there: only DO makes it, after INCASE"]
         fine = (await node.api.put(f"/rules/{made['id']}", {"rawsql": 'SELECT * FROM "t/#"'})).data
         assert "warnings" not in fine
+
+
+async def test_a_parameter_that_an_action_does_not_have_is_named_in_the_answer() -> None:
+    """EMQX keeps it without a word."""
+    async with managed_node() as node:
+        params = {"target_topic": "r/t", "payload_templ": "x"}
+        inner = {"name": "do_nothing", "params": {"x": 1}, "fallbacks": [{"name": "inspect", "params": {"y": 1}}]}
+        republish = {"name": "republish", "params": params, "fallbacks": [inner]}
+        made = (await node.api.post("/rules", {"rawsql": 'SELECT * FROM "t/#"', "actions": [republish]})).data
+        expected = [
+            "payload_templ: republish has no parameter of this name; it has no effect",
+            "x: do_nothing has no parameter of this name; it has no effect",
+        ]
+        assert made["warnings"] == expected
+        assert made["actions"][0]["params"]["payload_templ"] == "x"
+        changed = {"name": "republish", "params": {"target_topic": "r/u", "payload_templ": "x"}}
+        again = (await node.api.put(f"/rules/{made['id']}", {"actions": [changed]})).data
+        assert again["warnings"] == expected[:1]

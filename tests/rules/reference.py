@@ -72,6 +72,8 @@ ACTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
             "target_retain": False,
             "payload_tmpl": '{"celsius": ${temperature}}',
             "user_properties": {"source": "garden"},
+            "user_properties_template": [],
+            "mqtt_properties_template": [{"key": "Message-Expiry-Interval", "value": "3600"}],
         },
     ),
     "data_to_webserver": (
@@ -87,7 +89,7 @@ ACTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     ),
     "data_to_mqtt_broker": (
         'SELECT payload, topic FROM "garden/#"',
-        {"forward_topic": "from-home/${topic}", "payload_tmpl": "${payload}", "retry_for": "24h"},
+        {"forward_topic": "from-home/${topic}", "payload_tmpl": "${payload}", "qos": "1", "retry_for": "24h"},
     ),
     "data_to_opentsdb": (
         "SELECT 'temperature' as metric, payload.tags as tags, payload.celsius as value FROM \"garden/#\"",

@@ -59,6 +59,23 @@ async def test_messages_arrive_there_with_their_qos_and_in_order(engine: FakeEng
     await listener.close()
 
 
+@pytest.mark.parametrize("given, expected", [("0", 0), ("1", 1), ("2", 2), (1, 1), ("inherited_from_source_msg", 2)])
+async def test_the_qos_of_the_action(engine: FakeEngine, tmp_path: Path, given: Any, expected: int) -> None:
+    async with remote("taipan", tmp_path) as there:
+        listener = await there.client("t", qos=2)
+        run(engine, there.address)
+        engine.action(action.TYPE, qos=given, payload_tmpl="p").run({}, published("t", qos=2))
+        await listener.expect_publish("t", b"p", expected)
+        await listener.close()
+
+
+async def test_no_other_qos(engine: FakeEngine) -> None:
+    run(engine, f"127.0.0.1:{free_port()}")
+    for wrong in ("3", 3, True, "${qos}"):
+        with pytest.raises(ParamError, match='qos: expected one of "inherited_from_source_msg", "0", "1", "2"'):
+            engine.action(action.TYPE, qos=wrong)
+
+
 async def test_topic_payload_and_retain(engine: FakeEngine, there: Remote) -> None:
     run(engine, there.address)
     row = {"clientid": "c1", "payload": b"\xff\x00", "x": 1}

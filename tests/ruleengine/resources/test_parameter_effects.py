@@ -1,0 +1,220 @@
+"""Parameters of resources that no other test shows an effect of, and the list of those that show the effect of each."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from taipan.ruleengine.actions import web_hook as web_hook_action
+from taipan.ruleengine.builtin_types import ACTION_TYPES, RESOURCE_TYPES
+from taipan.ruleengine.resources import mqtt_bridge, web_hook
+from taipan.ruleengine.resources.resource import ResourceError
+from tests.support.certificates import Certificates
+from tests.support.fake_engine import FakeEngine, published
+from tests.support.http_sink import HttpSink
+from tests.support.waiting import until
+
+TESTS: Final = Path(__file__).resolve().parents[2]
+HERE: Final = "ruleengine/resources/test_parameter_effects.py"
+HOOK: Final = "ruleengine/resources/test_web_hook.py"
+BRIDGE: Final = "ruleengine/resources/test_mqtt_bridge.py"
+TRANSPORTS: Final = "ruleengine/resources/test_bridge_transports.py"
+TSDB: Final = "ruleengine/resources/test_opentsdb.py"
+REPUBLISH: Final = "ruleengine/actions/test_republish.py"
+SET_ASIDE: Final = "ruleengine/actions/test_set_aside.py"
+
+EFFECTS: Final[dict[str, dict[str, str]]] = {
+    "web_hook": {
+        "url": f"{HOOK}::test_a_url_is_sent_encoded",
+        "method": f"{HOOK}::test_the_method_is_the_resources",
+        "headers": f"{HOOK}::test_the_specifications_form_posts_the_row_as_json",
+        "connect_timeout": f"{HERE}::test_connect_timeout",
+        "request_timeout": f"{HOOK}::test_a_server_that_hangs_is_given_up_in_time_and_makes_nobody_wait",
+        "pool_size": f"{HERE}::test_pool_size_requests_go_at_the_same_time",
+        "enable_pipelining": f"{HOOK}::test_enable_pipelining_says_whether_a_connection_is_used_again",
+        "cacertfile": "ruleengine/resources/test_tls.py::test_whom_a_web_hook_trusts",
+        "verify": "ruleengine/resources/test_tls.py::test_whom_a_web_hook_trusts",
+        "server_name_indication": "ruleengine/resources/test_tls.py::test_whom_a_web_hook_trusts",
+        "certfile": "ruleengine/resources/test_tls.py::test_a_client_certificate_is_shown",
+        "keyfile": "ruleengine/resources/test_tls.py::test_a_client_certificate_is_shown",
+        "retry_attempts": f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own",
+        "dead_letters": f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own",
+    },
+    "bridge_mqtt": {
+        "address": f"{TRANSPORTS}::test_what_an_address_means",
+        "pool_size": f"{BRIDGE}::test_messages_arrive_there_with_their_qos_and_in_order",
+        "clientid": f"{BRIDGE}::test_the_client_identifier_is_the_same_after_a_restart_and_another_on_another_node",
+        "append": f"{BRIDGE}::test_user_client_identifier_and_bridge_are_told",
+        "username": f"{BRIDGE}::test_user_client_identifier_and_bridge_are_told",
+        "password": f"{BRIDGE}::test_user_client_identifier_and_bridge_are_told",
+        "mountpoint": f"{BRIDGE}::test_messages_arrive_there_with_their_qos_and_in_order",
+        "disk_cache": f"{BRIDGE}::test_disk_cache_says_whether_what_waits_is_on_disk",
+        "proto_ver": f"{TRANSPORTS}::test_every_version_goes_over_every_transport",
+        "keepalive": f"{BRIDGE}::test_user_client_identifier_and_bridge_are_told",
+        "reconnect_interval": f"{HERE}::test_reconnect_interval",
+        "retry_interval": f"{BRIDGE}::test_a_message_that_nobody_acknowledges_is_sent_again_on_a_new_connection",
+        "bridge_mode": f"{BRIDGE}::test_bridge_mode_keeps_mosquitto_from_sending_back",
+        "ssl": f"{TRANSPORTS}::test_every_version_goes_over_every_transport",
+        "cacertfile": f"{TRANSPORTS}::test_whom_a_bridge_trusts",
+        "verify": f"{TRANSPORTS}::test_whom_a_bridge_trusts",
+        "server_name_indication": f"{TRANSPORTS}::test_whom_a_bridge_trusts",
+        "certfile": f"{TRANSPORTS}::test_a_client_certificate_is_shown_where_it_is_asked_for",
+        "keyfile": f"{TRANSPORTS}::test_a_client_certificate_is_shown_where_it_is_asked_for",
+        "ciphers": f"{HERE}::test_ciphers",
+        "ingress": f"{BRIDGE}::test_ingress_publishes_here_what_is_published_there",
+    },
+    "backend_opentsdb": {
+        "server": f"{TSDB}::test_points_are_put_in_batches_of_at_most_twenty",
+        "pool_size": f"{TSDB}::test_pool_size_requests_go_at_the_same_time",
+        "retry_attempts": f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own",
+        "dead_letters": f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own",
+    },
+    "inspect": {},
+    "do_nothing": {},
+    "republish": {
+        "target_topic": f"{REPUBLISH}::test_a_message_made_of_the_result",
+        "target_qos": f"{REPUBLISH}::test_every_parameter",
+        "target_retain": f"{REPUBLISH}::test_every_parameter",
+        "payload_tmpl": f"{REPUBLISH}::test_every_parameter",
+        "user_properties": f"{REPUBLISH}::test_user_properties",
+        "user_properties_template": f"{REPUBLISH}::test_properties_as_emqx_enterprise_has_them",
+        "mqtt_properties_template": f"{REPUBLISH}::test_properties_as_emqx_enterprise_has_them",
+    },
+    "data_to_webserver": {
+        "method": f"{HOOK}::test_the_form_of_4_4",
+        "path": f"{HOOK}::test_the_form_of_4_4",
+        "headers": f"{HOOK}::test_the_form_of_4_4",
+        "body": f"{HOOK}::test_the_form_of_4_4",
+        "payload_tmpl": f"{HOOK}::test_the_method_is_the_resources",
+        "retry_for": "api/test_dead_letters.py::test_fallbacks_run_while_the_server_is_away",
+    },
+    "data_to_mqtt_broker": {
+        "forward_topic": f"{BRIDGE}::test_topic_payload_and_retain",
+        "payload_tmpl": f"{BRIDGE}::test_topic_payload_and_retain",
+        "qos": f"{BRIDGE}::test_the_qos_of_the_action",
+        "retry_for": f"{SET_ASIDE}::test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_waiting",
+    },
+    "data_to_opentsdb": {
+        "details": f"{TSDB}::test_flags_of_the_request",
+        "summary": f"{TSDB}::test_flags_of_the_request",
+        "max_batch_size": f"{TSDB}::test_max_batch_size_is_the_actions",
+        "sync": f"{TSDB}::test_synchronous_calls_carry_one_point_each",
+        "sync_timeout": f"{TSDB}::test_synchronous_calls_carry_one_point_each",
+        "retry_for": f"{SET_ASIDE}::test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_waiting",
+    },
+}
+"""Of each type the test that shows that a parameter has its effect. ``$resource``: every one of its action."""
+
+
+def test_every_parameter_has_a_test_of_its_effect() -> None:
+    declared = {each.name: {param.name for param in each.params} - {"$resource"}
+                for each in (*RESOURCE_TYPES, *ACTION_TYPES)}  # fmt: skip
+    assert declared == {name: set(params) for name, params in EFFECTS.items()}
+    sources = {}
+    for params in EFFECTS.values():
+        for place in params.values():
+            file, _, function = place.partition("::")
+            if file not in sources:
+                text = (TESTS / file).read_text(encoding="utf-8")
+                kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+                sources[file] = {each.name for each in ast.parse(text).body if isinstance(each, kinds)}
+            assert function in sources[file], place
+
+
+@pytest_asyncio.fixture
+async def engine() -> AsyncIterator[FakeEngine]:
+    made = FakeEngine()
+    yield made
+    await made.close()
+
+
+@pytest.mark.asyncio
+async def test_connect_timeout(engine: FakeEngine) -> None:
+    """A server whose system answers no more: its queue of connections that nobody has accepted is full."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        waiting = []
+        for _ in range(4):
+            each = socket.socket()
+            each.setblocking(False)
+            each.connect_ex(full.getsockname())
+            waiting.append(each)
+        url = f"http://127.0.0.1:{full.getsockname()[1]}"
+        hook = engine.run(web_hook.TYPE, url=url, connect_timeout="50ms", request_timeout="1h")
+        engine.action(web_hook_action.TYPE).run({"x": 1}, published())
+        await until(lambda: hook.status.buffer.retried > 0)
+        for each in waiting:
+            each.close()
+
+
+@pytest.mark.asyncio
+async def test_pool_size_requests_go_at_the_same_time(engine: FakeEngine) -> None:
+    released = asyncio.Event()
+    going = most = 0
+
+    async def answer(request: web.Request, body: bytes) -> web.StreamResponse:
+        nonlocal going, most
+        going += 1
+        most = max(most, going)
+        await released.wait()
+        going -= 1
+        return web.Response()
+
+    sink = await HttpSink().start()
+    sink.answer = answer
+    engine.run(web_hook.TYPE, url=sink.url, pool_size=3)
+    act = engine.action(web_hook_action.TYPE)
+    for number in range(30):
+        act.run({"n": number}, published(client_id=f"c{number}"))
+    await until(lambda: going == 3)
+    released.set()
+    await until(lambda: engine.report.successes == 30)
+    assert most == 3
+    await sink.stop()
+
+
+@pytest.mark.asyncio
+async def test_reconnect_interval(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How the pauses grow up to it: ``test_the_pauses_between_attempts_grow_up_to_the_longest``."""
+    seen = []
+    real = mqtt_bridge.MqttClient
+
+    def made(client_id: str, options: Any, *more: Any) -> Any:
+        seen.append(options.reconnect_interval)
+        return real(client_id, options, *more)
+
+    monkeypatch.setattr(mqtt_bridge, "MqttClient", made)
+    for given in ("20ms", "2m"):
+        engine.make(mqtt_bridge.TYPE, address="127.0.0.1:1", pool_size=1, reconnect_interval=given)
+    assert seen == [0.02, 120.0]
+
+
+@pytest.mark.parametrize("suite", ["AES128-GCM-SHA256", "AES256-GCM-SHA384"])
+@pytest.mark.asyncio
+async def test_ciphers(engine: FakeEngine, tmp_path: Path, suite: str) -> None:
+    certificates = Certificates(tmp_path)
+    certfile, keyfile = certificates.issue("localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certfile, keyfile)
+    agreed: list[str] = []
+
+    def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        agreed.append(writer.get_extra_info("cipher")[0])
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    ciphers = f"ECDHE-ECDSA-{suite},ECDHE-RSA-{suite}"
+    with pytest.raises(ResourceError):
+        await engine.make(mqtt_bridge.TYPE, address=address, ssl=True, ciphers=ciphers).test()
+    assert [each.partition("-")[2].partition("-")[2] for each in agreed] == [suite]
+    server.close()
