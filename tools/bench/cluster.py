@@ -540,7 +540,7 @@ def main() -> int:
         about = machine()
         text = (
             f"Written by `python -m tools.bench.cluster` with `ROUNDS={rounds} DUR={duration}` at commit {commit()}; "
-            f"{about['cpu']}, which nodes, NATS server and load generator share. Medians of the rounds with their "
+            f"{about['cpu']}, shared by nodes, NATS server and load generator. Medians of the rounds with their "
             "range.\n\n" + "\n".join(lines)
         )
         write("A cluster", text)

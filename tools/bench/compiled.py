@@ -72,8 +72,8 @@ def main() -> int:
         return 1
     about = machine()
     head = [
-        f"Written by `make bench-compiled` with `ROUNDS={rounds} DUR={duration}` at commit {commit()}; {about['cpu']};",
-        "the same node, interpreted and with the modules of `make compile`, and Mosquitto: messages delivered per",
+        f"Written by `make bench-compiled` with `ROUNDS={rounds} DUR={duration}` at commit {commit()}; {about['cpu']}.",
+        "The same node, interpreted and with the modules of `make compile`, next to Mosquitto. Messages delivered per",
         f"second, medians of {rounds} interleaved rounds with their range. Faults: none.",
     ]
     write(TITLE, "\n".join([*head, "", *lines]) + "\n")

@@ -23,7 +23,7 @@ from tools.bench.results import commit, machine
 from tools.bench.run import LOADGEN
 
 LOADS: Final = {
-    "idle": ("nobody", ()),
+    "idle": ("no load", ()),
     "S4": ("1 to 1000, QoS 0", ("--map", "fanout", "--subs", "1000", "--outstanding", "20")),
     "S4b": (
         "1 to 1000, QoS 1",
@@ -75,7 +75,7 @@ class Caller:
 
 
 def measure(load: tuple[str, ...], seconds: float, cores: tuple[int | None, int | None]) -> Fair:
-    """Load a fresh node for ``seconds``; nobody loads it where ``load`` is empty."""
+    """Load a fresh node for ``seconds``; an empty ``load`` means none."""
     management = free_port()
     settings = (
         f"management.bind=127.0.0.1:{management}",
@@ -144,13 +144,13 @@ def main() -> int:
         print(rows[-1])
         if quantile(fair.answers, 0.99) > ANSWER_GOAL or fair.lag["p99"] > LAG_GOAL:
             missed.append(name)
-    said = f"Missed: {', '.join(missed)}." if missed else "Met by all."
+    said = f"Missed: {', '.join(missed)}." if missed else "All loads meet them."
     text = (
         f"Written by `python -m tools.bench.fairness` with `DUR={seconds:g}` at commit {commit()}; {machine()['cpu']}. "
         f"The machine's load average before was {load:.1f}.\n"
-        "Milliseconds until GET /api/v4/stats is answered while the node is saturated, asked again 10 ms after each "
-        "answer,\nand the lag of the node's event loop by its own probe (metric `taipan_loop_lag_seconds`). The caller "
-        "shares its core\nwith the load generator. The goals are an answer within "
+        "Milliseconds until GET /api/v4/stats is answered while the node is saturated; the next request follows 10 ms "
+        "after each\nanswer. The lag of the event loop is from the node's own probe (metric `taipan_loop_lag_seconds`)."
+        " The caller shares its\ncore with the load generator. The goals are an answer within "
         f"{ANSWER_GOAL:g} ms and a lag below {LAG_GOAL:g} ms, both at p99. {said}\n\n"
         "| load | delivered/s | answers | p50 | p99 | max | loop lag p50 | p99 | max |\n"
     )

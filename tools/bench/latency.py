@@ -151,10 +151,10 @@ def main() -> int:
     about = machine()
     text = (
         f"Written by `python -m tools.bench.latency` with `ROUNDS={rounds} DUR={seconds:g}` at commit {commit()}; "
-        f"{about['cpu']},\nwhich node, flood and publisher share. A QoS 1 publisher with one message in flight, "
-        "for a persistent session\nthat is away: each PUBACK is a flush of disk. Flood: as much QoS 0 (64 bytes) "
-        "as the node takes;\n"
-        f"{statistics.median(rates):,.0f} messages/s came through meanwhile. "
+        f"{about['cpu']},\nshared by node, flood and publisher. A QoS 1 publisher has one message in flight, "
+        "for a persistent session\nwhose client is offline: each PUBACK is a flush of the disk. The flood is as many "
+        "QoS 0 messages (64 bytes) as the\nnode accepts: "
+        f"{statistics.median(rates):,.0f} messages/s arrived during the measurement. "
         "Medians of the rounds with their range.\n\n" + "\n".join(lines)
     )
     print("\n" + text)

@@ -6,13 +6,13 @@ from pathlib import Path
 from tools.bench.brokers import ROOT
 
 PAGE = ROOT / "docs" / "performance.md"
-FIRST = ("", "Against other brokers", "How it grows", "What costs what")
+FIRST = ("", "What to expect", "Measuring it yourself", "Against other brokers", "How it grows", "What costs what")
+"""What a user reads, then the tables; further sections stay in the order in which they are on the page."""
 WIDTH = 120
-LAST = ("Measuring it yourself",)
 
 
 def sections(text: str) -> dict[str, str]:
-    """Title -> text of each second-level section; the part before the first stands under an empty title."""
+    """Return the text of each second-level section by its title; the part before the first has an empty title."""
     found: dict[str, str] = {}
     title = ""
     for line in text.splitlines():
@@ -32,10 +32,10 @@ def _wrapped(line: str) -> str:
 
 
 def write(title: str, text: str, page: Path = PAGE) -> None:
-    """Put ``text`` in the place of the section called ``title``, or at the end; empty: before the first."""
+    """Replace the section called ``title`` with ``text``, or append it; the part before the first has no title."""
     all_of_them = sections(page.read_text(encoding="utf-8")) if page.exists() else {}
     all_of_them[title] = "\n".join(map(_wrapped, text.splitlines()))
-    others = [each for each in all_of_them if each not in FIRST and each not in LAST]
-    order = [each for each in (*FIRST, *others, *LAST) if each in all_of_them]
+    others = [each for each in all_of_them if each not in FIRST]
+    order = [each for each in (*FIRST, *others) if each in all_of_them]
     parts = [f"## {each}\n\n{all_of_them[each].strip()}" if each else all_of_them[each].strip() for each in order]
     page.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")

@@ -194,7 +194,7 @@ async def storm(node: Node, secrets: dict[str, str], patience: float) -> str:
     assert time.perf_counter() >= begun
     return (
         f"{took:.1f} s, half of them in {half:.1f} s; {used:.1f} s of processor time of the node since its start; other"
-        f" answers: {told or 'none'}; called incomplete: {false}"
+        f" results: {told or 'none'}; logged as incomplete: {false}"
     )
 
 
@@ -216,7 +216,7 @@ def processor() -> str:
 async def measure(clients: int, slow: int, patience: float) -> str:
     where = f"On {processor()} (load {os.getloadavg()[0]:.0f} before), {modules()}, commit {commit()}"
     lines = [f"{where}; a slow hash takes {seconds_of_a_hash() * 1000:.0f} ms of processor time."]
-    lines += ["", "| | |", "|---|---|"]
+    lines += ["", "| What | Result |", "|---|---|"]
     async with running() as node:
         hashed = [
             {
@@ -232,7 +232,7 @@ async def measure(clients: int, slow: int, patience: float) -> str:
         lines.append(f"| {clients:,} users with ready hashes by one `POST /auth_user` | {took:.2f} s |")
         made = [{"login": f"device-{n}", "is_superuser": False, "generate": True} for n in range(clients)]
         answer, took = await node.post(made)
-        lines.append(f"| {clients:,} users whose secrets the node makes | {took:.2f} s |")
+        lines.append(f"| {clients:,} users whose secrets the node generates | {took:.2f} s |")
         told = await storm(node, answer["passwords"], patience)
         lines.append(f"| {clients:,} clients with these secrets are back after the start of the process | {told} |")
     async with running() as node:

@@ -1,6 +1,6 @@
 """Sections of ``docs/performance.md`` and its plot, out of kept results: ``python -m tools.bench.report FILE...``.
 
-Of a scenario in more than one file the last file counts.
+If more than one file has a scenario, the last one is used.
 """
 
 import statistics
@@ -25,13 +25,6 @@ AGAINST, GROWTH, COSTS, YOURSELF = (
 )
 
 COSTED = ("S1", "S2", "S3", "S4", "S4b", "D2", "V5", "V5p", "V5a", "V5i", "V5x", "WS", "WSb", "TLS", "TLSb", "SH", "MX")
-COSTS_TEXT = """- **QoS**: QoS 0 is one packet in and one out; QoS 1 adds an acknowledgement to each, QoS 2 three.
-- **Fan-out** is cheapest: a message is encoded once for all subscribers of one kind.
-- **Durability** is paid by persistent sessions alone: their acknowledgements wait for the disk, many for one flush.
-- **5.0** is as quick as 3.1.1 as long as PUBLISH has no properties. Properties, topic aliases and subscription
-  identifiers make each packet one of its own.
-- **WebSocket** has a frame around each packet, masked on the way in. **TLS** encrypts in records: cheap where packets
-  go together, dear for each handshake (TLSc)."""
 YOURSELF_TEXT = """```
 make bench                            # everything, three rounds of three seconds; writes these sections
 make bench ONLY="S1 S2"               # some scenarios; the page stays, the figures are kept
@@ -39,15 +32,18 @@ make bench ONLY=table BROKERS="taipan mosquitto" ROUNDS=5 DUR=5
 .venv/bin/python -m tools.bench.report tools/bench/results/FILE.json    # the page again, from kept figures
 ```
 
-It wants Linux, a C compiler and two cores: one for the broker, one for the load. Taipan runs as `make run` runs it:
-compiled where that can be had, interpreted with `COMPILED=no`; on the Python of `.venv`, or, where that was built
-without profile-guided optimisation, on the distribution's of the same version (`NODE_PYTHON=own`: not). It compares
-with what is installed: Mosquitto and NATS come from the distribution (`mosquitto`, `nats-server`), aedes by npm
-(`tools/bench/node`), aMQTT by `make setup`.
-`libssl-dev` lets the load generator speak TLS. Every run is kept as JSON below `tools/bench`, in
-`results` (git leaves it out), with the machine, the commit, and whether Taipan was compiled.
+This requires Linux, a C compiler and two cores: one for the broker, one for the load. `libssl-dev` lets the load
+generator use TLS. Compare only figures that one run measured side by side: absolute figures change with the machine
+and with its other work.
 
-To put load on a node of yours, wherever it runs, use the generator itself; it prints one line of JSON:
+Taipan runs as with `make run`: compiled if possible, and interpreted with `COMPILED=no`. It uses the Python of `.venv`.
+If that Python was built without profile-guided optimisation, it uses the distribution's Python of the same version
+instead, unless you set `NODE_PYTHON=own`. The other brokers are those that are installed: Mosquitto and NATS from the
+distribution (`mosquitto`, `nats-server`), aedes from npm (`tools/bench/node`), aMQTT from `make setup`. Each run is
+kept as JSON in `results` below `tools/bench` (not in git), with the machine, the commit, and whether Taipan was
+compiled.
+
+To put load on your own node, wherever it runs, use the load generator. It prints one line of JSON:
 
 ```
 make -C tools/loadgen
@@ -55,12 +51,20 @@ tools/loadgen/loadgen pubsub --host 192.0.2.1 --pubs 500 --subs 500 --qos 1 --ra
 tools/loadgen/loadgen           # every option
 ```
 
-Absolute figures swing with the machine and with what else it does; compare only what one run took side by side.
-Further measurements, each with a section here or a few lines on the terminal: `python -m tools.bench.level` (clean
-sessions at both levels of durability), `tools.bench.latency` (PUBACK under a flood), `tools.bench.rules`,
-`tools.bench.api` (listings on a busy node), `tools.bench.idle` (connections), `tools.bench.routing` (the topic index
-alone) and `tools.bench.restart` (how long a start takes). They start Taipan compiled where `make compile` has been
-done for these sources, and interpreted with `TAIPAN_COMPILED=no` in the environment."""
+Further measurements write a section of this page, or print a few lines:
+
+| Command | What it measures |
+|---|---|
+| `python -m tools.bench.level` | clean sessions at both levels of durability |
+| `python -m tools.bench.latency` | PUBACK under a flood |
+| `python -m tools.bench.rules` | rules |
+| `python -m tools.bench.api` | listings on a busy node |
+| `python -m tools.bench.idle` | idle connections |
+| `python -m tools.bench.routing` | the topic index alone |
+| `python -m tools.bench.restart` | the duration of a start |
+
+They start Taipan compiled if `make compile` was run for these sources, and interpreted if the environment has
+`TAIPAN_COMPILED=no`."""
 FIRST_LOOK = "**Fewer than three rounds: a first look, not a measurement.**"
 
 
@@ -173,54 +177,59 @@ def paragraph(*sentences: str) -> str:
     return textwrap.fill(" ".join(sentences), 118, break_long_words=False, break_on_hyphens=False)
 
 
-def _rate(runs: Runs, scenario: str) -> str | None:
-    found = spread(runs, scenario, "taipan", SCENARIOS[scenario].figures[0].path)
-    return shown(found.median) if found else None
-
-
 def first_look(about: dict[str, str]) -> bool:
     """Whether there were too few rounds to state a figure as a fact, in any of the runs that were joined."""
     return min(int(each) for each in about["rounds"].split("; ")) < 3
 
 
-def does(runs: Runs) -> str:
-    """What one core does; empty if nothing of it was measured."""
-    said = [
-        ("S1", "{} messages/s of QoS 0 from one publisher to one subscriber"),
-        ("S2", "{} of QoS 1"),
-        ("S3", "{} of QoS 2"),
-        ("S4", "{} deliveries/s where each message goes to a thousand subscribers"),
-        ("S8", "{} new connections/s"),
-        ("S12", "{} queued messages/s handed to a client that comes back"),
+def does(runs: Runs) -> list[str]:
+    """Return a table of what one core does, with the ratios to Mosquitto; empty if nothing of it was measured."""
+    rows = [
+        ("S1", 0, "QoS 0, one publisher to one subscriber", "messages/s"),
+        ("S2", 0, "QoS 1, one publisher to one subscriber", "messages/s"),
+        ("S3", 0, "QoS 2, one publisher to one subscriber", "messages/s"),
+        ("S4", 0, "QoS 0, each message to a thousand subscribers", "deliveries/s"),
+        ("S12", 0, "messages queued for a client that comes back", "messages/s"),
+        ("S8", 0, "new connections", "connections/s"),
+        ("S8", 1, "memory of an idle connection", "bytes"),
+        ("S7", 0, "at 5,000 messages/s, half of the messages arrive within", "µs"),
+        ("S7", 1, "at 5,000 messages/s, 99 of 100 messages arrive within", "µs"),
     ]
-    parts = [text.format(f"**{rate}**") for name, text in said if (rate := _rate(runs, name))]
-    told = [f"One core does, with payloads of 64 bytes: {'; '.join(parts)}."] if parts else []
-    middle, slowest = (spread(runs, "S7", "taipan", each.path) for each in SCENARIOS["S7"].figures)
-    if middle and slowest:
-        told.append(
-            f"At 5,000 messages/s half of them are with the subscriber within {shown(middle.median)} µs, "
-            f"99 of 100 within {shown(slowest.median)} µs."
-        )
-    return paragraph(*told) if told else ""
+    lines = ["| One core, payloads of 64 bytes | Taipan | Ratio to Mosquitto |", "|---|---|---|"]
+    for scenario, number, text, unit in rows:
+        about = SCENARIOS[scenario].figures[number]
+        found, times = spread(runs, scenario, "taipan", about.path), ratio(runs, scenario, about)
+        if found:
+            lines.append(f"| {text} | **{shown(found.median)}** {unit} | {f'{times:.2f}' if times else '-'} |")
+    return lines if len(lines) > 2 else []
 
 
 def opening(measured: Measurement) -> str:
-    """The head of the page: what one core does, if it was measured often enough, and what was measured how."""
+    """Return the head of the page: what one core does, if it was measured often enough."""
     about = measured.about
-    head = FIRST_LOOK if first_look(about) else does(measured.runs)
-    node = paragraph(
-        "A node is one process that uses one core, with a second thread that waits for the disk; a second core is for",
-        "that thread, the system's network stack and whatever else runs on the machine. Everything below was measured",
-        "with the configuration as shipped: access checks, metrics, the rule engine and the management API on,",
-        "durability level `disk`.",
+    head = FIRST_LOOK if first_look(about) else "\n".join(does(measured.runs))
+    purpose = paragraph(
+        "How much one node does, how that compares with other brokers, and how to measure your own machine. A ratio",
+        "above 1 means that Taipan is ahead.",
     )
-    brokers = ", ".join(f"{name} {number}" for name, number in measured.brokers.items())
-    taken = f"Written by `{about['command']}` on {about['taken']} at commit {about['commit']}: {brokers}."
+    node = paragraph(
+        "A node is one process that uses one core. A second thread waits for the disk. A second core serves that",
+        "thread, the system's network stack and everything else on the machine. To use more cores, run",
+        "[several nodes](using-all-cores.md). All figures were measured with the default configuration: access checks,",
+        "metrics, the rule engine and the management API are on, and the durability level is `disk`.",
+    )
+    return "\n\n".join(each for each in ("# Performance", purpose, head, node) if each) + "\n"
+
+
+def measured_how(about: dict[str, str], brokers: dict[str, str]) -> str:
+    """Return what ran where and when."""
+    versions = ", ".join(f"{name} {number}" for name, number in brokers.items())
+    taken = f"Written by `{about['command']}` on {about['taken']} at commit {about['commit']}: {versions}."
     on = f"{about['cpu']}; {about['system']}; {about['python']}, uvloop {about['uvloop']}."
     on += f" Taipan ran {about['modules']}."
     if "busy" in about:
-        on += f"\nThe load average was {about['busy']} before it began: what other work took is missing in the figures."
-    return "\n\n".join(each for each in ("# Performance", head, node, f"{taken}\n{on}") if each) + "\n"
+        on += f"\nThe load average before the start was {about['busy']}; this other work lowers the figures."
+    return f"{taken}\n{on}"
 
 
 def against(measured: Measurement) -> str:
@@ -230,35 +239,37 @@ def against(measured: Measurement) -> str:
     goals = [each for each in all_goals if each != "-"]
     met = sum(each.endswith(": met") for each in goals)
     how = paragraph(
-        f"The broker runs on one core, the load generator ({about['pinning']}) on another; one broker runs at a time,",
-        "fresh for every figure, and the rounds go broker by broker. Mosquitto has `allow_anonymous true` and",
-        "`max_queued_messages 0`, `set_tcp_nodelay true` where latency is measured, persistence in S10, S12 and RC;",
-        "the rest is as it comes. (It saves every half hour; Taipan before each acknowledgement.)",
-        f"Figures are medians over {about['rounds']} round(s) of {about['duration']} s with their range; above a ratio",
-        "of 1 Taipan is ahead. *By processor* is the same by the brokers' own processor time per message, which other",
-        "work on the machine disturbs less. *Goal* and *beyond* are what we aim at: multiples of Mosquitto's",
-        "figure (×), figures of their own, or another broker. Faults are messages lost, duplicated or out of order,",
-        "and connections or runs that failed. What the scenarios do is in `tools/loadgen/README.md`.",
+        f"The broker runs on one core, the load generator ({about['pinning']}) on another. One broker runs at a time,",
+        "started again for every figure; each round measures all brokers in turn. Mosquitto has `allow_anonymous",
+        "true` and `max_queued_messages 0`; `set_tcp_nodelay true` if latency is measured; and persistence in S10, S12",
+        "and RC. Its other settings are the defaults. (Mosquitto saves every half hour, Taipan before each",
+        f"acknowledgement.) Figures are medians over {about['rounds']} round(s) of {about['duration']} s with their",
+        "range. A ratio above 1 means that Taipan is ahead. *By processor* compares the processor time of the brokers",
+        "per message, which other work on the machine disturbs less. *Goal* and *beyond* are our targets: multiples of",
+        "Mosquitto's figure (×), absolute figures, or another broker. Faults are messages lost, duplicated or out of",
+        "order, and connections or runs that failed. `tools/loadgen/README.md` describes the scenarios; the",
+        "[results](results.md#missed-goals) have the reasons for missed goals.",
     )
     if first_look(about):
         how += f"\n\n{FIRST_LOOK}"
     parts = [
         "![Ratios to Mosquitto](performance.svg)",
         how,
+        measured_how(about, measured.brokers),
         f"**{met} of {len(goals)} goals are met.**",
         "\n".join(scenario_table(measured)),
     ]
     raised = {name: SCENARIOS[name].settings for name in _measured(runs) if SCENARIOS[name].settings}
     if raised:
         told = "; ".join(f"{name}: `{' '.join(settings)}`" for name, settings in raised.items())
-        parts.append(paragraph(f"Said to Taipan in so many words, {told}."))
+        parts.append(paragraph(f"Settings of Taipan that differ from the defaults: {told}."))
     rest = others_table(measured)
     if rest:
         parts += [
             paragraph(
-                "Others, as the median and Taipan's ratio to it (*faulty*: it lost messages, took them out of order,",
-                "or failed). NATS has JetStream on and larger limits, the rest as it comes; aedes keeps everything in",
-                "memory, behind a plain TCP server. A dash: it was not asked, or cannot do it.",
+                "Other brokers: the median, and Taipan's ratio to it. *Faulty* brokers lost messages, changed their",
+                "order, or failed. NATS has JetStream, larger limits and otherwise its defaults; aedes keeps all data",
+                "in memory, behind a plain TCP server. A dash means that the broker was not measured, or cannot do it.",
             ),
             "\n".join(rest),
         ]
@@ -278,8 +289,8 @@ def growth(measured: Measurement) -> str:
             table.append(f"| {text} | {' | '.join([*cells, '-'][:4])} |")
     parts = [
         paragraph(
-            "**Subscriptions**: none like another, 70 % without wildcards, 20 % with `+`, 10 % with `#`; one publisher",
-            "of QoS 0 writes to their topics in random order.",
+            "**Subscriptions**: all filters differ; 70 % have no wildcards, 20 % have `+`, 10 % have `#`. One",
+            "publisher sends QoS 0 messages to matching topics in random order.",
         ),
         "\n".join(table),
     ]
@@ -289,24 +300,24 @@ def growth(measured: Measurement) -> str:
             paragraph(
                 f"From a thousand to a million subscriptions matching falls {fallen:.2f} times (goal: at most 2.5: "
                 + ("met)." if fallen <= 2.5 else "**missed**)."),
-                "A topic that was published to lately is found in one step whatever the number of subscriptions; one",
-                "that was not costs a step per level.",
+                "The node finds a topic that was published to recently in one step, whatever the number of",
+                "subscriptions. Any other topic costs a step per level.",
             )
         )
     said = []
     each, over_tls = (spread(runs, name, "taipan", "rss_bytes_per_conn") for name in ("S8", "TLSc"))
     if each:
         said.append(
-            f"An idle connection takes {shown(each.median)} bytes of the process's memory; the system's socket "
-            "buffers come on top."
+            f"An idle connection uses {shown(each.median)} bytes of the process's memory, and the system's socket "
+            "buffers in addition."
         )
     if over_tls:
-        said.append(f"Over TLS it takes {shown(over_tls.median)}.")
+        said.append(f"Over TLS it uses {shown(over_tls.median)} bytes.")
     back, wait = (spread(runs, "RC", "taipan", each.path) for each in SCENARIOS["RC"].figures)
     if back and wait:
         said.append(
-            f"Ten thousand persistent sessions that are cut off together come back at {shown(back.median)}/s; 99 of "
-            f"100 clients wait less than {wait.median / 1e6:.1f} s."
+            f"If ten thousand clients with persistent sessions are cut off together, they reconnect at "
+            f"{shown(back.median)}/s; 99 of 100 clients wait less than {wait.median / 1e6:.1f} s."
         )
     if said:
         parts.append(paragraph("**Connections**:", *said))
@@ -315,9 +326,9 @@ def growth(measured: Measurement) -> str:
         times = stuck.median / quiet.median
         parts.append(
             paragraph(
-                "**Slow readers**: one of a thousand stops reading while 20 MiB/s are on their way to it; the p99 of",
-                f"the 999 others goes from {shown(quiet.median)} to {shown(stuck.median)} µs, {times:.2f} times (goal: "
-                + ("at most 2: met)." if times <= 2 else "at most 2: **missed**)."),
+                "**Slow readers**: one of a thousand clients stops reading while 20 MiB/s are on their way to it. The",
+                f"p99 of the 999 others goes from {shown(quiet.median)} to {shown(stuck.median)} µs, {times:.2f} times "
+                + ("(goal: at most 2: met)." if times <= 2 else "(goal: at most 2: **missed**)."),
             )
         )
     return "\n\n".join(parts)
@@ -341,10 +352,11 @@ def costs(measured: Measurement) -> str:
         ]
         table.append(f"| {' | '.join(cells)} |")
     intro = paragraph(
-        "Microseconds of the node's processor time per message delivered, all its threads, user and system. A core has",
-        "a million of them each second; what a mix of yours takes is their sum. Rules: `python -m tools.bench.rules`.",
+        "Microseconds of the node's processor time per delivered message, of all its threads, user and system. A core",
+        "has a million microseconds each second; the cost of your own mix is the sum. For rules:",
+        "`python -m tools.bench.rules`.",
     )
-    return "\n\n".join([intro, "\n".join(table), COSTS_TEXT])
+    return "\n\n".join([intro, "\n".join(table)])
 
 
 def write_page(measured: Measurement, page: Path = PAGE, plot: Path = PLOT) -> list[Path]:

@@ -177,7 +177,7 @@ def main() -> int:
         for path in write_page(measured):
             print(f"{path.relative_to(ROOT)} is written")
     else:
-        print("docs/performance.md stays: it wants the whole table, three rounds and Mosquitto")
+        print("docs/performance.md stays: it requires the whole table, three rounds and Mosquitto")
     return 1 if any(faults(row) for (_, broker), rows in runs.items() if broker == "taipan" for row in rows) else 0
 
 

@@ -28,7 +28,7 @@ from tools.bench.results import commit, machine
 from tools.bench.rules import SECRET
 from tools.bench.scenarios import DISK
 
-CONDITIONS: Final = ("no rule", "it answers", "it hangs", "nobody listens")
+CONDITIONS: Final = ("no rule", "it answers", "it hangs", "no server listens")
 PAUSE: Final = 0.001
 _PAYLOAD: Final = b'{"x": 11, "device": "sensor-0017", "note": "sixty-four bytes..."}'
 _TOPIC: Final = b"t/1"
@@ -155,11 +155,12 @@ def main() -> int:
     ratios = [hanging / quiet for hanging, quiet in zip(p99["it hangs"], p99["it answers"], strict=True)]
     text = (
         f"Written by `python -m tools.bench.web_hook` with `ROUNDS={rounds} DUR={seconds:g}` at commit {commit()}; "
-        f"{machine()['cpu']},\nwhich node, clients and web server share. One message in flight; each row goes to the "
-        "web server by a rule that matches\nevery message. QoS 1: PUBLISH to PUBACK at level `disk`, with a rule also "
-        "the flush of its row; QoS 0: publisher to\nsubscriber. Medians of the rounds with their range. A server that "
-        f"hangs against one that answers, p99: {ratios[0]:.2f} times at QoS 1,\n{ratios[1]:.2f} times at QoS 0.\n\n"
-        + "\n".join(lines)
+        f"{machine()['cpu']},\nshared by node, clients and web server. One message is in flight. A rule that matches "
+        "every message sends each row to\nthe web server. QoS 1 is the time from PUBLISH to PUBACK at level `disk`; "
+        "with a rule it includes the flush of the row.\nQoS 0 is the time from publisher to subscriber. Medians of the "
+        "rounds with "
+        f"their range. The p99 with a server that hangs\nis {ratios[0]:.2f} times that with a server that answers at "
+        f"QoS 1, and {ratios[1]:.2f} times at QoS 0.\n\n" + "\n".join(lines)
     )
     print("\n" + text)
     write("A web hook that hangs", text)

@@ -162,23 +162,30 @@ def test_costs_are_processor_time_per_message_beside_plain_ones() -> None:
 
 def test_the_opening_says_what_was_measured_and_nothing_else() -> None:
     text = one_line(opening(measured(runs_of("S1", taipan=[600_000]))))
-    assert "**600,000** messages/s of QoS 0 from one publisher to one subscriber." in text
+    assert "| QoS 0, one publisher to one subscriber | **600,000** messages/s | - |" in text
     assert "queued" not in text
-    assert "at commit abc: taipan 1." in text
+
+
+def test_the_opening_has_the_ratio_to_mosquitto() -> None:
+    text = opening(measured(runs_of("S1", taipan=[600_000], mosquitto=[200_000])))
+    assert "| **600,000** messages/s | 3.00 |" in text
+    text = opening(measured(runs_of("S7", taipan=[50], mosquitto=[100])))
+    assert "| at 5,000 messages/s, half of the messages arrive within | **50** µs | 2.00 |" in text
 
 
 @pytest.mark.parametrize("rounds", ["1", "2", "3; 1"])
 def test_the_opening_states_no_figure_of_too_few_rounds(rounds: str) -> None:
     few = Measurement({**ABOUT, "rounds": rounds}, {"taipan": "1"}, runs_of("S1", taipan=[600_000]))
     text = one_line(opening(few))
-    assert "first look" in text and "600,000" not in text and "One core does" not in text
+    assert "first look" in text and "600,000" not in text and "One core" not in text
     assert "first look" not in opening(few._replace(about=ABOUT))
 
 
 @pytest.mark.parametrize("ran", ["compiled", "interpreted"])
-def test_the_opening_says_what_taipan_ran(ran: str) -> None:
+def test_the_page_says_what_taipan_ran(ran: str) -> None:
     about = {**ABOUT, "modules": ran}
-    assert f"Taipan ran {ran}." in opening(Measurement(about, {"taipan": "1"}, runs_of("S1", taipan=[1])))
+    text = one_line(against(Measurement(about, {"taipan": "1"}, runs_of("S1", taipan=[1]))))
+    assert "at commit abc: taipan 1." in text and f"Taipan ran {ran}." in text
 
 
 def test_bars_are_ratios_to_mosquitto_and_a_goal_below_turns_around() -> None:
@@ -194,11 +201,11 @@ def test_writing_the_page_keeps_the_sections_of_others(tmp_path: Path) -> None:
     titles = [line for line in page.read_text().splitlines() if line.startswith("#") and "make" not in line]
     assert titles == [
         "# Performance",
+        "## Measuring it yourself",
         "## Against other brokers",
         "## How it grows",
         "## What costs what",
         "## Rules",
-        "## Measuring it yourself",
     ]
     assert "kept" in page.read_text() and "**1 of 1 goals are met.**" in page.read_text()
     assert plot.read_text().startswith("<svg ")
