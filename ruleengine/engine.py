@@ -107,7 +107,7 @@ class RuleEngine:
 
     def _tick(self, now: float) -> None:
         self.resources.tick()
-        self.rules.tick(now)
+        self.rules.tick()
 
     async def adopt(self, resources: Sequence[StoredResource], rules: Sequence[StoredRule]) -> None:
         """Take rows that ``ImportCheck`` has checked, in place of those of the same ids."""

@@ -30,8 +30,8 @@ from .shared_rows import TakenRows, check_row, check_unchanged
 from .sql.ast import Statement
 from .sql.compiler import Program, compile
 from .sql.error import SqlError
-from .sql.off_loop import OffLoop, parse_here
 from .sql.scope import FunctionEnvironment
+from .sql.sliced_parsing import SlicedParsing, parse_here
 from .stored import MAX_ID, StoredAction, StoredRule, check_stored, expect, new_id
 from .stored_counters import Counted
 from .trace import RuleTrace
@@ -65,7 +65,7 @@ class RuleManager:
     ) -> None:
         self.action_types = action_types
         self._functions = functions
-        self.off_loop = OffLoop()
+        self._parsing = SlicedParsing()
         self._node = node
         self._resources = resources
         self._rule_index = rule_index
@@ -358,13 +358,12 @@ class RuleManager:
         self.retry_suspended()
         self._bindings.sync()
 
-    def tick(self, now: float) -> None:
+    def tick(self) -> None:
         """Once a second: speeds, counters on disk, and rules whose resources are available now."""
         for rule in self._rules.values():
             rule.counters.tick()
         self._counted.save_some(self._rules.values())
         self.retry_suspended()
-        self.off_loop.tick(now)
 
     def save_counters(self) -> None:
         """For the next process; the last step of a stop."""
@@ -375,14 +374,13 @@ class RuleManager:
         for rule in self._rules.values():
             self._stop(rule)
         self._bindings.sync()
-        self.off_loop.close()
 
     # Making
 
     async def _parse(self, rawsql: str) -> Statement:
         expect("rawsql", rawsql, str, "a string")
         try:
-            return await self.off_loop.parse(rawsql, self._node.clock.wall())
+            return await self._parsing.parse(rawsql)
         except SqlError as error:
             raise RuleEngineError.of_sql(error) from error
 

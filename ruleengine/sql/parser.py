@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path as FilePath
 from typing import Any, Final
 
 from lark import Lark, Token, Transformer
-from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from .ast import (
     Arithmetic,
@@ -43,6 +43,7 @@ from .error import MAX_BYTES, SqlError
 
 MAX_DEPTH: Final = 64
 MAX_DIGITS: Final = 2400
+_NODES_OF_A_STEP: Final = 16
 
 _OPENING: Final = frozenset({"LPAR", "LSQB", "CASE"})
 _CLOSING: Final = frozenset({"RPAR", "RSQB", "END"})
@@ -249,16 +250,44 @@ def parse(text: str) -> Statement:
 
     A text of more than about 1 KiB takes longer than one iteration of the loop should.
     """
+    steps = parsing(text)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            statement: Statement = end.value
+            return statement
+
+
+def parsing(text: str) -> Generator[None, None, Statement]:
+    """The same in steps, each about as much work as one token."""
     _check_text(text)
     try:
-        statement: Any = _grammar().parse(text)
+        statement: Any = yield from _tree(text)
     except UnexpectedCharacters as error:
-        raise _explain_character(text, error) from None
+        raise (yield from _explain_character(text, error)) from None
     except UnexpectedToken as error:
         raise _explain_token(text, error) from None
     assert isinstance(statement, Statement)
-    _check_depth(statement)
+    for number, (node, depth) in enumerate(walk(*parts_of(statement))):
+        _check_depth(node, depth)
+        if number % _NODES_OF_A_STEP == 0:
+            yield
     return statement
+
+
+def _tree(text: str) -> Generator[None, None, object]:
+    """As lark's own ``parse``, with a step after each token."""
+    parser: Any = _grammar().parse_interactive(text)
+    try:
+        token = None
+        for token in parser.lexer_thread.lex(parser.parser_state):
+            parser.feed_token(token)
+            yield
+        return parser.feed_eof(token)
+    except UnexpectedInput as error:
+        error.interactive_parser = parser  # knows what could have come there
+        raise
 
 
 def parts_of(statement: Statement) -> tuple[Node, ...]:
@@ -276,10 +305,9 @@ def _check_text(text: str) -> None:
         raise SqlError(f"the SQL has {size} bytes, which is over {MAX_BYTES}", 1, 1)
 
 
-def _check_depth(statement: Statement) -> None:
-    for node, depth in walk(*parts_of(statement)):
-        if depth > MAX_DEPTH + 1 or (isinstance(node, Path) and len(node.steps) > MAX_DEPTH):
-            raise SqlError(f"nested deeper than {MAX_DEPTH}", 1, 1)
+def _check_depth(node: Node, depth: int) -> None:
+    if depth > MAX_DEPTH + 1 or (isinstance(node, Path) and len(node.steps) > MAX_DEPTH):
+        raise SqlError(f"nested deeper than {MAX_DEPTH}", 1, 1)
 
 
 def _position(token: Token) -> Position:
@@ -311,19 +339,19 @@ def _tail(step: Step) -> Step:
     return Tail() if step == Index(Unary("-", Literal(0))) else step
 
 
-def _explain_character(text: str, error: UnexpectedCharacters) -> SqlError:
+def _explain_character(text: str, error: UnexpectedCharacters) -> Generator[None, None, SqlError]:
     offset: Any = error.pos_in_stream
     position, found = _position_at(text, offset), text[offset]
     if found in "'\"":
         return SqlError.at(position, f"the {'text' if found == chr(39) else 'name'} is not closed", found)
-    expected = _expected_after(text[:offset])
+    expected = yield from _expected_after(text[:offset])
     return SqlError(f"the character {_show(found)} has no meaning here", *position, expected)
 
 
-def _expected_after(text: str) -> tuple[str, ...]:
+def _expected_after(text: str) -> Generator[None, None, tuple[str, ...]]:
     """What could follow a beginning of a statement."""
     try:
-        _grammar().parse(text)
+        yield from _tree(text)
     except UnexpectedToken as error:
         return _describe(error.accepts or error.expected) if error.token.type == "$END" else ()
     except (UnexpectedCharacters, SqlError):

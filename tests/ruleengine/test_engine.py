@@ -1,6 +1,7 @@
 """Rules on a running node: selection, order, errors, changes while they run, restart."""
 
 import asyncio
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from taipan.broker.mqtt.message import Message
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.records import ActionMetrics
 from taipan.ruleengine.rule_index import CACHED_TOPICS
+from taipan.ruleengine.sql.sliced_parsing import SLICE, SlicedParsing, parse_here
 from tests.support.rule_engine_node import FAIL, KEEP, rule_engine_node
 
 
@@ -355,20 +357,66 @@ async def test_a_trace_is_kept_only_while_asked_for() -> None:
             node.engine.rules.trace(id, 1000)
 
 
+class Turns:
+    """Counts the turns of the loop for as long as the block lasts."""
+
+    async def __aenter__(self) -> "Turns":
+        self.count = 0
+        self._task = asyncio.create_task(self._run())
+        await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self.count += 1
+
+
 @pytest.mark.asyncio
-async def test_a_long_statement_is_parsed_in_another_process() -> None:
+async def test_a_long_statement_is_parsed_in_slices() -> None:
+    """From the first one on, without another process, and other work goes on."""
     fields = ", ".join(f"payload.x{number} as x{number}" for number in range(150))
     async with rule_engine_node() as node:
-        id = await node.rule(f'SELECT {fields} FROM "t"')
-        assert node.engine.rules.off_loop._pool is not None
+        async with Turns() as turns:
+            id = await node.rule(f'SELECT {fields} FROM "t"')
+        tokens = 6 * 150
+        assert turns.count >= tokens // SLICE
+        assert not multiprocessing.active_children()
         client = await node.client()
         await client.publish("t", b'{"x7": 7}')
         assert (await node.until_kept(1))[0]["x7"] == 7
-        with pytest.raises(RuleEngineError) as refused:
-            await node.engine.rules.update(id, {"rawsql": f"SELECT {fields}, FROM t"})
-        assert refused.value.line == 1 and refused.value.column > 1024
-        await node.pass_time(61)
-        assert node.engine.rules.off_loop._pool is None
+        for wrong in (f"SELECT {fields}, FROM t", f"SELECT {fields} FROM %"):
+            async with Turns() as turns:
+                with pytest.raises(RuleEngineError) as refused:
+                    await node.engine.rules.update(id, {"rawsql": wrong})
+            assert refused.value.line == 1 and refused.value.column > 1024
+            assert turns.count >= tokens // SLICE
+
+
+@pytest.mark.asyncio
+async def test_of_several_long_statements_one_is_parsed_at_a_time() -> None:
+    parsing = SlicedParsing()
+    sql = f'SELECT {", ".join(f"payload.x{number} as x{number}" for number in range(150))} FROM "t"'
+    async with Turns() as alone:
+        await parsing.parse(sql)
+    async with Turns() as together:
+        statements = await asyncio.gather(*(parsing.parse(sql) for _ in range(5)))
+    assert together.count >= 5 * (alone.count - 1) > alone.count
+    assert all(each == parse_here(sql) for each in statements)
+
+
+@pytest.mark.asyncio
+async def test_who_no_longer_waits_for_a_statement_holds_up_nobody() -> None:
+    parsing = SlicedParsing()
+    sql = f'SELECT {", ".join(f"payload.x{number} as x{number}" for number in range(150))} FROM "t"'
+    first = asyncio.create_task(parsing.parse(sql))
+    second = asyncio.create_task(parsing.parse(sql))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == parse_here(sql)
 
 
 @pytest.mark.asyncio

@@ -44,7 +44,7 @@ async def test_they_go_on_after_a_restart_and_end_with_the_rule(tmp_path: Path) 
         assert (before["matched"], before["no_result"], before["exception"], before["fallback"]) == (2, 1, 1, 2)
     async with rule_engine_node(**config(tmp_path)) as node:
         assert figures(node) == before
-        node.engine.rules.tick(node.server.clock.now())
+        node.engine.rules.tick()
         assert node.engine.rules.lookup("r").metrics[0].speed == 0.0
         await some(node)
         assert figures(node) == {key: 2 * value if isinstance(value, int) else value for key, value in before.items()}
@@ -66,7 +66,7 @@ async def test_a_tick_writes_what_has_changed_and_a_message_nothing(tmp_path: Pa
         table = node.engine.rules._counted._table
         await some(node)
         assert len(table) == 0
-        node.engine.rules.tick(node.server.clock.now())
+        node.engine.rules.tick()
         assert dict(table.items()).keys() == {"r"}
 
 
@@ -79,7 +79,7 @@ async def test_a_tick_writes_only_so_many(tmp_path: Path, monkeypatch: pytest.Mo
         await (await node.client()).publish("t", b"x", 1)
         written = []
         for _ in range(3):
-            node.engine.rules.tick(node.server.clock.now())
+            node.engine.rules.tick()
             written.append(len(node.engine.rules._counted._table))
         assert written == [2, 4, 5]
 
@@ -88,5 +88,5 @@ async def test_nothing_is_kept_at_level_memory() -> None:
     async with rule_engine_node() as node:
         await node.rule(SQL, id="r")
         await some(node)
-        node.engine.rules.tick(node.server.clock.now())
+        node.engine.rules.tick()
         assert len(node.engine.rules._counted._table) == 0
