@@ -397,7 +397,7 @@ class Handover:
             if incoming.task is None or incoming.task.done():
                 self._run(incoming)
         turn = self._turns.get(client_id)
-        if turn is not None and not self._turns.is_elsewhere(turn):
+        if turn is not None:
             self._attend(turn)
             self._marks.ask(turn)
 
@@ -445,9 +445,8 @@ class Handover:
             if incoming.session is session:
                 self._end_staging(incoming)
                 self._finish(incoming)
-        turn = self._turns.get(session.client_id)
-        if turn is not None and not self._turns.is_elsewhere(turn):
-            self._turns.drop(session.client_id)
+        if self._turns.get(session.client_id) is not None:
+            self._turns.end(session.client_id)
             self._end_held(session.client_id, None)
         if not session.internal:
             self.went_on_without(session.client_id, [])

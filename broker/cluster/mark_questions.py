@@ -88,7 +88,7 @@ class MarkQuestions:
                 self._fetch(client_id)
                 wanted = self._unmarked(turn)
                 if wanted is None and self._is_settled(client_id):
-                    self._turns.drop(client_id)
+                    self._turns.end(client_id)
                     return
                 wanted = wanted or []
                 now = loop.time()
@@ -108,8 +108,7 @@ class MarkQuestions:
     def _is_ours(self, turn: Turn) -> bool:
         """Whether the session is here, and does not go away."""
         client_id = turn.client_id
-        is_here = self._turns.get(client_id) is turn and not self._turns.is_elsewhere(turn)
-        return is_here and not self._leaves(client_id)
+        return self._turns.get(client_id) is turn and not self._leaves(client_id)
 
     def _is_settled(self, client_id: str) -> bool:
         """Whether it is certain which nodes there are and that the session is here: a node that has started without

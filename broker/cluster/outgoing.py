@@ -541,11 +541,10 @@ class Outgoing:
 
     def _late(self, names: list[str], leaving: Leaving) -> list[str]:
         """Which of these nodes may still send here what is for a session that has gone."""
-        turn = self._turns.get(leaving.client_id)
-        if turn is None or leaving.kept is None:
+        if leaving.kept is None:
             return []
-        epoch = leaving.kept.epoch
-        return [each for each in names if each in self._members.peers and not turn.given(each, epoch)]
+        client_id, epoch, peers = leaving.client_id, leaving.kept.epoch, self._members.peers
+        return [each for each in names if each in peers and not self._turns.given(client_id, each, epoch)]
 
     def _fill(self, leaving: Leaving) -> None:
         """The next piece."""
@@ -636,7 +635,7 @@ class Outgoing:
             if done.keep:
                 self._keep_late(session, node, done.epoch)
             else:
-                self._leave_turn(client_id)
+                self._turns.end(client_id)
             self._broker.forget_session(session)
             self.on_gone(client_id, not apart)
             await self._context.tables.stored()
@@ -650,7 +649,7 @@ class Outgoing:
         late = self._turns.not_given(client_id, epoch)
         held = self.held(client_id)
         if turn is None or (not late and not session.queued and not held):
-            self._leave_turn(client_id)
+            self._turns.end(client_id)
             return
         client = ClientInfo(self._broker.node, session.client.zone, client_id=kept_name(client_id, epoch))
         kept = self._broker.open_internal(client, session.limits, self._context.clock.now())
@@ -662,12 +661,6 @@ class Outgoing:
         self._kept.put(kept.client_id, row)
         self._add_kept(kept, row)
         logger.info("session_kept_for_late_nodes client_id=%s node=%s late=%s", client_id, node, ",".join(late))
-
-    def _leave_turn(self, client_id: str) -> None:
-        """The session is elsewhere, and nobody sends here any more what is for this stay."""
-        turn = self._turns.get(client_id)
-        if turn is not None:
-            self._turns.gone(turn)
 
     def _end_kept(self, leaving: Leaving) -> None:
         assert leaving.kept is not None
@@ -687,7 +680,7 @@ class Outgoing:
                 self._end_kept(leaving)
             elif leaving.confirmed:
                 self._forget(leaving)
-                self._leave_turn(leaving.client_id)
+                self._turns.end(leaving.client_id)
                 self._broker.forget_session(leaving.session)
                 self.on_gone(leaving.client_id, False)
 
@@ -738,7 +731,7 @@ class Outgoing:
         if closed or apart:
             self.end_held(client_id, session)
         if closed:
-            self._leave_turn(client_id)
+            self._turns.end(client_id)
             for subscription in session.subscriptions.values():
                 self._broker.router.unsubscribe(subscription)
             empty = not (session.inflight or session.queued)
@@ -784,7 +777,7 @@ class Outgoing:
                     return
                 logger.warning("session_rest_dropped client_id=%s node=%s reason=session_over", client_id, node)
                 self._forget(leaving)
-                self._leave_turn(client_id)
+                self._turns.end(client_id)
                 self.end_held(client_id, None)
                 self._broker.forget_session(leaving.session)
                 self.on_gone(client_id, False)

@@ -9,7 +9,8 @@ is. Marks are as durable as messages of QoS 2.
     link of n3 to the new node   ... m2 | mark | m3 ...         m3 is taken here; m2 is for other sessions only
 
 A ``Turn`` is what one node has to know of one client, from the beginning of a move until all nodes have sent their
-marks. Where there is none, all that matches goes to the session.
+marks. Where there is none, all that matches goes to the session. It also knows the stays of the client's sessions here
+that are over: the session that is here now, if there is one, may be another one, which knows nothing of theirs.
 """
 
 import asyncio
@@ -61,7 +62,8 @@ class TurnAsked(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TurnRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover_turns``, by Client Identifier. What they are says ``Turn``."""
+    """Row of table ``handover_turns``, by Client Identifier. What they are says ``Turn``. ``over``: there is no session
+    of it, only stays that are over; what the node has of this client has begun since."""
 
     default: bool
     others: list[str] = []
@@ -70,6 +72,7 @@ class TurnRow(msgspec.Struct, array_like=True, frozen=True):
     epoch: int = 0
     kept: bool = False
     early: dict[str, int] = {}
+    over: bool = False
 
 
 def kept_name(client_id: str, epoch: int) -> str:
@@ -94,7 +97,7 @@ class Stay:
 class Turn:
     """What a session takes here of other nodes' messages.
 
-    ``session``: ``None`` while it is elsewhere. ``default``: whether it takes those of a node that is not in
+    ``session``: ``None`` where it is elsewhere, or is another one than that of these stays. ``default``: whether it takes those of a node that is not in
     ``others``; of one that is, the opposite. ``marks``: of each node the epoch of its last mark, and whether that named
     this node. ``filters``: of the subscriptions that have moved, others are as any; ``None``: all. ``epoch``: of the
     key when the session came here, or was last this node's before it went. ``kept``: the subscriptions are not in the
@@ -132,7 +135,8 @@ class Turn:
     @property
     def row(self) -> TurnRow:
         filters = sorted(self.filters or ())
-        return TurnRow(self.default, sorted(self.others), self.marks, filters, self.epoch, self.kept, self.early)
+        over = self.session is None
+        return TurnRow(self.default, sorted(self.others), self.marks, filters, self.epoch, self.kept, self.early, over)
 
     def takes(self, node: str) -> bool:
         """Whether messages of this node are for the session here."""
@@ -204,7 +208,7 @@ class Turns:
         """The node has its sessions. ``session_of``: which takes what comes for a client's, if it is here;
         ``stays_of``: of those that are over."""
         for client_id, row in list(self._table.items()):
-            session = session_of(client_id)
+            session = None if row.over else session_of(client_id)
             stays = {each.ended: each for each in stays_of(client_id)}
             if session is None and not stays:
                 self._table.remove(client_id)
@@ -225,14 +229,18 @@ class Turns:
     # ----------------------------------------------------------------- questions
 
     def get(self, client_id: str) -> Turn | None:
-        return self._turns.get(client_id)
+        """That of the session which is here, or goes from here. Of stays that are over it says nothing."""
+        turn = self._turns.get(client_id)
+        return None if turn is None or turn.session is None else turn
 
     def clients(self) -> list[str]:
+        """Also those of whose sessions only stays are known that are over."""
         return list(self._turns)
 
-    def is_elsewhere(self, turn: Turn) -> bool:
-        """Whether the session has gone to another node, and this one only keeps what comes late."""
-        return turn.session is None
+    def given(self, client_id: str, node: str, epoch: int) -> bool:
+        """As ``Turn.given``, also of stays that are over."""
+        turn = self._turns.get(client_id)
+        return turn is None or turn.given(node, epoch)
 
     def not_given(self, client_id: str, epoch: int) -> list[str]:
         """Other nodes that may still send here what is for this client's session, which went elsewhere."""
@@ -247,18 +255,24 @@ class Turns:
 
     def begin(self, client_id: str, session: Session, filters: Iterable[str], epoch: int) -> Turn:
         """A session has come here: it takes messages of no other node, until that has sent its mark."""
-        before = self._turns.get(client_id)
+        before = self.get(client_id)
         others = () if before is None or before.default else before.others
         node = self._context.node
         row = TurnRow(False, sorted({*others, node}), {node: (epoch, True)}, list(filters), epoch)
+        turn = self._make(client_id, session, row)
+        self.put(turn)
+        return turn
+
+    def _make(self, client_id: str, session: Session, row: TurnRow) -> Turn:
+        """That of a session; what is known of stays that are over goes on."""
         turn = Turn(client_id, session, row)
+        before = self._turns.get(client_id)
         if before is not None:
             turn.marks = {**before.marks, **turn.marks}
             turn.stays, before.stays = before.stays, {}
             turn.early = before.early
-            self.drop(client_id)
+            self.end(client_id)
         self._add(turn)
-        self.put(turn)
         return turn
 
     def settle(self, turn: Turn, session: Session) -> None:
@@ -275,9 +289,7 @@ class Turns:
     def _leaves(self, session: Session, epoch: int) -> Turn:
         """What there is to know of a session that goes elsewhere. ``epoch``: of its key, when it was last this node's;
         0: that is not known."""
-        turn = Turn(session.client_id, session, TurnRow(True, epoch=epoch))
-        self._add(turn)
-        return turn
+        return self._make(session.client_id, session, TurnRow(True, epoch=epoch))
 
     def hand_over(self, turn: Turn, to: Session, epoch: int) -> None:
         """The session is elsewhere, and what nodes still send here for it is taken by ``to``. ``epoch``: of its key
@@ -295,12 +307,15 @@ class Turns:
         for name in self._members.peers:
             if turn.takes(name):
                 turn.early.setdefault(name, epoch)
-        self.gone(turn)
+        self.end(turn.client_id)
 
-    def gone(self, turn: Turn) -> None:
-        """The session is elsewhere; what is kept of its stays here remains."""
-        if turn.session is not None:
-            self._of.pop(turn.session, None)
+    def end(self, client_id: str) -> None:
+        """The session is elsewhere, is over, or is as any other; what is kept of stays here remains."""
+        turn = self._turns.get(client_id)
+        if turn is None:
+            return
+        if turn.session is not None and self._of.get(turn.session) is turn:
+            del self._of[turn.session]
         turn.session = None
         turn.default, turn.others, turn.filters, turn.held = False, set(), None, None
         turn.kept = True
@@ -309,8 +324,11 @@ class Turns:
         turn.changed.set()
         if turn.stays:
             self.put(turn)
-        else:
-            self.drop(turn.client_id)
+            return
+        del self._turns[client_id]
+        self._table.remove(client_id)
+        if not self._turns:
+            self._receiver.apart = None
 
     def end_stay(self, client_id: str, ended: int) -> None:
         """Nobody wants any more what comes for it."""
@@ -318,33 +336,14 @@ class Turns:
         stay = None if turn is None else turn.stays.pop(ended, None)
         if turn is None or stay is None:
             return
-        self._end_apart(stay)
-        turn.early = {node: each for node, each in turn.early.items() if each != ended}
-        if turn.session is None and not turn.stays:
-            self.drop(client_id)
-        else:
-            self.put(turn)
-
-    def _end_apart(self, stay: Stay) -> None:
         self._of.pop(stay.session, None)
         for filter in list(stay.apart):
             self._end(stay.apart, filter)
-
-    def drop(self, client_id: str) -> None:
-        """All is as it is with any session."""
-        turn = self._turns.pop(client_id, None)
-        if turn is None:
-            return
-        self._table.remove(client_id)
-        if turn.session is not None and self._of.get(turn.session) is turn:
-            del self._of[turn.session]
-        for filter in list(turn.apart):
-            self._end(turn.apart, filter)
-        for stay in turn.stays.values():
-            self._end_apart(stay)
-        turn.changed.set()
-        if not self._turns:
-            self._receiver.apart = None
+        turn.early = {node: each for node, each in turn.early.items() if each != ended}
+        if turn.session is None and not turn.stays:
+            self.end(client_id)
+        else:
+            self.put(turn)
 
     def _add(self, turn: Turn) -> None:
         self._turns[turn.client_id] = turn
@@ -422,14 +421,15 @@ class Turns:
     def _marked(self, node: str, mark: Mark) -> None:
         here = mark.node == self._context.node
         turn = self._turns.get(mark.client_id)
-        if turn is None:
-            session = self._broker.sessions.get(mark.client_id)
+        session = self._broker.sessions.get(mark.client_id)
+        if (turn is None or turn.session is None) and not here and session is not None and session.persistent:
             epoch = self.last_epoch(mark.client_id)
-            if session is None or here or not session.persistent or mark.epoch < epoch:
-                return  # or it was about an earlier session
-            # It went away before this node's last end, or it is not known yet that it is here.
-            turn = self._leaves(session, epoch)
-            self.on_begun(turn)
+            if mark.epoch >= epoch:  # or it is about an earlier session
+                # It went away before this node's last end, or it is not known yet that it is here.
+                turn = self._leaves(session, epoch)
+                self.on_begun(turn)
+        if turn is None:
+            return
         turn.mark(node, mark, here)
         if node == self._context.node and not here and not turn.kept:
             self._keep(turn)

@@ -644,6 +644,45 @@ async def test_a_session_that_is_all_here_may_go_on_while_its_old_node_is_away(t
 
 
 @pytest.mark.parametrize("restarted", [False, True])
+async def test_a_session_that_begins_anew_where_something_is_kept_of_its_earlier_stay(
+    tmp_path: Path, restarted: bool
+) -> None:
+    """The first node keeps what the third one still has for the session, which went to the second. That node dies, the
+    session begins anew at the first one, and that one starts again, too."""
+    settings = {**QUICK, "takeover": "fresh", "strict_subscribe": True}
+    async with cluster_nodes(4, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        await prepare(cluster)
+        cluster.partition({0, 1, 3}, {2})
+        client = await cluster[1].client("s", expiry=3600, session_present=True)
+        await until(lambda: any(name.startswith(KEPT) for name in cluster[0].server.broker.sessions.internal))
+        await client.drop()
+        publisher = await cluster[3].client("publisher")
+        await publisher.publish("t", b"2", qos=2)
+        await until(lambda: own(cluster, 3).links.links[cluster.name(1)].idle)
+        await cluster.kill(1)
+        await until_away(cluster, 1)
+        client = await cluster[0].client("s", expiry=3600, session_present=False)
+        await client.subscribe("t", qos=2)
+        if restarted:
+            await client.drop()
+            await cluster.kill(0)
+            await publisher.publish("t", b"3", qos=2)
+            await cluster.start(0)
+            client = await cluster[0].client("s", expiry=3600, session_present=True)
+        else:
+            await publisher.publish("t", b"3", qos=2)
+        await client.expect_publish("t", b"3", 2)
+        await cluster.start(1)
+        await client.expect_publish("t", b"2", 2)
+        cluster.heal()
+        await cluster.wait_until_running()
+        await until(lambda: not turns(cluster))
+        await publisher.publish("t", b"4", qos=2)
+        await client.expect_publish("t", b"4", 2)
+        await client.nothing()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
 async def test_what_is_kept_for_a_session_stays_where_a_node_is_forced_out_that_it_has_left(
     tmp_path: Path, restarted: bool
 ) -> None:
