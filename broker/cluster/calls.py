@@ -14,6 +14,8 @@ from .wire import MALFORMED, OVERHEAD, UNREADABLE, Header, Reply, Request
 
 logger = logging.getLogger(__name__)
 
+NO_SUCH_CALL: Final = "no such call"
+"""What a node of an older version answers."""
 MAX_CALLS: Final = 512
 """Questions of other nodes that are being answered at a time."""
 MAX_ANSWER: Final = 268_435_456
@@ -128,7 +130,7 @@ class Calls:
             return
         handler = self._handlers.get(request.method)
         if handler is None:
-            self._fail(reply, f"no such call: {request.method}")
+            self._fail(reply, f"{NO_SUCH_CALL}: {request.method}")
         elif len(self._tasks) >= MAX_CALLS:
             self._context.refusals.add("calls_full", header.node, "-")
             self._fail(reply, "too many calls at a time")

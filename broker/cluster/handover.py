@@ -38,6 +38,7 @@ from ..session.subscription import Subscription
 from ..store.restored import ZoneOf
 from .calls import Calls
 from .context import ClusterContext
+from .given_pieces import GivenPieces
 from .incoming import ADOPTED, FETCHING, FINISHED, HandoverRow, Incoming, IncomingSessions
 from .mark_questions import MarkQuestions
 from .members import Members
@@ -99,7 +100,8 @@ class Handover:
         self._tasks = Tasks()
         self._watched = False
         self.step: Callable[[str], None] = lambda name: None
-        self.outgoing = Outgoing(context, members, calls, turns, self._is_coming, self._arrives)
+        self._given_pieces = GivenPieces(context, members, calls, self._coming_row)
+        self.outgoing = Outgoing(context, members, calls, turns, self._is_coming, self._arrives, self._given_pieces)
         self.outgoing.untold = self.untold
         self.outgoing.keepers = incoming.keepers
         self.outgoing.held = self._waiting.held
@@ -138,6 +140,7 @@ class Handover:
         """The node has its sessions: these are not all of them here yet."""
         self.outgoing.ownership = self._turns.ownership = self._marks.ownership = self.ownership
         self.outgoing.load()
+        self._given_pieces.load()
         self._incoming.load()
         self._waiting.load()
         for incoming in self._incoming.all():
@@ -190,6 +193,7 @@ class Handover:
                 if not row.rest and not self.outgoing.leaves(incoming.client_id):
                     self._stage(incoming, session)
                 self._fetch(incoming)
+        self._given_pieces.start()
         for incoming in self._incoming.all():
             if incoming.keeper and (incoming.session is None or incoming.row.state == FINISHED):
                 self._finish(incoming)
@@ -218,6 +222,7 @@ class Handover:
     async def stop(self) -> None:
         await self._tasks.stop()
         await self._marks.stop()
+        await self._given_pieces.stop()
         await self.outgoing.stop()
 
     # ----------------------------------------------------------------- questions
@@ -247,11 +252,13 @@ class Handover:
         incoming = self._incoming.get(client_id)
         return "" if incoming is None or incoming.row.rest or incoming.row.state == FINISHED else incoming.row.node
 
+    def _coming_row(self, client_id: str) -> HandoverRow | None:
+        incoming = self._incoming.get(client_id)
+        return None if incoming is None else incoming.row
+
     def _is_coming(self, client_id: str) -> bool:
         """Whether this session is not all here, though the nodes run that have the rest."""
         if self._arrives(client_id) and not self._is_let_go(client_id):
-            return True
-        if self._is_given_rest(client_id):
             return True
         away = self._late_at_stopped(client_id)
         return any(node not in away for node in self._waiting.held(client_id))
@@ -263,15 +270,6 @@ class Handover:
             return False
         row = incoming.row
         return row.state == ADOPTED or incoming.staging is not None or (row.keep and row.state == FINISHED)
-
-    def _is_given_rest(self, client_id: str) -> bool:
-        """Whether the node where a session was before is giving what it still has. Should the session go on now, that
-        node would give its last piece again: it cannot know whether that has come."""
-        incoming = self._incoming.get(client_id)
-        if incoming is None or not incoming.row.rest or incoming.row.state != FETCHING:
-            return False
-        peer = self._members.peers.get(incoming.row.node)
-        return peer is not None and peer.running
 
     def _is_let_go(self, client_id: str) -> bool:
         """Whether all of the session is here, and the node that does not know it is not waited for."""
@@ -407,6 +405,7 @@ class Handover:
         if main is not None and main.row.state == FETCHING:
             if main.task is not None:
                 main.task.cancel()
+            self._given_pieces.went_on(client_id, main.row)
             self._end_staging(main)
             self._remove(main)
         for incoming in self._incoming.keepers_of(client_id):

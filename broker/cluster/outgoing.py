@@ -30,6 +30,7 @@ from ..session.protocols import EXPIRED, UNREADABLE
 from ..session.session import Session
 from .calls import Calls
 from .context import ClusterContext
+from .given_pieces import GivenPieces, key_of
 from .members import Members
 from .nats import NoAnswer, Unavailable, Unknown
 from .peer import Peer
@@ -142,6 +143,7 @@ class Outgoing:
         turns: Turns,
         is_coming: Callable[[str], bool],
         arrives: Callable[[str], bool],
+        given: GivenPieces,
     ) -> None:
         """``is_coming``: whether a session cannot go on to another node yet; ``arrives``: whether one that is here is
         just coming from another node."""
@@ -153,6 +155,8 @@ class Outgoing:
         self._kept = context.tables.open(TABLE, KeptRow)
         self._is_coming = is_coming
         self._arrives = arrives
+        self._given = given
+        given.is_under_way = self._is_under_way
         self._leaving: dict[str, Leaving] = {}
         self._tasks = Tasks()
         # Set by ``handover``: which node does not know that a session is all here, and what nodes keep for one; it may
@@ -409,6 +413,10 @@ class Outgoing:
         async with leaving.lock:
             if not self._is_current(leaving):
                 return Piece(BUSY)
+            if leaving.kept is None:
+                await self._given.settle(leaving.session, ask.move)
+                if not self._is_current(leaving):
+                    return Piece(BUSY)
             if leaving.kept is not None:
                 if not self._has(node, leaving.client_id):
                     return Piece(BUSY)
@@ -476,6 +484,8 @@ class Outgoing:
         leaving.sent = again
         leaving.number = ask.taken + 1 if again else ask.taken
         self._drop_doubted(leaving, ask)
+        if again:
+            self._gave(leaving)
         self.step("confirmed")
 
     def _drop_doubted(self, leaving: Leaving, ask: Fetched) -> None:
@@ -484,8 +494,8 @@ class Outgoing:
         queue = session.queue
         doubt = {(number, group) for number, group in ask.doubt}
         if doubt and queue is not None and not leaving.sent:
-            taken = [each for each in queue if _key(each) in doubt]
-            kept = [each for each in queue.clear() if _key(each) not in doubt] if taken else []
+            taken = [each for each in queue if key_of(each) in doubt]
+            kept = [each for each in queue.clear() if key_of(each) not in doubt] if taken else []
             for delivery in kept:
                 queue.push(delivery)
             if session.journal is not None:
@@ -493,8 +503,10 @@ class Outgoing:
 
     def _drop_sent(self, leaving: Leaving, ask: Fetched) -> None:
         session = leaving.session
-        if leaving.sent and session.journal is not None:
-            session.journal.done(session, [each for each in leaving.sent if each.qos])
+        if leaving.sent:
+            if session.journal is not None:
+                session.journal.done(session, [each for each in leaving.sent if each.qos])
+            self._given.forget(leaving.session.client_id)
         leaving.sent = []
         leaving.number = ask.taken
 
@@ -512,6 +524,7 @@ class Outgoing:
         self._fill(leaving)
         if leaving.sent:
             leaving.number = ask.taken + 1
+            self._gave(leaving)
             await self._context.tables.stored()  # as with ``_prepare``
             return await self._made(leaving)
         if session.queued:
@@ -538,6 +551,14 @@ class Outgoing:
         for subscription in session.subscriptions.values():
             self._broker.router.unsubscribe(subscription)
         return Piece(END, ask.taken)
+
+    def _gave(self, leaving: Leaving) -> None:
+        if leaving.kept is None:
+            self._given.gave(leaving.client_id, leaving.node, leaving.move, leaving.number, leaving.sent)
+
+    def _is_under_way(self, client_id: str) -> bool:
+        leaving = self._leaving.get(client_id)
+        return leaving is not None and bool(leaving.sent)
 
     def _late(self, names: list[str], leaving: Leaving) -> list[str]:
         """Which of these nodes may still send here what is for a session that has gone."""
@@ -636,9 +657,14 @@ class Outgoing:
                 self._keep_late(session, node, done.epoch)
             else:
                 self._turns.end(client_id)
-            self._broker.forget_session(session)
+            self._forget_session(session)
             self.on_gone(client_id, not apart)
             await self._context.tables.stored()
+
+    def _forget_session(self, session: Session) -> None:
+        """Nothing of it is wanted here any more."""
+        self._given.forget(session.client_id)
+        self._broker.forget_session(session)
 
     # --------------------------------------------------------------- what is late
 
@@ -681,10 +707,11 @@ class Outgoing:
             elif leaving.confirmed:
                 self._forget(leaving)
                 self._turns.end(leaving.client_id)
-                self._broker.forget_session(leaving.session)
+                self._forget_session(leaving.session)
                 self.on_gone(leaving.client_id, False)
 
     def session_ended(self, session: Session) -> None:
+        self._given.forget(session.client_id)
         leaving = self._leaving.get(session.client_id)
         if leaving is None or leaving.session is not session:
             return
@@ -740,7 +767,7 @@ class Outgoing:
             empty = False
         if clean_start or empty:
             self._broker.suspend_session(session)
-            self._broker.forget_session(session)
+            self._forget_session(session)
             self.on_gone(client_id, False)
             return
         leaving = self._suspend(session, node, self._context.nonce())
@@ -779,12 +806,7 @@ class Outgoing:
                 self._forget(leaving)
                 self._turns.end(client_id)
                 self.end_held(client_id, None)
-                self._broker.forget_session(leaving.session)
+                self._forget_session(leaving.session)
                 self.on_gone(client_id, False)
                 return
             await asyncio.sleep(_OFFER_AGAIN)
-
-
-def _key(delivery: Delivery) -> tuple[int, str]:
-    stored = stored_of(delivery.message)
-    return (0 if stored is None else stored.number, delivery.group)

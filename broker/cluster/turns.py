@@ -62,8 +62,8 @@ class TurnAsked(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TurnRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover_turns``, by Client Identifier. What they are says ``Turn``. ``over``: there is no session
-    of it, only stays that are over; what the node has of this client has begun since."""
+    """Row of table ``handover_turns``, by Client Identifier. What they are says ``Turn``. ``over``: the row has only
+    stays that are over; the session that the node may have of this client began later."""
 
     default: bool
     others: list[str] = []
@@ -97,11 +97,11 @@ class Stay:
 class Turn:
     """What a session takes here of other nodes' messages.
 
-    ``session``: ``None`` where it is elsewhere, or is another one than that of these stays. ``default``: whether it takes those of a node that is not in
-    ``others``; of one that is, the opposite. ``marks``: of each node the epoch of its last mark, and whether that named
-    this node. ``filters``: of the subscriptions that have moved, others are as any; ``None``: all. ``epoch``: of the
-    key when the session came here, or was last this node's before it went. ``kept``: the subscriptions are not in the
-    node's router, so that this node's own messages are not taken.
+    ``session``: ``None`` if it is elsewhere, or is another one than that of these stays. ``default``: whether it
+    takes those of a node that is not in ``others``; of one that is, the opposite. ``marks``: of each node the epoch of
+    its last mark, and whether that named this node. ``filters``: of the subscriptions that have moved, others are as
+    any; ``None``: all. ``epoch``: of the key when the session came here, or was last this node's before it went.
+    ``kept``: the subscriptions are not in the node's router, so that this node's own messages are not taken.
     ``stays``: those that are over, by ``Stay.ended``. ``early``: of each node that is so far behind that its messages
     are for one of these, which one.
     ``waiting``: whether earlier messages of a node are still to come from elsewhere; its new ones go to its ``held``
@@ -264,7 +264,7 @@ class Turns:
         return turn
 
     def _make(self, client_id: str, session: Session, row: TurnRow) -> Turn:
-        """That of a session; what is known of stays that are over goes on."""
+        """Add the turn of a session, and keep what is known of stays that are over."""
         turn = Turn(client_id, session, row)
         before = self._turns.get(client_id)
         if before is not None:
@@ -310,7 +310,7 @@ class Turns:
         self.end(turn.client_id)
 
     def end(self, client_id: str) -> None:
-        """The session is elsewhere, is over, or is as any other; what is kept of stays here remains."""
+        """Forget the session of this client, which is elsewhere, over, or as any other. Stays that are over remain."""
         turn = self._turns.get(client_id)
         if turn is None:
             return

@@ -1538,3 +1538,54 @@ async def test_a_session_moves_on_when_the_rest_of_it_has_come(tmp_path: Path, m
         assert got == [b"%d" % number for number in range(5)]
         await until(lambda: "s" not in sessions(cluster, 0) and "s" not in sessions(cluster, 1))
         await client.nothing()
+
+
+@pytest.mark.parametrize("back", ["back", "back after the first", "forced out"])
+async def test_a_piece_of_a_queue_comes_once_where_its_node_died_in_the_middle_of_a_move(
+    tmp_path: Path, back: str
+) -> None:
+    """The second node has got a piece from the first one and dies before it says so, and the session begins anew at the
+    third. The first one asks the second what that has; when it was forced out, the piece is given again."""
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await leave_five(cluster)
+        own(cluster, 0).context.piece_messages = 2
+        pieces = own(cluster, 0).calls._handlers[outgoing.FETCH]
+
+        async def first_piece(node: str, argument: bytes) -> bytes:
+            if msgspec.msgpack.decode(argument, type=Fetch).taken:
+                raise CallFailed("not now")
+            return await pieces(node, argument)
+
+        own(cluster, 0).calls._handlers[outgoing.FETCH] = first_piece
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        got = [(await client.expect_publish("t", qos=2)).payload for _ in range(2)]
+        coming = own(cluster, 1).handover._incoming.get("s")
+        assert coming is not None and coming.row.taken == 1 and await own(cluster, 1).context.tables.stored()
+        await cluster.kill(1)
+        await until(lambda: own(cluster, 2).members()[1].status == STOPPED)
+        own(cluster, 0).calls._handlers[outgoing.FETCH] = pieces
+        client = await cluster[2].client("s", expiry=60, session_present=False)
+        await client.subscribe("t", qos=2)
+        await until(
+            lambda: (found := own(cluster, 2).handover._incoming.get("s")) and found.row.node == cluster.name(0)
+        )
+        await client.nothing()
+        if back == "back after the first":
+            await cluster.kill(0)
+            await cluster.start(0)
+            await cluster.start(1)
+        elif back == "back":
+            await cluster.start(1)
+        else:
+            await own(cluster, 0).force_leave(cluster.name(1))
+            got.clear()
+        got += [(await client.expect_publish("t")).payload for _ in range(5 - len(got))]
+        assert got == [b"%d" % number for number in range(5)]
+        await client.nothing()
+        await until(lambda: "s" not in sessions(cluster, 0))
+
+        def rows() -> list[str]:
+            tables = [each.server.tables.rows() for each in cluster.nodes.values()]
+            return [table for each in tables for table, _, _ in each if table.startswith("handover")]
+
+        await until(lambda: not rows())
