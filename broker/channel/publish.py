@@ -371,10 +371,10 @@ def _refuse(channel: Channel, message: Message, refusal: Outcome) -> None:
         detail = "not authorized to publish to this topic"
         disconnect(channel, code, detail, reason_codes.name(code), refusal.setting)
     elif message.qos:
-        _negative(channel, message, code)
+        _negative(channel, message, code, refusal.detail)
 
 
-def _negative(channel: Channel, message: Message, code: int) -> None:
+def _negative(channel: Channel, message: Message, code: int, detail: str = "") -> None:
     kind = PUBACK if message.qos == 1 else PUBREC
     session = channel.session
     metrics = channel.context.metrics
@@ -387,14 +387,17 @@ def _negative(channel: Channel, message: Message, code: int) -> None:
         return
     if kind == PUBREC and session is not None:
         inbound_qos2.release(session, message.packet_id)  # [MQTT-4.3.3-9] free at once
-    data = _encoded_refusal(channel, message, code)
+    data = _encoded_refusal(channel, message, code, detail)
     if data is not None:
         channel.acknowledge_when_durable(data)
 
 
-def _encoded_refusal(channel: Channel, message: Message, code: int) -> bytes | None:
+def _encoded_refusal(channel: Channel, message: Message, code: int, detail: str = "") -> bytes | None:
     """Encode the PUBACK or PUBREC that tells a 5.0 client why; None: it exceeds the client's Maximum Packet Size."""
-    properties = {REASON_STRING: reason_codes.name(code)} if channel.problem_information else NO_PROPERTIES
+    properties = NO_PROPERTIES
+    if channel.problem_information:
+        name = reason_codes.name(code)
+        properties = {REASON_STRING: f"{name}: {detail}" if detail else name}
     return channel.encoded(Ack(PUBACK if message.qos == 1 else PUBREC, message.packet_id, code, properties))
 
 

@@ -19,6 +19,7 @@ import msgspec
 from ..config import ZoneSettings
 from ..core.cluster import ELECTION, RUNNING, CallFailed, NodeUnreachable
 from ..mqtt.message import Message
+from ..mqtt.properties import memory_size
 from ..persistence.log import records
 from ..persistence.record_mapping import retained_record
 from ..session.limits import Limits
@@ -41,6 +42,8 @@ PROMPT: Final = 1.0
 """Seconds within which a clear counts as later than all that is in the bucket."""
 SWEEP: Final = 1.0
 TOO_LARGE: Final = "retained_too_large"
+_BESIDE: Final = 2048
+"""Bytes that a message certainly has room for beside topic, payload, properties and names."""
 _AT_ONCE: Final = 64
 """Writes that are under way."""
 _PER_SWEEP: Final = 1000
@@ -245,6 +248,18 @@ class Retained:
         if self._alone_since is None:
             self._alone_since = now
         return now - self._alone_since < ELECTION
+
+    def fits(self, message: Message) -> bool:
+        most = self._nats.max_payload
+        size = message.payload_size + 4 * len(message.topic) + _BESIDE
+        if message.has_properties:
+            size += memory_size(message.properties)
+        publisher = message.publisher
+        if publisher is not None:
+            size += 4 * (len(publisher.client_id) + len(publisher.username or "") + len(publisher.mountpoint))
+        if not most or size <= most:
+            return True
+        return fits(self._encoded(message, None, self._clock.wall()), most)
 
     def undecided(self, topic: str) -> asyncio.Future[None] | None:
         change = self._changes.get(thing_key(topic))

@@ -16,7 +16,7 @@ from ..loop.budget import DELIVERIES_PER_ITERATION, LoopBudget
 from ..loop.clock import Clock
 from ..loop.timers import Timers
 from ..mqtt import reason_codes
-from ..mqtt.constants import NEVER_EXPIRES
+from ..mqtt.constants import NEVER_EXPIRES, V5
 from ..mqtt.message import Delivery, Message
 from ..mqtt.message_ids import MessageIds
 from ..mqtt.topics import matches
@@ -54,6 +54,7 @@ from .outcome import (
     RETAINED_BYTES_FULL,
     RETAINED_FULL,
     RETAINED_TOO_LARGE,
+    RETAINED_TOO_LARGE_FOR_NATS,
     STORE_TROUBLE,
     WILL,
     Outcome,
@@ -78,6 +79,7 @@ FROM_A_NODE: Final = 2
 _SESSIONS_PER_SWEEP = 1000
 _QUEUED_PER_SWEEP = 20_000  # messages, where sessions have some queued
 _SHORT_OF_MEMORY: Final = -1  # beside the answers of ``RetainedStore.refusal``
+_TOO_LARGE_FOR_NATS: Final = -2
 
 # Why a message is not retained, and the word for that in log and metrics.
 _NOT_RETAINED: Final[dict[int, tuple[Outcome, str]]] = {
@@ -85,6 +87,7 @@ _NOT_RETAINED: Final[dict[int, tuple[Outcome, str]]] = {
     FULL_BYTES: (RETAINED_BYTES_FULL, "full"),
     TOO_LARGE: (RETAINED_TOO_LARGE, "too_large"),
     _SHORT_OF_MEMORY: (NO_MEMORY, "memory"),
+    _TOO_LARGE_FOR_NATS: (RETAINED_TOO_LARGE_FOR_NATS, "too_large"),
 }
 
 
@@ -96,6 +99,12 @@ class DelayedMessages(Protocol):
 
     def accept(self, message: Message, now: float) -> Outcome:
         """Hold it, or refuse it."""
+
+
+def _is_told(message: Message) -> bool:
+    """Whether its publisher is a client that can be told why it is refused."""
+    publisher = message.publisher
+    return message.qos > 0 and publisher is not None and publisher.proto_ver == V5
 
 
 def _ignore(message: Message) -> None:
@@ -165,7 +174,9 @@ class Broker:
         special = topic.startswith("$")
         if special and reserved(topic):
             return RESERVED
-        if source.must_retain or (message.qos and source.refusable and (self.refusing or self._store_in_trouble)):
+        if source.must_retain or (
+            message.qos and source.refusable and (message.retain or self.refusing or self._store_in_trouble)
+        ):
             refusal = self.refusal(message, source)
             if refusal is not None:
                 return refusal
@@ -189,8 +200,8 @@ class Broker:
             # Whoever asks over HTTP is told at once, a client's acknowledgement waits for an election.
             if not (changes.writable if source.must_retain else changes.takes):
                 return RETAINED_ALONE
-        if source.must_retain and message.retain:
-            refused = _SHORT_OF_MEMORY if self._short_for(message) else self.retained.refusal(message)
+        if message.retain and (source.must_retain or _is_told(message)):
+            refused = self._not_retained(message)
             if refused:
                 return _NOT_RETAINED[refused][0]
         if self.refusing and message.qos and not delayed:
@@ -574,11 +585,11 @@ class Broker:
     # --------------------------------------------------------------- retained
 
     def retain(self, message: Message) -> None:
-        """Keep it for subscriptions to come, within the bounds; an empty one takes away what is kept."""
-        # [MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-7]
-        if self._short_for(message):
-            done = _SHORT_OF_MEMORY
-        else:
+        """Keep it for subscriptions to come, within the bounds; an empty one takes away what is kept. Where it cannot
+        be kept, what is kept of its topic goes, too: it is out of date."""
+        # [MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-7] [3.1.1 MQTT-3.3.1-7]
+        done = self._refused_before(message, message.topic)
+        if not done:
             done = self.retained.put(message)
             # An iteration ends about every 4 MiB, so that memory is looked at before too much is kept.
             self.budget.deliveries += message.payload_size >> 10
@@ -590,7 +601,8 @@ class Broker:
                 "retain_refused", client_id, message.topic, reason, outcome.setting, message.timestamp
             )
             self.metrics.refusals.add("retained_" + reason)
-        elif not message.topic.startswith("$SYS"):
+            done = CLEARED if self.retained.delete(message.topic) else done
+        if (refused is None or done == CLEARED) and not message.topic.startswith("$SYS"):
             self._journal_retained(message, done)
             if self.retained_changes is not None:
                 decision = self.retained_changes.changed(message.topic)
@@ -631,11 +643,21 @@ class Broker:
         self.metrics.messages_retained = len(self.retained)
         return decision
 
-    def _short_for(self, message: Message) -> bool:
-        """Whether there is no memory to retain this."""
-        return (
-            self.account.level > NORMAL and self.retained.grows_by(message) > 0 and not message.topic.startswith("$SYS")
-        )
+    def _not_retained(self, message: Message) -> int:
+        """Why a message that was not published yet cannot be retained at the topic where it ends up; 0: it can."""
+        topic = self.destination(message.topic)
+        if not isinstance(topic, str):
+            return 0  # it is refused for that
+        return self._refused_before(message, topic) or self.retained.refusal(message, topic)
+
+    def _refused_before(self, message: Message, topic: str) -> int:
+        """Why it cannot be retained, whatever room the store has; 0: it can."""
+        if topic.startswith("$SYS"):
+            return 0
+        if self.account.level > NORMAL and self.retained.grows_by(message, topic) > 0:
+            return _SHORT_OF_MEMORY
+        changes = self.retained_changes
+        return 0 if changes is None or changes.fits(message) else _TOO_LARGE_FOR_NATS
 
     def may_be_replayed(self, message: Message) -> bool:
         """Whether its publisher may still publish to its topic. To be asked while ``check_retained_source`` is set."""

@@ -152,6 +152,9 @@ class RetainedChanges(Protocol):
     @property
     def takes(self) -> bool: ...
 
+    def fits(self, message: Message) -> bool:
+        """Whether the other nodes can be told of a message of this size."""
+
     def changed(self, topic: str) -> Future[None] | None:
         """The retained message of a topic is another one, or there is none any more. What it returns is done when the
         order of that and of other nodes' changes is decided; ``None``: its acknowledgement need not wait for it."""

@@ -41,9 +41,18 @@ NO_MEMORY: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "limits.memory", "the no
 NO_MEMORY_FOR_QUEUES: Final = Outcome(
     reason_codes.QUOTA_EXCEEDED, "limits.memory", "memory is used up, and the largest queues are shed"
 )
-RETAINED_FULL: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "retained.max_messages")
-RETAINED_BYTES_FULL: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "retained.max_bytes")
-RETAINED_TOO_LARGE: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "retained.max_payload_size")
+RETAINED_FULL: Final = Outcome(
+    reason_codes.QUOTA_EXCEEDED, "retained.max_messages", "as many messages are retained as may be"
+)
+RETAINED_BYTES_FULL: Final = Outcome(
+    reason_codes.QUOTA_EXCEEDED, "retained.max_bytes", "retained messages take as much memory as they may"
+)
+RETAINED_TOO_LARGE: Final = Outcome(
+    reason_codes.QUOTA_EXCEEDED, "retained.max_payload_size", "the payload is too large to be retained"
+)
+RETAINED_TOO_LARGE_FOR_NATS: Final = Outcome(
+    reason_codes.QUOTA_EXCEEDED, "max_payload of the NATS server", "the message is too large to be retained"
+)
 
 RETAINED_ALONE: Final = Outcome(
     reason_codes.QUOTA_EXCEEDED, "cluster.servers", "the cluster has no quorum: nothing can be retained at present"
@@ -64,7 +73,7 @@ class PublisherKind:
 
     ``counted``: its messages count as received here; those of clients count when their packet arrives, also where it is
     refused or repeated. ``refusable``: it is told that the store is in trouble or a queue is full. ``must_retain``: it
-    is told that a message cannot be retained, and then nothing is published.
+    is told that a message of any QoS cannot be retained, and then nothing is published.
     """
 
     counted: bool

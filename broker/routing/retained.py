@@ -232,8 +232,8 @@ class RetainedStore:
             # An empty payload removes, and is not stored itself [MQTT-3.3.1-6] [MQTT-3.3.1-7]
             # [3.1.1 MQTT-3.3.1-10] [3.1.1 MQTT-3.3.1-11].
             return CLEARED if self.delete(topic) else ABSENT
-        grows = self.grows_by(message)
-        refused = self._refusal(message, grows, agreed)
+        grows = self.grows_by(message, topic)
+        refused = self._refusal(message, topic, grows, agreed)
         if refused:
             return refused
         entry = self._entries.get(topic)
@@ -253,11 +253,11 @@ class RetainedStore:
         self._insert(topic, entry)
         return STORED
 
-    def refusal(self, message: Message) -> int:
-        """Why ``put`` would not store this: TOO_LARGE, FULL or FULL_BYTES; 0: it would."""
-        return self._refusal(message, self.grows_by(message), False)
+    def refusal(self, message: Message, topic: str) -> int:
+        """Why ``put`` would not store this at ``topic``: TOO_LARGE, FULL or FULL_BYTES; 0: it would."""
+        return self._refusal(message, topic, self.grows_by(message, topic), False)
 
-    def _refusal(self, message: Message, grows: int, agreed: bool) -> int:
+    def _refusal(self, message: Message, topic: str, grows: int, agreed: bool) -> int:
         size = message.payload_size
         if size == 0:
             return 0
@@ -265,16 +265,16 @@ class RetainedStore:
             return TOO_LARGE
         # What nodes take at the same moment goes a little beyond what each may have, and they all take it.
         most = self._max_messages + (self._max_messages // 10 + 16 if agreed else 0)
-        if self._max_messages > 0 and most <= len(self._entries) and message.topic not in self._entries:
+        if self._max_messages > 0 and most <= len(self._entries) and topic not in self._entries:
             return FULL
         most = self._max_bytes + (self._max_bytes // 10 if agreed else 0)
         if self._max_bytes and self.bytes + grows > most:
             return FULL_BYTES
         return 0
 
-    def grows_by(self, message: Message) -> int:
-        """By how much ``bytes`` grows, or shrinks, when this is put."""
-        old = self.get(message.topic)
+    def grows_by(self, message: Message, topic: str) -> int:
+        """By how much ``bytes`` grows, or shrinks, when this is put at ``topic``."""
+        old = self.get(topic)
         before = 0 if old is None else _size(old)
         return (_size(message) if message.payload_size else 0) - before
 

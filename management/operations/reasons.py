@@ -353,6 +353,12 @@ REASONS: Final = (
     Reason(
         "message",
         "quota_exceeded",
+        ("retained.max_payload_size", "retained.max_messages", "retained.max_bytes"),
+        "the message cannot be retained, so it was not published. Only QoS 1 and 2 messages of 5.0 clients are refused",
+    ),
+    Reason(
+        "message",
+        "quota_exceeded",
         ("cluster.servers",),
         "NATS has had no quorum for 15 seconds, so QoS 1 and 2 messages cannot be retained at present",
     ),
@@ -544,7 +550,8 @@ REASONS: Final = (
         "node",
         "retained_too_large",
         (),
-        "a retained message is larger than max_payload of the NATS servers, less 512 bytes; only this node keeps it",
+        "a retained message is larger than max_payload of the NATS servers, less 512 bytes; only this node keeps it, "
+        "from before it joined",
     ),
     Reason(
         "node",
@@ -640,8 +647,23 @@ REASONS: Final = (
     Reason(
         "other",
         "retained_full",
-        ("retained.max_messages",),
-        "the message was delivered but not retained: the limit of retained messages has been reached",
+        ("retained.max_messages", "retained.max_bytes"),
+        "the message was delivered but not retained: the limit of retained messages has been reached. The earlier "
+        "retained message of the topic was removed",
+    ),
+    Reason(
+        "other",
+        "retained_too_large",
+        ("retained.max_payload_size",),
+        "the message was delivered but not retained: its payload is too large. The earlier retained message of the "
+        "topic was removed",
+    ),
+    Reason(
+        "other",
+        "retained_memory",
+        ("limits.memory",),
+        "the message was delivered but not retained: the node is short of memory. The earlier retained message of the "
+        "topic was removed",
     ),
     Reason(
         "other",

@@ -144,6 +144,24 @@ async def test_the_file_is_what_was_stored() -> None:
         assert [row["rawsql"] for row in found["rules"]] == ['SELECT * FROM "t/#"', 'SELECT * FROM "u"']
 
 
+@pytest.mark.parametrize("setting, value", [("max_messages", 2), ("max_bytes", 2000), ("max_payload_size", 99)])
+async def test_retained_messages_above_a_limit_are_refused_before_anything_changes(setting: str, value: int) -> None:
+    async with managed_node(retained={setting: value}, management={"backup_retained": True}) as node:
+        peer = await node.client("c1")
+        await peer.publish("r/0", b"here", qos=1, retain=True)
+        file = await exported(node)
+        row = file["retained"][0]
+        large = base64.b64encode(b"x" * 100).decode()
+        file["retained"] = [{**row, "topic": f"r/{number}", "payload": large} for number in range(1, 4)]
+        reply = await node.api.post("/data/import", file)
+        assert reply.status == 400 and f"retained.{setting}" in reply.json["message"]
+        assert list(node.server.broker.retained.topics()) == ["r/0"]
+        if setting != "max_payload_size":
+            file["retained"] = file["retained"][:1]
+            assert (await node.api.post("/data/import", file)).code == 0
+            assert sorted(node.server.broker.retained.topics()) == ["r/0", "r/1"]
+
+
 async def test_retained_messages_are_an_option() -> None:
     async with managed_node(access=CHEAP) as node:
         await people(node)

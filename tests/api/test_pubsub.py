@@ -331,6 +331,7 @@ async def test_a_full_queue_that_refuses() -> None:
 RETAINED = {
     "retained.max_payload_size": ({"max_payload_size": 4}, "t/1"),
     "retained.max_messages": ({"max_messages": 1}, "t/2"),
+    "retained.max_bytes": ({"max_bytes": 1000}, "t/2"),
 }
 
 
@@ -342,6 +343,9 @@ async def test_what_cannot_be_retained(setting: str) -> None:
         assert (await node.api.post("/mqtt/publish", kept)).code == 0
         reply = await node.api.post("/mqtt/publish", {**PUBLISH, "retain": True, "topic": topic})
         assert (reply.status, reply.code) == (400, 108) and setting in reply.json["message"]
+        delayed = {**PUBLISH, "retain": True, "topic": f"$delayed/9/{topic}"}
+        for row in (await node.api.post("/mqtt/publish_batch", [delayed, {**delayed, "topic": topic}])).data:
+            assert row["code"] == 108 and setting in row["message"]
         # What clears a topic, or is not retained, is fine.
         assert (await node.api.post("/mqtt/publish", {**kept, "topic": topic, "payload": ""})).code == 0
         assert (await node.api.post("/mqtt/publish", {**PUBLISH, "topic": topic})).code == 0

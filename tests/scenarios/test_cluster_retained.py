@@ -581,10 +581,30 @@ async def test_what_cannot_be_a_retained_message_is_passed_over_and_those_after_
 LARGE = {"max_packet_size": 1024 * 1024 - 4096}
 
 
-async def retain_too_large(node: Node, topic: str) -> None:
-    """The packet may be that large, the value of the bucket is more: it has the long Client Identifier, too."""
-    client = await node.client("p" * 8192)
-    await client.publish(topic, b"x" * (LARGE["max_packet_size"] - 100), qos=1, retain=True)
+def retain_too_large(node: Node, topic: str) -> None:
+    """As what is there before the node is of a cluster."""
+    message = Message(topic, b"x" * (1024 * 1024 - HEADROOM), retain=True)
+    node.server.broker.take_retained(message)
+    part(node).changed(topic)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_a_client_that_retains_what_is_too_large_for_nats(version: int) -> None:
+    """5.0 is told; of a 3.1.1 client's topic nothing is kept on any node. The packet may be that large, the value of
+    the bucket is more: it has the long Client Identifier, too."""
+    async with cluster_nodes(2, zone=LARGE) as cluster:
+        await retain(cluster[0], "t", b"old")
+        await until_same(cluster, t=b"old")
+        client = await cluster[0].client("p" * 8192, version)
+        large = b"x" * (LARGE["max_packet_size"] - 100)
+        code = await client.publish("t", large, qos=1, retain=True, expect=None)
+        if version == 5:
+            assert code == QUOTA_EXCEEDED
+            await until_same(cluster, t=b"old")
+        else:
+            await until_same(cluster)
+            assert cluster[0].server.metrics.refusals.snapshot()["retained_too_large"] == 1
+        await client.publish("t", large, qos=1)
 
 
 async def test_what_is_too_large_for_nats_holds_up_nothing_else() -> None:
@@ -605,7 +625,7 @@ async def test_what_is_too_large_for_nats_holds_up_nothing_else() -> None:
 async def test_what_is_too_large_for_nats_keeps_no_node_from_joining_a_new_bucket_and_stays() -> None:
     async with cluster_nodes(2, zone=LARGE) as cluster:
         await retain(cluster[0], "a", b"1")
-        await retain_too_large(cluster[0], "large")
+        retain_too_large(cluster[0], "large")
         await retain(cluster[0], "z", b"1")
         await until(lambda: payloads(cluster[1]) == {"a": b"1", "z": b"1"} and not part(cluster[0]).pending)
         cluster.hub.lose_bucket(BUCKET)

@@ -11,7 +11,7 @@ from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Connect, Will
 from tests.support.clients import Clients, tcp, v4, v5
 from tests.support.node import Node
-from tests.support.wire import Publish
+from tests.support.wire import Ack, Publish
 
 from .until_quiet import payloads, until_quiet
 
@@ -186,6 +186,8 @@ async def test_no_more_than_max_messages_are_kept(clients_of: Start) -> None:
     await peer.publish(f"{clients.topic}/a", b"replaced", 1, True)
     await peer.subscribe(f"{clients.topic}/#", qos=1)
     assert sorted(await payloads(peer)) == [b"b", b"replaced"]
+    refused = clients.server.metrics.refusals.snapshot()  # only who can be told is refused
+    assert refused == {"publish_quota_exceeded" if clients.version == 5 else "retained_full": 1}
     await peer.publish(f"{clients.topic}/a", b"", 1, True)
     await peer.publish(f"{clients.topic}/c", b"c", 1, True)
     late = await clients.connect()
@@ -193,17 +195,83 @@ async def test_no_more_than_max_messages_are_kept(clients_of: Start) -> None:
     assert sorted(await payloads(late)) == [b"b", b"c"]
 
 
-@tcp
-async def test_too_large_a_payload_is_delivered_and_not_kept(clients_of: Start) -> None:
-    clients = await clients_of(retained={"max_payload_size": 10})
-    peer = await clients.connect()
-    await peer.subscribe(clients.topic, qos=1)
-    await peer.publish(clients.topic, b"x" * 10, 1, True)
-    await peer.publish(clients.topic, b"x" * 11, 1, True, expect=None)
-    assert [len(each) for each in await payloads(peer)] == [10, 11]
+# What is retained first of a topic, and a message that the bound does not allow then.
+BOUNDS: dict[str, tuple[int, int]] = {"max_payload_size": (10, 11), "max_bytes": (10, 4000)}
+
+
+def bounded(setting: str) -> dict[str, int]:
+    return {setting: 10 if setting == "max_payload_size" else 3000}
+
+
+async def kept(clients: Clients, topic: str) -> list[int]:
+    """The sizes of what a new subscriber gets."""
     late = await clients.connect()
-    await late.subscribe(clients.topic, qos=1)
-    assert [len(each) for each in await payloads(late)] in ([10], [])
+    await late.subscribe(topic, qos=1)
+    return [len(each) for each in await payloads(late)]
+
+
+@tcp
+@v5
+@pytest.mark.parametrize("setting", BOUNDS)
+@pytest.mark.parametrize("prefix", ["", "$delayed/1/"])
+async def test_what_cannot_be_retained_is_refused_with_a_reason(
+    clients_of: Start, setting: str, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is delivered then, and the publisher knows that the earlier one stays."""
+    clients = await clients_of(retained=bounded(setting))
+    small, large = BOUNDS[setting]
+    peer, watcher = await clients.connect(), await clients.connect()
+    await watcher.subscribe(clients.topic, qos=1)
+    await peer.publish(clients.topic, b"x" * small, 1, True)
+    await watcher.expect_publish(payload=b"x" * small)
+    for qos, kind in ((1, c.PUBACK), (2, c.PUBREC)):
+        await peer.send(Publish(f"{prefix}{clients.topic}", b"x" * large, qos, True, packet_id=qos))
+        ack = await peer.expect(Ack, type=kind, packet_id=qos, reason_code=0x97)
+        assert ack.properties[c.REASON_STRING].startswith("quota_exceeded: ")
+    assert clients.server.metrics.refusals.snapshot()["publish_quota_exceeded"] == 2
+    assert f"reason=quota_exceeded setting=retained.{setting} count=1" in caplog.text
+    await clients.pass_time(2)
+    await watcher.nothing()
+    assert await kept(clients, clients.topic) == [small]
+    await peer.publish(f"{prefix}{clients.topic}", b"x" * large, 1)  # not to be retained
+
+
+@tcp
+@pytest.mark.parametrize("setting", BOUNDS)
+@pytest.mark.parametrize("prefix", ["", "$delayed/1/"])
+async def test_who_cannot_be_told_is_heard_and_what_was_kept_goes(
+    clients_of: Start, version: int, setting: str, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """3.x, and QoS 0 of any version: nobody gets later what is out of date [3.1.1 MQTT-3.3.1-7]."""
+    clients = await clients_of(retained=bounded(setting))
+    small, large = BOUNDS[setting]
+    peer, watcher = await clients.connect(), await clients.connect()
+    await watcher.subscribe(clients.topic, qos=2)
+    levels = (0,) if version == 5 else (0, 1, 2)
+    for qos in levels:
+        await peer.publish(clients.topic, b"x" * small, 1, True)
+        await watcher.expect_publish(payload=b"x" * small)
+        await peer.publish(f"{prefix}{clients.topic}", b"x" * large, qos, True)
+        await clients.pass_time(2)
+        await watcher.expect_publish(clients.topic, b"x" * large, qos)
+        assert await kept(clients, clients.topic) == []
+    reason = "too_large" if setting == "max_payload_size" else "full"
+    assert clients.server.metrics.refusals.snapshot()[f"retained_{reason}"] == len(levels)
+    assert "retain_refused " in caplog.text and f"reason={reason} setting=retained.{setting} count=1" in caplog.text
+
+
+@tcp
+async def test_a_will_that_cannot_be_retained_is_delivered_and_what_was_kept_goes(clients_of: Start) -> None:
+    clients = await clients_of(retained={"max_payload_size": 10})
+    watcher, peer = await clients.connect(), await clients.connect()
+    await watcher.subscribe(clients.topic, qos=1)
+    await peer.publish(clients.topic, b"small", 1, True)
+    await watcher.expect_publish(payload=b"small")
+    dying = await clients.connect(will=Will(clients.topic, b"x" * 11, 1, True))
+    await dying.drop()
+    await watcher.expect_publish(clients.topic, b"x" * 11, 1)
+    assert await kept(clients, clients.topic) == []
+    assert clients.server.metrics.refusals.snapshot()["retained_too_large"] == 1
 
 
 @tcp

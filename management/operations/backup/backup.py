@@ -21,9 +21,9 @@ import msgspec
 
 from taipan.broker.access.foreign_hashes import parse_hash
 from taipan.broker.access.stored_rules import MAX_RULES, PUB, PUBSUB, SUB, StoredAclRule
-from taipan.broker.routing.retained import STORED
 from taipan.broker.server import Server
 from taipan.broker.session.client_info import RESTORED, ClientInfo
+from taipan.broker.session.memory_account import NORMAL
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.import_check import ImportCheck
@@ -422,12 +422,19 @@ class Backup:
             errors.append(RecordError("users", 0, "", "no dashboard user would be an administrator any more"))
         retained = self._server.broker.retained
         most = self._server.settings.retained.max_messages
-        new = 0
+        most_bytes = self._server.settings.retained.max_bytes
+        new = grows = 0
         for record in plan.retained:
             new += retained.get(record.topic) is None
+            grows += retained.grows_by(record.message(self._publisher(record.client_id, record.username)), record.topic)
             await work.checkpoint()
         if 0 < most < len(retained) + new:
             errors.append(RecordError("retained", 0, "", f"more than {most} messages (setting retained.max_messages)"))
+        if 0 < most_bytes < retained.bytes + grows:
+            what = f"more than {most_bytes} bytes of memory (setting retained.max_bytes)"
+            errors.append(RecordError("retained", 0, "", what))
+        if grows > 0 and self._server.broker.account.level > NORMAL:
+            errors.append(RecordError("retained", 0, "", "no memory for them now (setting limits.memory)"))
         if errors:
             raise ImportRefused(errors[:1], len(errors))
 
@@ -565,15 +572,9 @@ class Backup:
         yield
 
     def _retain(self, record: RetainedRecord) -> None:
-        broker = self._server.broker
         message = record.message(self._publisher(record.client_id, record.username))
         message.id = os.urandom(16).hex().upper()
-        outcome = broker.retained.put(message)
-        if broker.durability is not None:
-            broker.durability.node.retained_stored(message, outcome == STORED)
-        if broker.retained_changes is not None:
-            broker.retained_changes.changed(message.topic)
-        broker.metrics.messages_retained = len(broker.retained)
+        self._server.broker.retain(message)
 
     def _publisher(self, client_id: str | None, username: str | None) -> ClientInfo | None:
         if client_id is None:

@@ -30,6 +30,7 @@ from taipan.broker.core.outcome import (
     STORE_TROUBLE,
     WILL,
     Outcome,
+    PublisherKind,
 )
 from taipan.broker.core.retained_matches import RetainedMatches
 from taipan.broker.loop.timers import Timers
@@ -460,6 +461,22 @@ def test_a_retained_message_beyond_the_bounds_is_delivered_but_not_kept(
     assert harness.metrics.refusals.snapshot() == {reason: 1}
     assert f"setting=retained.{next(iter(settings))}" in caplog.text
     assert len(harness.broker.retained) == 1
+
+
+@pytest.mark.parametrize("kind", [WILL, RULE, BRIDGE])
+@pytest.mark.parametrize("settings", [{"max_payload_size": 3}, {"max_bytes": 700}])
+def test_what_is_kept_goes_where_what_follows_cannot_be_kept(kind: PublisherKind, settings: dict[str, int]) -> None:
+    """[3.1.1 MQTT-3.3.1-7]: of whoever has nobody to be told."""
+    harness = BrokerHarness(retained=settings)
+    session, inbox = harness.open()
+    harness.subscribe(session, "#")
+    harness.publish("a", "x", retain=True)
+    publisher = harness.client("p")
+    publisher.proto_ver = 5
+    message = Message("a", b"x" * 100, 1, True, publisher=publisher, timestamp=harness.clock.time)
+    assert not harness.broker.accept(message, kind).refused
+    assert len(inbox.got) == 2 and len(harness.broker.retained) == 0
+    assert harness.metrics.messages_retained == 0 and harness.broker.retained.bytes == 0
 
 
 def test_a_retained_message_is_judged_as_it_is_sent() -> None:

@@ -508,6 +508,17 @@ async def test_retained_messages_come_back_with_all_they_had() -> None:
 
 
 @pytest.mark.asyncio
+async def test_what_could_not_be_retained_stays_cleared() -> None:
+    """A 3.1.1 client was acknowledged, so what it replaced must not come back."""
+    node = DurableFakeNode(retained={"max_payload_size": 3})
+    writer = node.connect("w", version=4)
+    writer.publish("a", b"old", 1, 1, retain=True)
+    writer.publish("a", b"larger", 1, 2, retain=True)
+    node.store()
+    assert node.crash().broker.retained.get("a") is None
+
+
+@pytest.mark.asyncio
 async def test_a_queue_bound_that_has_shrunk_holds_at_once() -> None:
     node = DurableFakeNode({"max_queued_messages": 100})
     (await subscribed(node)).vanish()
