@@ -65,7 +65,7 @@ class ActionType:
     any_params: bool = False
 
     def undeclared(self, params: Mapping[str, object]) -> list[str]:
-        """What is to be said of parameters that have no effect."""
+        """Return a sentence for each parameter that has no effect."""
         return [] if self.any_params else undeclared(self.name, params, self.params)
 
     def record(self) -> ActionTypeRecord:
