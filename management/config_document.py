@@ -198,14 +198,15 @@ class ConfigDocument:
 
 
 def _override_value(text: str, kind: object) -> Any:
-    """``text`` as a TOML value, as a string where it is none or where a string is what the key wants."""
+    """``text`` as a TOML value. A string where it is none, or where the key wants a string and nothing of its type."""
     try:
         value = tomllib.loads(f"value = {text}")
     except (tomllib.TOMLDecodeError, RecursionError):
         return text
     if list(value) != ["value"]:
         return text
-    if not isinstance(value["value"], str) and str in union_members(kind):
+    wanted = union_members(kind)
+    if str in wanted and type(value["value"]) not in wanted:
         return text
     return value["value"]
 

@@ -70,7 +70,11 @@ class Networks:
         async with asyncio.timeout(timeout):
             loop = asyncio.get_running_loop()
             refusal: OSError | None = None
-            for info in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            try:
+                found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            except UnicodeError:  # a part of it is empty, longer than 63 characters, or has none that IDNA knows
+                raise OSError(f"{host} is not a host name") from None
+            for info in found:
                 made: socket.socket | None = None
                 try:
                     made = self.make_socket(info)

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from taipan.broker.observability.alarms import Alarms
 from taipan.broker.persistence.tables import Table
 
-from .allowed_networks import NOT_TRIED
+from .allowed_networks import NOT_TRIED, reason_of
 from .delivery.buffer import Buffer
 from .delivery.dead_letters import DeadLetter
 from .delivery.report import ActionFailed
@@ -194,9 +194,9 @@ class ResourceManager:
         row = check_stored(StoredResource(PROBE + secrets.token_hex(8), kind.name, config))
         instance = self._make(kind, row, probe=True)
         try:
-            await asyncio.wait_for(instance.test(), self._test_timeout)
-        except (ResourceError, TimeoutError) as error:
-            raise RuleEngineError(WRONG, f"it cannot be reached: {str(error) or _SILENT}") from error
+            await _test(instance, self._test_timeout)
+        except ResourceError as error:
+            raise RuleEngineError(WRONG, f"it cannot be reached: {error}") from error
         finally:
             await instance.close()
 
@@ -219,9 +219,9 @@ class ResourceManager:
             self.users.restart_users_of(id)
         assert entry.instance is not None
         try:
-            await asyncio.wait_for(entry.instance.test(), self._test_timeout)
-        except (ResourceError, TimeoutError) as error:
-            raise RuleEngineError(WRONG, f"{id} cannot be reached: {str(error) or _SILENT}") from error
+            await _test(entry.instance, self._test_timeout)
+        except ResourceError as error:
+            raise RuleEngineError(WRONG, f"{id} cannot be reached: {error}") from error
         finally:
             self._sync_alarm(entry)
         self.users.retry_suspended()
@@ -493,9 +493,9 @@ class ResourceManager:
         assert instance is not None
         if not instance.alive:
             try:
-                await asyncio.wait_for(instance.test(), FIRST_TRY)
-            except (ResourceError, TimeoutError) as error:
-                entry.tried = str(error) or _SILENT
+                await _test(instance, FIRST_TRY)
+            except ResourceError as error:
+                entry.tried = str(error)
                 logger.info("resource_not_reached resource=%s reason=%s", entry.stored.id, entry.tried)
             else:
                 # The instance finds out by a probe of its own.
@@ -515,6 +515,17 @@ class ResourceManager:
             details = {"id": row.id, "type": row.type, "fault": entry.reason}
             if not alarms.activate(name, f"resource {row.id} is down", details):
                 alarms.amend(name, details)
+
+
+async def _test(instance: Resource, seconds: float) -> None:
+    """Try whether a resource can be reached. Raises ResourceError, whatever a resource type raises."""
+    try:
+        await asyncio.wait_for(instance.test(), seconds)
+    except (ResourceError, TimeoutError) as error:
+        raise ResourceError(str(error) or _SILENT) from error
+    except Exception as error:
+        logger.exception("resource_test_failed error=%s", error)
+        raise ResourceError(reason_of(error)) from error
 
 
 def _alarm(row: StoredResource) -> str:

@@ -111,7 +111,9 @@ def _bounds(proc: Path, cgroups: Path) -> list[int]:
 
 
 def parse_limit(text: int | str, whole: Callable[[], int] = installed) -> int:
-    """``limits.memory`` in bytes, from bytes, ``"50%"`` or ``"0.5"`` of what there is. Raises ValueError."""
+    """``limits.memory`` in bytes, from bytes, ``"536870912"``, ``"50%"`` or ``"0.5"`` of what there is. Raises ValueError."""
+    if isinstance(text, str) and text.isascii() and text.isdecimal() and int(text) > 1:
+        text = int(text)  # as a value that came as text from elsewhere
     if isinstance(text, int):
         if text < MIN_BUDGET:
             raise ValueError(f"expected at least {MIN_BUDGET} bytes")
@@ -121,7 +123,7 @@ def parse_limit(text: int | str, whole: Callable[[], int] = installed) -> int:
     except ValueError:
         part = 0.0
     if not 0.0 < part <= 1.0:
-        raise ValueError('expected bytes, or a part of the memory there is: "50%" or "0.5"')
+        raise ValueError('expected bytes as a number without a unit, or a part of the memory there is: "50%" or "0.5"')
     return max(MIN_BUDGET, int(whole() * part))
 
 

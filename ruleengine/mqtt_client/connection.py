@@ -96,6 +96,7 @@ class Connection:
         self._ended: asyncio.Future[str] = self._loop.create_future()
         self._connack: asyncio.Future[Connack] = self._loop.create_future()
         self._suback: asyncio.Future[Suback] = self._loop.create_future()
+        self._broken = ""  # how the other side has broken the protocol
         self._max_qos = 2
         self._max_packet_size = 0
         self._retain_available = True
@@ -136,6 +137,8 @@ class Connection:
             self._spawn(lambda: self._keep_alive(keep_alive))
         if filters:
             await self._subscribe(filters)
+        if self._broken:
+            raise Unreachable(self._broken)
         self._send_messages()
         return connack.session_present
 
@@ -188,7 +191,7 @@ class Connection:
     async def close(self, session_ends: bool = False) -> None:
         """Say goodbye if there is anybody left to hear it. ``session_ends``: of 5.0, at once."""
         try:
-            if not self._ended.done():
+            if not self._ended.done() and not self._broken:
                 properties = {c.SESSION_EXPIRY_INTERVAL: 0} if session_ends and self._version == c.V5 else {}
                 await self._say_goodbye(Disconnect(properties=properties))
         finally:
@@ -215,9 +218,10 @@ class Connection:
         except OSError as error:
             self._end(reason_of(error))
         except MqttError as error:
+            self._broken = f"bad packet: {error}"
             if self._version == c.V5 and error.reason_code in DISCONNECT_FROM_CLIENT:
                 await self._say_goodbye(Disconnect(error.reason_code))
-            self._end(f"bad packet: {error}")
+            self._end(self._broken)
         except Exception as error:
             logger.exception("bridge_connection_failed error=%s", error)
             self._end(reason_of(error))

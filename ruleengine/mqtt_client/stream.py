@@ -51,10 +51,14 @@ class SocketStream:
     async def read(self, most: int = _READ) -> bytes:
         data = await self._reader.read(most)
         if _QUICKACK is not None and not self._writer.is_closing():
-            self._writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
+            below = self._writer.get_extra_info("socket")
+            if below is not None:  # TLS that the other side has ended has none
+                below.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
         return data
 
     async def write(self, data: bytes) -> None:
+        if self._writer.is_closing():  # asyncio passes over such data, uvloop raises RuntimeError
+            raise ConnectionResetError("the connection is closed")
         self._writer.write(data)
         await self._writer.drain()
 

@@ -58,6 +58,9 @@ class Liveness:
                 await self._probe()
             except OSError as error:
                 self.learn(reason_of(error))
+            except Exception as error:
+                logger.exception("resource_probe_failed resource=%s error=%s", self._resource_id, error)
+                self.learn(reason_of(error))
             else:
                 self.learn()
             await asyncio.sleep(self._interval)

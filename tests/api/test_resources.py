@@ -185,6 +185,17 @@ async def test_addresses_that_no_resource_may_reach() -> None:
         assert_refused(await node.api.post("/resources", body), 400, 108, "refused_networks")
 
 
+@pytest.mark.parametrize("host", ["a" * 64 + ".example", "a..example", ".example"])
+async def test_what_is_no_host_name_is_down_and_no_error_of_the_node(host: str) -> None:
+    """IDNA refuses it, with an error that is no OSError."""
+    async with managed_node(ruleengine=QUICK) as node:
+        for kind, config in (("web_hook", {"url": f"http://{host}/x"}), ("bridge_mqtt", {"address": f"{host}:1883"})):
+            reply = await node.api.post("/resources", {"type": kind, "config": config})
+            assert reply.status == 200
+            (status,) = (await node.api.get(f"/resources/{reply.data['id']}")).data["status"]
+            assert status["is_alive"] is False and "is not a host name" in status["reason"]
+
+
 # PUT and DELETE
 
 

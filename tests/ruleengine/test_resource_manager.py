@@ -332,3 +332,22 @@ async def test_resources_survive_and_a_rule_waits_for_one_that_cannot_start(tmp_
         await client.publish("t")
         await asyncio.sleep(0)
         assert node.engine.rules.lookup(rule).actions[0].metrics[0].success == 1
+
+
+@pytest.mark.asyncio
+async def test_an_error_that_a_type_does_not_expect_is_an_answer() -> None:
+    async with rule_engine_node() as node:
+        kind = equip(node.engine, lit=False)
+
+        async def test(lamp: Lamp) -> None:
+            raise RuntimeError("the socket is closed")
+
+        kind.test = test  # type: ignore[method-assign]
+        id = await lamp(node)
+        (status,) = node.engine.resources.lookup(id).status or ()
+        assert not status.is_alive
+        for refused in (node.engine.resources.start(id), node.engine.resources.test("lamp", {"mode": "on"})):
+            with pytest.raises(RuleEngineError, match="cannot be reached: the socket is closed"):
+                await refused
+        assert sum("resource_test_failed" in each for each in node._complaints.records) == 3
+        node._complaints.records.clear()

@@ -67,6 +67,11 @@ class Visit:
         await self.send(Connack(0, present, properties.get("properties", {})))
         return self.connect
 
+    async def accept_with(self, octets: bytes) -> None:
+        """CONNECT and CONNACK, and these bytes together with it."""
+        self.connect = await self.expect(Connect)
+        await self.send(Connack(0, False, {}), octets)
+
     async def subscribed(self) -> Subscribe:
         subscribe = await self.expect(Subscribe)
         await self.send(Suback(subscribe.packet_id, [each.qos for each in subscribe.filters]))
