@@ -115,11 +115,18 @@ def load(path: str | None = None, overrides: Sequence[str] = (), environ: Mappin
     return read(path, overrides, environ).settings
 
 
-def read(path: str | None = None, overrides: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Loaded:
-    """The same, with where each key comes from."""
+def read(
+    path: str | None = None,
+    overrides: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    again: bool = False,
+) -> Loaded:
+    """The same, with where each key comes from. ``again``: by a node that runs, for a reload."""
     document = ConfigDocument(SETTING_TYPES, VALUE_RULES)
     if path is not None:
-        document.read_file(path)
+        if again and path == "-":
+            raise ConfigError("--config -: the input cannot be read again")
+        document.read_file(path, again)
     return _read(document, overrides, os.environ if environ is None else environ)
 
 

@@ -1,5 +1,6 @@
 """The configuration as one document: file, environment and command line joined, each key with where it came from."""
 
+import errno
 import math
 import re
 import sys
@@ -9,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from taipan.broker.loop.regular_file import MAX_CONFIGURATION, MIB, read_regular
 from taipan.broker.observability.log_text import one_line
 
 from .setting_types import is_list, table_lists, type_at, union_members
@@ -84,15 +86,12 @@ class ConfigDocument:
         self._wrong: dict[KeyPath, tuple[int, str]] = {}  # line of the file, and what is told
         self._faults_found: dict[KeyPath, Fault] = {}
 
-    def read_file(self, path: str) -> None:
-        """Take a TOML file as the data. Raises ConfigError."""
+    def read_file(self, path: str, again: bool = False) -> None:
+        """Take a TOML file as the data; ``-``: the input. ``again``: by a node that runs, which waits for no writer.
+        Raises ConfigError."""
         self._file = path
         try:
-            if path == "-":
-                text = sys.stdin.buffer.read().decode("utf-8")
-            else:
-                with open(path, "rb") as file:
-                    text = file.read().decode("utf-8")
+            text = (read_regular(path, MAX_CONFIGURATION) if again else _read(path)).decode("utf-8")
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror or error}") from None
         except UnicodeDecodeError as error:
@@ -195,6 +194,18 @@ class ConfigDocument:
             if line is not None:
                 return line, f"{self._file}:{line}: {_dotted(path)}: {what}"
         return _BEHIND_THE_FILE, f"{self._file or 'configuration'}: {_dotted(path)}: {what}"
+
+
+def _read(path: str) -> bytes:
+    """What a start reads may also be a pipe. Raises OSError."""
+    if path == "-":
+        data = sys.stdin.buffer.read(MAX_CONFIGURATION + 1)
+    else:
+        with open(path, "rb") as file:
+            data = file.read(MAX_CONFIGURATION + 1)
+    if len(data) > MAX_CONFIGURATION:
+        raise OSError(errno.EFBIG, f"larger than {MAX_CONFIGURATION // MIB} MiB")
+    return data
 
 
 def _override_value(text: str, kind: object) -> Any:

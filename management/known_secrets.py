@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from taipan.broker.access.emqx_hash import EmqxHash
+from taipan.broker.loop.regular_file import MAX_CREDENTIALS, read_regular
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -72,8 +73,7 @@ def whose_certificate(files: Iterable[str]) -> tuple[str, str] | None:
     cannot be read is none."""
     for file in files:
         try:
-            with open(file, "rb") as opened:
-                chain = _read(opened.read())
+            chain = _read(read_regular(file, MAX_CREDENTIALS))
         except (OSError, ValueError):
             continue
         for each in chain:

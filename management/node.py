@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         start.keep()
         loaded = read(arguments.config, arguments.set)
-        return _run(loaded, arguments.config, lambda: read(arguments.config, arguments.set))
+        return _run(loaded, arguments.config, lambda: read(arguments.config, arguments.set, again=True))
     except ConfigError as error:
         for line in error.lines:
             print(f"taipan: {line}", file=sys.stderr)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from taipan.broker.config import TlsSettings
+from taipan.broker.loop.regular_file import MAX_CREDENTIALS, read_regular
 
 from .config import Settings
 
@@ -46,8 +47,7 @@ def served_certificates(settings: Settings) -> list[ServedCertificate]:
     for place, tls in places:
         for setting, file in _files(place, tls):
             try:
-                with open(file, "rb") as opened:
-                    chain = _read(opened.read())
+                chain = _read(read_regular(file, MAX_CREDENTIALS))
             except (OSError, ValueError):
                 continue
             begins = max(each.not_valid_before_utc.timestamp() for each in chain)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from amqtt.contexts import BrokerConfig, ListenerConfig, ListenerType
 from amqtt.errors import BrokerError
 
+from .broker.loop.regular_file import MAX_CREDENTIALS, read_regular
 from .broker.mqtt.constants import NEVER_EXPIRES
 
 logger = logging.getLogger(__name__)
@@ -90,9 +91,10 @@ def _tls(name: str, given: ListenerConfig, directory: Path) -> dict[str, Any]:
     if given.certfile is None or given.keyfile is None:
         raise BrokerError(f"listener '{name}': 'certfile' or 'keyfile' configuration parameter missing")
     table: dict[str, Any] = {"certfile": str(given.certfile), "keyfile": str(given.keyfile)}
-    authorities = [Path(given.cafile).read_text()] if given.cafile else []
+    files = [str(given.cafile)] if given.cafile else []
     if given.capath:
-        authorities += [Path(each.path).read_text() for each in os.scandir(given.capath) if each.is_file()]
+        files += [each.path for each in os.scandir(given.capath) if each.is_file()]
+    authorities = [read_regular(each, MAX_CREDENTIALS).decode("utf-8") for each in files]
     if given.cadata:
         authorities.append(str(given.cadata))
     if authorities:

@@ -97,7 +97,7 @@ PARTS = (
         "management.config management.config_document management.defaults management.known_secrets"
         " management.setting_types management.served_certificates management.setting_notes management.settings"
         " management.settings_validation management.toml_lines management.validation",
-        "access basis core observability settings version",
+        "access basis core loop observability settings version",
     ),
     Part("history", "management.history", "configuration loop observability server"),
     Part(
@@ -136,8 +136,8 @@ PARTS = (
         "embedding",  # a node inside a program
         "access_callbacks amqtt amqtt_plugins amqtt_sessions amqtt_settings background capmqtt faults hooks keywords"
         " message node pytest_plugin rule_callbacks subscription testing",
-        "access basis configuration core data_dir delivery errors events functions mqtt node observability operations"
-        " server"
+        "access basis configuration core data_dir delivery errors events functions loop mqtt node observability"
+        " operations server"
         " session settings actions transport",
     ),
     Part("taipan", "taipan __main__", "configuration embedding node version"),

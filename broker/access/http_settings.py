@@ -5,6 +5,7 @@ import ssl
 from typing import Final
 
 from ..config import HttpAccessSettings
+from ..loop.regular_file import MAX_CREDENTIALS, check_regular
 
 PLACEHOLDERS: Final = "ucaPrpCdmAt"
 """Letters that stand behind ``%`` in a parameter; ``A`` and ``t`` only where a permission is asked for."""
@@ -16,9 +17,11 @@ def tls_context(settings: HttpAccessSettings) -> ssl.SSLContext | bool:
     if not settings.cafile and (settings.tls_verify or not any(url.startswith("https:") for url in urls)):
         return True  # aiohttp's own, made once
     try:
+        if settings.cafile:
+            check_regular(settings.cafile, MAX_CREDENTIALS)
         context = ssl.create_default_context(cafile=settings.cafile or None)
-    except (OSError, ssl.SSLError) as error:
-        reason = error.strerror if isinstance(error, FileNotFoundError) else str(error)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = str(error) if isinstance(error, ssl.SSLError) else getattr(error, "strerror", None) or str(error)
         raise ValueError(f"{settings.cafile}: {reason}") from None
     if not settings.tls_verify:
         context.check_hostname = False

@@ -6,7 +6,6 @@ import binascii
 import json
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import aiohttp
@@ -16,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from jwt.algorithms import get_default_algorithms
 
 from ..config import JwtSettings
+from ..loop.regular_file import MAX_CREDENTIALS, read_regular
 from ..observability.masking import mask_text
 
 if TYPE_CHECKING:
@@ -197,6 +197,6 @@ class JwksUrl:
 
 def _read(file: str) -> bytes:
     try:
-        return Path(file).read_bytes()
+        return read_regular(file, MAX_CREDENTIALS)
     except OSError as error:
         raise ValueError(f"{file}: {error.strerror or error}") from None

@@ -17,7 +17,6 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -25,6 +24,7 @@ import msgspec
 import nkeys
 
 from ..config import ClusterSettings
+from ..loop.regular_file import MAX_CREDENTIALS, read_regular
 from .nats import NatsRefused, NoAnswer, NoResponders, Unavailable
 from .nats_protocol import Msg as Msg  # of every handler
 from .nats_protocol import NatsProtocol, header_lines, published
@@ -103,6 +103,7 @@ def tls_context(settings: ClusterSettings) -> ssl.SSLContext:
     if settings.tls_cert:
         key = settings.tls_key or settings.tls_cert
         _read("tls_key", key)
+        _read("tls_cert", settings.tls_cert)
         try:
             context.load_cert_chain(settings.tls_cert, key, lambda: "")
         except (OSError, ssl.SSLError) as error:
@@ -121,7 +122,7 @@ def _load_certificates(context: ssl.SSLContext, key: str, path: str) -> None:
 
 def _read(key: str, path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return read_regular(path, MAX_CREDENTIALS)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise NatsRefused(f"cannot read {path}: {reason}", f"cluster.{key}") from error

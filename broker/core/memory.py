@@ -14,6 +14,7 @@ what stays unexplained becomes, with time, a part of the process that no queue p
 import gc
 import logging
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -44,6 +45,7 @@ _TRIM_FROM: Final = 16
 _TRIM_COSTS: Final = 20.0
 """At most so great a part of the time goes for it: a twentieth."""
 _CHECK_INTERVAL: Final = 0.25  # seconds between two checks of the resident size
+_BYTES: Final = re.compile(r"[0-9]{2,18}")
 _STATM: Final = Path("/proc/self/statm")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -111,9 +113,9 @@ def _bounds(proc: Path, cgroups: Path) -> list[int]:
 
 
 def parse_limit(text: int | str, whole: Callable[[], int] = installed) -> int:
-    """``limits.memory`` in bytes, from bytes, ``"536870912"``, ``"50%"`` or ``"0.5"`` of what there is. Raises ValueError."""
-    if isinstance(text, str) and text.isascii() and text.isdecimal() and int(text) > 1:
-        text = int(text)  # as a value that came as text from elsewhere
+    """``limits.memory`` in bytes, from bytes, ``"50%"`` or ``"0.5"`` of what there is. Raises ValueError."""
+    if isinstance(text, str) and _BYTES.fullmatch(text) is not None:
+        text = int(text)  # written as a text all the same
     if isinstance(text, int):
         if text < MIN_BUDGET:
             raise ValueError(f"expected at least {MIN_BUDGET} bytes")

@@ -135,7 +135,7 @@ class Tracing:
         return self._directory / f"{name}.log"
 
     def create(self, trace: Trace) -> None:
-        """Begin one, now or at its time. Raises TraceError."""
+        """Begin one, now or at its time. Raises TraceError, and OSError where its file cannot be made."""
         if not _NAME.fullmatch(trace.name):
             raise TraceError("name: expected letters, digits, _ and -, beginning with a letter or digit")
         if trace.name in self._table:
@@ -153,8 +153,11 @@ class Tracing:
         self.tick(now)
 
     def _begin_file(self, name: str) -> None:
+        """Empty, and there from the beginning: that it cannot be made is told at once."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path(name).unlink(missing_ok=True)
+        path = self.path(name)
+        path.unlink(missing_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
     def _taken(self, name: str, old: Trace | None, new: Trace | None) -> None:
         """Another node has begun, ended or deleted one: each node writes what it sees to a file of its own."""
@@ -179,11 +182,14 @@ class Tracing:
         return True
 
     def delete(self, name: str) -> bool:
-        """End it and delete its file. Whether there was one of this name."""
-        if not self._table.remove(name):
+        """End it and delete its file. Whether there was one of this name. Raises OSError where the file stays, and the
+        trace with it."""
+        if name not in self._table:
             return False
-        self.tick(self._now())
+        self.flush()
         self.path(name).unlink(missing_ok=True)
+        self._table.remove(name)
+        self.tick(self._now())
         return True
 
     # ------------------------------------------------------------------ running

@@ -1,6 +1,5 @@
 """TLS: the SSLContext of an ssl or wss listener, and who a client certificate says its client is."""
 
-import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Final, cast
 import msgspec
 
 from ..config import TlsSettings
+from ..loop.regular_file import MAX_CREDENTIALS, check_regular
 from . import tls_resumption
 
 _RDN_NAMES: Final = {
@@ -249,10 +249,9 @@ def _readable(setting: str, path: str) -> None:
     if not path:
         raise TlsError(setting, "is missing")
     try:
-        with open(path, "rb") as file:
-            file.read(1)
-    except OSError as exc:
-        raise TlsError(setting, f"cannot read {path!r}: {os.strerror(exc.errno or 0)}") from None
+        check_regular(path, MAX_CREDENTIALS)
+    except (OSError, ValueError) as exc:  # ValueError: a NUL in the name
+        raise TlsError(setting, f"cannot read {path!r}: {getattr(exc, 'strerror', None) or exc}") from None
 
 
 def _reason(exc: Exception) -> str:

@@ -3,11 +3,13 @@
 import contextlib
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from taipan.broker.loop.regular_file import check_regular
 from taipan.broker.persistence.log.backup_file import BackupDamaged, BackupSummary, LogRow, read_backup
 from taipan.broker.persistence.log.errors import StoreError
 from taipan.broker.persistence.log.files import replace_file
@@ -102,6 +104,7 @@ def _not_written(file: Path, error: OSError) -> Refused:
 def verify(file: Path) -> BackupSummary:
     """Raises Refused: it is not what was written, or cannot be read."""
     try:
+        check_regular(file, sys.maxsize)
         summary = read_backup(file, lambda row: None, len(SqliteLog.steps))
     except OSError as error:
         raise Refused(_FAILED, f"file {shown(str(file))}: {error.strerror or error}") from None

@@ -223,9 +223,10 @@ def _of_config(data_dir: str, config: str) -> str:
 def _configured(file: str) -> str:
     import tomllib
 
+    from taipan.broker.loop.regular_file import MAX_CONFIGURATION, read_regular
+
     try:
-        with open(file, "rb") as opened:
-            node = tomllib.load(opened).get("node", {})
+        node = tomllib.loads(read_regular(file, MAX_CONFIGURATION).decode("utf-8")).get("node", {})
     except OSError as error:
         raise UsageError(f"file {shown(os.path.abspath(file))}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:

@@ -17,6 +17,7 @@ from ..operations.refusal import (
     RPC_ERROR,
     UNKNOWN,
     WRONG_CREDENTIALS,
+    Busy,
     Forbidden,
     Refusal,
 )
@@ -52,6 +53,12 @@ def status_of(code: int) -> int:
     return _STATUS.get(code, 400)
 
 
+def _status(refusal: Refusal) -> int:
+    if isinstance(refusal, Forbidden):
+        return 403
+    return 503 if isinstance(refusal, Busy) else status_of(refusal.code)
+
+
 def json_response(body: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
     return web.Response(body=encode(body), status=status, content_type="application/json", headers=headers)
 
@@ -59,7 +66,7 @@ def json_response(body: object, status: int = 200, headers: dict[str, str] | Non
 def refused(refusal: Refusal, always_200: bool, challenge: bool = True) -> web.Response:
     """``always_200``: as EMQX 4.x does for everything but wrong credentials. ``challenge``: whether a browser may ask
     its user for credentials by itself."""
-    status = 403 if isinstance(refusal, Forbidden) else status_of(refusal.code)
+    status = _status(refusal)
     if always_200 and status not in (401, 403):
         status = 200
     headers = {"WWW-Authenticate": 'Basic realm="taipan"'} if status == 401 and challenge else None

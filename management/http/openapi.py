@@ -34,6 +34,7 @@ _FAILURES: Final = {
     "401": "No credentials (104) or wrong ones (103)",
     "404": "No such thing",
     "500": "The node could not do it",
+    "503": "As much is open or watched as may be, or the node stops",
 }
 
 
@@ -178,7 +179,7 @@ def _without_null(schema: Schema) -> Schema:
 
 def _responses(endpoint: Endpoint, schemas: _Schemas, settings: ManagementSettings) -> Schema:
     responses: Schema = {"200": _success(endpoint, schemas)}
-    wanted = ["400", "401", "404", "500"]
+    wanted = ["400", "401", "404", "500", "503"]
     if settings.error_status == "emqx":
         # Failures come with 200 as well, except for wrong credentials.
         content = responses["200"]["content"].setdefault(_JSON, {"schema": {}})

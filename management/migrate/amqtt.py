@@ -10,6 +10,7 @@ from taipan.broker.access.foreign_hashes import BcryptHash, read_hash
 from taipan.broker.access.stored_users import USERNAME, StoredUser
 
 from .mosquitto_files import file_of, read_lines
+from .named_files import missing, read_named
 from .output import Migration, Source, Table
 from .report import CannotMigrate
 
@@ -50,8 +51,8 @@ class _Mapping:
 
 def migrate_amqtt(path: Path) -> Migration:
     """What is to be written. Raises CannotMigrate."""
-    if not path.is_file():
-        raise CannotMigrate(f"{path}: no such file")
+    if fault := missing(path):
+        raise CannotMigrate(f"{path}: {fault}")
     work = _Amqtt(path.absolute())
     work.run()
     return work.migration
@@ -84,7 +85,7 @@ class _Amqtt:
         except ImportError:
             raise CannotMigrate(NO_YAML) from None
         try:
-            root = yaml.compose(self.path.read_bytes(), Loader=yaml.SafeLoader)
+            root = yaml.compose(read_named(self.path), Loader=yaml.SafeLoader)
         except OSError as error:
             raise CannotMigrate(f"{self.path}: {error.strerror}") from None
         except yaml.YAMLError as error:
@@ -201,8 +202,8 @@ class _Amqtt:
                 continue
             path = file_of(str(value), self.path.parent)
             tls[key] = str(path)
-            if not path.is_file():
-                self.report.wrong(given.places.get(key, place), f"{key}: {value}", "no such file")
+            if fault := missing(path):
+                self.report.wrong(given.places.get(key, place), f"{key}: {value}", fault)
         if secure:
             if "certfile" not in tls or "keyfile" not in tls:
                 self.report.wrong(place, f"listener {name}", "ssl wants certfile and keyfile")

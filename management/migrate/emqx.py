@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from ..operations.backup.json_document import BadRecord, Document
 from ..operations.refusal import Refusal
 from .emqx_acl import read_acl
 from .mosquitto_files import Directive, read_lines
+from .named_files import MAX_EXPORT, missing, read_named
 from .output import Migration, Source, Table
 from .report import CannotMigrate
 from .scratch_engine import scratch_engine
@@ -100,12 +102,12 @@ _WHY: Final = (
 
 def migrate_emqx(path: Path) -> Migration:
     """What is to be written. Raises CannotMigrate."""
-    if path.is_dir():
+    if os.path.isdir(path):
         work = _Etc(path)
         work.run()
         return work.migration
-    if not path.is_file():
-        raise CannotMigrate(f"{path}: no such file or directory")
+    if fault := missing(path, "no such file or directory"):
+        raise CannotMigrate(f"{path}: {fault}")
     return asyncio.run(_export(path.absolute()))
 
 
@@ -116,7 +118,7 @@ async def _export(path: Path) -> Migration:
     migration = Migration(f"an export of EMQX, {path}", str(path))
     report = migration.report
     try:
-        data = path.read_bytes()
+        data = read_named(path, MAX_EXPORT)
     except OSError as error:
         raise CannotMigrate(f"{path}: {error.strerror}") from None
     async with scratch_engine() as engine:
@@ -246,6 +248,12 @@ class _Etc:
                 continue
             yield Directive(key.strip(), _unquoted(value.strip()), place)
 
+    def _text_of(self, path: Path) -> str:
+        try:
+            return read_named(path).decode("utf-8", "replace")
+        except OSError as error:
+            raise CannotMigrate(f"{path}: {error.strerror or error}") from None
+
     def _path(self, value: str) -> Path:
         """EMQX has paths relative to the directory around etc."""
         path = Path(value)
@@ -365,8 +373,8 @@ class _Etc:
                     return line.value
                 case "file":
                     path = self._path(line.value)
-                    if not path.is_file():
-                        raise _Value(f"no such file: {path}")
+                    if fault := missing(path):
+                        raise _Value(f"{fault}: {path}")
                     return str(path)
                 case "rate":
                     amount, _, window = line.value.partition(",")
@@ -478,7 +486,7 @@ class _Etc:
         loaded_file = self.directory.parent / "data" / "loaded_plugins"
         loaded: list[str] | None = None
         if loaded_file.is_file():
-            text = loaded_file.read_text("utf-8", "replace")
+            text = self._text_of(loaded_file)
             off = set(re.findall(r"\{\s*(\w+)\s*,\s*false\s*\}", text))
             loaded = [name for name in re.findall(r"emqx_\w+", text) if name not in off]
         closed = [name for name in loaded or [] if name in _AUTH_PLUGINS]

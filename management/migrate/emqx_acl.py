@@ -7,6 +7,7 @@ from typing import Final
 from taipan.broker.access.acl import TopicPattern
 
 from .erlang_terms import Atom, NoTerms, Term, read_terms, shown
+from .named_files import read_named
 from .output import Table
 from .report import Report
 
@@ -21,16 +22,16 @@ class _Unknown(ValueError):
 def read_acl(path: Path, report: Report) -> list[Table]:
     """The rules in their order. What is none is reported as wrong: a rule that is left out lets in or shuts out."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = read_named(path).decode("utf-8")
         terms = list(read_terms(text))
-    except OSError as error:
-        report.wrong(str(path), "acl_file", error.strerror or str(error))
-        return []
     except UnicodeDecodeError:
         report.wrong(str(path), "acl_file", "not UTF-8")
         return []
     except NoTerms as error:
         report.wrong(f"{path}:{error.line}", "acl_file", str(error))
+        return []
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        report.wrong(str(path), "acl_file", getattr(error, "strerror", None) or str(error))
         return []
     rules: list[Table] = []
     for line, term in terms:

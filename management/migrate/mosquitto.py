@@ -21,6 +21,7 @@ from .mosquitto_bridges import Bridge, bridge_records
 from .mosquitto_db import NEVER, MosquittoDb, NoMosquittoDb, read_mosquitto_db
 from .mosquitto_files import AclLine, Directive, acl_file, directives, file_of, password_file, without_mount_point
 from .mosquitto_store import ListenerFacts, MosquittoRecords, write_store
+from .named_files import MAX_DATABASE, missing, read_named
 from .output import Migration, Source, Table
 from .report import CannotMigrate
 from .scratch_engine import add_engine_rows
@@ -107,8 +108,8 @@ class _Listener:
 
 def migrate_mosquitto(path: Path) -> Migration:
     """What is to be written. Raises CannotMigrate; the report of what is returned may say that it cannot be, too."""
-    if not path.is_file():
-        raise CannotMigrate(f"{path}: no such file")
+    if fault := missing(path):
+        raise CannotMigrate(f"{path}: {fault}")
     work = _Mosquitto(path)
     work.run()
     return work.migration
@@ -235,8 +236,8 @@ class _Mosquitto:
 
     def _file(self, line: Directive) -> str:
         path = file_of(line.value, self.path.parent)
-        if not path.is_file():
-            self.report.wrong(line.place, f"{line.key} {line.value}", "no such file")
+        if fault := missing(path):
+            self.report.wrong(line.place, f"{line.key} {line.value}", fault)
         elif not os.access(path, os.R_OK):
             self.report.wrong(line.place, f"{line.key} {line.value}", "it may not be read; run this as who may")
         return str(path)
@@ -720,11 +721,11 @@ class _Mosquitto:
         name = self.common["persistence_file"].value if "persistence_file" in self.common else _DATABASE
         place = self.common["persistence_location"].value if "persistence_location" in self.common else ""
         path = file_of(place + name, self.path.parent)
-        if place and not path.is_file():
+        if place and not os.path.isfile(path):
             path = file_of(os.path.join(place, name), self.path.parent)
         self._carried(line, "durability.level = disk")
         try:
-            data = path.read_bytes()
+            data = read_named(path, MAX_DATABASE)
             saved_at = path.stat().st_mtime
         except FileNotFoundError:
             self.report.left_out(str(path), "persistence file", "it is not there: no messages and no sessions")

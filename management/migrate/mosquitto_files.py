@@ -11,6 +11,7 @@ import msgspec
 from taipan.broker.access.acl import TopicPattern
 from taipan.broker.access.foreign_hashes import Pbkdf2Hash, Sha512Hash, parse_hash
 
+from .named_files import read_named
 from .report import Report
 
 _MAX_NAME: Final = 65_535
@@ -37,7 +38,7 @@ class AclLine(msgspec.Struct, frozen=True):
 def read_lines(path: Path, report: Report, what: str) -> Iterator[tuple[str, str]]:
     """Place and text of each line; that it cannot be read is reported."""
     try:
-        data = path.read_bytes()
+        data = read_named(path)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         report.wrong(str(path), what, getattr(error, "strerror", None) or str(error))
         return
@@ -97,7 +98,7 @@ def file_of(value: str, beside: Path) -> Path:
     """A file that a configuration names. A relative one is looked for where the command runs, as Mosquitto does, and
     then beside the configuration."""
     path = Path(value)
-    if path.is_absolute() or path.exists():
+    if path.is_absolute() or os.path.exists(path):  # Path.exists raises for a name that is too long
         return path.absolute()
     return (beside / path).absolute()
 

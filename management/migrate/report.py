@@ -17,6 +17,8 @@ _TITLES: Final[dict[str, str]] = {
     "wrong": "wrong",
 }
 _MAX_SHOWN: Final = 200
+_MAX_PLACE: Final = 4_200
+"""Characters of a place: of the longest name that a file can have, and its line."""
 _SECRET: Final = re.compile(
     r"(?!\S*(?:file|hash)\b|password file)"
     r"(\S*(?:passw|passphrase|secret|cookie|kpass|token|(?:auth|plugin)_opt_|bridge_identity|psk\b)[^\s:]*:?)\s+\S.*"
@@ -61,7 +63,7 @@ class Report:
     def amend(self, outcome: Outcome, place: str, what: str, why: str) -> None:
         """Replace what was reported as carried from ``place``; without such an entry, add one."""
         for entry in self.entries:
-            if entry.place == one_line(place) and entry.outcome == "carried":
+            if entry.place == one_line(place)[:_MAX_PLACE] and entry.outcome == "carried":
                 entry.outcome, entry.why = outcome, one_line(why)
                 return
         self._add(outcome, place, what, why)
@@ -73,7 +75,7 @@ class Report:
         known = (outcome, place, shown, why)
         if known not in self._known:  # one line can be about two listeners
             self._known.add(known)
-            self.entries.append(Entry(outcome, one_line(place), shown, one_line(why)))
+            self.entries.append(Entry(outcome, one_line(place)[:_MAX_PLACE], shown, one_line(why)[:_MAX_PLACE]))
 
     def of(self, *outcomes: Outcome) -> list[Entry]:
         return [entry for entry in self.entries if entry.outcome in outcomes]

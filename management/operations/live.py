@@ -18,7 +18,7 @@ from .clients import Clients
 from .live_answers import LiveAnswers
 from .live_sources import LiveEvent, Source, Sources
 from .node_calls import NodeCalls
-from .refusal import RPC_ERROR, Refusal, not_found, wrong
+from .refusal import Busy, not_found, wrong
 from .topic_tree import start_of
 from .tracing import Traces
 
@@ -91,7 +91,9 @@ class Live:
             raise wrong("topics", "expected the beginning of a topic, without wildcards")
         if query.trace is not None and self.server.tracing.get(query.trace) is None:
             raise not_found("trace", query.trace)
-        if len(self._streams) >= self._most or self._stopping:
+        if self._stopping:
+            raise Busy("the node stops")
+        if len(self._streams) >= self._most:
             self._refuse()
         stream = LiveStream(self, query, next(self._numbers))
         self._streams.add(stream)
@@ -103,7 +105,7 @@ class Live:
         if now >= self._say_at:
             self._say_at = now + _SAY_EVERY
             logger.warning("live_stream_refused streams=%s setting=management.max_live_streams", len(self._streams))
-        raise Refusal(RPC_ERROR, f"{self._most} streams are open already (setting management.max_live_streams)")
+        raise Busy(f"{self._most} streams are open already (setting management.max_live_streams)")
 
     @property
     def count(self) -> int:

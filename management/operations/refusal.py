@@ -51,6 +51,13 @@ class Forbidden(Refusal):
         super().__init__(WRONG, message)
 
 
+class Busy(Refusal):
+    """As much goes on as may, or the node stops: the same may be asked for later. HTTP 503."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(RPC_ERROR, message)
+
+
 def missing(key: str) -> Refusal:
     return Refusal(MISSING, f"{key} is missing")
 

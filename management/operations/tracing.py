@@ -2,7 +2,10 @@
 
 import asyncio
 import io
+import os
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import IO, Final
@@ -17,7 +20,7 @@ from taipan.broker.server import Server
 
 from .durable_answer import check_store_writable, wait_until_stored
 from .node_calls import NodeCalls, Unreachable
-from .refusal import EXISTS, Refusal, missing, not_found, wrong
+from .refusal import EXISTS, RPC_ERROR, Refusal, missing, not_found, wrong
 from .times import LATEST, rfc3339
 
 DEFAULT_SECONDS: Final = 600.0
@@ -97,7 +100,8 @@ class Traces:
         trace = Trace(name, kind, condition, start, min(end, LATEST))
         check_store_writable(self._server.tables)
         try:
-            self._tracing.create(trace)
+            with _file_trouble():
+                self._tracing.create(trace)
         except TraceError as error:
             if error.exists:
                 raise Refusal(EXISTS, str(error)) from None
@@ -113,15 +117,18 @@ class Traces:
 
     async def delete(self, name: str) -> None:
         check_store_writable(self._server.tables)
-        if not self._tracing.delete(name):
+        with _file_trouble():
+            found = self._tracing.delete(name)
+        if not found:
             raise not_found("trace", name)
         await wait_until_stored(self._server.tables)
 
     async def clear(self) -> None:
         """Delete all of them."""
         check_store_writable(self._server.tables)
-        for trace in self._tracing.traces():
-            self._tracing.delete(trace.name)
+        with _file_trouble():
+            for trace in self._tracing.traces():
+                self._tracing.delete(trace.name)
         await wait_until_stored(self._server.tables)
 
     async def log(self, name: str, position: int, size: int, node: str | None = None) -> tuple[str, int]:
@@ -130,9 +137,8 @@ class Traces:
 
     def log_here(self, name: str, position: int, size: int) -> tuple[str, int]:
         """The same of this node's file."""
-        path = self._path(name)
-        position = min(position, path.stat().st_size)
-        with path.open("rb") as file:
+        with _file_trouble(), self._path(name).open("rb") as file:
+            position = min(position, os.fstat(file.fileno()).st_size)
             file.seek(position)
             data = file.read(min(size, MAX_READ))
         text = data.decode("utf-8", "ignore")
@@ -140,15 +146,16 @@ class Traces:
 
     def piece(self, name: str, position: int) -> bytes:
         """Some bytes of this node's file from ``position`` on; none at its end."""
-        with self._path(name).open("rb") as file:
+        with _file_trouble(), self._path(name).open("rb") as file:
             file.seek(position)
             return file.read(MAX_READ)
 
     async def archive(self, name: str) -> bytes:
         """The file as a zip archive; in a cluster those of all nodes that answer. Raises Refusal."""
-        path = self._path(name)
-        if not self._calls.clustered:
-            return await asyncio.to_thread(_zip, path)
+        with _file_trouble():
+            path = self._path(name)
+            if not self._calls.clustered:
+                return await asyncio.to_thread(_zip, path)
         made = io.BytesIO()
         missing = []
         with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -174,6 +181,16 @@ class Traces:
         path = self._tracing.path(name)
         path.touch(mode=0o600)
         return path
+
+
+@contextmanager
+def _file_trouble() -> Iterator[None]:
+    """Within the block, a file that cannot be made, read or removed is Refusal: the disk is full, has no inode left, is
+    read-only, or lets this user do nothing there."""
+    try:
+        yield
+    except OSError as error:
+        raise Refusal(RPC_ERROR, f"{error.filename or 'the file'}: {error.strerror or error}") from None
 
 
 def _zip(path: Path) -> bytes:

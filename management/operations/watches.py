@@ -6,7 +6,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from taipan.broker.loop.timers import Timer, Timers
 
-from .refusal import RPC_ERROR, Refusal
+from .refusal import Busy
 
 LAPSE: Final = 15.0
 """Seconds after which somebody who does not ask again watches no more; longer than any stream waits."""
@@ -39,7 +39,7 @@ class Watches(Generic[W]):
         found = self._watches.get(key)
         if found is None:
             if len(self._watches) >= MAX_WATCHES:
-                raise Refusal(RPC_ERROR, f"{MAX_WATCHES} {self._what} are watched already")
+                raise Busy(f"{MAX_WATCHES} {self._what} are watched already")
             found = self._watches[key] = (self._make(key), {})
             if self._timer is None:
                 self._timer = self._timers.after(LAPSE, self._lapse)

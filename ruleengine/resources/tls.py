@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from taipan.broker.loop.regular_file import MAX_CREDENTIALS, check_regular
+
 from ..params import Param, ParamError, Text
 
 NO_CHECK: Final = "disable"
@@ -58,6 +60,7 @@ def client_context(config: Mapping[str, Any]) -> ssl.SSLContext:
     if cacertfile is not None:
         try:
             if isinstance(cacertfile, str):
+                check_regular(cacertfile, MAX_CREDENTIALS)
                 context.load_verify_locations(cacertfile)
             else:
                 context.load_verify_locations(cadata=cacertfile["file"])
@@ -86,6 +89,7 @@ def _on_disk(file: str | dict[str, str]) -> Iterator[str]:
     """The path of a file; one that came with its text is there for its owner only, and only meanwhile: OpenSSL takes
     a chain and its key from files alone."""
     if isinstance(file, str):
+        check_regular(file, MAX_CREDENTIALS)
         yield file
         return
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as made:

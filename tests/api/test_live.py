@@ -105,7 +105,7 @@ async def test_streams_are_bounded() -> None:
         await first.next("hello")
         async with live(node) as second:
             await second.next("hello")
-            assert_refused(await node.api.get("/live"), 500, 101, "management.max_live_streams")
+            assert_refused(await node.api.get("/live"), 503, 101, "management.max_live_streams")
             assert node.server.metrics.refusals.snapshot()["live_streams"] == 1
         await until(lambda: node.management.operations.live.count == 1)
         async with live(node) as third:

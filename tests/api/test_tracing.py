@@ -1,15 +1,20 @@
 """/trace and /slow_subscriptions."""
 
+import errno
 import io
+import os
 import re
 import socket
 import zipfile
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from taipan.broker.extensions import tracing
 from taipan.broker.extensions.tracing import MAX_BYTES, MAX_TRACES
-from tests.support.api import ManagedNode, managed_node
+from tests.support.api import ManagedNode, assert_refused, managed_node
 from tests.support.peer import Peer
 
 pytestmark = pytest.mark.asyncio
@@ -182,3 +187,45 @@ async def test_slow_subscriptions_are_off_unless_configured() -> None:
         reply = await node.api.get("/slow_subscriptions")
         assert reply.status == 404 and "slow_subscriptions.enabled" in reply.json["message"]
         assert not node.server.hooks.delivery_completed
+
+
+@pytest.mark.parametrize("fault", ["no inode", "no directory", "read-only"])
+async def test_a_file_that_cannot_be_made_or_removed_is_told(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """Nothing is changed then, and it works when the disk does."""
+    trace = {"type": "clientid", "clientid": "c"}
+    async with managed_node() as node:
+        directory = node.server.tracing.path("t").parent
+
+        def refuse(*arguments: Any, **more: Any) -> int:
+            number = errno.ENOSPC if fault == "no inode" else errno.EROFS
+            raise OSError(number, os.strerror(number), str(arguments[0]))
+
+        if fault == "no directory":
+            directory.write_text("in its place")
+        else:
+            monkeypatch.setattr(tracing, "os", SimpleNamespace(**{**vars(os), "open": refuse}))
+        refused = await node.api.post("/trace", {"name": "t", **trace})
+        assert_refused(refused, 500, 101, str(directory))
+        assert (await node.api.get("/trace")).data == []
+        monkeypatch.undo()
+        if fault == "no directory":
+            directory.unlink()
+        assert (await node.api.post("/trace", {"name": "t", **trace})).code == 0
+        await node.client("c")
+        path = node.server.tracing.path("t")
+        if fault == "read-only":
+            unlink = Path.unlink
+            monkeypatch.setattr(
+                Path, "unlink", lambda self, **more: refuse(self) if self == path else unlink(self, **more)
+            )
+            for method, target in (("DELETE", "/trace/t"), ("DELETE", "/trace")):
+                assert_refused(await node.api.ask(method, target), 500, 101, "Read-only file system")
+            assert [each["name"] for each in (await node.api.get("/trace")).data] == ["t"]
+            monkeypatch.undo()
+        assert "[client.connected] c@" in await log_of(node, "t")
+        path.unlink()
+        path.symlink_to(path)
+        node.ignore(lambda record: "trace_stopped" in record.getMessage())
+        for target in ("/trace/t/log", "/trace/t/download"):
+            assert_refused(await node.api.get(target), 500, 101, "symbolic links")
+        assert (await node.api.delete("/trace/t")).code == 0

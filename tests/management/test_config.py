@@ -1,5 +1,7 @@
 """The loader: what it takes, how its sources are joined, and how it names what is wrong."""
 
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ from taipan.broker.access.foreign_hashes import NO_BCRYPT
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.config import ListenerSettings, ZoneSettings, parse_bind
-from taipan.management.config import load
-from taipan.management.config_document import ConfigError
-from taipan.management.settings_validation import binds_overlap
+from taipan.management.config import SETTING_TYPES, load
+from taipan.management.config import read as read_configuration
+from taipan.management.config_document import ConfigDocument, ConfigError, Origin
+from taipan.management.setting_types import fields_of, struct_of, union_members
+from taipan.management.settings_validation import VALUE_RULES, binds_overlap
 from tests.broker.access.test_foreign_hashes import BCRYPT
 from tests.support.no_package import without
 
@@ -131,6 +135,10 @@ def test_later_sources_win(tmp_path: Path) -> None:
         ("access.rules.0.allow=false", lambda s: s.access.rules[0].allow, False),
         ("access.rules=[{allow=true}]", lambda s: s.access.rules[0].allow, True),
         ("sys_topics.interval = 0", lambda s: s.sys_topics.interval, 0.0),
+        ("limits.memory=536870912", lambda s: s.limits.memory, 536_870_912),
+        ("limits.memory=536_870_912", lambda s: s.limits.memory, 536_870_912),
+        ("limits.memory=50%", lambda s: s.limits.memory, "50%"),
+        ("limits.memory=0.5", lambda s: s.limits.memory, "0.5"),
         ("access.users.0.username=12", lambda s: s.access.users[0].username, "12"),
     ],
 )
@@ -473,3 +481,49 @@ def test_rules_for_one_listener_and_for_anonymous_clients(tmp_path: Path) -> Non
     assert told == 't.toml:7: access.rules.0.listener: no listener "b"'
     told = refusal(tmp_path, '[[access.rules]]\nallow = true\nanonymous = true\nusername = "ann"\n')
     assert told == "t.toml:3: access.rules.0.anonymous: an anonymous client has no user name: leave one of the two away"
+
+
+def _alternatives() -> list[tuple[str, object]]:
+    """Every setting that may be a text or something else, by its type."""
+    found: list[tuple[str, object]] = []
+
+    def walk(kind: object, path: str) -> None:
+        struct = struct_of(kind)
+        if struct is not None:
+            for field in fields_of(struct):
+                walk(field.type, f"{path}.{field.name}")
+            return
+        others = set(union_members(kind)) - {type(None)}
+        if str in others and len(others) > 1:
+            found.extend((path, each) for each in others - {str})
+
+    for root, kind in SETTING_TYPES.items():
+        walk(kind, root)
+    return found
+
+
+def test_what_may_be_a_text_may_be_set_as_what_else_it_may_be() -> None:
+    """Containers set everything as text."""
+    samples: dict[object, str] = {int: "100000000", float: "0.5", bool: "true"}
+    assert ("limits.memory", int) in _alternatives()
+    for path, kind in _alternatives():
+        document = ConfigDocument(SETTING_TYPES, VALUE_RULES)
+        document.override(path.split("."), samples[kind], "here", Origin("command line", "here"))
+        value: Any = document.data
+        for key in path.split("."):
+            value = value[key]
+        assert type(value) is kind, path
+
+
+def test_the_file_is_bounded_and_read_again_only_where_that_cannot_wait(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="/dev/zero: larger than 16 MiB"):
+        load("/dev/zero", environ={})
+    fifo = tmp_path / "fifo.toml"
+    os.mkfifo(fifo)
+    for file, why in ((fifo, "not a regular file"), (Path("/dev/zero"), "not a regular file"), (Path("-"), "again")):
+        with pytest.raises(ConfigError, match=why):
+            read_configuration(str(file), environ={}, again=True)
+    writer = threading.Thread(target=fifo.write_text, args=('[node]\nname = "piped@h"',), daemon=True)
+    writer.start()  # a start may read what another program writes, as in --config <(program)
+    assert load(str(fifo), environ={}).broker.node.name == "piped@h"
+    writer.join()

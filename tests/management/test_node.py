@@ -466,7 +466,44 @@ def test_reload(start: Callable[..., Process], tmp_path: Path) -> None:
     config.write_text('[node]\nname = "other@host"')
     node.process.send_signal(signal.SIGHUP)
     assert "[node]" in json.loads(node.wait_for("reload_failed"))["error"]
+    # Nobody writes to it, and a node that waited for that would be lost.
+    config.unlink()
+    os.mkfifo(config)
+    node.process.send_signal(signal.SIGHUP)
+    assert json.loads(node.wait_for("reload_failed"))["error"] == f"{config}: not a regular file"
     assert node.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("setting", ["certfile", "keyfile", "cafile", "crlfile", "jwks_file", "http.cafile", "tls_ca"])
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_files_that_a_configuration_names_are_never_waited_for(
+    tmp_path: Path, certificates: Certificates, capsys: pytest.CaptureFixture[str], setting: str, kind: str
+) -> None:
+    """Those that a reload reads, on the loop of the node."""
+    path = tmp_path / "named.pem"
+    if kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    certificates.issue("localhost")
+    tls = certificates.settings()
+    named = {"certfile": tls.certfile, "keyfile": tls.keyfile, "cafile": tls.certfile, "verify": "required"}
+    text = ""
+    if setting == "jwks_file":
+        text = f'[access.jwt]\njwks_file = "{path}"\nalgorithms = ["RS256"]'
+    elif setting == "http.cafile":
+        text = f'[access.http]\nauth_url = "https://127.0.0.1:1/"\ncafile = "{path}"'
+    elif setting == "tls_ca":
+        text = f'[cluster]\nname = "c"\nservers = ["tls://127.0.0.1:1"]\ntls_ca = "{path}"'
+    else:
+        named[setting] = str(path)
+        text = '[[listeners]]\nname = "a"\ntype = "ssl"\nbind = "127.0.0.1:0"\n[listeners.tls]\n'
+        text += "\n".join(f'{key} = "{value}"' for key, value in named.items())
+    config = tmp_path / "taipan.toml"
+    config.write_text(text)
+    assert main(["check", str(config)]) == 1
+    said = capsys.readouterr().err
+    assert "named.pem" in said and "not a regular file" in said
 
 
 def test_systemd_is_told(start: Callable[..., Process], tmp_path: Path) -> None:

@@ -64,10 +64,11 @@ def test_a_budget_that_the_process_alone_exceeds_is_raised(caplog: pytest.LogCap
 
 
 def test_the_setting_is_bytes_or_a_part() -> None:
-    assert parse_limit(100 * MB) == 100 * MB
+    assert parse_limit(100 * MB) == parse_limit(str(100 * MB)) == 100 * MB
+    assert parse_limit("1", lambda: 1000 * MB) == 1000 * MB
     assert parse_limit("50%", lambda: 1000 * MB) == parse_limit("0.5", lambda: 1000 * MB) == 500 * MB
     assert parse_limit("1%", lambda: 1000 * MB) == MIN_BUDGET
-    for wrong in (0, 1000, "", "half", "0", "0%", "101%", "-1", "1.5", "nan"):
+    for wrong in (0, 1000, "1000", "512MB", "9" * 5000, "", "half", "0", "0%", "101%", "-1", "1.5", "nan"):
         with pytest.raises(ValueError, match="expected"):
             parse_limit(wrong)
 

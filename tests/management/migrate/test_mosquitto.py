@@ -495,3 +495,68 @@ def test_three_listeners_of_one_port(tmp_path: Path, capsys: pytest.CaptureFixtu
     text = "listener 1883 127.0.0.1\nlistener 1883 127.0.0.2\nlistener 1883 127.0.0.3\n"
     found = settings(tmp_path, text, capsys)
     assert [each.name for each in found.listeners] == ["tcp", "tcp-1883", "tcp-1883-3"]
+
+
+@pytest.mark.parametrize("key", ["password_file", "acl_file", "include_dir", "persistence_location", "cafile"])
+@pytest.mark.parametrize("kind", ["fifo", "device", "long"])
+def test_no_file_is_waited_for_and_none_has_no_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, kind: str
+) -> None:
+    named = tmp_path / "named"
+    if key in ("include_dir", "persistence_location"):
+        named.mkdir()
+        file = named / ("x.conf" if key == "include_dir" else "mosquitto.db")
+    else:
+        file = named
+    value, why = str(named), "not a regular file"
+    if kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "device":
+        file.symlink_to("/dev/zero")
+    else:
+        value, why = "x" * 3_000_000, "no such file" if key == "cafile" else "File name too long"
+    text = f"listener 1883\nallow_anonymous true\npersistence true\n{key} {value}\n"
+    if key == "cafile":
+        text += f"certfile {conf(tmp_path, '')}\nkeyfile {conf(tmp_path, '')}\n"
+    path = conf(tmp_path, text)
+    assert main(["migrate", "mosquitto", str(path), "--into", str(tmp_path / "into")]) == 2
+    said = capsys.readouterr().out
+    assert why in said and len(said) < 10_000
+    assert not (tmp_path / "into").exists()
+
+
+@pytest.mark.parametrize("source", ["mosquitto", "emqx", "amqtt"])
+@pytest.mark.parametrize("kind", ["fifo", "device", "long"])
+def test_what_is_to_be_migrated_is_a_regular_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str, kind: str
+) -> None:
+    path = tmp_path / "named"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path = Path("/dev/zero")
+    else:
+        path = tmp_path / ("x" * 300)
+    assert main(["migrate", source, str(path), "--into", str(tmp_path / "into")]) == 2
+    assert ("no such file" if kind == "long" else "not a regular file") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("where", ["acl_file", "include", "loaded_plugins"])
+def test_the_files_of_emqx_too(tmp_path: Path, capsys: pytest.CaptureFixture[str], where: str) -> None:
+    etc, data = tmp_path / "etc", tmp_path / "data"
+    etc.mkdir()
+    data.mkdir()
+    named = data / "loaded_plugins" if where == "loaded_plugins" else etc / "named"
+    named.symlink_to("/dev/zero")
+    text = "listener.tcp.external = 1883\n"
+    if where == "acl_file":
+        text += f"acl_file = {named}\n"
+    elif where == "include":
+        text += f"include {named}\n"
+    (etc / "emqx.conf").write_text(text)
+    status = main(["migrate", "emqx", str(etc), "--into", str(tmp_path / "into")])
+    output = capsys.readouterr()
+    if where == "loaded_plugins":  # it is passed over, as one that is not there
+        assert status == 0, output
+    else:
+        assert status == 2 and "not a regular file" in output.out

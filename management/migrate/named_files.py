@@ -1,0 +1,27 @@
+"""The files that a migration reads: regular ones, of a size that is bounded."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from taipan.broker.loop.regular_file import MIB, read_regular
+
+MAX_TEXT: Final = 64 * MIB
+"""Bytes of a configuration, or of a file of passwords or rules: half a million users."""
+MAX_EXPORT: Final = 1024 * MIB
+"""Bytes of an export of EMQX."""
+MAX_DATABASE: Final = 8192 * MIB
+"""Bytes of a persistence file."""
+
+
+def read_named(path: Path, most: int = MAX_TEXT) -> bytes:
+    """All of it. Raises OSError, also where it is not a regular file or larger than ``most`` bytes, and ValueError for
+    a NUL in the name."""
+    return read_regular(path, most)
+
+
+def missing(path: Path, none: str = "no such file") -> str:
+    """Why it is not a file that can be read; empty where it is one."""
+    if os.path.isfile(path):  # those of Path raise for a name that is too long
+        return ""
+    return "not a regular file" if os.path.exists(path) and not os.path.isdir(path) else none
