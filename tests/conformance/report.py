@@ -93,18 +93,20 @@ def render(statements: Statements) -> str:
     lines = [
         "# MQTT conformance",
         "",
-        "Written by `make conformance`; do not edit. Every normative statement of MQTT 5.0 and 3.1.1 (numbered as in",
-        "Appendix B of each standard), in our own words; where the code keeps it, and which tests prove it. *Open*:",
-        "no test cites it yet. Statements that bind only a client are listed because the Server often answers them.",
-        "A 3.1.1 statement with \u201c= MQTT-\u2026\u201d says the same as that one of 5.0 and counts the same places.",
+        "`make conformance` writes this page; do not edit it. The page lists every normative statement of MQTT 5.0 and",
+        "3.1.1 (numbered as in Appendix B of each standard) in our own words, the code that implements it, and the tests",
+        "that prove it. *Open* means that no test cites the statement yet. The page includes statements that bind only a",
+        "client, because the Server often reacts to violations. A 3.1.1 statement with \u201c= MQTT-\u2026\u201d is the same as that",
+        "5.0 statement, and shares its code and tests.",
         "",
-        "Section 4.7.3 knows no limit to the levels of a Topic Name or Topic Filter but their length. Taipan has one,",
-        "so that nobody makes it walk 65,535 of them: `max_topic_levels`, 128 unless set, 0 for the standard's.",
+        "In section 4.7.3, only the length of a Topic Name or Topic Filter limits its levels. Taipan has a further limit,",
+        "so that no client can make it process 65,535 levels: `max_topic_levels`, 128 by default. With 0, only the limit",
+        "of the standard applies.",
         "",
-        "A Topic Filter that section 4.7.1 does not allow is answered by its code in SUBACK (0x8F, 3.x: 0x80) or",
-        "UNSUBACK (0x8F), and the connection stays: section 4.13 lets a Server choose between that and closing it.",
+        "If section 4.7.1 does not allow a Topic Filter, the node answers with its code in SUBACK (0x8F, 3.x: 0x80) or",
+        "UNSUBACK (0x8F), and the connection stays open: section 4.13 lets a Server choose between that and closing it.",
         "",
-        "| version | statements | bind a Server | proven by a test | can't be tested | open |",
+        "| Version | Statements | Bind a Server | Proven by a test | Cannot be tested | Open |",
         "|---|---|---|---|---|---|",
     ]
     for version in (V5, V311):
@@ -115,7 +117,7 @@ def render(statements: Statements) -> str:
         count = len(server) - proven - untestable
         lines.append(f"| {version} | {len(rows)} | {len(server)} | {proven} | {untestable} | {count} |")
     for version in (V5, V311):
-        lines += ["", f"## MQTT {version}", "", "| statement | | binds | code | tests |", "|---|---|---|---|---|"]
+        lines += ["", f"## MQTT {version}", "", "| Statement | Meaning | Binds | Code | Tests |", "|---|---|---|---|---|"]
         lines += [_row(each) for each in _sorted(statements) if each.version == version]
     return "\n".join(lines) + "\n"
 
