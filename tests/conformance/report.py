@@ -117,7 +117,13 @@ def render(statements: Statements) -> str:
         count = len(server) - proven - untestable
         lines.append(f"| {version} | {len(rows)} | {len(server)} | {proven} | {untestable} | {count} |")
     for version in (V5, V311):
-        lines += ["", f"## MQTT {version}", "", "| Statement | Meaning | Binds | Code | Tests |", "|---|---|---|---|---|"]
+        lines += [
+            "",
+            f"## MQTT {version}",
+            "",
+            "| Statement | Meaning | Binds | Code | Tests |",
+            "|---|---|---|---|---|",
+        ]
         lines += [_row(each) for each in _sorted(statements) if each.version == version]
     return "\n".join(lines) + "\n"
 
