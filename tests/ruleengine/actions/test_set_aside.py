@@ -99,7 +99,7 @@ async def test_of_an_open_breaker_rows_that_were_not_refused_try_first() -> None
 
 
 async def test_rows_that_come_while_their_key_is_held_stay_behind_it() -> None:
-    harness = BufferHarness(msgspec.structs.replace(QUICK, retry_backoff=0.1, retry_backoff_max=0.1))
+    harness = BufferHarness(msgspec.structs.replace(QUICK, retry_backoff=600.0, retry_backoff_max=600.0))
     failures = 1
 
     def answer(each: BufferedRow) -> DeliveryOutcome:
@@ -112,9 +112,11 @@ async def test_rows_that_come_while_their_key_is_held_stay_behind_it() -> None:
     harness.sink.answer = answer
     harness.buffer.start()
     harness.buffer.append(entry(0, "a"))
-    await until(lambda: harness.sink.taken == [b"0"])
+    await until(lambda: harness.buffer.status.retried == 1)
     for number, key in ((1, "a"), (2, "b"), (3, "a")):
         harness.buffer.append(entry(number, key))
+    await until(lambda: harness.report.successes == 1)
+    harness.buffer.retry_now()
     await until(lambda: harness.report.successes == 4)
     assert harness.sink.taken == [b"0", b"2", b"0", b"1", b"3"]
     await harness.buffer.close()
@@ -260,7 +262,7 @@ async def test_what_is_on_its_way_when_its_time_is_over_counts_as_it_is_answered
 
 
 async def test_with_retry_for_0_a_row_has_one_attempt_and_none_where_the_side_is_known_to_be_away() -> None:
-    harness = BufferHarness(msgspec.structs.replace(QUICK, breaker_failures=2, breaker_pause=2.0))
+    harness = BufferHarness(msgspec.structs.replace(QUICK, breaker_failures=2, breaker_pause=600.0))
     harness.sink.answer = lambda each: AWAY
     harness.buffer.start()
     for number in range(3):
@@ -273,7 +275,7 @@ async def test_with_retry_for_0_a_row_has_one_attempt_and_none_where_the_side_is
     with pytest.raises(ActionFailed, match="retry_for is 0: away"):
         harness.buffer.append(entry(4, until=1.0))
     assert harness.buffer.status.dropped == {"retry_for": 5}
-    await asyncio.sleep(2.1)  # the breaker's pause is over: one may try, or it would never close
+    harness.buffer._breaker._until = 0.0  # the breaker's pause is over: one may try, or it would never close
     harness.sink.answer = lambda each: DELIVERED
     harness.buffer.append(entry(5, until=1.0))
     await until(lambda: harness.report.successes == 1)
@@ -310,12 +312,10 @@ async def test_rows_that_fail_together_hold_nobody_up() -> None:
     for number in range(20_000):
         harness.buffer.append(entry(number, f"k{number % 100}", until=60.0))
     await until(lambda: harness.buffer.status.breaker == "open")
-    loop = asyncio.get_running_loop()
-    harness.now, longest, turns = 60.5, 0.0, 0
+    harness.now, turns = 60.5, 0
     while harness.report.count < 20_000:
-        before = loop.time()
         await asyncio.sleep(0)
-        longest, turns = max(longest, loop.time() - before), turns + 1
+        turns += 1
     assert turns > 10
     await harness.buffer.close()
     assert isinstance(harness.sink, Sink)
@@ -334,6 +334,7 @@ async def test_a_row_whose_time_is_over_after_a_restart_runs_its_fallbacks_once(
         }
         await node.rule('SELECT payload as p FROM "t"', action, id="r")
         client = await node.client()
+        await node.stand_still()  # no row's time is over here, however long this takes
         for number in range(3):
             await client.publish("t", b"%d" % number, 1)
         assert node.kept == []
