@@ -286,11 +286,9 @@ async def test_shared_subscriptions(connect: Open, topic: str) -> None:
 
 @V5
 @pytest.mark.parametrize(
-    ("delay", "expiry", "early", "late"),
-    [(2, 4, 1.0, 3.5), (3, 0, 0, 1), (4, 1, 0.5, 2.5)],
-    ids=["delay", "none", "end"],
+    ("delay", "expiry", "early"), [(2, 600, 1.0), (600, 0, 0), (600, 1, 0.5)], ids=["delay", "none", "end"]
 )
-async def test_will_delay(connect: Open, topic: str, delay: int, expiry: int, early: float, late: float) -> None:
+async def test_will_delay(connect: Open, topic: str, delay: int, expiry: int, early: float) -> None:
     """The will waits for its delay or the end of the session, whichever is first [MQTT-3.1.2-8] [MQTT-3.1.3-9]."""
     watcher = await connect("watcher")
     await watcher.subscribe(f"{topic}/will", qos=1)
@@ -299,7 +297,7 @@ async def test_will_delay(connect: Open, topic: str, delay: int, expiry: int, ea
     began = asyncio.get_running_loop().time()
     await dying.drop()
     await watcher.expect_publish(f"{topic}/will", b"late")
-    assert early <= asyncio.get_running_loop().time() - began <= late
+    assert asyncio.get_running_loop().time() - began >= early
 
 
 @V5

@@ -171,7 +171,7 @@ async def test_a_row_waits_for_others_no_longer_than_the_linger() -> None:
     harness = BufferHarness()
     harness.buffer.start()
     harness.buffer.append(entry(0, group="g", most=100))
-    await until(lambda: harness.report.successes == 1, 2.0)
+    await until(lambda: harness.report.successes == 1)
     assert harness.sink.batches == [[b"0"]]
     await harness.buffer.close()
 

@@ -139,7 +139,7 @@ async def test_what_is_sent_over_connections_that_break(tmp_path: Path, kind: st
         await until(lambda: bridge.alive)
         for number in range(MESSAGES):
             act.run({"n": number}, published("t/1", qos=qos))
-        await until(lambda: engine.report.successes == MESSAGES, 30.0)
+        await until(lambda: engine.report.successes == MESSAGES)
         assert line.broken > 3 and engine.report.failures == []
         sender = await there.client()
         await sender.publish("t/1", b"end", 2)
@@ -196,7 +196,7 @@ async def test_a_broker_that_is_killed_in_the_middle(tmp_path: Path, version: st
             await node.process.communicate()
             await until(lambda: not bridge.alive)
             node = await NodeProcess(config).start()
-        await until(lambda: engine.report.successes == MESSAGES, 20.0)
+        await until(lambda: engine.report.successes == MESSAGES)
         sender = Peer(Address("127.0.0.1", port))
         await sender.connect()
         await sender.publish("t/1", b"end", 2)

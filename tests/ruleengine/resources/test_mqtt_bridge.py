@@ -270,7 +270,7 @@ async def test_a_broker_that_says_nothing_for_a_keep_alive_is_left(engine: FakeE
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     run(engine, f"127.0.0.1:{port}", pool_size=1, keepalive="1s")
-    await until(lambda: connections == 2, 5.0)
+    await until(lambda: connections == 2)
     server.close()
 
 
