@@ -585,8 +585,8 @@ class Broker:
     # --------------------------------------------------------------- retained
 
     def retain(self, message: Message) -> None:
-        """Keep it for subscriptions to come, within the bounds; an empty one takes away what is kept. Where it cannot
-        be kept, what is kept of its topic goes, too: it is out of date."""
+        """Keep it for subscriptions to come, within the bounds; an empty one takes away what is kept. If the
+        message cannot be kept, the retained message of its topic is deleted, because it is out of date."""
         # [MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-7] [3.1.1 MQTT-3.3.1-7]
         done = self._refused_before(message, message.topic)
         if not done:

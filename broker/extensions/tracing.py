@@ -153,7 +153,7 @@ class Tracing:
         self.tick(now)
 
     def _begin_file(self, name: str) -> None:
-        """Empty, and there from the beginning: that it cannot be made is told at once."""
+        """Empty, and there from the beginning: a failure to create it is reported immediately."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.path(name)
         path.unlink(missing_ok=True)

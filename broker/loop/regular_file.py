@@ -1,4 +1,4 @@
-"""Reads of files that somebody names: bounded, and never a wait for a writer.
+"""Reads of files that a user names: bounded, and never a wait for a writer.
 
 To open a FIFO waits until someone writes to it, and a device such as /dev/zero has no end. Either would stop the node
 whose loop reads it: only regular files are read.
@@ -18,7 +18,7 @@ MAX_CREDENTIALS: Final = 64 * MIB
 
 
 def read_regular(path: str | Path, most: int) -> bytes:
-    """The whole file. Raises OSError, also where it is not a regular file or has more than ``most`` bytes."""
+    """Return the whole file. Raise OSError, including for files that are not regular or exceed ``most`` bytes."""
     number = _opened(path, most)
     with open(number, "rb") as file:
         data = file.read(most + 1)

@@ -15,13 +15,13 @@ MAX_DATABASE: Final = 8192 * MIB
 
 
 def read_named(path: Path, most: int = MAX_TEXT) -> bytes:
-    """All of it. Raises OSError, also where it is not a regular file or larger than ``most`` bytes, and ValueError for
-    a NUL in the name."""
+    """Return all of it. Raise OSError, including for a file that is not regular or larger than ``most``
+    bytes, and ValueError for a NUL in the name."""
     return read_regular(path, most)
 
 
 def missing(path: Path, none: str = "no such file") -> str:
-    """Why it is not a file that can be read; empty where it is one."""
+    """Return why the file cannot be read; empty if it can be."""
     if os.path.isfile(path):  # those of Path raise for a name that is too long
         return ""
     return "not a regular file" if os.path.exists(path) and not os.path.isdir(path) else none
