@@ -1,7 +1,7 @@
 /** The keyboard. */
 
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { go } from "./router";
 import { pages } from "./routes";
 
@@ -16,11 +16,11 @@ interface Key {
 export const pageKeys = signal<Key[]>([]);
 const actions = new Map<string, () => void>();
 
-/** A key of this page. Not while somebody types. */
+/** A key of this page, from when the page is drawn. Not while a field has the focus. */
 export function useKey(key: string, title: string, act: () => void): void {
   const current = useRef(act);
   current.current = act;
-  useEffect(() => {
+  useLayoutEffect(() => {
     actions.set(key, () => current.current());
     pageKeys.value = [...pageKeys.value, { key, title }];
     return () => {

@@ -7,20 +7,20 @@ const field = (type: Field["type"], more: Partial<Field> = {}): Field => ({ name
 describe("the value of a control", () => {
   it.each([
     [field("text"), "", {}],
-    [field("text", { required: true }), "", { wrong: "This is needed." }],
+    [field("text", { required: true }), "", { wrong: "This field is required." }],
     [field("number"), " 1.5 ", { value: 1.5 }],
-    [field("number"), "many", { wrong: "This is not a number." }],
-    [field("number", { min: 1 }), "0", { wrong: "At least 1." }],
-    [field("number", { max: 9 }), "10", { wrong: "At most 9." }],
+    [field("number"), "many", { wrong: "Enter a number." }],
+    [field("number", { min: 1 }), "0", { wrong: "Enter 1 or more." }],
+    [field("number", { max: 9 }), "10", { wrong: "Enter 9 or less." }],
     [field("switch"), true, { value: true }],
     [field("list"), ["a", "", "b"], { value: ["a", "b"] }],
     [field("map"), [["a", "1"], ["", "2"]] as [string, string][], { value: { a: "1" } }],
-    [field("map", { required: true }), [], { wrong: "This is needed." }],
+    [field("map", { required: true }), [], { wrong: "This field is required." }],
     [field("json"), '{"a":[1]}', { value: { a: [1] } }],
   ])("%#", (given, draft, found) => expect(valueOf(given, draft)).toEqual(found));
 
   it("says where JSON is wrong", () => {
-    expect(valueOf(field("json"), "{").wrong).toContain("not JSON");
+    expect(valueOf(field("json"), "{").wrong).toContain("Invalid JSON");
   });
 });
 

@@ -72,12 +72,12 @@ describe("health", () => {
     [{ loop_lag: 400 }, {}, "400 ms"],
     [{ commit_time: 800 }, {}, "800 ms"],
     [{}, { "delivery.dropped.queue_full": 5, other: 1 }, "max_queued_messages"],
-    [{}, { of_some_kind: 5 }, "Trouble"],
+    [{}, { of_some_kind: 5 }, "Alarms & events"],
   ])("%j %j is said", (values, drops, text) => expect(said(state(values, drops))).toContain(text));
 
   it("leads to who it is where clients are not let in", () => {
     expect(troubles(state({}, { bad_username_or_password: 5 }))[0]?.href).toBe("#/trouble/refused");
-    expect(said(state({}, { bad_username_or_password: 5 }))).toContain("wrong user name or password");
+    expect(said(state({}, { bad_username_or_password: 5 }))).toContain("wrong username or password");
     expect(troubles(state({}, { publish_not_authorized: 5 }))[0]?.href).toBe("#/trouble/reasons");
   });
 

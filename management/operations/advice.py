@@ -27,7 +27,7 @@ ADVICE: Final = {
         "Then change that rule."
     ),
     "session_of_another": "Give the client its own client ID, or kick the existing session.",
-    "banned": "Delete the ban on the dashboard's page Access.",
+    "banned": "Lift the ban on the dashboard's page Access.",
     "bad_authentication_method": "Log in with a username and password, or set scram for the users.",
     "server_busy": "Increase access.hash_threads, or let clients reconnect more slowly.",
     "client_identifier_not_valid": "Change the client ID or the setting.",

@@ -13,6 +13,13 @@ from tests.support.api import managed_node
 
 ROOT = Path(__file__).parents[2]
 TEXTS = ROOT / "dashboard" / "src" / "texts"
+SHOWN = re.compile(
+    r"(?m)>\s*([A-Za-z][A-Za-z]+[^<>{}=;]*)</"
+    r"|\b(?:title|label|aria-label|placeholder|alt|action|description|text)(?:=|: )"
+    r'"([A-Za-z][^"=]* [^"=]*|[A-Z][a-z][^"=]*)"'
+    r"|\b(?:toast|new Error)\(\s*[\"'`]([A-Za-z]{2}[^\"'`]+)"
+)
+"""Text of an element, an attribute or a property that is shown, and of a message, as a literal."""
 EVENT = re.compile(r"_(refused|revoked|dropped|ended|paused|connected|disconnected)$")
 HAPPENED = {"client_refused", "client_disconnected"}
 """Events that the code names by a variable."""
@@ -45,6 +52,29 @@ def remembered() -> Iterator[str]:
                 for each in node.args:
                     if isinstance(each, ast.Constant) and EVENT.search(str(each.value)):
                         yield str(each.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("<p>Nothing yet.</p>", "Nothing yet."),
+        ('<Section title="Last failures">', "Last failures"),
+        ('toast("Saved");', "Saved"),
+        ("<p>{texts.none}</p>", None),
+        ("useState<Rule[]>([])", None),
+        ('<section class="panel" role="status">', None),
+    ],
+)
+def test_literal_text_is_found(code: str, found: str | None) -> None:
+    match = SHOWN.search(code)
+    assert (next(filter(None, match.groups())) if match else None) == found
+
+
+def test_no_text_stands_outside_its_files() -> None:
+    sources = [file for file in TEXTS.parent.rglob("*.ts*") if TEXTS not in file.parents]
+    assert len(sources) > 50
+    found = [(file.name, match[0]) for file in sources for match in SHOWN.finditer(file.read_text("utf-8"))]
+    assert found == []
 
 
 def test_advice_is_about_what_is_counted() -> None:

@@ -40,8 +40,8 @@ async def test_found_among_others(open_page: OpenPage, shared_node: DashboardNod
     await expect(page).to_have_url(re.compile(r"_like_clientid=porch$"))
     await page.get_by_text("All filters").click()
     await page.get_by_role("combobox", name="Version").select_option("4")
-    await expect(page.get_by_text("No client matches.")).to_be_visible()
-    await page.get_by_label("Client id has").fill("")
+    await expect(page.get_by_text("No matching clients.")).to_be_visible()
+    await page.get_by_label("Client ID contains").fill("")
     await expect(names).to_have_text(["cellar"])
     await page.go_back()
     await page.reload()
@@ -52,7 +52,7 @@ async def test_found_among_others(open_page: OpenPage, shared_node: DashboardNod
     await page.get_by_label("Queued, at least").fill("many")
     await expect(page.get_by_role("alert")).to_contain_text("_gte_mqueue_len")
     await page.get_by_label("Queued, at least").fill("0")
-    await page.get_by_label("Client id is").fill("porch-2")
+    await page.get_by_label("Client ID is").fill("porch-2")
     await page.get_by_label("Connected after").fill("2001-01-01T00:00")
     await page.get_by_role("combobox", name="Clean start").select_option("true")
     await expect(names).to_have_text(["porch-2"])
@@ -63,7 +63,7 @@ async def test_found_among_others(open_page: OpenPage, shared_node: DashboardNod
     await page.get_by_label("Keep alive").check()
     await page.reload()
     await expect(page.get_by_role("columnheader", name="Keep alive")).to_be_visible()
-    await page.get_by_role("button", name="Client id", exact=True).click()
+    await page.get_by_role("button", name="Client ID", exact=True).click()
     await expect(names.first).to_have_text("cellar")
 
 
@@ -98,7 +98,7 @@ async def test_what_matters_is_in_sight(open_page: OpenPage, shared_node: Dashbo
     page = await open_page("/clients", viewport={"width": width, "height": 900})
     table = page.get_by_role("table", name="Clients")
     await expect(table.get_by_role("link").first).to_be_visible()
-    for column in ("Client id", "State", "Queued", "Dropped"):
+    for column in ("Client ID", "State", "Queued", "Dropped"):
         box = await table.get_by_role("columnheader", name=column).bounding_box()
         assert box is not None and box["x"] + box["width"] <= width, column
     await expect(table.get_by_role("columnheader", name="Address")).to_have_count(1 if width >= 1200 else 0)
@@ -106,11 +106,11 @@ async def test_what_matters_is_in_sight(open_page: OpenPage, shared_node: Dashbo
     columns = page.locator("details.columns summary").first
     await expect(columns).to_have_text("Columns" if width >= 1200 else re.compile(r"Columns \(\d more\)"))
     await columns.click()
-    for name in ("Address", "Session made", "Bytes received", "Bytes sent", "Keep alive", "Messages received"):
+    for name in ("Address", "Session created", "Bytes received", "Bytes sent", "Keep alive", "Messages received"):
         await page.get_by_label(name, exact=True).check()
     await columns.click()
     # What has no room then is to the side, with a sign.
-    more = page.get_by_role("button", name="More to the right →")
+    more = page.get_by_role("button", name="More columns →")
     await expect(more).to_be_visible()
     await more.click()
     await expect(page.locator(".table-block.more-left")).to_have_count(1)
@@ -128,11 +128,11 @@ async def test_states_have_one_name_each(open_page: OpenPage, shared_node: Dashb
     away = await shared_node.client("resting", properties={17: 3600})
     await away.disconnect()
     page = await open_page("/clients")
-    await page.get_by_role("combobox", name="State").select_option(label="away")
+    await page.get_by_role("combobox", name="State").select_option(label="offline")
     rows = page.get_by_role("table", name="Clients").locator("tbody tr")
-    await expect(rows.filter(has_text="resting")).to_contain_text("away")
+    await expect(rows.filter(has_text="resting")).to_contain_text("offline")
     assert await page.get_by_role("combobox", name="State").locator("option").all_inner_texts() == [
-        "any", "connected", "connecting", "away",
+        "any", "connected", "connecting", "offline",
     ]  # fmt: skip
 
 
@@ -149,7 +149,7 @@ async def test_times_are_by_the_clock_of_the_node(
     await page.goto(f"{shared_node.url}/#/clients/recent")
     await page.get_by_role("button", name="Ban").click()
     await page.get_by_role("dialog").get_by_role("button", name="Ban").click()
-    await expect(page.locator(".panel.warn")).to_contain_text("Banned.")
+    await expect(page.locator(".panel.warn")).to_contain_text("Banned:")
     [ban] = [each for each in (await shared_node.api.get("/banned")).data if each["who"] == "recent"]
     assert abs(ban["until"] - ban["at"] - 3600) < 120
 
@@ -164,17 +164,17 @@ async def test_one_that_was_never_let_in_is_found(
     for _ in range(2):
         await shared_node.client(lost, version, expect=5 if version == 4 else 0x8A, username="somebody")
     page = await open_page("/clients", role="viewer")
-    await page.get_by_label("Client id has").fill(lost)
-    await expect(page.get_by_text("No client matches.")).to_be_visible()
-    await page.get_by_role("link", name="What happened to").click()
-    story = page.get_by_role("table", name="What happened to it")
+    await page.get_by_label("Client ID contains").fill(lost)
+    await expect(page.get_by_text("No matching clients.")).to_be_visible()
+    await page.get_by_role("link", name="History of").click()
+    story = page.get_by_role("table", name="History")
     await expect(story).to_contain_text("banned")
     # A part of its name is enough.
     await page.go_back()
-    await page.get_by_label("Client id has").fill(f"LOST-{version}".lower())
+    await page.get_by_label("Client ID contains").fill(f"LOST-{version}".lower())
     refused = page.get_by_role("table", name="Refused clients")
     await expect(refused.locator("tbody tr")).to_have_count(1)
-    await expect(refused).to_contain_text("Delete the ban")
+    await expect(refused).to_contain_text("Lift the ban")
     await accessible(page)
     await page.get_by_role("link", name="Refused clients").last.click()
     await expect(page).to_have_url(f"{shared_node.url}/#/trouble/refused?client=lost-{version}")
@@ -183,7 +183,7 @@ async def test_one_that_was_never_let_in_is_found(
     await expect(refused).to_contain_text("127.0.0.1")
     await accessible(page)
     await page.get_by_role("searchbox").fill("no such name")
-    await expect(page.get_by_text("No refused client matches.")).to_be_visible()
+    await expect(page.get_by_text("No matching refused clients.")).to_be_visible()
     await page.get_by_role("searchbox").fill("")
     await refused.get_by_role("link", name=f"lost-{version}").click()
     await expect(story).to_contain_text("banned")
@@ -198,10 +198,10 @@ async def test_one_with_its_story_and_its_queue(open_page: OpenPage, shared_node
         await publisher.publish(f"queue/{number}", b"x" * number, qos=1)
     page = await open_page("/clients/away")
     await expect(page.get_by_text("Queued").locator("..").locator(".tile-value")).to_have_text("3")
-    story = page.get_by_role("table", name="What happened to it")
+    story = page.get_by_role("table", name="History")
     await expect(story).to_contain_text("connected")
     await expect(story).to_contain_text("the client sent DISCONNECT")
-    await expect(story).to_contain_text("a new session began")
+    await expect(story).to_contain_text("the node created a new session")
     await accessible(page)
     await picture(page, "client")
     await page.get_by_role("link", name="Queue", exact=True).click()
@@ -212,7 +212,7 @@ async def test_one_with_its_story_and_its_queue(open_page: OpenPage, shared_node
     again = await shared_node.client("away", clean_start=False)
     # It takes them and does not acknowledge.
     await expect(page.get_by_text("connected", exact=True)).to_be_visible()
-    await expect(page.get_by_text("Nothing waits for it.")).to_be_visible()
+    await expect(page.get_by_text("The queue is empty.")).to_be_visible()
     await page.get_by_role("link", name="In flight").click()
     await page.reload()
     await expect(page.get_by_role("table", name="In flight").locator("tbody tr")).to_have_count(3)
@@ -226,11 +226,11 @@ async def test_one_with_its_story_and_its_queue(open_page: OpenPage, shared_node
 async def test_orders(open_page: OpenPage, shared_node: DashboardNode) -> None:
     peer = await shared_node.client("worker", username="somebody")
     page = await open_page("/clients/worker/subscriptions")
-    await expect(page.get_by_text("It has no subscription.")).to_be_visible()
+    await expect(page.get_by_text("This client has no subscriptions.")).to_be_visible()
     await page.get_by_role("button", name="Subscribe").first.click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_role("button", name="Subscribe").click()
-    await expect(dialog.get_by_role("alert")).to_have_text("This is needed.")
+    await expect(dialog.get_by_role("alert")).to_have_text("This field is required.")
     await dialog.get_by_label("Topic filter").fill("a/#/b")
     await dialog.get_by_role("button", name="Subscribe").click()
     await expect(dialog.get_by_role("alert")).to_be_visible()
@@ -244,17 +244,17 @@ async def test_orders(open_page: OpenPage, shared_node: DashboardNode) -> None:
     await page.get_by_role("button", name="Publish").click()
     await dialog.get_by_label("Topic", exact=False).first.fill("jobs/1")
     await dialog.get_by_label("Payload", exact=False).first.fill("b2s=")
-    await dialog.get_by_label("The payload is", exact=True).select_option("base64")
+    await dialog.get_by_label("Payload format", exact=True).select_option("base64")
     await dialog.get_by_label("QoS").select_option("1")
     await dialog.get_by_text("More settings").click()
-    await dialog.get_by_label("Message Expiry Interval, seconds").fill("soon")
+    await dialog.get_by_label("Message Expiry Interval (seconds)").fill("soon")
     await dialog.get_by_role("button", name="Publish").click()
-    await expect(dialog.get_by_role("alert")).to_have_text("This is not a number.")
-    await dialog.get_by_label("Message Expiry Interval, seconds").fill("60")
+    await expect(dialog.get_by_role("alert")).to_have_text("Enter a number.")
+    await dialog.get_by_label("Message Expiry Interval (seconds)").fill("60")
     await dialog.get_by_label("Content Type").fill("text/plain")
     await dialog.get_by_label("Response Topic").fill("answers")
     await dialog.get_by_label("Correlation Data").fill("7")
-    await dialog.get_by_label("Say that the payload is UTF-8").check()
+    await dialog.get_by_label("Mark the payload as UTF-8").check()
     await dialog.get_by_role("button", name="Add").click()
     await dialog.get_by_label("Key 1").fill("who")
     await dialog.get_by_label("Value 1").fill("operator")
@@ -267,30 +267,30 @@ async def test_orders(open_page: OpenPage, shared_node: DashboardNode) -> None:
     await table.get_by_role("button", name="Unsubscribe").click()
     await expect(dialog).to_contain_text("jobs/1")
     await dialog.get_by_role("button", name="Unsubscribe").click()
-    await expect(page.get_by_text("It has no subscription.")).to_be_visible()
+    await expect(page.get_by_text("This client has no subscriptions.")).to_be_visible()
     await page.get_by_role("button", name="Ban").click()
     await dialog.get_by_label("Minutes").fill("0")
     await dialog.get_by_role("button", name="Ban").click()
-    await expect(dialog.get_by_role("alert")).to_have_text("At least 1.")
+    await expect(dialog.get_by_role("alert")).to_have_text("Enter 1 or more.")
     await dialog.get_by_label("Minutes").fill("5")
     await dialog.get_by_label("Reason").fill("too <b>loud</b>")
     await dialog.get_by_role("button", name="Ban").click()
     await peer.expect_disconnect(0x98)
     missing = page.locator(".panel.warn")
-    await expect(missing).to_contain_text("Banned. Its client id, worker")
+    await expect(missing).to_contain_text("Banned: Client ID, worker")
     await expect(missing).to_contain_text(
         re.compile(r"By admin, until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC. too <b>loud</b>")
     )
     with pytest.raises(AssertionError, match="wanted 0x0"):
         await shared_node.client("worker")
-    story = page.get_by_role("table", name="What happened to it")
+    story = page.get_by_role("table", name="History")
     await expect(story).to_contain_text("refused")
     await expect(story).to_contain_text("too <b>loud</b>")
-    await expect(story).to_contain_text("Delete the ban")
+    await expect(story).to_contain_text("Lift the ban")
     await expect(story).to_contain_text(re.compile(r"by admin until \d{4}-\d\d-\d\d "))
     await missing.get_by_role("button", name="Lift ban").click()
     await dialog.get_by_role("button", name="Lift ban").click()
-    await expect(page.get_by_text("No such client")).to_be_visible()
+    await expect(page.get_by_text("Unknown client")).to_be_visible()
     await shared_node.client("worker")
 
 
@@ -308,9 +308,9 @@ async def test_kick_and_who_may_not(open_page: OpenPage, shared_node: DashboardN
     await expect(page.get_by_role("dialog").get_by_role("listitem")).to_have_text("kicked")
     await page.get_by_role("dialog").get_by_role("button", name="Kick", exact=True).click()
     await peer.expect_disconnect(0x98)
-    await expect(page.get_by_text("No client matches.")).to_be_visible()
-    await expect(viewer.get_by_text("No such client")).to_be_visible()
-    await expect(viewer.get_by_role("table", name="What happened to it")).to_contain_text("an operator ended it")
+    await expect(page.get_by_text("No matching clients.")).to_be_visible()
+    await expect(viewer.get_by_text("Unknown client")).to_be_visible()
+    await expect(viewer.get_by_role("table", name="History")).to_contain_text("an operator ended the session")
 
 
 async def test_hostile_names_are_text(open_page: OpenPage, shared_node: DashboardNode) -> None:
@@ -334,10 +334,10 @@ async def test_hostile_names_are_text(open_page: OpenPage, shared_node: Dashboar
     await expect(page.get_by_role("dialog")).to_contain_text("[RLO]")
     await accessible(page)
     await page.get_by_role("dialog").get_by_role("button", name="Unsubscribe").click()
-    await expect(page.get_by_text("It has no subscription.")).to_be_visible()
+    await expect(page.get_by_text("This client has no subscriptions.")).to_be_visible()
     await page.get_by_role("button", name="Kick").click()
     await page.get_by_role("dialog").get_by_role("button", name="Kick", exact=True).click()
-    await expect(page.get_by_text("No such client")).to_be_visible()
+    await expect(page.get_by_text("Unknown client")).to_be_visible()
 
 
 async def test_nodes_that_do_not_answer_are_named(open_page: OpenPage, shared_node: DashboardNode) -> None:
@@ -355,14 +355,14 @@ async def test_nodes_that_do_not_answer_are_named(open_page: OpenPage, shared_no
     await page.route(re.compile(r"/api/v4/clients\?"), answer)
     await page.goto(f"{shared_node.url}/#/clients")
     banner = page.locator(".banner")
-    await expect(banner).to_contain_text("n3@<b>host</b> What is theirs is not shown.")
+    await expect(banner).to_contain_text("n3@<b>host</b> Their data is missing from this page.")
     await accessible(page)
     await page.goto(f"{shared_node.url}/#/subscriptions")
     await expect(banner).to_have_count(0)
     await page.goto(f"{shared_node.url}/#/clients")
     await expect(banner).to_be_visible()
     silent.clear()
-    await page.get_by_label("Client id has").fill("x")
+    await page.get_by_label("Client ID contains").fill("x")
     await expect(banner).to_have_count(0)
 
 
@@ -383,14 +383,14 @@ async def test_two_hundred_thousand(browser: Browser) -> None:
             await page.goto(f"{url}/#/clients?page=2")
             names = page.get_by_role("table", name="Clients").locator("tbody td:first-child")
             await expect(names.first).to_have_text("device-000050")
-            await expect(page.locator(".pager")).to_contain_text("51 to 100 of 200,000")
+            await expect(page.locator(".pager")).to_contain_text("51–100 of 200,000")
             await page.keyboard.press("/")
             await page.keyboard.type("199950")
-            await expect(page.get_by_label("Client id has")).to_have_value("199950")
+            await expect(page.get_by_label("Client ID contains")).to_have_value("199950")
             await expect(names).to_have_text(["device-199950"])
-            await page.get_by_label("Client id has").fill("9999")
+            await page.get_by_label("Client ID contains").fill("9999")
             await expect(names).to_have_count(38)
-            await page.get_by_label("Client id has").fill("nobody")
-            await expect(page.get_by_text("No client matches.")).to_be_visible()
+            await page.get_by_label("Client ID contains").fill("nobody")
+            await expect(page.get_by_text("No matching clients.")).to_be_visible()
         finally:
             await context.close()

@@ -55,7 +55,7 @@ async def test_a_node_that_is_killed_is_named_until_it_is_back(
         await client.subscribe(f"to/n{number}")
     dashboard = open_dashboard(first)
     page = await dashboard.open("/overview")
-    banner = page.get_by_role("status").filter(has_text="Without these nodes")
+    banner = page.get_by_role("status").filter(has_text="These nodes are not responding")
     statuses = page.get_by_role("table", name="Nodes").locator("tbody tr")
 
     # All three, with a figure for each and the sum of all.
@@ -87,7 +87,7 @@ async def test_a_node_that_is_killed_is_named_until_it_is_back(
     await expect(banner).to_contain_text(last.name)
     await dashboard.go(page, "/overview")
     await expect(statuses.nth(2)).to_contain_text("Suspect")
-    await expect(page.locator(".health")).to_contain_text(f"The node {last.name} does not run.")
+    await expect(page.locator(".health")).to_contain_text(f"Node {last.name} is not running.")
     await dashboard.go(page, "/node")
     await expect(page.get_by_role("row").filter(has_text=last.name)).to_contain_text("Suspect")
 
@@ -99,4 +99,4 @@ async def test_a_node_that_is_killed_is_named_until_it_is_back(
     await expect(banner).to_have_count(0)
     await dashboard.go(page, "/overview")
     await expect(statuses.nth(2)).to_contain_text("Running")
-    await expect(page.locator(".health")).not_to_contain_text("does not run")
+    await expect(page.locator(".health")).not_to_contain_text("is not running")

@@ -79,7 +79,7 @@ async def test_the_keyboard_walks_through_a_chart_and_all_show_the_same_moment(o
     # A chart that is drawn a task later than another may not know the latest points yet.
     await until(page, "new Set([...document.querySelectorAll('.chart-time')].map(each => each.innerText)).size === 1")
     assert await page.locator(".chart-time").count() >= 7
-    await expect(page.locator(".changed strong")).to_contain_text("against a minute before")
+    await expect(page.locator(".changed strong")).to_contain_text("compared with a minute earlier")
 
 
 @pytest.mark.parametrize("ahead", [-7200, 7200])
@@ -118,7 +118,7 @@ async def test_what_is_refused_is_a_sentence_with_its_reason(
     own_node: DashboardNode, open_dashboard: Callable[[DashboardNode], Dashboard]
 ) -> None:
     page = await open_dashboard(own_node).open("/overview")
-    await expect(page.locator(".health")).not_to_contain_text("Reading")
+    await expect(page.locator(".health")).not_to_contain_text("Loading")
     assert (await own_node.api.post("/banned", {"who": "bad", "as": "clientid"})).code == 0
     for _ in range(3):
         await own_node.client("bad", expect=0x8A)
@@ -132,7 +132,7 @@ async def test_what_is_refused_is_a_sentence_with_its_reason(
         await own_node.client("guess", expect=0x86, username="u", password=b"wrong")
         if await health.count():
             break
-    await expect(health).to_contain_text("wrong user name or password")
+    await expect(health).to_contain_text("wrong username or password")
     await expect(health).to_have_attribute("href", "#/trouble/refused")
 
 
@@ -144,14 +144,14 @@ async def test_a_node_that_leaves_and_comes_back_is_said_and_survived(
     page = await dashboard.open("/overview")
     await expect(page.locator(".tile").first).to_be_visible()
     await own_node.stop_process()
-    await expect(page.locator(".banner")).to_contain_text("The node does not answer.")
+    await expect(page.locator(".banner")).to_contain_text("The node is not responding.")
     await expect(page.locator(".tile").first).to_be_visible()
     await own_node.start()
     # Its sessions went with it: the page asks, and goes on.
     dialog = page.get_by_role("dialog")
     await expect(dialog).to_contain_text("Log in again")
     await expect(page.locator(".banner")).to_have_count(0)
-    await expect(dialog.get_by_label("User name")).to_have_value(own_node.username)
+    await expect(dialog.get_by_label("Username")).to_have_value(own_node.username)
     await dialog.get_by_label("Password").fill(own_node.password)
     await dialog.get_by_role("button", name="Log in", exact=True).click()
     await expect(dialog).to_have_count(0)
@@ -170,7 +170,7 @@ async def test_charts_whose_program_could_not_be_read_are_drawn_when_the_node_is
     await expect(page.locator(".tile").first).to_be_visible()
     await expect(page.locator(".plot canvas")).to_have_count(0)
     await own_node.stop_process()
-    await expect(page.locator(".banner")).to_contain_text("The node does not answer.")
+    await expect(page.locator(".banner")).to_contain_text("The node is not responding.")
     await page.unroute("**/plot-*")
     await own_node.start()
     dialog = page.get_by_role("dialog")

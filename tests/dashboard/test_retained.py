@@ -16,7 +16,7 @@ HOSTILE = "odd/<script>alert(1)</script>\u202etxt?#".rstrip("#")
 
 async def test_by_level_down_to_a_payload(open_page: OpenPage, shared_node: DashboardNode) -> None:
     page = await open_page("/retained?prefix=garden")
-    await expect(page.get_by_text("No message is retained below this.")).to_be_visible()
+    await expect(page.get_by_text("No retained messages below this level.")).to_be_visible()
     client = await shared_node.client("gardener")
     for topic, payload in (
         ("garden", b"itself"),
@@ -34,8 +34,8 @@ async def test_by_level_down_to_a_payload(open_page: OpenPage, shared_node: Dash
     await expect(row.get_by_role("cell")).to_have_text(["garden", "5", "3"])
     await accessible(page)
     await table.get_by_role("link", name="garden").click()
-    await expect(page.get_by_text("There is a message on this topic itself.")).to_be_visible()
-    await page.get_by_label("Level begins with").fill("la")
+    await expect(page.get_by_text("This topic has a retained message.")).to_be_visible()
+    await page.get_by_label("Level starts with").fill("la")
     await expect(table.locator("tbody td:first-child")).to_have_text(["lamp", "large"])
     await picture(page, "retained")
     await table.get_by_role("link", name="lamp").click()
@@ -72,9 +72,9 @@ async def test_published_and_deleted(open_page: OpenPage, shared_node: Dashboard
     page = await open_page("/retained/list")
     table = page.get_by_role("table", name="Retained messages")
     dialog = page.get_by_role("dialog")
-    await page.get_by_role("button", name="Publish one").click()
+    await page.get_by_role("button", name="Publish a message").click()
     await dialog.get_by_role("button", name="Publish").click()
-    await expect(dialog.get_by_role("alert")).to_have_text("This is needed.")
+    await expect(dialog.get_by_role("alert")).to_have_text("This field is required.")
     await dialog.get_by_label("Topic", exact=True).fill("made/#")
     await dialog.get_by_role("button", name="Publish").click()
     await expect(dialog.get_by_role("alert")).to_be_visible()
@@ -94,7 +94,7 @@ async def test_published_and_deleted(open_page: OpenPage, shared_node: Dashboard
     await expect(table.locator("tbody tr")).to_have_count(2)
     # One of them anew, with what it had.
     await table.get_by_role("link", name="made/1").click()
-    await page.get_by_role("button", name="Publish anew").click()
+    await page.get_by_role("button", name="Publish again").click()
     await expect(dialog.get_by_label("Payload optional")).to_have_value("number 1")
     await dialog.get_by_label("Payload optional").fill("changed")
     await dialog.get_by_role("button", name="Publish").click()
@@ -104,21 +104,21 @@ async def test_published_and_deleted(open_page: OpenPage, shared_node: Dashboard
     await page.get_by_role("button", name="Delete by filter").click()
     await expect(dialog.get_by_label("Topic filter")).to_have_value("made/#")
     await dialog.get_by_label("Topic filter").fill("made/#/x")
-    await dialog.get_by_role("button", name="Count them").click()
+    await dialog.get_by_role("button", name="Count").click()
     await expect(dialog.get_by_role("alert")).to_contain_text("not a Topic Filter")
     await dialog.get_by_label("Topic filter").fill("nothing/here")
-    await dialog.get_by_role("button", name="Count them").click()
-    await expect(dialog.get_by_role("status")).to_have_text("No retained message matches this.")
+    await dialog.get_by_role("button", name="Count").click()
+    await expect(dialog.get_by_role("status")).to_have_text("No retained messages match this filter.")
     await accessible(page)
     await dialog.get_by_label("Topic filter").fill("made/#")
-    await dialog.get_by_role("button", name="Count them").click()
+    await dialog.get_by_role("button", name="Count").click()
     sure = page.get_by_role("dialog", name="Delete 2 retained messages?")
     await expect(sure.get_by_role("listitem")).to_have_text("made/#")
     await sure.get_by_role("button", name="Delete 2").click()
-    await expect(page.get_by_text("No message is retained below this.")).to_be_visible()
+    await expect(page.get_by_text("No retained messages below this level.")).to_be_visible()
     assert (await shared_node.api.get("/retained", _match_topic="made/#")).data == []
     await page.goto(f"{shared_node.url}/#/retained/message/made%2F1")
-    await expect(page.get_by_text("No message is retained on this topic.")).to_be_visible()
+    await expect(page.get_by_text("This topic has no retained message.")).to_be_visible()
 
 
 async def test_a_viewer_looks(open_page: OpenPage, shared_node: DashboardNode) -> None:
@@ -126,6 +126,6 @@ async def test_a_viewer_looks(open_page: OpenPage, shared_node: DashboardNode) -
     await client.publish("kept", b"x", qos=1, retain=True)
     page = await open_page("/retained/message/kept", role="viewer")
     await expect(page.locator(".payload-text")).to_have_text("x")
-    for name in ("Publish one", "Delete by filter", "Publish anew", "Delete"):
+    for name in ("Publish a message", "Delete by filter", "Publish again", "Delete"):
         await expect(page.get_by_role("button", name=name, exact=True)).to_be_disabled()
     await accessible(page, (1280,))

@@ -14,21 +14,21 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 OpenPage = Callable[..., Awaitable[Page]]
 PAGES = {
     "o": "Overview", "c": "Clients", "t": "Topics", "s": "Subscriptions", "m": "Retained", "r": "Rules",
-    "w": "Client tool", "a": "Access", "p": "Trouble", "n": "Node",
+    "w": "MQTT client", "a": "Access", "p": "Alarms & events", "n": "Node",
 }  # fmt: skip
 
 
 async def test_log_in_and_out(dashboard: Dashboard, shared_node: DashboardNode) -> None:
     page = await dashboard.open("/clients", role=None)
     # The page that is left has fields of that name, too.
-    name, secret = page.get_by_role("textbox", name="User name", exact=True), page.get_by_label("Password")
+    name, secret = page.get_by_role("textbox", name="Username", exact=True), page.get_by_label("Password")
     await expect(name).to_be_focused()
     await accessible(page)
     await picture(page, "login")
     await name.fill("admin")
     await secret.fill("wrong")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("alert")).to_have_text("Wrong user name or password.")
+    await expect(page.get_by_role("alert")).to_have_text("Wrong username or password.")
     await secret.fill(shared_node.password)
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Clients")
@@ -50,7 +50,7 @@ async def test_a_session_that_ends_is_asked_for_and_the_page_goes_on(
     answer = await page.context.request.delete(f"{shared_node.url}/api/v4/auth", headers={"X-Taipan-Dashboard": "1"})
     assert answer.ok
     dialog = page.get_by_role("dialog")
-    await expect(dialog).to_contain_text("Your login has ended")
+    await expect(dialog).to_contain_text("Your session has expired")
     await expect(page.locator(".tile").first).to_be_visible()
     await dialog.get_by_label("Password").fill("wrong")
     await page.keyboard.press("Enter")
@@ -81,14 +81,14 @@ async def test_what_is_typed_in_a_dialog_outlasts_a_restart(
     # One that is banned by what the node knows of its connection, which ends with the node.
     await fill_in(ban.get_by_role("dialog"), **{"as": "username", "reason": "too loud"})
     await dashboard.go(message, "/retained/message/kept")
-    await message.get_by_role("button", name="Publish anew").click()
+    await message.get_by_role("button", name="Publish again").click()
     await fill_in(message.get_by_role("dialog"), payload="twice")
     await own_node.stop()
     await submit(user.get_by_role("dialog"))
-    await expect(user.get_by_role("dialog").get_by_role("alert")).to_contain_text("does not answer")
+    await expect(user.get_by_role("dialog").get_by_role("alert")).to_contain_text("is not responding")
     await own_node.start()
     again = user.get_by_role("dialog", name="Log in again")
-    await expect(again).to_contain_text("what you have typed is still there")
+    await expect(again).to_contain_text("your input is still in the form")
     await expect(again.get_by_label("Password")).to_be_focused()
     await again.get_by_label("Password").fill(own_node.password)
     await user.keyboard.press("Enter")
@@ -116,7 +116,7 @@ async def test_a_login_in_one_window_is_one_in_the_other(dashboard: Dashboard, s
     answer = await context.request.delete(f"{shared_node.url}/api/v4/auth", headers={"X-Taipan-Dashboard": "1"})
     assert answer.ok
     for page in (first, second):
-        await expect(page.get_by_role("dialog")).to_contain_text("Your login has ended")
+        await expect(page.get_by_role("dialog")).to_contain_text("Your session has expired")
     await first.get_by_role("dialog").get_by_label("Password").fill(shared_node.password)
     await first.keyboard.press("Enter")
     for page in (first, second):
@@ -138,7 +138,7 @@ async def test_each_page_by_the_keyboard_and_by_the_navigation(open_page: OpenPa
         await expect(heading).to_have_text(title)
         await expect(pages.locator("[aria-current=page]")).to_have_text(title)
     await page.go_back()
-    await expect(heading).to_have_text("Trouble")
+    await expect(heading).to_have_text("Alarms & events")
     await page.go_forward()
     await expect(heading).to_have_text("Node")
 
@@ -147,7 +147,7 @@ async def test_keys_are_told_and_closed(open_page: OpenPage) -> None:
     page = await open_page("/overview")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
     await page.keyboard.press("?")
-    dialog = page.get_by_role("dialog", name="Keys")
+    dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
     await expect(dialog).to_contain_text("Go to Clients")
     await accessible(page)
     await page.keyboard.press("Escape")
@@ -156,11 +156,11 @@ async def test_keys_are_told_and_closed(open_page: OpenPage) -> None:
 
 async def test_an_address_of_no_page(open_page: OpenPage) -> None:
     page = await open_page("/<img src=x onerror=alert(1)>/‮")
-    await expect(page.get_by_role("heading", level=1)).to_have_text("No such page")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Page not found")
     await expect(page.get_by_text("<img src=x onerror=alert(1)>")).to_be_visible()
     await expect(page.get_by_text("[RLO]")).to_be_visible()
     await accessible(page)
-    await page.get_by_role("link", name="To the overview").click()
+    await page.get_by_role("link", name="Go to the overview").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
 
 
@@ -199,10 +199,10 @@ async def test_two_windows_of_one_login(dashboard: Dashboard) -> None:
         await dashboard.go(page, "/overview")
         await expect(page.locator(".tile").first).to_be_visible()
     await first.get_by_role("button", name="Log out").click()
-    await expect(first.get_by_label("User name")).to_be_visible()
-    await expect(second.get_by_role("dialog")).to_contain_text("Your login has ended")
-    await second.get_by_role("button", name="Leave and log in anew").click()
-    await expect(second.get_by_label("User name")).to_be_visible()
+    await expect(first.get_by_label("Username")).to_be_visible()
+    await expect(second.get_by_role("dialog")).to_contain_text("Your session has expired")
+    await second.get_by_role("button", name="Log in as another user").click()
+    await expect(second.get_by_label("Username")).to_be_visible()
 
 
 async def test_what_takes_long_is_said(open_page: OpenPage, shared_node: DashboardNode) -> None:
@@ -219,7 +219,7 @@ async def test_what_takes_long_is_said(open_page: OpenPage, shared_node: Dashboa
     # The program of the page, and then what it asks for.
     await page.route("**/assets/clients-*", hold)
     await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Clients").click()
-    await expect(reading).to_have_text("Reading…")
+    await expect(reading).to_have_text("Loading…")
     await accessible(page, (1280,))
     held.set()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Clients")
@@ -227,7 +227,7 @@ async def test_what_takes_long_is_said(open_page: OpenPage, shared_node: Dashboa
     held.clear()
     await page.route("**/api/v4/nodes", hold)
     await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Node").click()
-    await expect(reading).to_have_text("Reading…")
+    await expect(reading).to_have_text("Loading…")
     held.set()
     await expect(reading).to_have_count(0)
     await expect(page.get_by_role("table", name="Nodes")).to_be_visible()

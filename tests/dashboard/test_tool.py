@@ -32,16 +32,16 @@ async def test_a_connection_with_all_that_can_be_given(
     open_page: OpenPage, shared_node: DashboardNode, tmp_path: Path
 ) -> None:
     page = await open_page("/tool", role="viewer")
-    await expect(page.get_by_text("No connection yet.")).to_be_visible()
+    await expect(page.get_by_text("No connections yet.")).to_be_visible()
     await page.keyboard.press("n")
     dialog = page.get_by_role("dialog")
     await expect(control(dialog, "url")).to_have_value(f"ws://127.0.0.1:{shared_node.ports['ws']}/mqtt")
     url = await control(dialog, "url").input_value()
     await send(dialog, url="127.0.0.1", clientid="", receiveMaximum="0", willTopic="last/#")
-    await expect(fault(dialog, "url")).to_contain_text("This is no address")
-    await expect(fault(dialog, "clientid")).to_have_text("This is needed.")
-    await expect(fault(dialog, "receiveMaximum")).to_have_text("At least 1.")
-    await expect(fault(dialog, "willTopic")).to_contain_text("no + and #")
+    await expect(fault(dialog, "url")).to_contain_text("Enter an address such as")
+    await expect(fault(dialog, "clientid")).to_have_text("This field is required.")
+    await expect(fault(dialog, "receiveMaximum")).to_have_text("Enter 1 or more.")
+    await expect(fault(dialog, "willTopic")).to_contain_text("without + and #")
     await accessible(page)
     will = {"willTopic": "last/words", "willPayload": HOSTILE, "willQos": "1", "willRetain": True, "willDelay": "0"}
     await send(
@@ -61,7 +61,7 @@ async def test_a_connection_with_all_that_can_be_given(
     # Subscriptions: by default, with all that can be given, wrong.
     subscribing, publishing = part(page, "Subscribe"), part(page, "Publish")
     await send(subscribing, filter="a/#/b")
-    await expect(fault(subscribing, "filter")).to_contain_text("stand alone")
+    await expect(fault(subscribing, "filter")).to_contain_text("only as a whole level")
     await send(subscribing, filter="to/tool/+", qos="2", identifier="9", rap=True, rh="1")
     await expect(subscribing.locator("li")).to_contain_text("QoS 2")
     await send(subscribing, filter="own/#", qos="1", nl=False)
@@ -70,8 +70,8 @@ async def test_a_connection_with_all_that_can_be_given(
     peer = await shared_node.client("peer")
     await peer.subscribe("from/tool", "last/words", qos=2)
     await send(publishing, topic="from/+", payload="zz", encoding="hex")
-    await expect(fault(publishing, "topic")).to_contain_text("no + and #")
-    await expect(fault(publishing, "payload")).to_contain_text("not of that form")
+    await expect(fault(publishing, "topic")).to_contain_text("without + and #")
+    await expect(fault(publishing, "payload")).to_contain_text("does not match the selected format")
     for qos in ("0", "1", "2"):
         await send(publishing, topic="from/tool", payload="ff00", encoding="hex", qos=qos)
         packet = await peer.expect_publish("from/tool", b"\xff\x00")
@@ -114,10 +114,10 @@ async def test_a_connection_with_all_that_can_be_given(
     assert lines[3]["properties"]["correlationData"] == "42"
     await page.get_by_label("Topic contains…").fill("")
     await page.get_by_role("button", name="Clear").click()
-    await expect(page.get_by_text("Nothing came yet.")).to_be_visible()
+    await expect(page.get_by_text("No messages yet.")).to_be_visible()
 
     # Cut off: the will is published. Connected again, the session with its subscriptions is there.
-    await page.get_by_role("button", name="Cut off").click()
+    await page.get_by_role("button", name="Drop connection").click()
     await peer.expect_publish("last/words", HOSTILE.encode(), 1)
     await expect(page.get_by_role("heading", name="closed")).to_be_visible()
     await peer.publish("to/tool/2", b"waited", qos=1)
@@ -131,8 +131,8 @@ async def test_a_connection_with_all_that_can_be_given(
     await expect(page.get_by_role("heading", name="closed")).to_be_visible()
     await expect(page.get_by_role("alert")).to_contain_text("0x98")
     await accessible(page, (390,))
-    await page.get_by_role("button", name="Forget").click()
-    await expect(page.get_by_text("No connection yet.")).to_be_visible()
+    await page.get_by_role("button", name="Remove").click()
+    await expect(page.get_by_text("No connections yet.")).to_be_visible()
 
 
 async def test_several_connections_and_a_refusal(open_page: OpenPage, shared_node: DashboardNode) -> None:
@@ -155,7 +155,7 @@ async def test_several_connections_and_a_refusal(open_page: OpenPage, shared_nod
     await expect(row(page, "out")).to_have_count(1)
     # Other pages do not end them.
     await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Node").click()
-    await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Client tool").click()
+    await page.get_by_role("navigation", name="Pages").get_by_role("link", name="MQTT client").click()
     await expect(tabs).to_have_count(2)
     await accessible(page, (390,))
     # One that is refused; a subscription that is refused.
@@ -169,9 +169,9 @@ async def test_several_connections_and_a_refusal(open_page: OpenPage, shared_nod
     assert (await shared_node.api.post("/acl", rule)).code == 0
     await connected(page, clientid="third")
     await send(part(page, "Subscribe"), filter="shut/#")
-    await expect(page.get_by_role("alert")).to_contain_text("shut/# was refused")
+    await expect(page.get_by_role("alert")).to_contain_text("Subscription to shut/# refused")
     await page.get_by_role("button", name="Disconnect").click()
     await expect(page.get_by_role("heading", name="closed")).to_be_visible()
     # A reload ends them all: they live in the tab.
     await page.reload()
-    await expect(page.get_by_text("No connection yet.")).to_be_visible()
+    await expect(page.get_by_text("No connections yet.")).to_be_visible()

@@ -37,7 +37,7 @@ async def test_the_tree_lives(open_page: OpenPage, shared_node: DashboardNode) -
     await page.set_viewport_size({"width": 1280, "height": 900})
     await expect(alone).to_contain_text(f"{SHOWN}␀␛"[:30])
     await page.get_by_role("link", name="house", exact=True).click()
-    await expect(page.get_by_role("navigation", name="Where you are")).to_contain_text("house")
+    await expect(page.get_by_role("navigation", name="Current level")).to_contain_text("house")
     await expect(row(page, "kitchen")).to_contain_text("1")
     await publisher.publish("house/kitchen/lamp", b"off")
     await expect(row(page, "kitchen")).to_contain_text("/s")
@@ -54,7 +54,7 @@ async def test_the_tree_lives(open_page: OpenPage, shared_node: DashboardNode) -
     await page.go_back()
     await expect(row(page, "kitchen")).to_be_visible()
     await page.go_forward()
-    await row(page, "lamp").get_by_role("link", name="Look at this topic").click()
+    await row(page, "lamp").get_by_role("link", name="Details").click()
     await expect(control(page, "topic")).to_have_value("house/kitchen/lamp")
     await expect(row(page, "subscriber")).to_contain_text("house/+/lamp")
     await page.goto(f"{shared_node.url}/#/topics/tree?prefix=odd")
@@ -63,7 +63,7 @@ async def test_the_tree_lives(open_page: OpenPage, shared_node: DashboardNode) -
     await expect(page.get_by_text(LONG)).to_have_count(1)
     await accessible(page)
     await page.goto(f"{shared_node.url}/#/topics/tree?prefix=none/here")
-    await expect(page.get_by_text("Nothing is below this level.")).to_be_visible()
+    await expect(page.get_by_text("This level has no sublevels.")).to_be_visible()
 
 
 async def test_who_receives_a_topic(open_page: OpenPage, shared_node: DashboardNode) -> None:
@@ -75,9 +75,9 @@ async def test_who_receives_a_topic(open_page: OpenPage, shared_node: DashboardN
     long = await shared_node.client(LONG)
     await long.subscribe("jobs/#")
     page = await open_page("/topics/topic", role="viewer")
-    await expect(page.get_by_text("Name a topic.")).to_be_visible()
+    await expect(page.get_by_text("Enter a topic name.")).to_be_visible()
     await submit(page)
-    await expect(fault(page, "topic")).to_have_text("This is needed.")
+    await expect(fault(page, "topic")).to_have_text("This field is required.")
     await send(page, topic="jobs/#")
     await expect(fault(page, "topic")).to_contain_text("Without wildcards")
     await send(page, topic="jobs/one")
@@ -87,10 +87,10 @@ async def test_who_receives_a_topic(open_page: OpenPage, shared_node: DashboardN
     await expect(row(page, "… 65,000")).to_contain_text("jobs/#")
     await accessible(page)
     await send(page, topic="nobody/listens")
-    await expect(page.get_by_text("Nobody receives a message to this topic.")).to_be_visible()
+    await expect(page.get_by_text("This topic has no subscribers.")).to_be_visible()
     await page.go_back()
     await expect(row(page, "member-1")).to_be_visible()
-    await page.get_by_role("link", name="Who may?").click()
+    await page.get_by_role("link", name="Check access").click()
     await expect(control(page, "topic")).to_have_value("jobs/one")
 
 
@@ -101,10 +101,10 @@ async def test_which_rule_decides(open_page: OpenPage, shared_node: DashboardNod
     assert (await api.post("/acl", rule)).code == 0
     page = await open_page("/topics/who", role="viewer")
     await send(page, clientid="lamp-1")
-    await expect(fault(page, "topic")).to_have_text("This is needed.")
-    answer = page.get_by_role("status").filter(has_text="What decides")
+    await expect(fault(page, "topic")).to_have_text("This field is required.")
+    answer = page.get_by_role("status").filter(has_text="Decided by")
     await send(page, topic="secret/one")
-    await expect(answer).to_contain_text("Refused")
+    await expect(answer).to_contain_text("Denied")
     await expect(answer).to_contain_text("/acl/clientid/lamp-1")
     await picture(page, "topics-who")
     await accessible(page)
@@ -112,9 +112,9 @@ async def test_which_rule_decides(open_page: OpenPage, shared_node: DashboardNod
     await expect(answer).to_contain_text("Allowed")
     await expect(answer).to_contain_text("access.no_match")
     await page.go_back()
-    await expect(answer).to_contain_text("Refused")
+    await expect(answer).to_contain_text("Denied")
     await page.reload()
-    await expect(answer).to_contain_text("Refused")
+    await expect(answer).to_contain_text("Denied")
     # One that might come, with all that can be said of it; then without what only a publish has.
     everything = {
         "username": HOSTILE,

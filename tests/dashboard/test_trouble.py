@@ -30,26 +30,26 @@ def make_node(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Dashboar
 
 async def test_alarms(open_page: OpenPage, shared_node: DashboardNode) -> None:
     page = await open_page("/trouble")
-    await expect(page.get_by_text("No alarm is active.")).to_be_visible()
-    await expect(page.get_by_role("button", name="Forget these")).to_be_disabled()
+    await expect(page.get_by_text("No active alarms.")).to_be_visible()
+    await expect(page.get_by_role("button", name="Clear list")).to_be_disabled()
     # A resource that cannot reach its service.
     resource = {"id": "away", "type": "web_hook", "config": {"url": f"http://127.0.0.1:{free_port()}/"}}
     assert (await shared_node.api.post("/resources", resource)).code == 0
     name = "resource/web_hook/away/down"
     await expect(row(page, name)).to_be_visible()
     viewer = await open_page("/trouble", role="viewer")
-    await expect(row(viewer, name).get_by_role("button", name="Mark as over")).to_be_disabled()
+    await expect(row(viewer, name).get_by_role("button", name="Resolve alarm")).to_be_disabled()
     await page.locator("details.columns").first.locator("summary").click()
     await page.get_by_label("Details").first.check()
     await page.locator("details.columns").first.locator("summary").click()
     await accessible(page)
-    await row(page, name).get_by_role("button", name="Mark as over").click()
-    await confirmed(page, "Mark as over", name)
-    await expect(page.get_by_role("heading", name="Over (1)")).to_be_visible()
+    await row(page, name).get_by_role("button", name="Resolve alarm").click()
+    await confirmed(page, "Resolve alarm", name)
+    await expect(page.get_by_role("heading", name="Resolved (1)")).to_be_visible()
     assert (await shared_node.api.delete("/resources/away")).code == 0
-    await page.get_by_role("button", name="Forget these").click()
-    await confirmed(page, "Forget these", "alarms of all nodes leave this list")
-    await expect(page.get_by_role("heading", name="Over (0)")).to_be_visible()
+    await page.get_by_role("button", name="Clear list").click()
+    await confirmed(page, "Clear list", "resolved alarms of all nodes")
+    await expect(page.get_by_role("heading", name="Resolved (0)")).to_be_visible()
     over = (await shared_node.api.get("/alarms/deactivated")).data
     assert [alarm["name"] for node in over for alarm in node["alarms"]] == []
 
@@ -72,10 +72,10 @@ async def test_refusals_and_drops_by_reason(open_page: OpenPage, shared_node: Da
     await page.reload()
     await expect(row(page, "banned")).to_be_visible()
     await expect(row(page, "no_subscribers")).to_have_count(0)
-    await page.get_by_role("combobox", name="Time").select_option("day")
+    await page.get_by_role("combobox", name="Time range").select_option("day")
     assert "span=day" in page.url
     await page.go_back()
-    await expect(page.get_by_role("combobox", name="Time")).to_have_value("hour")
+    await expect(page.get_by_role("combobox", name="Time range")).to_have_value("hour")
     # A page that shows a reason sends here.
     await page.goto(f"{shared_node.url}/#/overview")
     await page.get_by_role("link", name="banned", exact=True).click()
@@ -84,7 +84,7 @@ async def test_refusals_and_drops_by_reason(open_page: OpenPage, shared_node: Da
 
 async def test_slow_subscriptions(open_page: OpenPage, shared_node: DashboardNode) -> None:
     page = await open_page("/trouble/slow")
-    await expect(page.get_by_text("No subscription was slow.")).to_be_visible()
+    await expect(page.get_by_text("No slow subscriptions.")).to_be_visible()
     topic = HOSTILE.replace("/", "")
     slow = await shared_node.client("slow")
     await slow.subscribe(topic, qos=1)
@@ -96,9 +96,9 @@ async def test_slow_subscriptions(open_page: OpenPage, shared_node: DashboardNod
     await expect(row(page, "slow")).to_contain_text(SHOWN.replace("/", ""))
     await expect(row(page, "slow").get_by_role("link")).to_have_attribute("href", "#/clients/slow")
     await accessible(page)
-    await page.get_by_role("button", name="Forget these").click()
-    await confirmed(page, "Forget these", "begins anew")
-    await expect(page.get_by_text("No subscription was slow.")).to_be_visible()
+    await page.get_by_role("button", name="Clear list").click()
+    await confirmed(page, "Clear list", "deletes the list on all nodes")
+    await expect(page.get_by_text("No slow subscriptions.")).to_be_visible()
     assert (await shared_node.api.put("/modules/emqx_mod_slow_subs/unload")).code == 0
     await page.reload()
     await expect(page.get_by_text("Slow subscriptions are not recorded.")).to_be_visible()
@@ -110,11 +110,11 @@ async def test_traces(open_page: OpenPage, shared_node: DashboardNode, tmp_path:
     dialog = page.get_by_role("dialog")
     await expect(control(dialog, "topic")).to_have_value("door/#")
     await submit(dialog)
-    await expect(fault(dialog, "name")).to_have_text("This is needed.")
+    await expect(fault(dialog, "name")).to_have_text("This field is required.")
     await send(dialog, name="a b")
     await expect(fault(dialog, "name")).to_contain_text("letters, digits")
     await send(dialog, name="door", minutes="0")
-    await expect(fault(dialog, "minutes")).to_have_text("At least 0.1.")
+    await expect(fault(dialog, "minutes")).to_have_text("Enter 0.1 or more.")
     await accessible(page)
     await send(dialog, minutes="5")
     await expect(row(page, "door")).to_contain_text("running")
@@ -125,7 +125,7 @@ async def test_traces(open_page: OpenPage, shared_node: DashboardNode, tmp_path:
     await expect(row(page, "other")).to_contain_text(SHOWN)
     # Followed while it fills, also after a reload in the middle.
     await page.get_by_role("link", name="door", exact=True).click()
-    await expect(page.get_by_text("Nothing has been written yet.")).to_be_visible()
+    await expect(page.get_by_text("No lines yet.")).to_be_visible()
     publisher = await shared_node.client(HOSTILE)
     await publisher.publish("door/front", b"open", qos=1)
     log = page.get_by_role("log")
@@ -144,7 +144,7 @@ async def test_traces(open_page: OpenPage, shared_node: DashboardNode, tmp_path:
     with zipfile.ZipFile(io.BytesIO(saved.read_bytes())) as archive:
         assert b"door/back" in b"".join(archive.read(name) for name in archive.namelist())
     await page.get_by_role("link", name="All traces").click()
-    await row(page, "door").get_by_role("button", name="End").click()
+    await row(page, "door").get_by_role("button", name="Stop").click()
     await expect(row(page, "door")).to_contain_text("ended")
     await publisher.publish("door/unseen", b"", qos=1)
     await page.go_back()
@@ -160,7 +160,7 @@ async def test_traces(open_page: OpenPage, shared_node: DashboardNode, tmp_path:
     await expect(row(page, "door")).to_have_count(0)
     await page.get_by_role("button", name="Delete all").click()
     await confirmed(page, "Delete all", "other")
-    await expect(page.get_by_text("There is no trace.")).to_be_visible()
+    await expect(page.get_by_text("No traces yet.")).to_be_visible()
     assert (await shared_node.api.get("/trace")).data == []
     await page.goto(f"{shared_node.url}/#/trouble/traces/door")
     await expect(page.get_by_role("alert")).to_contain_text("door")

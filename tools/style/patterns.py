@@ -1,6 +1,7 @@
 """The patterns of docs/style.md that a regular expression can find, by name."""
 
 import re
+from pathlib import Path
 
 PATTERNS = {
     name: re.compile(pattern, re.M)
@@ -27,3 +28,24 @@ PATTERNS = {
         r"(?!longer\b|more\b|need\b|way\b|reason\b|such\b|other\b|space\b|room\b)[a-z]+\b",
     }.items()
 }
+
+DASHBOARD = {
+    name: re.compile(pattern, re.M)
+    for name, pattern in {
+        # "It is on.", "These are not the same."
+        "pronoun first": r"^(?:(?:It|Its|They|Them|He|She)\b|(?:This|These|Those) (?:is|are|was|were|has|have|may)\b)",
+        # "No user is like this.", "The user is there."
+        "is there": r"\b(?:is|are) (?:there|here|like this|like that|gone|over)\b(?! (?:a|an|no)\b)",
+        # One term for one concept; "Client ID", "Delete", "Create", "Enable" and so on.
+        "other term": r"\b(?:[Cc]lient id\b|[Cc]lient [Ii]dentifier|[Uu]ser names?\b|[Ss]witch (?:on|off)\b"
+        r"|[Ss]et aside|[Tt]rouble\b"
+        r"|[Mm]ake the\b|[Ll]et the node make|[Mm]ended|[Kk]icked? out|[Ww]ho may\b|[Ss]pan\b)",
+        # More than 25 words up to the next full stop.
+        "long sentence": r"(?:\S*[^\s.?!][ \t]+){25,}\S",
+    }.items()
+}
+"""For texts of the dashboard, which stand alone on a screen; next to ``PATTERNS``."""
+
+
+def patterns_of(path: Path) -> dict[str, re.Pattern[str]]:
+    return PATTERNS | DASHBOARD if path.suffix in {".ts", ".tsx"} else PATTERNS

@@ -30,8 +30,21 @@ def english(path: Path) -> str:
     if path.suffix == ".md":
         return _of_markdown(text)
     if path.suffix == ".ts":
-        return "\n".join(match[1] for match in re.finditer(r'"((?:[^"\\\n]|\\.)*)"|`[^`]*`', text) if match[1])
+        return "\n".join(_of_typescript(text))
     return "\n".join(_docstrings(ast.parse(text)))
+
+
+_COMMENTS = re.compile(r"(?s)/\*.*?\*/|(?m:^\s*//.*$)")
+_INSERTED = re.compile(r"\$\{(?:[^{}`]|`[^`]*`)*\}")
+"""What a template has in place of a value; the value may be a template itself."""
+_STRINGS = re.compile(r'"((?:[^"\\\n]|\\.)*)"|\'((?:[^\'\\\n]|\\.)*)\'|`((?:[^`\\]|\\.)*)`')
+
+
+def _of_typescript(text: str) -> Iterator[str]:
+    """The strings and templates of the texts of a page; not the name of a file that is imported."""
+    text = re.sub(r"(?m)^import .*$", "", _COMMENTS.sub("", text))
+    for match in _STRINGS.finditer(_INSERTED.sub("X", text)):
+        yield next(filter(None, match.groups()), "")
 
 
 def _of_markdown(text: str) -> str:

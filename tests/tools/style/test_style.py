@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tools.style.budget import above, counted, lowered, read, write
-from tools.style.patterns import PATTERNS
+from tools.style.patterns import DASHBOARD, PATTERNS, patterns_of
 from tools.style.texts import english, files
 
 FOUND = {
@@ -25,6 +25,10 @@ FOUND = {
     "in force": "The ban is in force.",
     "user name": "A user name is needed.",
     "is no": "A subscription is no client.",
+    "pronoun first": "It is on.",
+    "is there": "The user is there.",
+    "other term": "Let the node make the password",
+    "long sentence": "one two three four five six seven eight nine ten " * 2 + "one two three four five six.",
 }
 
 
@@ -37,9 +41,22 @@ def test_the_budget_names_files_that_exist() -> None:
     assert {name for name, _ in read()} <= names, "make style-budget"
 
 
-@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("name", [*PATTERNS, *DASHBOARD])
 def test_each_pattern_is_found(name: str) -> None:
-    assert PATTERNS[name].search(FOUND[name])
+    assert (PATTERNS | DASHBOARD)[name].search(FOUND[name])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "User created",
+        "No users yet. Create one to require passwords.",
+        "Is there another way? There is no other.",
+        "one two three four five six seven eight nine ten. " * 5,
+    ],
+)
+def test_plain_texts_of_the_dashboard_pass(text: str) -> None:
+    assert not [name for name, pattern in DASHBOARD.items() if pattern.search(text)]
 
 
 @pytest.mark.parametrize(
@@ -63,8 +80,22 @@ def test_texts_of_each_kind_of_file(tmp_path: Path) -> None:
     source.write_text('"""Starts\n\n    anew."""\nanew = "anew"\n', "utf-8")
     assert english(source).count("anew") == 1
     texts = tmp_path / "texts.ts"
-    texts.write_text('export const anew = { text: "Starts anew" };\n', "utf-8")
-    assert english(texts) == "Starts anew"
+    texts.write_text(
+        'import type { A } from "./anew";\n/** Starts "anew". */\nexport const anew = { text: "Starts anew",\n'
+        '  some: (by: string) => `${by ? `By ${by}, ` : ""}starts ${by} anew`, sql: \'FROM "a/#"\' };\n',
+        "utf-8",
+    )
+    assert english(texts).splitlines() == ["Starts anew", "Xstarts X anew", 'FROM "a/#"']
+
+
+def test_texts_of_the_dashboard_have_patterns_of_their_own() -> None:
+    of_dashboard = [path for path in files() if path.suffix == ".ts"]
+    assert len(of_dashboard) > 10
+    assert all(set(DASHBOARD) <= set(patterns_of(path)) for path in of_dashboard)
+    assert not set(DASHBOARD) & set(patterns_of(Path("page.md")))
+    assert not [name for name, _ in read() if name.startswith("dashboard/")], (
+        "the texts of the dashboard have no budget"
+    )
 
 
 def test_a_budget_only_falls(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ export function Admins() {
   const submit = async (values: Values): Promise<void> => {
     if (admin) {
       await api.put(`/users/${part(admin.username)}`, { tags: values["tags"] ?? "", role: values["role"], password: values["password"] ?? "" });
-      toast(texts.common.saved);
+      toast(texts.admins.saved);
     } else {
       await api.post("/users", { ...values, tags: values["tags"] ?? "" });
       toast(texts.admins.added);
@@ -87,7 +87,7 @@ export function Admins() {
       action: texts.common.remove,
       work: () => api.del(`/users/${part(one.username)}`),
     });
-    if (done) toast(texts.common.removed);
+    if (done) toast(texts.admins.removed);
     reload();
   };
   return (
@@ -141,7 +141,7 @@ export function Admins() {
             ),
           },
         ]}
-        empty={<Empty title={texts.users.none} />}
+        empty={<Empty title={texts.admins.none} />}
       />
     </>
   );

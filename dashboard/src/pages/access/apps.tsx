@@ -60,7 +60,7 @@ export function Apps() {
       // Days that were not touched leave the moment as it is.
       const same = Number(days) === daysLeft(app) || (days === undefined && typeof app.expired !== "number");
       await api.put(`/apps/${part(app.app_id)}`, same ? { ...body, expired: app.expired } : body);
-      toast(texts.common.saved);
+      toast(texts.apps.saved);
     } else {
       const { secret } = await api.post<{ secret: string }>("/apps", body);
       setMade({ name: String(values["app_id"]), secret });
@@ -75,7 +75,7 @@ export function Apps() {
       action: texts.common.remove,
       work: () => api.del(`/apps/${part(app.app_id)}`),
     });
-    if (done) toast(texts.common.removed);
+    if (done) toast(texts.apps.removed);
     reload();
   };
   const app = editing?.app;

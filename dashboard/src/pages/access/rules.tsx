@@ -69,7 +69,7 @@ export function Rules() {
       action: texts.common.remove,
       work: () => api.del(`${of}/topic/${part(rule.topic)}`),
     });
-    if (done) toast(texts.common.removed);
+    if (done) toast(texts.rules.removed);
     setCount(count + 1);
   };
   const close = (): void => {

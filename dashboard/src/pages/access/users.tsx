@@ -75,7 +75,7 @@ function Edit(props: { kind: Kind; name: string | undefined; superuser: boolean;
     if (answer.warning) toast(answer.warning);
     props.onClose();
     if (secret !== undefined) props.onSecret({ name: named, secret });
-    else toast(name === undefined ? texts.users.added : texts.common.saved);
+    else toast(name === undefined ? texts.users.added : texts.users.saved);
   };
   return (
     <Dialog title={name === undefined ? texts.users.new : texts.users.changeTitle(nameText(name, 40))} onClose={props.onClose}>
@@ -110,7 +110,7 @@ export function Users() {
       action: texts.common.remove,
       work: () => api.del(`/auth_${kind}/${part(name)}`),
     });
-    if (done) toast(texts.common.removed);
+    if (done) toast(texts.users.removed);
     setCount(count + 1);
   };
   const close = (): void => {

@@ -60,7 +60,7 @@ export async function removeRule(rule: Rule): Promise<boolean> {
     action: texts.common.remove,
     work: () => api.del(`/rules/${part(rule.id)}`),
   });
-  if (done) toast(texts.common.removed);
+  if (done) toast(texts.list.removed);
   return done;
 }
 

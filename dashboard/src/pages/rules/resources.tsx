@@ -122,7 +122,7 @@ export async function removeResource(resource: Resource): Promise<boolean> {
     action: texts.common.remove,
     work: () => api.del(`/resources/${part(resource.id)}`),
   });
-  if (done) toast(texts.common.removed);
+  if (done) toast(texts.resources.removed);
   return done;
 }
 

@@ -2,6 +2,7 @@
 
 import { signal, type Signal } from "@preact/signals";
 import type { IClientOptions, IPublishPacket, MqttClient } from "mqtt";
+import { texts } from "../../texts/tool";
 
 export interface Wanted {
   url: string;
@@ -134,7 +135,7 @@ export class Connection {
   }
 
   get connected(): MqttClient {
-    if (!this.client || this.state.value !== "connected") throw new Error("not connected");
+    if (!this.client || this.state.value !== "connected") throw new Error(texts.notConnected);
     return this.client;
   }
 
