@@ -87,6 +87,44 @@ async def test_an_idle_node_finds_out_and_recovers_when_the_file_is_back(tmp_pat
         await node.stop()
 
 
+async def test_the_write_ahead_log_is_deleted_under_an_idle_node(tmp_path: Path) -> None:
+    """What it had is moved into the file at once: a node that is killed then has lost nothing."""
+    node = await start(tmp_path / "data")
+    try:
+        await node.leave_session("absent", "t")
+        publisher = await node.client("publisher")
+        assert await publisher.publish("t", b"before", 1) == 0
+        assert node.server.store is not None
+        file = node.server.store.file
+        wal = file.with_name(file.name + "-wal")
+        told: list[str | None] = []
+        on_trouble = node.server.store.on_trouble
+
+        def hear(trouble: str | None) -> None:
+            told.append(trouble)
+            on_trouble(trouble)
+
+        node.server.store.on_trouble = hear
+        wal.unlink()
+        await until(lambda: len(told) == 2)
+        assert told[0] is not None and "write-ahead log was deleted" in told[0] and told[1] is None
+        assert await publisher.publish("t", b"later", 1) == 0
+        copy = tmp_path / "copy"
+        copy.mkdir()
+        for path in file.parent.iterdir():
+            if path.is_file():
+                (copy / path.name).write_bytes(path.read_bytes())
+        assert (copy / wal.name).exists()
+    finally:
+        await node.stop()
+    after = await start(copy)
+    try:
+        session = after.server.broker.sessions.get("absent")
+        assert session is not None and session.queued == 2
+    finally:
+        await after.stop()
+
+
 async def test_an_unmounted_file_system(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -71,8 +71,9 @@ class SqliteLog:
         self._db: apsw.Connection | None = None
         self._wal_pages = 0
         self._suspect = False
-        # Device and inode of the open file; None: they are not the system's to tell.
+        # Device and inode of the open files, the second its write-ahead log; None: they are not the system's to tell.
         self._place: tuple[int, int] | None = None
+        self._wal_place: tuple[int, int] | None = None
 
     def open(self) -> None:
         """Make the file or open it; a damaged one is set aside and its sound batches go into a new one.
@@ -89,9 +90,7 @@ class SqliteLog:
             except _Damaged as damage:
                 self._abandon()
                 self._salvage(str(damage))
-            if self._vfs is None:
-                opened = os.stat(self.path)
-                self._place = opened.st_dev, opened.st_ino
+            self._note_places()
         except StoreError:
             self._abandon()
             raise
@@ -147,6 +146,35 @@ class SqliteLog:
             raise WriteTrouble(f"the file was deleted, renamed or unmounted: {describe(error)}") from None
         if (found.st_dev, found.st_ino) != self._place:
             raise WriteTrouble("the file was deleted, renamed or unmounted: another one is in its place")
+        if self._wal_place is not None and self._db is not None:
+            there = _place_of(beside(self.path, "-wal"))
+            if there != self._wal_place:
+                self._leave_wal(there is None)
+
+    def _leave_wal(self, gone: bool) -> None:
+        """The next start would not find the write-ahead log. Move what it has into the file, and begin another one
+        unless something else is in its place, which SQLite would read. Raises WriteTrouble always."""
+        try:
+            # Beside the path: SQLite goes on with the file that it has open.
+            total, done = self._open_db().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            if total != done:
+                raise WriteTrouble(f"the write-ahead log is not in its place, and {total - done} pages are only there")
+            if gone:
+                self._abandon()
+                self._connect()
+                self._note_places()
+        except (apsw.Error, OSError) as error:
+            raise self._trouble(error) from error
+        if gone:
+            raise WriteTrouble("the write-ahead log was deleted or renamed: another one is begun")
+        wal = beside(self.path, "-wal").name
+        raise WriteTrouble(f"the write-ahead log was replaced: move {wal} away")
+
+    def _note_places(self) -> None:
+        if self._vfs is None:
+            opened = os.stat(self.path)
+            self._place = opened.st_dev, opened.st_ino
+            self._wal_place = _place_of(beside(self.path, "-wal"))
 
     def tidy(self) -> None:
         """Note how far it is written, and move the write-ahead log into the file once it is long. Raises
@@ -377,6 +405,7 @@ class SqliteLog:
         self._abandon()
         db = self._connect()
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self._note_places()
         self._wal_pages = 0
         self._suspect = False
 
@@ -433,3 +462,12 @@ class SqliteLog:
             with contextlib.suppress(apsw.Error):
                 self._db.close(True)
             self._db = None
+
+
+def _place_of(path: Path) -> tuple[int, int] | None:
+    """Its device and inode; None: there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

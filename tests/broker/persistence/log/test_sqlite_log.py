@@ -54,6 +54,55 @@ def test_files_are_for_the_owner_only_and_closing_leaves_one(tmp_path: Path) -> 
     assert {path.name for path in tmp_path.iterdir()} == {"s.db"}
 
 
+def after_a_crash(directory: Path) -> list[int]:
+    """What a start finds of what is in this directory now."""
+    copy = directory / "copy"
+    copy.mkdir()
+    for path in list(directory.iterdir()):
+        if path.is_file():
+            (copy / path.name).write_bytes(path.read_bytes())
+    log = opened(copy / "s.db")
+    found = [seq for seq, _ in log.scan()]
+    log.checkpoint_and_close()
+    return found
+
+
+@pytest.mark.parametrize("how", ["deleted", "renamed"])
+@pytest.mark.parametrize("look", ["append", "verify"])
+def test_a_write_ahead_log_that_is_gone(tmp_path: Path, how: str, look: str) -> None:
+    """It had what was reported: that goes into the file, and another one is begun. Once it is told."""
+    log = filled(tmp_path / "s.db")
+    wal = tmp_path / "s.db-wal"
+    wal.unlink() if how == "deleted" else wal.rename(tmp_path / "away")
+    with pytest.raises(WriteTrouble, match="write-ahead log was deleted or renamed"):
+        log.append(31, content(31)) if look == "append" else log.verify_path()
+    log.verify_path()
+    assert wal.exists()
+    log.append(31, content(31))
+    assert after_a_crash(tmp_path) == list(range(1, 32))
+    log.checkpoint_and_close()
+    assert not wal.exists()
+
+
+def test_a_write_ahead_log_that_was_replaced(tmp_path: Path) -> None:
+    """Nothing is added until the other one is away, for a start would read that. What there was is in the file."""
+    log = filled(tmp_path / "s.db")
+    wal = tmp_path / "s.db-wal"
+    copy = tmp_path / "s.db-copy"
+    copy.write_bytes(b"of another store")
+    os.replace(copy, wal)
+    for _ in range(2):
+        with pytest.raises(WriteTrouble, match=r"move s\.db-wal away"):
+            log.append(31, content(31))
+    wal.unlink()
+    assert after_a_crash(tmp_path) == list(range(1, 31))
+    with pytest.raises(WriteTrouble, match="deleted or renamed"):
+        log.verify_path()
+    log.append(31, content(31))
+    log.checkpoint_and_close()
+    assert [seq for seq, _ in opened(tmp_path / "s.db").scan()] == list(range(1, 32))
+
+
 def test_a_piece_of_a_batch(tmp_path: Path) -> None:
     log = filled(tmp_path / "s.db")
     assert log.read(4, 30_000, 17) == content(4)[30_000:30_017]
