@@ -144,7 +144,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     reuse_port: bool = False  # other nodes on this machine may listen at the same address (SO_REUSEPORT)
     proxy_protocol: bool = False
     proxy_protocol_timeout: PositiveSeconds = 3.0
-    path: str = "/mqtt"  # ws, wss; "*": any
+    path: str | list[str] = "/mqtt"  # ws, wss: one, or several; "*": any
     subprotocols: tuple[str, ...] = ("mqtt", "mqttv3.1", "mqttv3.1.1")
     subprotocol_required: bool = True
     # Empty: any; but only those of loopback where anonymous clients are let in because of loopback. "*": any.

@@ -153,6 +153,23 @@ def _suback_refusal(value: int) -> Iterator[Fault]:
         yield Fault((), f"expected one of {', '.join(f'0x{code:02x}' for code in _SUBACK_REFUSALS)}")
 
 
+_PATH: Final = _like(r"/[\s\S]*", "a path that begins with /")
+_PATH_OR_ANY: Final = _like(r"/[\s\S]*|\*", 'a path that begins with /, or "*" for any')
+
+
+def _paths(value: str | list[str]) -> Iterator[Fault]:
+    """One or several; any is a text of its own."""
+    if isinstance(value, str):
+        yield from _PATH_OR_ANY(value)
+        return
+    if not value:
+        yield Fault((), "expected at least one path")
+    yield from _each(_PATH)(value)
+    for index, path in enumerate(value):
+        if path.rstrip("/") in [each.rstrip("/") for each in value[:index]]:
+            yield Fault((index,), "the same path twice")
+
+
 def _server_names(value: dict[str, dict[str, str]]) -> Iterator[Fault]:
     for name, files in value.items():
         yield from _below((name,), unknown_keys(files, _SERVER_NAME_KEYS, ()))
@@ -242,7 +259,7 @@ VALUE_RULES: Final[ValueRules] = {
     ListenerSettings: {
         "name": _like(r"[\w.-]{1,64}", f"1 to 64 {_NAME}"),
         "bind": _parsed(parse_bind),
-        "path": _like(r"/[\s\S]*|\*", 'a path that begins with /, or "*" for any'),
+        "path": _paths,
         "allowed_origins": _each(_like(rf"\*|null|{_ORIGIN}", _ORIGIN_WORDS)),
     },
     TlsSettings: {"certfile": _PEM_FILE, "keyfile": _PEM_FILE, "server_names": _server_names},

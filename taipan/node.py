@@ -224,7 +224,10 @@ class Node(Extensions):
         urls = []
         for listener in self._server.listeners:
             host, port = listener.bind
-            path = listener.settings.path.replace("*", "/mqtt") if listener.type in ("ws", "wss") else ""
+            path = ""
+            if listener.type in ("ws", "wss"):
+                paths = listener.settings.path
+                path = (paths if isinstance(paths, str) else paths[0]).replace("*", "/mqtt")
             urls.append(f"{_SCHEMES[listener.type]}://{authority(_ANY.get(host, host), port)}{path}")
         return urls
 

@@ -36,7 +36,6 @@ CLOSE_TIMEOUT: Final = 2.0  # seconds a peer has to answer our close frame
 WORK_PER_ITERATION: Final = 1_024  # plain frames that one connection may take of an iteration
 LIBRARY_WORK: Final = 4  # plain frames that a frame, or a KiB of payload, from the library counts as
 DEFLATE_BYTES: Final = 45_000  # about what compression takes for each client
-ANY_PATH: Final = "*"
 LARGE: Final = 65_536  # bytes that are not copied to go out together with their header
 _HANDSHAKE_HEADERS: Final = (
     "Connection",
@@ -52,9 +51,11 @@ _COMPRESSION: Final = ServerPerMessageDeflateFactory(
 )
 
 
-def _leads_to(asked: str, path: str) -> bool:
-    """Whether ``path`` of a listener is what was asked for; a slash at the end is the same."""
-    return path == ANY_PATH or asked == path or asked.rstrip("/") == path.rstrip("/")
+def _leads_to(asked: str, paths: str | list[str]) -> bool:
+    """Whether one of a listener's paths is what was asked for; a slash at the end is the same."""
+    if isinstance(paths, str):
+        return paths == "*" or asked.rstrip("/") == paths.rstrip("/")
+    return any(_leads_to(asked, path) for path in paths)
 
 
 class WebSocketError(ConnectionError):

@@ -196,6 +196,20 @@ def test_a_new_listener_by_index() -> None:
             "t.toml:5: listeners.0.path: expected a path that begins with /",
         ),
         (
+            LISTENER.replace("tcp", "ws") + 'path = ["/mqtt", "x"]',
+            't.toml:5: listeners.0.path.1: expected a path that begins with /, got "x"',
+        ),
+        (
+            LISTENER.replace("tcp", "ws") + 'path = ["*"]',
+            't.toml:5: listeners.0.path.0: expected a path that begins with /, got "*"',
+        ),
+        (LISTENER.replace("tcp", "ws") + "path = []", "t.toml:5: listeners.0.path: expected at least one path"),
+        (
+            LISTENER.replace("tcp", "ws") + 'path = ["/a", "/b", "/a/"]',
+            "t.toml:5: listeners.0.path.2: the same path twice",
+        ),
+        (LISTENER.replace("tcp", "ws") + "path = 5", "t.toml:5: listeners.0.path: expected a text or a list"),
+        (
             LISTENER.replace("tcp", "ws") + 'allowed_origins = ["*", "https://panel.example/"]',
             't.toml:5: listeners.0.allowed_origins.1: expected an origin without a path, such as "https://app.example.org"',
         ),

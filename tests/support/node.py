@@ -108,7 +108,7 @@ class Node:
         self._complaints = _Complaints()
         self._peers: list[Peer] = []
         self._addresses: dict[str, Address] = {
-            listener.type: Address(*_host_port(listener.bind), listener.type, listener.path)
+            listener.type: Address(*_host_port(listener.bind), listener.type, _first(listener.path))
             for listener in reversed(settings.listeners)
         }
 
@@ -317,6 +317,10 @@ class NodeProcess:
             raise AssertionError("the node did not stop on SIGTERM") from None
         assert self.process.returncode is not None
         return self.process.returncode
+
+
+def _first(paths: str | list[str]) -> str:
+    return paths if isinstance(paths, str) else paths[0]
 
 
 def _host_port(bind: str) -> tuple[str, int]:

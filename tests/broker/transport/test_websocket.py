@@ -222,6 +222,18 @@ async def test_any_path() -> None:
 
 
 @on_both_loops
+async def test_several_paths() -> None:
+    async with listening(type="ws", path=["/mqtt", "/"]) as listener:
+        for path in ("/", "/mqtt", "/mqtt/", "/?c=d", "/mqtt?c=d"):
+            async with opened(listener, request(path)) as peer:
+                peer.send(frame(BINARY, b"hello"))
+                assert await peer.frame() == (BINARY, b"hello")
+        for path in ("/other", "/mqtt/x"):
+            assert (await answer(listener, request(path))).startswith(b"HTTP/1.1 404 ")
+        assert listener.refused == {"websocket_path": 2}
+
+
+@on_both_loops
 async def test_origin() -> None:
     async with listening(type="ws", allowed_origins=["https://panel.example"]) as listener:
         for origin in ("https://evil.example", "null", "https://panel.example.evil.example"):
