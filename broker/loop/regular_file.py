@@ -1,4 +1,4 @@
-"""Reads of files that a user names: bounded, and never a wait for a writer.
+"""Reads of files with names from a user: bounded, and never a wait for a writer.
 
 To open a FIFO waits until someone writes to it, and a device such as /dev/zero has no end. Either would stop the node
 whose loop reads it: only regular files are read.
