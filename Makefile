@@ -129,6 +129,11 @@ unused: setup ## what nothing uses, or only tests (tools/unused.py)
 style: setup ## what docs/style.md advises against, above the budget of a file
 	@$(BIN)/python -m tools.style
 
+# cspell and Harper, which run on Node.
+.PHONY: prose
+prose: setup ## spelling and grammar of the documentation (wants npm or PyPI)
+	@$(BIN)/python -m tools.style.prose
+
 .PHONY: style-budget
 style-budget: setup ## lower tools/style/budget.txt to what is there
 	@$(BIN)/python -m tools.style --budget
@@ -203,7 +208,7 @@ simulate: setup ## thousands of simulated clusters with every fault, each by a s
 	    --features $(or $(FEATURES),all)
 
 clean: ## remove what setup and tests left behind
-	rm -rf $(VENV) $(NODE_DIR)/node_modules $(BENCH_DIR)/node_modules dashboard/node_modules management/dashboard/static \
+	rm -rf $(VENV) $(NODE_DIR)/node_modules $(BENCH_DIR)/node_modules tools/style/linters/node_modules dashboard/node_modules management/dashboard/static \
 	    build dist *.egg-info htmlcov .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 COMMA := ,

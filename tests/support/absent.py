@@ -13,6 +13,7 @@ PACKAGES: Final = {
     "bash": "bash",
     "cc": "gcc libc6-dev",
     "chromium": "chromium",
+    "cspell": "nodejs npm",
     "fish": "fish",
     "haproxy": "haproxy",
     "logrotate": "logrotate",
