@@ -270,9 +270,7 @@ class Server:
             try:
                 from .cluster.nats_client import NatsClient, largest_packet
             except ImportError as error:
-                raise ValueError(
-                    f"[cluster] wants the package nkeys ({error}): pip install 'taipan-mqtt[cluster]'"
-                ) from error
+                raise ValueError(f"[cluster] wants the package nkeys ({error}): pip install nkeys") from error
             nats = NatsClient(cluster, self.settings.node.name, largest_packet(self.settings))
         context = ClusterContext(
             self.settings,

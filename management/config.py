@@ -167,6 +167,9 @@ def _settings(document: ConfigDocument) -> Settings:
         if tables.get(name) is not None:
             document.refuse(validate(tables[name]), (name,))
     _check_listeners_of_rules(document, tables["access"], listeners)
+    management, dashboard = tables["management"], tables["dashboard"]
+    if management is not None and dashboard is not None and dashboard.enabled is None:
+        tables["dashboard"] = msgspec.structs.replace(dashboard, enabled=management.enabled)
     taken = [(f"listeners.{index}", each.bind) for index, (each, _) in sorted(listeners.items())]
     for name in ("management", "dashboard"):
         table = tables[name]

@@ -37,7 +37,7 @@ def _cluster_faults(cluster: ClusterSettings) -> list[str]:
     try:
         from taipan.broker.cluster.nats_connection import file_faults  # here: who has no [cluster] needs no nkeys
     except ImportError as error:
-        return [f"[cluster]: {error}: pip install 'taipan-mqtt[cluster]'"]
+        return [f"[cluster]: {error}: pip install nkeys"]
     return [one_line(str(each)) for each in file_faults(cluster)]
 
 

@@ -28,6 +28,7 @@ from .http.cross_site import CrossSite
 from .http.listener import HttpListener
 from .http.protocol import HttpProtocol
 from .operations.operations import Operations
+from .secret_line import secret_line
 from .settings import RELOADED, DashboardSettings, HistorySettings, ManagementSettings
 
 logger = logging.getLogger(__name__)
@@ -240,7 +241,7 @@ class ManagementServer:
         made = await self.operations.dashboard_users.create_first()
         if made is not None:
             name, password = made
-            self._tell_secret(f"The dashboard: {self.dashboard_url} user {name} password {password} (shown this once)")
+            self._tell_secret(secret_line(f"The dashboard: {self.dashboard_url}", name, password))
 
     @property
     def url(self) -> str:

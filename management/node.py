@@ -53,7 +53,7 @@ logger = logging.getLogger("taipan.management.node")  # also when run by python 
 # Young objects between two collections: a burst of packets makes many that die at once.
 _GC_THRESHOLD: Final = 50_000
 
-_NO_UVLOOP: Final = "uvloop is faster: pip install 'taipan-mqtt[uvloop]'"
+_NO_UVLOOP: Final = "uvloop is faster: pip install uvloop"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -236,7 +236,7 @@ def _connect(settings: BrokerSettings) -> str:
         from taipan.broker.cluster.nats import NatsRefused
         from taipan.broker.cluster.nats_client import NatsClient, largest_packet
     except ImportError as error:
-        raise ConfigError(f"[cluster]: {error}: pip install 'taipan-mqtt[cluster]'") from None
+        raise ConfigError(f"[cluster]: {error}: pip install nkeys") from None
 
     client = NatsClient(settings.cluster, settings.node.name, largest_packet(settings))
     try:

@@ -47,7 +47,7 @@ class ManagementSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 class DashboardSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """``[dashboard]``."""
 
-    enabled: bool = True
+    enabled: bool | None = None  # None: as management.enabled; the settings of a node have it as it is then
     bind: str = "127.0.0.1:18083"
     tls: TlsSettings | None = None
     on_management: bool = False  # whether it is also at the management server, under /dashboard

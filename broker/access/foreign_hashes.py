@@ -22,7 +22,7 @@ _MAX_PBKDF2: Final = 1024
 _BCRYPT: Final = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
 _BCRYPT_COSTS: Final = range(4, 16)
 
-NO_BCRYPT: Final = "a bcrypt hash wants the package bcrypt: pip install 'taipan-mqtt[bcrypt]'"
+NO_BCRYPT: Final = "a bcrypt hash wants the package bcrypt: pip install bcrypt"
 
 
 class PackageMissing(ValueError):

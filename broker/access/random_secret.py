@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import string
 from typing import Final
 
 from .password_hash import from_base64, to_base64
@@ -11,6 +12,8 @@ from .password_hash import from_base64, to_base64
 MIN_LENGTH: Final = 22
 """Characters of a secret: as many of base64 hold 128 bits."""
 _MIN_DIFFERENT: Final = 8
+_LETTERS: Final = string.ascii_letters + string.digits
+_LENGTH: Final = 43  # 62 ** 43 > 2 ** 256
 
 
 class RandomSecretHash:
@@ -55,8 +58,11 @@ class RandomSecretHash:
 
 
 def generate() -> str:
-    """A new secret of 256 bits, as text for a URL or a file."""
-    return secrets.token_urlsafe(32)
+    """A new secret of 256 bits: every secret and password that a node or a command makes.
+
+    43 letters and digits: one double-click selects it, and no shell, URL or option parser reads anything else in it.
+    """
+    return "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
 
 
 def check_random(secret: bytes) -> None:

@@ -4,7 +4,7 @@ import argparse
 import datetime
 import getpass
 import importlib.resources
-import secrets
+import re
 import shlex
 import socket
 import sys
@@ -13,15 +13,19 @@ from pathlib import Path
 from typing import Final
 
 from taipan.broker.access.password_hash import ScryptHash
+from taipan.broker.access.random_secret import generate
 from taipan.broker.config import parse_bind
 from taipan.broker.session.client_info import authority
 
 from ..config_document import ConfigError
 from ..defaults import toml_value
+from ..secret_line import secret_line
 from . import new_files
 
 CONFIG: Final = "taipan.toml"
 TLS: Final = "tls"
+_PAGE_OF_KEYS: Final = "What each means in more words: docs/configuration.md."
+_PAGE: Final = re.compile(r" \(docs/[\w/-]+\.md\)|: docs/[\w/-]+\.md(?=\.)")
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 _PORTS: Final = {"tcp": 1883, "ws": 8083, "ssl": 8883, "wss": 8084}
 
@@ -117,7 +121,7 @@ def _password(user: str) -> str:
         password = getpass.getpass(f"Password of {user} [a random one]: ")
         if password and getpass.getpass("Again: ") != password:
             raise ConfigError("the two are not the same")
-    return password or secrets.token_urlsafe(12)
+    return password or generate()
 
 
 def _own_names(address: str) -> list[str]:
@@ -178,8 +182,10 @@ def configuration(directory: Path, wanted: Wanted) -> str:
 
 
 def template() -> str:
-    """The commented configuration as it ships."""
-    return (importlib.resources.files("taipan.config") / CONFIG).read_text("utf-8")
+    """The commented configuration as it ships, without the pages that it names: these lie in Taipan's sources only."""
+    text = (importlib.resources.files("taipan.config") / CONFIG).read_text("utf-8")
+    text = _put(text, _PAGE_OF_KEYS, "taipan --print-defaults has its type, too.")
+    return _PAGE.sub("", text)
 
 
 def _tls_listener(directory: Path, wanted: Wanted, name: str, kind: str) -> str:
@@ -199,7 +205,7 @@ def _put(text: str, old: str, new: str) -> str:
 def _tell(directory: Path, wanted: Wanted, files: list[str]) -> None:
     print("wrote", *files, sep="\n  ")
     if wanted.user:
-        print(f"user {wanted.user}, password {wanted.password}")
+        print(secret_line("MQTT clients:", wanted.user, wanted.password))
     host = "127.0.0.1" if wanted.address in ("0.0.0.0", "::") else wanted.address
     client = ["mosquitto_sub"] + ([] if host == "127.0.0.1" else ["-h", host])
     if wanted.tls_names:

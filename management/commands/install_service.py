@@ -132,13 +132,13 @@ def program() -> str:
     beside = Path(sys.prefix, "bin", "taipan")
     found = str(beside) if beside.exists() else shutil.which("taipan")
     if found is None:
-        raise ConfigError(f"there is no taipan in {Path(sys.prefix, 'bin')}: pip install taipan-mqtt")
+        raise ConfigError(f"there is no taipan in {Path(sys.prefix, 'bin')}: install Taipan's wheel there")
     real = os.path.realpath(found)
     home = next((each for each in _HOMES if real.startswith(each) or found.startswith(each)), None)
     if home is not None:
         raise ConfigError(
             f"{found} is below {home}, which a service does not see. Install for the whole machine: "
-            "python3 -m venv /opt/taipan && /opt/taipan/bin/pip install 'taipan-mqtt[all]'"
+            "python3 -m venv /opt/taipan && /opt/taipan/bin/pip install 'WHEEL[all]'"
         )
     return found
 

@@ -14,7 +14,7 @@ from .named_files import missing, read_named
 from .output import Migration, Source, Table
 from .report import CannotMigrate
 
-NO_YAML: Final = "it wants the package PyYAML: pip install 'taipan-mqtt[migrate]'"
+NO_YAML: Final = "it wants the package PyYAML: pip install PyYAML"
 _ANONYMOUS: Final = "AnonymousAuthPlugin"
 _FILE: Final = "FileAuthPlugin"
 _ACL: Final = "TopicAccessControlListPlugin"
@@ -259,7 +259,7 @@ class _Amqtt:
             if value is not None:
                 self._sys(value, at, "sys_interval")
         elif short in _LOGGING:
-            self.report.left_out(place, name, "the log has every connection, and at debug every packet: docs/log.md")
+            self.report.left_out(place, name, "the log has every connection, and at debug every packet: [log]")
         else:
             self.closed = True
             why = "plugins of others do not run here; until it is replaced nobody comes in without a password, and what"

@@ -85,16 +85,16 @@ _COMMON: Final = {
 _STRATEGIES: Final = {"hash": "hash_clientid", "local": "random"}
 """Strategies of shared subscriptions that have another name here, or none."""
 _WHY: Final = (
-    ("cluster.", "a cluster is made with NATS: docs/cluster.md"),
-    ("rpc.", "a cluster is made with NATS: docs/cluster.md"),
+    ("cluster.", "a cluster is made with NATS: [cluster]"),
+    ("rpc.", "a cluster is made with NATS: [cluster]"),
     ("node.", "it is about the virtual machine of Erlang"),
-    ("log.", "the log goes to standard error: docs/log.md"),
+    ("log.", "the log goes to standard error: [log]"),
     ("sysmon.", "it is about the virtual machine of Erlang"),
-    ("os_mon.", "watch the machine with Prometheus: docs/monitor.md"),
+    ("os_mon.", "watch the machine with Prometheus: GET /metrics"),
     ("vm_mon.", "it is about the virtual machine of Erlang"),
-    ("alarm.", "alarms are kept as they are: docs/api/alarms.md"),
-    ("bridge.", "make a resource bridge_mqtt and a rule: docs/forward.md"),
-    ("module.", "what modules do is on, or a setting of its own: docs/configuration.md"),
+    ("alarm.", "alarms are kept as they are: taipan-ctl alarms list"),
+    ("bridge.", "make a resource bridge_mqtt and a rule with the action data_to_mqtt_broker"),
+    ("module.", "what modules do is on, or a setting of its own: taipan --print-defaults"),
     ("plugins.", "plugins of EMQX do not run here"),
     ("broker.", "not known"),
 )
@@ -491,8 +491,10 @@ class _Etc:
             loaded = [name for name in re.findall(r"emqx_\w+", text) if name not in off]
         closed = [name for name in loaded or [] if name in _AUTH_PLUGINS]
         for name in closed:
-            why = "it decided who comes in, and does not run here: docs/access.md has tokens and HTTP services. Until"
-            why += " then nobody comes in without a password, and what no rule allows is denied"
+            why = (
+                "it decided who comes in, and does not run here: tokens are [access.jwt], HTTP services [access.http]."
+            )
+            why += " Until then nobody comes in without a password, and what no rule allows is denied"
             self.report.left_out(str(loaded_file), name, why)
         if closed:
             self.migration.set("access", "no_match", "deny")
@@ -502,7 +504,7 @@ class _Etc:
             name = path.stem
             if loaded is None and name in _AUTH_PLUGINS:
                 why = f"whether it is loaded would stand in {loaded_file}, which is not there; if it was, set it up"
-                self.report.left_out(str(path), name, f"{why} here: docs/access.md")
+                self.report.left_out(str(path), name, f"{why} here: [access.jwt] and [access.http]")
                 continue
             if loaded is not None and name not in loaded and name != "emqx_retainer":
                 continue

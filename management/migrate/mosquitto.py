@@ -309,7 +309,7 @@ class _Mosquitto:
             else:
                 self.report.left_out(line.place, f"{key} {line.value}".strip(), "not known")
         for line in self.plugins:
-            why = "plugins of Mosquitto do not run here: rewrite it as a hook (docs/python.md) or an HTTP service"
+            why = "plugins of Mosquitto do not run here: rewrite it as a Python hook or an HTTP service ([access.http])"
             if not line.key.startswith(("plugin_opt", "auth_opt")):
                 why += "; until then nobody comes in without a password, and what no rule allows is denied"
             self.report.left_out(line.place, f"{line.key} {line.value}", why)

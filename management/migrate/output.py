@@ -171,7 +171,9 @@ def _sync(directory: Path) -> None:
 
 def as_toml(migration: Migration) -> str:
     """The configuration, with what has no counterpart as comments at its head."""
-    lines = _comment(f"Made by taipan migrate from {migration.source}. What each key means: docs/configuration.md.")
+    lines = _comment(
+        f"Made by taipan migrate from {migration.source}. Every key with its meaning: taipan --print-defaults."
+    )
     comments = list(migration.report.comments())
     if comments:
         lines += ["#", *_comment("Changed, or left out because it has no counterpart:")]

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from taipan.broker.access.random_secret import generate
 from taipan.broker.loop.clock import Clock
 from taipan.broker.observability.masking import MASK
 from taipan.broker.persistence.tables import Tables
@@ -76,7 +77,7 @@ class Apps:
         rows = self._tables.shared_rows
         if rows is not None and rows.begin():
             return None  # the cluster may have some
-        secret = secrets.token_hex(32)
+        secret = generate()
         self._table.put(FIRST_APP, App(FIRST_APP, hash_of(secret), "Default", "Application user"))
         return FIRST_APP, secret
 
@@ -107,7 +108,7 @@ class Apps:
         if secret is not None and is_known(secret):
             raise wrong("secret", "this is EMQX's published default: leave it out, and the node generates one")
         check_store_writable(self._tables)
-        secret = secret or secrets.token_hex(32)
+        secret = secret or generate()
         with rows_of_a_size():
             self._table.put(app_id, App(app_id, hash_of(secret), name, desc, status, expired))
         await wait_until_stored(self._tables)

@@ -15,6 +15,7 @@ from taipan.broker.access.foreign_hashes import parse_hash
 from taipan.broker.access.guesses import address_group
 from taipan.broker.access.password_check import Passwords
 from taipan.broker.access.password_hash import ScryptHash
+from taipan.broker.access.random_secret import generate
 from taipan.broker.access.users import User
 from taipan.broker.config import AccessSettings, ZoneSettings
 from taipan.broker.mqtt import reason_codes
@@ -174,7 +175,7 @@ class DashboardUsers:
         rows = self._server.tables.shared_rows
         if rows is not None and rows.begin():
             return None  # the cluster may have some
-        password = secrets.token_urlsafe(18)
+        password = generate()
         hashed = str(await self._hash(password))
         if len(self._table):
             return None

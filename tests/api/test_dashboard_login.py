@@ -85,6 +85,7 @@ async def test_the_first_start_makes_an_administrator_and_tells_once(capsys: pyt
     async with managed_node(dashboard={}) as node:
         said = capsys.readouterr().out
         [(url, password)] = re.findall(r"The dashboard: (\S+) user admin password (\S+) \(shown this once\)", said)
+        assert re.fullmatch(r"[0-9A-Za-z]{43}", password)
         assert url == node.management.dashboard_url
         browser = Browser(url)
         assert (await browser.log_in("admin", password)).data["role"] == "administrator"

@@ -420,6 +420,27 @@ def test_overlapping_binds_are_refused(tmp_path: Path) -> None:
     read(tmp_path, LISTENER + '[management]\nbind = "localhost:1"\nenabled = false')
 
 
+@pytest.mark.parametrize(
+    "text, overrides, listens",
+    [
+        ("", [], True),
+        ("[management]\nenabled = false", [], False),
+        ('[management]\nenabled = false\n[dashboard]\nbind = "127.0.0.1:9"', [], False),
+        ("[management]\nenabled = false\n[dashboard]\nenabled = true", [], True),
+        ("[dashboard]\nenabled = true", ["management.enabled=false"], True),
+        ("", ["management.enabled=false"], False),
+        ("[dashboard]\nenabled = false", [], False),
+        ("[management]\nenabled = false\n[dashboard]\non_management = true", [], False),
+    ],
+)
+def test_without_management_there_is_a_dashboard_only_where_it_is_asked_for(
+    tmp_path: Path, text: str, overrides: list[str], listens: bool
+) -> None:
+    assert read(tmp_path, text, *overrides).dashboard.enabled is listens
+    if not listens:  # nor has it a port that something else cannot have
+        read(tmp_path, text + LISTENER.replace("[[", "\n[[").replace(":1", ":18083"), *overrides)
+
+
 def test_listeners_of_different_types_may_share_a_name(tmp_path: Path) -> None:
     text = LISTENER + LISTENER.replace("tcp", "ws").replace(":1", ":2")
     assert [(each.name, each.type) for each in read(tmp_path, text).broker.listeners] == [("a", "tcp"), ("a", "ws")]

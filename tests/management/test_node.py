@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -214,13 +214,16 @@ def plain(tmp_path: Path) -> dict[str, str]:
 class Process:
     """A node of its own; what it wrote to stderr is in ``log``."""
 
-    def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, *arguments: str, env: Mapping[str, str | None] | None = None) -> None:
+        """``env``: variables beside those that every test has; None takes one of these away."""
         kept = "TAIPAN__NODE__DATA_DIR"  # of ``own_data_dir``
         environ = {name: value for name, value in os.environ.items() if name == kept or not name.startswith("TAIPAN__")}
+        given: dict[str, str | None] = {**environ, "TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0", **NO_DASHBOARD}
+        given |= env or {}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "taipan.management.node", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-            env=environ | {"TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0"} | NO_DASHBOARD | (env or {}),
+            env={name: value for name, value in given.items() if value is not None},
         )  # fmt: skip
         self.log: list[str] = []
 
@@ -254,7 +257,7 @@ class Process:
 def start() -> Iterator[Callable[..., Process]]:
     started: list[Process] = []
 
-    def run(*arguments: str, env: dict[str, str] | None = None) -> Process:
+    def run(*arguments: str, env: Mapping[str, str | None] | None = None) -> Process:
         started.append(Process(*arguments, env=env))
         return started[-1]
 
@@ -304,7 +307,7 @@ def test_a_node_of_the_plain_installation(start: Callable[..., Process], plain: 
     port = re.search(r" default=tcp:127\.0\.0\.1:(\d+) ", node.ready())
     assert port is not None
     said = node.wait_for("event_loop ")
-    assert said.endswith("""event_loop name=asyncio detail="uvloop is faster: pip install 'taipan-mqtt[uvloop]'"\n""")
+    assert said.endswith('event_loop name=asyncio detail="uvloop is faster: pip install uvloop"\n')
     with socket.create_connection(("127.0.0.1", int(port[1])), timeout=TIMEOUT) as client:
         client.sendall(bytes.fromhex("100d00044d5154540402003c000161"))  # CONNECT, 3.1.1, clean session, "a"
         assert client.recv(4) == bytes.fromhex("20020000")
@@ -354,6 +357,19 @@ def test_the_first_start_prints_where_the_dashboard_is(start: Callable[..., Proc
     node = start(*ANY_PORT, "--set", "dashboard.enabled=true", "--set", "dashboard.bind=127.0.0.1:0")
     assert re.search(r" dashboard=http://127\.0\.0\.1:\d+\n$", node.ready())
     assert node.end(signal.SIGTERM) == 0
+
+
+def test_two_small_nodes_without_management_share_a_machine(
+    start: Callable[..., Process], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Neither takes a port that it was not given."""
+    config = tmp_path / "taipan.toml"
+    config.write_text('[management]\nenabled = false\n[dashboard]\nbind = "127.0.0.1:1"\n')  # which fails, if tried
+    for name in ("a", "b"):
+        directory = ("--set", f"node.data_dir={tmp_path / name}")
+        node = start("--config", str(config), *ANY_PORT, *directory, env={"TAIPAN__DASHBOARD__ENABLED": None})
+        ready = node.ready()
+        assert "dashboard=" not in ready and "management=" not in ready
 
 
 def test_a_file_without_its_option_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,12 @@ def test_the_configuration_keeps_its_data_where_the_service_may_write(tmp_path: 
     file = tmp_path / "taipan.toml"
     file.write_bytes(told.stdout)
     assert load(str(file), environ={}).broker.node.data_dir == "/var/lib/taipan"
+    # The package has the pages that it names.
+    pages = re.findall(r"(\S*)docs/([a-z/-]+\.md)", told.stdout.decode())
+    assert pages and {before.lstrip("(") for before, _ in pages} == {"/usr/share/doc/taipan-mqtt/"}
+    assert all((ROOT / "docs" / page).is_file() and page.count("/") < 2 for _, page in pages)
+    assert {page.partition("/")[0] for _, page in pages if "/" in page} <= {"api"}
+    assert "for page in docs/*.md docs/api/*.md;" in (DEBIAN / "build").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -42,9 +48,31 @@ def test_a_version_before_a_release_is_lower(version: str, of_debian: str) -> No
     assert subprocess.run(["sed", "-E", edit], input=version, text=True, capture_output=True).stdout == of_debian
 
 
-def test_what_removes_and_what_keeps() -> None:
-    purge = (DEBIAN / "postrm").read_text("utf-8").partition('if [ "$1" = purge ]')
-    assert "/etc/taipan" in purge[2] and "/etc/taipan" not in purge[0]
+@pytest.mark.parametrize("keys", [False, True])
+@pytest.mark.parametrize("action", ["remove", "purge"])
+def test_what_removes_and_what_keeps(tmp_path: Path, action: str, keys: bool) -> None:
+    """A removal keeps configuration and data, a purge what others have put beside the configuration, and /opt."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name in ("mkdir", "rm", "rmdir"):  # and nothing else, so that nothing of this machine is changed
+        found = shutil.which(name)
+        assert found is not None
+        (commands / name).symlink_to(found)
+    data, etc, others = (tmp_path / name for name in ("var/lib/taipan", "etc/taipan", "opt/other"))
+    for directory in (data / "exports", etc, others):
+        directory.mkdir(parents=True)
+    (data / "taipan.db").write_text("")
+    if keys:
+        (etc / "server.key").write_text("")
+    subprocess.run(
+        ["/bin/sh", str(DEBIAN / "postrm"), action],
+        env={"PATH": str(commands), "DPKG_ROOT": str(tmp_path)},
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
+    assert data.exists() is (action == "remove")
+    assert etc.exists() is (action == "remove" or keys) and (etc / "server.key").exists() is keys
+    assert others.is_dir() and (tmp_path / "var" / "lib").is_dir()
     for script in ("postinst", "prerm"):
         assert "/var/lib/taipan" not in re.findall(r"rm -rf (.*)", (DEBIAN / script).read_text("utf-8"))
 

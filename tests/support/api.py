@@ -206,7 +206,7 @@ async def managed_node(
         kept = msgspec.convert(history or {}, HistorySettings)
         made = NONE
         if dashboard is not None:
-            made = msgspec.convert({"bind": "127.0.0.1:0", **dashboard}, DashboardSettings)
+            made = msgspec.convert({"enabled": True, "bind": "127.0.0.1:0", **dashboard}, DashboardSettings)
         broker = make_settings(zone, listeners, **config)
         node = await ManagedNode(broker, settings, rules, history=kept, dashboard=made).start()
         try:

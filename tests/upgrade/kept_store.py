@@ -52,7 +52,7 @@ async def opened(directory: Path, made_at: float | None = None) -> AsyncIterator
     table = {"bind": "127.0.0.1:0", "apps": [{"id": APP_ID, "secret": SECRET}]}
     node = ManagedNode(
         settings, msgspec.convert(table, ManagementSettings), msgspec.convert(RULEENGINE, RuleEngineSettings),
-        dashboard=msgspec.convert({"bind": "127.0.0.1:0"}, DashboardSettings),
+        dashboard=msgspec.convert({"enabled": True, "bind": "127.0.0.1:0"}, DashboardSettings),
     )  # fmt: skip
     if made_at is not None:
         node.clock.shift = made_at - time.time()

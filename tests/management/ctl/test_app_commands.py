@@ -1,5 +1,7 @@
 """mgmt."""
 
+import re
+
 import pytest
 
 from tests.support.api import APP_ID, ApiClient, managed_node
@@ -11,7 +13,7 @@ pytestmark = pytest.mark.asyncio
 async def test_mgmt() -> None:
     async with managed_node() as node:
         (line,) = await done(node, "mgmt", "insert", "exporter", "An exporter")
-        assert line.startswith("AppSecret: ")
+        assert re.fullmatch(r"AppSecret: [0-9A-Za-z]{43}", line)
         api = ApiClient(node.management.url, app=("exporter", line.removeprefix("AppSecret: ")))
         assert (await api.get("/brokers")).code == 0
         shown = "app_id: exporter, secret: ******, name: An exporter, desc: , status: true, expired: -"

@@ -141,7 +141,7 @@ def test_without_a_reader_of_yaml(
     path.write_text(DEFAULT)
     without(monkeypatch, "yaml")
     assert main(["migrate", "amqtt", str(path), "--into", str(tmp_path / "into")]) == 2
-    assert "pip install 'taipan-mqtt[migrate]'" in capsys.readouterr().err
+    assert "pip install PyYAML" in capsys.readouterr().err
 
 
 def test_the_commands_of_the_page(

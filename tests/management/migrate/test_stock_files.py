@@ -1,5 +1,6 @@
 """The files that EMQX and Mosquitto ship with, of each version, and with certificates: what is migrated can be used."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from taipan.broker.config import BrokerSettings
 from taipan.management.config import load
+from taipan.management.migrate import output
 from taipan.management.migrate.fitting import fit
 from taipan.management.migrate.mosquitto import migrate_mosquitto
 from taipan.management.migrate.output import Migration
@@ -163,3 +165,14 @@ def test_the_last_resort_names_the_source(tmp_path: Path) -> None:
     fit(migration)
     (entry,) = migration.report.of("wrong")
     assert (entry.place, entry.what) == (str(path), 'node.name = "no name"')
+
+
+def test_no_report_names_a_page_that_is_not_installed() -> None:
+    """The pages lie in Taipan's sources; a wheel has none of them."""
+    named = [
+        f"{file.name}:{number}: {line.strip()}"
+        for file in Path(output.__file__).parent.glob("*.py")
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), 1)
+        if re.search(r"docs/[\w/-]+\.md", line)
+    ]
+    assert named == []
