@@ -1,6 +1,6 @@
-"""The form in which a first secret is told to who started a node or made its configuration."""
+"""The line that shows a generated secret to the operator, once."""
 
 
 def secret_line(where: str, name: str, secret: str) -> str:
-    """``where``: at what the two are good. One line, which is written once."""
+    """Return the line. ``where``: what the user logs in to."""
     return f"{where} user {name} password {secret} (shown this once)"
