@@ -659,6 +659,8 @@ class Server:
         skew = self.clock.skew
         if skew != self._skew:
             logger.warning("wall_clock_set by_seconds=%.3f", skew - self._skew)
+            if self.store is not None:
+                self.store.note_clock_set(skew - self._skew)
             self._skew = skew
             self._to_date = list(self.broker.sessions.all())
         for _ in range(min(len(self._to_date), _DATED_PER_SWEEP)):

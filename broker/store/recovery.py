@@ -28,9 +28,17 @@ HoldWill = Callable[[int, Message, float, Session | None], None]
 
 RecordT = TypeVar("RecordT", bound=records.Record)
 
+CLOCK_SET: Final = "clock_set"
+"""A table of one row: by how much the wall clock was set while the node ran."""
 _PROGRESS: Final = 100_000
 _CHECK_MEMORY_EVERY: Final = 100_000
 """Deliveries in queues, between two looks at the node's memory."""
+
+
+class ClockSet(msgspec.Struct, array_like=True, frozen=True):
+    """Seconds in all, since the start before."""
+
+    by: float
 
 
 class RecoveredState:
@@ -266,6 +274,7 @@ def recover(
         state.unreadable,
         time.perf_counter() - started,
     )
+    recovery.tell_expired()
 
 
 def in_order_of_sending(packet_ids: Iterable[int]) -> list[int]:
@@ -300,16 +309,26 @@ class _Recovery:
         self.topics: dict[str, str] = {}
         self.publishers: dict[tuple[str, str | None, bool, str], ClientInfo] = {}
         self.sessions: dict[int, Session] = {}
+        # What the Message and Session Expiry Intervals have ended since it was stored.
+        self._expired_messages = 0
+        self._expired_retained = 0
+        self._expired_sessions = 0
+        self._queued_of_expired = 0
+        self._latest = 0.0
 
     def sessions_and_retained(self) -> None:
         self.durability.sessions.continue_from(self.state.last_session, self.state.last_message)
         self.durability.node.continue_from(self.state.last_will)
+        now = self.broker.clock.now()
         for retained in self.state.retained.values():
-            self.broker.retained.put(self._message(retained.body, retained.mountpoint))
+            message = self._message(retained.body, retained.mountpoint)
+            self._latest = max(self._latest, message.timestamp)
+            self._expired_retained += self.broker.retained.expired(message, now)
+            self.broker.retained.put(message)
         for record in self.state.sessions.values():
             self._session(record)
+            self._latest = max(self._latest, record.connected_at, record.disconnected_at)
         self._messages()
-        now = self.broker.clock.now()
         for session in self.sessions.values():
             if not self.state.sessions[session.number].disconnected_at:
                 # So that the next restart does not begin its expiry again.
@@ -349,6 +368,7 @@ class _Recovery:
     def _messages(self) -> None:
         """Queues and what was in flight, in the order of publication."""
         state = self.state
+        now = self.broker.clock.now()
         left = _CHECK_MEMORY_EVERY
         for number in sorted(state.bodies):
             message = self._message(state.bodies.pop(number))
@@ -367,6 +387,9 @@ class _Recovery:
             if not stored.held:
                 message.stored = None
                 continue
+            self._latest = max(self._latest, message.timestamp)
+            if waiting and message.expired(now):
+                self._expired_messages += len(waiting)
             self.durability.sessions.recovered(stored)
             for session, delivery in waiting:
                 session.requeue(delivery)  # which may drop it, or another, where bounds are lower now
@@ -408,9 +431,32 @@ class _Recovery:
             return
         due = min(session.disconnected_at, now) + expiry
         if due <= now:
+            self._expired_sessions += 1
+            self._queued_of_expired += session.queued
             self.broker.end_session(session, "expired", now)
         else:
             self.broker.expire_at(session, due)
+
+    def tell_expired(self) -> None:
+        """How much has expired while the node was stopped, or because the clock was set: intervals that outlive the
+        process count from dates."""
+        table = self.durability.tables.open(CLOCK_SET, ClockSet)
+        clock_set = table.get(CLOCK_SET)
+        if clock_set is not None:
+            table.remove(CLOCK_SET)
+        if not (self._expired_messages or self._expired_retained or self._expired_sessions):
+            return
+        logger.warning(
+            "expired_at_start messages=%s retained=%s sessions=%s queued=%s last_date=%s seconds_since=%.0f "
+            "clock_set_by=%.0f",
+            self._expired_messages,
+            self._expired_retained,
+            self._expired_sessions,
+            self._queued_of_expired,
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._latest)),
+            max(0.0, self.broker.clock.now() - self._latest),
+            0.0 if clock_set is None else clock_set.by,
+        )
 
     def delayed(self, delay: Callable[[Message, float, int], None]) -> None:
         for record in self.state.delayed.values():

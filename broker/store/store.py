@@ -24,7 +24,7 @@ from ..persistence.log.write_ahead_log import WriteAheadLog
 from ..persistence.tables import Tables
 from ..session.limits import Limits
 from .compaction import SLICE_BYTES, Compaction
-from .recovery import HoldWill, RecoveredState, read_batches, recover
+from .recovery import CLOCK_SET, ClockSet, HoldWill, RecoveredState, read_batches, recover
 from .store_loss import MARKED, StoreLoss, find_loss
 
 logger = logging.getLogger(__name__)
@@ -178,6 +178,12 @@ class Store:
             logger.error("store_trouble file=%s error=%s setting=node.data_dir", self._log.path, trouble)
         self.durability.commit.on_trouble(trouble)
         self.on_trouble(trouble)
+
+    def note_clock_set(self, by: float) -> None:
+        """The wall clock was set by so many seconds: for the next start, which counts from dates."""
+        table = self.durability.tables.open(CLOCK_SET, ClockSet)
+        before = table.get(CLOCK_SET)
+        table.put(CLOCK_SET, ClockSet(by if before is None else before.by + by))
 
     @property
     def damage(self) -> str:

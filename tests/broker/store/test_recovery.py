@@ -1,6 +1,7 @@
 """Restore: what the records say is what was true. Also over down time, and after a compaction."""
 
 import asyncio
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -505,6 +506,34 @@ async def test_retained_messages_come_back_with_all_they_had() -> None:
     got = {each.topic: each for each in reader.received() if isinstance(each, Publish)}
     assert sorted(got) == ["a", "b"]
     assert got["a"].payload == b"1" and got["a"].retain and got["a"].properties == {c.USER_PROPERTY: [("k", "v")]}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("version", [4, 5])
+async def test_what_has_expired_since_it_was_stored_is_told(version: int, caplog: pytest.LogCaptureFixture) -> None:
+    """With how long ago the latest date in the store is; what still waits is not counted."""
+    node = DurableFakeNode({"session_expiry_interval": 100_000})
+    absent = await node.connect_durable("absent", version)
+    absent.send(Subscribe(1, [TopicFilter("t/#", 1)]))
+    absent.vanish()
+    (await subscribed(node, "short", expiry=3600)).vanish()
+    writer = node.connect("w", version=5)
+    for number in range(3):
+        writer.publish("t/1", b"x", 1, number + 1, properties={c.MESSAGE_EXPIRY_INTERVAL: 300})
+    writer.publish("t/1", b"stays", 1, 4)
+    writer.publish("r/1", b"x", 1, 5, retain=True, properties={c.MESSAGE_EXPIRY_INTERVAL: 300})
+    writer.publish("r/2", b"stays", 1, 6, retain=True)
+    node.store()
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(node.clock.time))
+    node.crash(200)
+    assert "expired_at_start" not in caplog.text
+    after = node.crash(86_400)
+    assert (
+        f"expired_at_start messages=6 retained=1 sessions=1 queued=4 last_date={at} seconds_since=86400 clock_set_by=0"
+        in caplog.text
+    )
+    session = after.broker.sessions.get("absent")
+    assert session is not None and after.broker.sessions.get("short") is None
 
 
 @pytest.mark.asyncio

@@ -9,6 +9,7 @@ import pytest
 
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.config import ZoneSettings
+from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL
 from taipan.broker.mqtt.message import Message
 from taipan.broker.persistence.log.check_file import Digests
 from taipan.broker.persistence.log.errors import NewerSchema, WriteTrouble
@@ -56,6 +57,31 @@ async def test_one_tidy_file_of_its_owner_alone_is_left_and_comes_back(tmp_path:
     assert message is not None and message.payload == b"1"
     assert again.alarms.active == {}
     await again.stop()
+
+
+async def test_a_clock_that_was_set_while_the_node_ran_is_told_at_the_next_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was stored before has its old date; so the next start takes it for a day older than it is."""
+    node = server(tmp_path)
+    await node.start()
+    message = Message("a", b"1", 1, True, {MESSAGE_EXPIRY_INTERVAL: 300}, timestamp=node.clock.now())
+    node.broker.publish(message)
+    await flushed(node)
+    for by in (86_000, 400):
+        node.clock.skew += by  # type: ignore[misc]
+        node._sweep(node.clock.now())
+    await node.stop()
+    for told in (True, False):
+        caplog.clear()
+        again = server(tmp_path)
+        again.clock.time += 86_400  # type: ignore[attr-defined]
+        await again.start()
+        assert ("expired_at_start messages=0 retained=1" in caplog.text) is told
+        assert ("clock_set_by=86400" in caplog.text) is told
+        again.broker.sweep_retained(again.clock.now(), 10)
+        retain(again, "a", b"2")
+        await again.stop()
 
 
 async def test_what_was_written_before_a_kill_comes_back(tmp_path: Path) -> None:
