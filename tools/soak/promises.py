@@ -327,6 +327,8 @@ class Promises:
                     self.wrong(f"{name} came to {session.client_id} with two sessions and QoS 2", message, session)
                 message.moved.add(session)
         if session.counts_from and (message is None or message.sent_at < session.counts_from):
+            if message is not None:
+                message.candidates.discard(session)  # its PUBACK may still be on its way
             return
         if message is None or message.topic != topic:
             self.wrong(f"{session.client_id} was sent {name!r} on {topic}: nobody published that, or it was settled")
