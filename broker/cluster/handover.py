@@ -299,8 +299,11 @@ class Handover:
         )
 
     def _pause(self, client_id: str) -> None:
-        """The session may go to another node, and with it what others keep for it."""
-        for incoming in self._incoming.keepers_of(client_id):
+        """The session may go to another node, and with it what others keep for it. What still comes goes there, too:
+        nothing may be taken here behind the last piece that this node gives."""
+        main = self._incoming.get(client_id)
+        coming = [main] if main is not None and main.row.state == FETCHING else []
+        for incoming in [*coming, *self._incoming.keepers_of(client_id)]:
             if incoming.task is not None:
                 incoming.task.cancel()
                 incoming.task = None
@@ -391,7 +394,9 @@ class Handover:
             return
         if self._waiting.held(client_id):
             self._tasks.run(self._release(client_id))
-        for incoming in self._incoming.keepers_of(client_id):
+        main = self._incoming.get(client_id)
+        coming = [main] if main is not None and main.row.state == FETCHING else []
+        for incoming in [*coming, *self._incoming.keepers_of(client_id)]:
             if incoming.task is None or incoming.task.done():
                 self._run(incoming)
         turn = self._turns.get(client_id)

@@ -7,6 +7,7 @@ to there is on its disk. What gets lost on the way is sent again from the first 
 
 import asyncio
 import logging
+from bisect import bisect_left
 from typing import Final
 
 import msgspec
@@ -18,6 +19,7 @@ from ..mqtt.message import Publisher
 from ..mqtt.message_ids import MessageIds
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
+from ..session.protocols import LINK_FULL, QOS0_MSG
 from ..session.session import Session
 from ..session.subscription import Subscription
 from .calls import Calls
@@ -40,6 +42,9 @@ STALLED: Final = 1.5
 """Seconds without an acknowledgement of what was sent."""
 _HELLO_TIMEOUT: Final = 2.0
 _RETRY: Final = 0.2
+_NOTE_EVERY: Final = 0.5
+"""Seconds. A message counts as waiting up to so much shorter than it does."""
+_MOST_NOTES: Final = 256
 
 
 class LinkRow(msgspec.Struct, array_like=True, frozen=True):
@@ -93,6 +98,14 @@ class Link:
         self._progress = (0, 0)
         self._progress_at = 0.0
         self._watchdog: asyncio.TimerHandle | None = None
+        # While it is closed: when how many messages waited in the session, and how many had been dropped from it.
+        self._waited: list[tuple[float, int, int]] = []
+        self._waited_every = _NOTE_EVERY
+        self._noting: asyncio.TimerHandle | None = None
+        # The same of all that was in it while it was closed: up to which number messages were there, and when.
+        self._late: list[tuple[int, float, int]] = []
+        self._writer.since = self._since
+        self._note_regularly()
         routes.attach(peer.key, Subscription(self.session, "#", 1, retain_as_published=True))
 
     # -------------------------------------------------------------- open, close
@@ -113,15 +126,58 @@ class Link:
             self.open = False
             self.session.detach()
             self._writer.begin(self._writer.acked, self._writer.last)
+            self._note_regularly()
         if self._watchdog is not None:
             self._watchdog.cancel()
             self._watchdog = None
+
+    # ------------------------------------------------------------------ how long what waits has waited
+
+    def note(self) -> None:
+        """All that is in the link by now is older than whatever happens from now on."""
+        if self.open:
+            return
+        self._waited.append((self._context.clock.now(), self.session.queued, self._dropped))
+        if len(self._waited) > _MOST_NOTES:
+            del self._waited[::2]
+            self._waited_every *= 2
+
+    def _note_regularly(self) -> None:
+        self.note()
+        self._noting = self._loop.call_later(self._waited_every, self._note_regularly)
+
+    @property
+    def _dropped(self) -> int:
+        """Messages that left the session without a number."""
+        dropped = self.session.client.dropped or {}
+        return sum(count for reason, count in dropped.items() if reason not in (QOS0_MSG, LINK_FULL))
+
+    def _note_numbers(self) -> None:
+        """It opens: the messages that wait get the numbers after the last one, in their order."""
+        if self._noting is not None:
+            self._noting.cancel()
+            self._noting = None
+        self.note()
+        writer, dropped = self._writer, self._dropped
+        found = [(writer.last + queued - dropped + before, when, dropped) for when, queued, before in self._waited]
+        self._late = [each for each in [*self._late, *found] if each[0] > writer.acked][-_MOST_NOTES:]
+        writer.late_upto = max((upto for upto, _, _ in self._late), default=0)
+        self._waited.clear()
+        self._waited_every = _NOTE_EVERY
+
+    def _since(self, sequence: int) -> float:
+        dropped = self._dropped
+        late = self._late
+        place = bisect_left(late, sequence, key=lambda each: each[0] - dropped + each[2])
+        return late[place][1] if place < len(late) else 0.0
 
     async def stop(self) -> None:
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
         self.close()
+        if self._noting is not None:
+            self._noting.cancel()
 
     async def _keep_opening(self) -> None:
         while self._wanted and not self.open:
@@ -176,6 +232,7 @@ class Link:
         last = max([acked, answer.taken, writer.last, *numbers])
         session.last_packet_id = (last - 1) % MAX_PACKET_ID + 1 if last else 0
         writer.begin(acked, last)
+        self._note_numbers()
         self._resent_from = writer.frame + 1
         self.open = True
         self.of = (self.peer.uid, self.peer.incarnation)
@@ -242,6 +299,9 @@ class Link:
         news = writer.frames_came(ack.frame)
         acked = writer.acked
         done = writer.acknowledged(ack.sequence)
+        if writer.late_upto and writer.acked >= writer.late_upto:
+            writer.late_upto = 0
+            self._late.clear()
         if done:
             session.puback_run(done)
         if ack.gap and ack.frame >= self._resent_from:
@@ -304,6 +364,7 @@ class Links:
         nats.on_connected.append(self._update)
         nats.on_disconnected.append(self._update)
         self._membership.on_joined.append(self._update)
+        self._membership.on_isolated.append(self._note)
         self._membership.on_refused.append(self._update)
         self._membership.on_replaced.append(self._replaced)
         self._membership.on_change.append(self._changed)
@@ -318,6 +379,10 @@ class Links:
             await asyncio.sleep(0.01)
         for link in self.links.values():
             await link.stop()
+
+    def _note(self) -> None:
+        for link in self.links.values():
+            link.note()
 
     def _update(self) -> None:
         for link in self.links.values():

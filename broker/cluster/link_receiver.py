@@ -23,6 +23,7 @@ from ..mqtt.properties import of_publish
 from ..mqtt.run_decoder import RunDecoder, count_numbered, read_run
 from ..mqtt.topics import valid_name
 from ..session.client_info import ClientInfo
+from ..session.session import Session
 from .calls import Calls
 from .context import ClusterContext
 from .link import HELLO, LinkRow
@@ -140,6 +141,7 @@ class LinkReceiver:
         self.on_mark: Callable[[Message, MessageRecord, str], None] = self._nobody
         self.on_new_node: Callable[[str], None] = lambda node: None
         self.apart: Callable[[Message, str], None] | None = None
+        self.on_late: Callable[[Message, str, float], None] = lambda message, node, before: None
         calls.serve(HELLO, self._hello)
 
     def start(self) -> None:
@@ -378,7 +380,8 @@ class LinkReceiver:
         if (run.version != V4 and run.version != V5) or not 0 <= run.age <= _MAX_AGE:
             return self._refuse_run(incoming, frame, run, sequence)
         broker, apart, node = self._broker, self.apart, incoming.node
-        together = 0 < run.count <= len(run.packets) and apart is None
+        before = now - run.waited / 1000 if run.waited > 0 else 0.0
+        together = 0 < run.count <= len(run.packets) and apart is None and not before
         if together and run.packets[0] == _FIRST_0:
             if not fresh:
                 return sequence
@@ -425,7 +428,9 @@ class LinkReceiver:
                 incoming.taken = sequence
             elif not fresh:
                 continue
-            if apart is None:
+            if before and self._is_before_some(message.topic, before):
+                self.on_late(message, node, before)
+            elif apart is None:
                 broker.route_local(message)
             else:
                 apart(message, node)
@@ -458,10 +463,16 @@ class LinkReceiver:
             self.on_mark(message, record, node)
         elif record.group:
             self.on_addressed(message, record, node)
+        elif record.waited > 0 and self._is_before_some(message.topic, now - record.waited / 1000):
+            self.on_late(message, node, now - record.waited / 1000)
         elif self.apart is not None:
             self.apart(message, node)
         else:
             self._broker.route_local(message)
+
+    def _is_before_some(self, topic: str, before: float) -> bool:
+        """Whether a session subscribes to this topic that began later than this and ends with its connection."""
+        return any(begun_since(each.session, before) for each in self._broker.router.match(topic).targets)
 
     def _publisher(self, record: PublisherRecord, node: str) -> ClientInfo:
         client = self._publishers.get(record)
@@ -554,6 +565,12 @@ class LinkReceiver:
             if incoming.gap:
                 self._to_tell[incoming] = None
                 self._tell_soon()
+
+
+def begun_since(session: Session, before: float) -> bool:
+    """Whether a session began later than this and ends with its connection: a message that another node had accepted
+    before is not for it."""
+    return session.created_at > before and not session.persistent and not session.internal
 
 
 def _message(record: MessageRecord, publisher: ClientInfo | None, now: float) -> Message | None:

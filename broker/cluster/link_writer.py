@@ -116,28 +116,29 @@ class _Waiting:
 class _Run:
     """Packets of a frame in a row, as ``wire.RunRecord`` has them."""
 
-    __slots__ = ("_age", "_entries", "_place", "_qos", "_topic", "_version", "packets")
+    __slots__ = ("_age", "_entries", "_place", "_qos", "_topic", "_version", "_waited", "packets")
 
     def __init__(self) -> None:
         self.packets: list[bytes] = []
         self._entries: list[_Waiting] = []
-        self._place = self._version = self._age = self._qos = 0
+        self._place = self._version = self._age = self._qos = self._waited = 0
         self._topic = ""
 
-    def takes(self, entry: _Waiting, place: int, age: int) -> bool:
+    def takes(self, entry: _Waiting, place: int, age: int, waited: int) -> bool:
         """Whether what waits next is best sent with these."""
-        if place != self._place or entry.version != self._version or age != self._age:
+        if place != self._place or entry.version != self._version or age != self._age or waited != self._waited:
             return False
         first = entry.first
         if first.topic == self._topic and first.qos == self._qos:
             return True
         return len(entry.packets) < _NAMED and (not self._topic or len(self.packets) < _NAMED)
 
-    def add(self, entry: _Waiting, place: int, age: int) -> None:
+    def add(self, entry: _Waiting, place: int, age: int, waited: int) -> None:
         packets = self.packets
         first = entry.first
         if not packets:
             self._place, self._version, self._age, self._qos = place, entry.version, age, first.qos
+            self._waited = waited
             self._topic = first.topic
         elif first.topic != self._topic or first.qos != self._qos:
             self._topic = ""
@@ -163,14 +164,16 @@ class _Run:
                 break
             if number:
                 following += entry.count
-        return (before, self._place, self._version, self._age, ids, whole, topic, count, prefix, number)
+        record = (before, self._place, self._version, self._age, ids, whole, topic, count, prefix, number)
+        return (*record, self._waited) if self._waited else record
 
 
 class LinkWriter:
     """Implements ``session.protocols.ClientWriter``, and ``CommitWaiter`` of the group commit.
 
     ``acked``: all up to this sequence number is acknowledged, ``last``: of the last one that was given out. ``frame``:
-    number of the last frame.
+    number of the last frame. ``late_upto``: messages up to this sequence number were in the link while it was closed,
+    and ``since`` returns of one of these a time before which it was there; 0: that is not known.
     """
 
     def __init__(
@@ -189,6 +192,8 @@ class LinkWriter:
         self.acked = 0
         self.last = 0
         self.frame = 0
+        self.late_upto = 0
+        self.since: Callable[[int], float] = lambda sequence: 0.0
         self.unacked_bytes = 0
         self._session = session
         self._broker = broker
@@ -499,16 +504,21 @@ class LinkWriter:
             age = int((now - message.timestamp) * 1000)
             if age < 0:
                 age = 0
+            waited = 0
+            if self.late_upto and entry.sequence and entry.sequence + entry.count - 1 <= self.late_upto:
+                since = self.since(entry.sequence + entry.count - 1)
+                if since:
+                    waited = max(int((now - since) * 1000), 0)
             if not entry.version:
                 if run.packets:
                     runs.append(run.record(len(messages)))
                     run = _Run()
-                messages.append(self._record(message, entry.delivery, place, age))
+                messages.append(self._record(message, entry.delivery, place, age, waited))
                 continue
-            if run.packets and not run.takes(entry, place, age):
+            if run.packets and not run.takes(entry, place, age, waited):
                 runs.append(run.record(len(messages)))
                 run = _Run()
-            run.add(entry, place, age)
+            run.add(entry, place, age, waited)
         if run.packets:
             runs.append(run.record(len(messages)))
         if not count:
@@ -529,7 +539,9 @@ class LinkWriter:
         if not self._waiting:
             self._last = None
 
-    def _record(self, message: Message, delivery: Delivery | None, place: int, age: int) -> tuple[object, ...]:
+    def _record(
+        self, message: Message, delivery: Delivery | None, place: int, age: int, waited: int
+    ) -> tuple[object, ...]:
         """As ``wire.MessageRecord``."""
         if message.qos and not message.identified:
             self._ids.give(message)
@@ -537,6 +549,9 @@ class LinkWriter:
         payload = message.frame[message.payload_at :] if message.payload_at else message.frame
         head = (message.topic, payload, flags, place, age, message.id)
         properties = message.properties
+        if waited:
+            group, identifiers = ("", ()) if delivery is None else (delivery.group, delivery.identifiers)
+            return (*head, properties or None, message.hops, group, identifiers, waited)
         if delivery is not None and (delivery.group or delivery.identifiers):
             return (*head, properties or None, message.hops, delivery.group, delivery.identifiers)
         if message.hops:

@@ -27,7 +27,7 @@ from ..session.session import Session
 from ..session.subscription import Subscription, merge
 from .calls import Calls
 from .context import ClusterContext
-from .link_receiver import MARK, LinkReceiver
+from .link_receiver import MARK, LinkReceiver, begun_since
 from .members import Members
 from .routes import Routes
 from .wire import MALFORMED, UNREADABLE, MessageRecord, node_key
@@ -201,6 +201,7 @@ class Turns:
         self.on_begun: Callable[[Turn], None] = lambda turn: None
         self.last_epoch: Callable[[str], int] = lambda client_id: 0
         receiver.on_mark = self._came
+        receiver.on_late = self._route_late
         receiver.on_new_node = self._forget_marks
         calls.serve(TURN, self._asked)
 
@@ -446,9 +447,21 @@ class Turns:
         if not kept and not any(each.session in of for each in targets):
             broker.route_local(message)
             return
+        broker.deliver_to(message, self._chosen(message, node))
+
+    def _route_late(self, message: Message, node: str, before: float) -> None:
+        """The same for a message that waited in the link since then: sessions that began later, and that end with their
+        connection, get nothing of it."""
+        chosen = [each for each in self._chosen(message, node) if not begun_since(each.session, before)]
+        self._broker.deliver_to(message, chosen)
+
+    def _chosen(self, message: Message, node: str) -> list[Subscription]:
+        """Who gets a message of this node."""
+        of = self._of
+        kept = self._kept.match(message.topic).targets
         chosen = [each for each in kept if of[each.session].place(node) is each.session]
         chosen = [_waiting_place(of[each.session], each, node) for each in chosen]
-        for each in targets:
+        for each in self._broker.router.match(message.topic).targets:
             turn = of.get(each.session)
             if turn is None:
                 chosen.append(each)
@@ -459,7 +472,7 @@ class Turns:
                     chosen.append(left[0] if len(left) == 1 else merge(left))
             else:
                 chosen.append(_waiting_place(turn, each, node))
-        broker.deliver_to(message, chosen)
+        return chosen
 
 
 def _waiting_place(turn: Turn, subscription: Subscription, node: str) -> Subscription:

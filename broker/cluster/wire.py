@@ -307,7 +307,8 @@ class PublisherRecord(msgspec.Struct, array_like=True, frozen=True):
 class MessageRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A message. ``flags``: QoS in two bits, RETAIN as the third. ``publisher``: index in the frame, -1 the node
     itself. ``age``: milliseconds since it was published. ``group``: it is for a member of this Shared Subscription
-    only, or for a session, with these Subscription ``identifiers``."""
+    only, or for a session, with these Subscription ``identifiers``. ``waited``: milliseconds for which the
+    message was at least in the link, as the link was closed."""
 
     topic: str
     payload: bytes
@@ -319,6 +320,7 @@ class MessageRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     hops: int = 0
     group: str = ""
     identifiers: tuple[int, ...] = ()
+    waited: int = 0
 
 
 class RunRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -327,7 +329,7 @@ class RunRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     one that follows. ``version``: of the packets. ``age``: as of a message. ``ids``: of each, or none at all.
     ``topic``: of all ``count`` of them, which have one QoS, 0 or 1; empty: that is not said. ``id_number``: of the
     first; then the ids are those of this ``id_prefix`` with this number and the following ones, and ``ids`` says
-    none."""
+    none. ``waited``: as of a message."""
 
     before: int
     publisher: int
@@ -339,6 +341,7 @@ class RunRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     count: int = 0
     id_prefix: str = ""
     id_number: int = 0
+    waited: int = 0
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -1001,6 +1001,10 @@ class Broker:
     def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None:
         """Count a delivery that will not happen (``session.protocols`` names the reasons) and fire the hook."""
         metrics = self.metrics
+        client = session.client
+        if client.dropped is None:
+            client.dropped = {}
+        client.dropped[reason] = client.dropped.get(reason, 0) + 1
         if session.internal:
             metrics.refusals.add("cluster_link_" + reason)
             self.throttled_log.dropped(session.client_id, delivery.message.topic, reason, self.clock.now())
@@ -1019,10 +1023,6 @@ class Broker:
             metrics.refusals.add("delivery_revoked")
         elif reason == MEMORY:
             metrics.refusals.add("delivery_memory")
-        client = session.client
-        if client.dropped is None:
-            client.dropped = {}
-        client.dropped[reason] = client.dropped.get(reason, 0) + 1
         self.throttled_log.dropped(session.client_id, delivery.message.topic, reason, self.clock.now())
         if self.hooks.delivery_dropped:
             self.hooks.delivery_dropped(session.client, session, delivery.message, reason)

@@ -15,7 +15,8 @@ from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.routes import BUCKET
 from taipan.broker.cluster.wire import RouteRecord, node_key, thing_key
 from taipan.broker.core.cluster import STOPPED
-from taipan.broker.mqtt.reason_codes import SUCCESS
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.reason_codes import SUCCESS, USE_ANOTHER_SERVER
 from tests.support.cluster_nodes import cluster_nodes
 from tests.support.node import Node
 from tests.support.virtual_nats import VirtualNats, VirtualNatsClient
@@ -227,6 +228,48 @@ async def test_100_000_routes_of_another_node_take_at_most_400_bytes_each() -> N
         assert reaches(cluster[0], "site/000001/x/state") == 1
         assert each <= MOST_BYTES, f"{each:.0f} bytes"
         print(f"{each:.0f} bytes")
+
+
+@pytest.mark.parametrize("burst", [1, 40])
+@pytest.mark.parametrize("version", [4, 5])
+async def test_a_clean_client_that_comes_back_at_another_node_gets_nothing_of_before_again(
+    version: int, burst: int
+) -> None:
+    """With ``close_all``. Its first node has all of that in its link, as the other node has further subscribers. One
+    whose session has lasted gets it, and so does a clean one that was there all the time. What is accepted while the
+    link is closed, after the client has come back, is for all of them."""
+    settings = {**QUICK, "suspect_after": 0.5, "stopped_after": 1.0, "takeover_timeout": 1.0, "isolated": "close_all"}
+    async with cluster_nodes(2, level="disk", cluster=settings) as cluster:
+        durable, there = await cluster[1].client("durable", expiry=60), await cluster[1].client("there")
+        here = await cluster[0].client("s", version)
+        for client in (durable, there, here):
+            await client.subscribe("t", qos=1)
+        publisher = await cluster[0].client("p", expiry=60)
+        await until(lambda: reaches(cluster[0], "t"))
+        cluster.hub.disconnect(cluster.name(0))
+        sent = [b"%d" % number for number in range(2 * burst)]
+        for start in range(0, len(sent), burst):
+            for payload in sent[start : start + burst]:
+                await publisher.publish("t", payload, qos=1)
+        for payload in sent:
+            await here.expect_publish("t", payload, 1)
+        await here.expect_disconnect(USE_ANOTHER_SERVER)
+        again = await cluster[1].client("s", version)
+        await again.subscribe("t", qos=1)
+        session = cluster[1].server.broker.sessions.get("s")
+        assert session is not None
+        await until(lambda: cluster[0].server.broker.clock.now() > session.created_at + 0.6)
+        for _ in range(burst):  # of a rule, for example: clients are away
+            cluster[0].server.broker.publish(Message("t", b"later", 1, timestamp=cluster[0].server.broker.clock.now()))
+        cluster.hub.connect(cluster.name(0))
+        for client in (durable, there):
+            for payload in [*sent, *[b"later"] * burst]:
+                await client.expect_publish("t", payload, 1)
+        for _ in range(burst):
+            await again.expect_publish("t", b"later", 1)
+        await again.nothing()
+        links = cluster[0].server.cluster.links.links.values()  # type: ignore[attr-defined]
+        await until(lambda: all(link.idle and not link._writer.late_upto for link in links))
 
 
 @pytest.mark.parametrize(("policy", "slow"), [("refuse_new", "routes"), ("close_all", "members")])

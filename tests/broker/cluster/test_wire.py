@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from taipan.broker.cluster.wire import OLDEST, VERSION, Heartbeat, Refusals, Wire, valid_body
+from taipan.broker.cluster.wire import OLDEST, VERSION, Heartbeat, MessageRecord, Refusals, RunRecord, Wire, valid_body
 from taipan.broker.mqtt import constants as c
 from taipan.broker.observability.metrics import Reasons
 from taipan.broker.persistence.log.records import StoredBody
@@ -155,3 +155,18 @@ def test_a_refusal_is_logged_once_a_minute_with_its_setting(caplog: pytest.LogCa
     here.reader(Heartbeat).message(data)
     assert caplog.text.count("reason=other_cluster") == 2
     assert counts.snapshot() == {"cluster_other_cluster": 4}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [("t", b"m", 1, -1, 0, "id", None, 0, "", ()), (0, -1, 4, 0, [], b"packets", "t", 2, "prefix", 7)],
+)
+def test_a_node_of_before_reads_a_record_that_says_how_long_it_waited(values: tuple[Any, ...]) -> None:
+    """The field is the last one: an older node does not look at it, and what an older node writes has none."""
+    kind: Any = MessageRecord if isinstance(values[0], str) else RunRecord
+    *before, last = msgspec.structs.fields(kind)
+    assert last.name == "waited" and not last.required and last.default == 0
+    older = msgspec.defstruct("Older", [(each.name, each.type) for each in before], array_like=True)
+    old = msgspec.msgpack.decode(msgspec.msgpack.encode(kind(*values, 1500)), type=older)
+    assert tuple(getattr(old, each.name) for each in before) == values
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(old), type=kind) == kind(*values)
