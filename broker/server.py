@@ -21,6 +21,7 @@ from .access.stored_rules import StoredAclRules
 from .access.stored_users import TABLE as STORED_USERS
 from .access.stored_users import StoredUsers
 from .channel import closing
+from .channel.banned_clients import BannedClients
 from .channel.channel import ListenerFacts
 from .channel.context import ChannelContext
 from .channel.packet_refusal import NOT_ASKED
@@ -43,6 +44,7 @@ from .loop.timers import Timers
 from .mqtt.constants import V5
 from .mqtt.decoder import TopicNames
 from .mqtt.message import Message, Publisher
+from .mqtt.reason_codes import BANNED as PUBLISHER_BANNED
 from .mqtt.reason_codes import NOT_AUTHORIZED
 from .observability.alarms import Alarms
 from .observability.lag import LagProbe
@@ -117,7 +119,7 @@ class Server:
         self.delayed = Delayed(
             settings.delayed,
             self.timers,
-            lambda message: self.broker.publish(message),
+            lambda message: self.broker.publish_delayed(message),
             self.metrics,
             self.wall_timers,
             lambda: self.clock.skew,
@@ -162,6 +164,7 @@ class Server:
             self.wall_timers,
         )
         self.context.reviews = Reviews(self.context)
+        self.banned_clients = BannedClients(self.context, self.banned)
         self.users_of_others = UsersOfOthers(self.context, self.stored_users.name)
         self.sys_topics = SysTopics(
             settings.sys_topics,
@@ -216,6 +219,9 @@ class Server:
         broker = self.broker
         for stored in (self.stored_users, self.stored_rules, self.banned):
             self.on_recovered.append(stored.index_restored)
+        self.banned.on_kick.append(self.banned_clients.put)
+        broker.withheld = self._withheld
+        broker.any_withheld = lambda: self.banned.any_kicking
         self.stored_users.on_taken.append(self.users_of_others.changed)
         self.stored_rules.on_taken.append(self.access.authorization.forget_decisions)
         self.hooks.client_disconnected.add(self.flapping.client_disconnected)
@@ -320,6 +326,11 @@ class Server:
         before = session.client
         return before.username == client.username and before.peer_host == client.peer_host
 
+    def _withheld(self, publisher: Publisher) -> Outcome | None:
+        """Why nothing that this publisher has sent before is published now: the ban that ends its session."""
+        ban = self.banned.find_kicking(publisher)
+        return None if ban is None else Outcome(PUBLISHER_BANNED, ban.setting, ban.detail)
+
     def _refusal_of_will(self, message: Message, approved: bool) -> Outcome | None:
         """Why the owner of a will from the store may not publish it; None: it may. ``approved``: it might when the
         record was written."""
@@ -405,6 +416,8 @@ class Server:
             if self.store is not None and self.context.durability is not None:
                 await self.store.close()
             raise
+        if self.banned.any_kicking:
+            self.banned_clients.look_at_all()  # sessions that a crash has left, or that were banned on another node
         self.memory.started()
         self.lag.start()
         self.ticker.start()

@@ -3,14 +3,16 @@
 import heapq
 import ipaddress
 import logging
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
 from ..loop.clock import Clock
+from ..mqtt.message import Publisher
 from ..persistence.tables import Tables
-from ..session.client_info import ClientInfo, ip_address_of, unmapped
+from ..session.client_info import ip_address_of, unmapped
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +26,7 @@ _EXPIRED_PER_SWEEP: Final = 1000
 
 class Ban(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """``kind``: what ``who`` is, one of ``KINDS``. ``by``: who put it there. ``at``, ``until``: unix seconds; it is no
-    longer in force at ``until``."""
+    longer in force at ``until``. ``kick``: the ban also ends sessions, and stops messages that were sent before."""
 
     kind: str
     who: str
@@ -32,15 +34,24 @@ class Ban(msgspec.Struct, array_like=True, frozen=True, gc=False):
     reason: str
     at: float
     until: float
+    kick: bool = False
 
     @property
     def setting(self) -> str:
         """Where it stands, for the log: the path that takes it away."""
         return f"/banned/{self.kind}/{quote(self.who, safe='')}"
 
+    @property
+    def detail(self) -> str:
+        """Who banned, until when and why, for the log."""
+        return f"by {self.by} until {self.until:.0f}: {self.reason}"
+
 
 class Banned:
-    """All bans. A new one keeps clients from connecting; it ends no connection that is there."""
+    """All bans. Each keeps clients from connecting; ``channel.banned_clients`` ends sessions where ``kick`` says so.
+
+    ``on_kick``: called with each new ban of that kind, whichever node it was put on.
+    """
 
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self._clock = clock
@@ -49,11 +60,14 @@ class Banned:
         # (until, key), also of bans that were lifted or replaced since
         self._ends: list[tuple[float, str]] = []
         self._addresses = 0
+        self._kicking = 0
+        self.on_kick: list[Callable[[Ban], None]] = []
 
     def index_restored(self) -> None:
         """Order what was restored."""
         self._order()
         self._addresses = sum(ban.kind == PEER_HOST for ban in self._table.values())
+        self._kicking = sum(ban.kick for ban in self._table.values())
 
     def _order(self) -> None:
         self._ends = [(ban.until, key) for key, ban in self._table.items()]
@@ -66,19 +80,32 @@ class Banned:
         """A copy, the oldest first; for a second or so also of what has just ended."""
         return list(self._table.values())
 
-    def find(self, client: ClientInfo) -> Ban | None:
+    def find(self, client: Publisher) -> Ban | None:
         """The ban that keeps this client out."""
-        if not len(self._table):
-            return None
-        found = self._in_force(CLIENT_ID, client.client_id) or self._in_force(USERNAME, client.username or "")
+        return self._find(client, False) if len(self._table) else None
+
+    def find_kicking(self, client: Publisher) -> Ban | None:
+        """The ban that ends the session of this client, and keeps back what it has sent before."""
+        return self._find(client, True) if self._kicking else None
+
+    @property
+    def any_kicking(self) -> bool:
+        """Whether there may be a ban that ends sessions."""
+        return self._kicking > 0
+
+    def _find(self, client: Publisher, kick: bool) -> Ban | None:
+        found = self._in_force(CLIENT_ID, client.client_id, kick)
+        found = found or self._in_force(USERNAME, client.username or "", kick)
         if found is None and self._addresses:
             address = ip_address_of(client.peer_host)
-            found = self._in_force(PEER_HOST, str(address)) if address is not None else None
+            found = self._in_force(PEER_HOST, str(address), kick) if address is not None else None
         return found
 
-    def _in_force(self, kind: str, who: str) -> Ban | None:
+    def _in_force(self, kind: str, who: str, kick: bool) -> Ban | None:
         ban = self._table.get(_key(kind, who)) if who else None
-        return ban if ban is not None and ban.until > self._clock.wall() else None
+        if ban is None or (kick and not ban.kick):
+            return None
+        return ban if ban.until > self._clock.wall() else None
 
     def get(self, kind: str, who: str) -> Ban | None:
         """``who`` as ``normal`` writes it; also one that has just ended."""
@@ -87,20 +114,35 @@ class Banned:
     def put(self, ban: Ban) -> None:
         """Add a ban or replace the one of the same client. Its ``who`` is as ``normal`` writes it."""
         key = _key(ban.kind, ban.who)
-        new = key not in self._table
+        old = self._table.get(key)
         self._table.put(key, ban)
-        if ban.kind == PEER_HOST and new:
-            self._addresses += 1
+        self._count(old, -1)
+        self._count(ban, 1)
         self._ends_later(key, ban)
-        logger.info("banned as=%s who=%s by=%s reason=%s until=%s", ban.kind, ban.who, ban.by, ban.reason, ban.until)
+        logger.info(
+            "banned as=%s who=%s by=%s reason=%s until=%s kick=%s",
+            *(ban.kind, ban.who, ban.by, ban.reason, ban.until, str(ban.kick).lower()),
+        )
+        self._kick(ban)
 
     def remove(self, kind: str, who: str) -> bool:
         """Whether there was such a ban."""
-        if not self._table.remove(_key(kind, who)):
+        old = self._table.get(_key(kind, who))
+        if old is None:
             return False
-        if kind == PEER_HOST:
-            self._addresses -= 1
+        self._table.remove(_key(kind, who))
+        self._count(old, -1)
         return True
+
+    def _count(self, ban: Ban | None, step: int) -> None:
+        if ban is not None:
+            self._addresses += step * (ban.kind == PEER_HOST)
+            self._kicking += step * ban.kick
+
+    def _kick(self, ban: Ban) -> None:
+        if ban.kick and ban.until > self._clock.wall():
+            for call in self.on_kick:
+                call(ban)
 
     def _ends_later(self, key: str, ban: Ban) -> None:
         heapq.heappush(self._ends, (ban.until, key))
@@ -108,11 +150,11 @@ class Banned:
             self._order()
 
     def _taken(self, key: str, old: Ban | None, new: Ban | None) -> None:
-        for ban, step in ((old, -1), (new, 1)):
-            if ban is not None and ban.kind == PEER_HOST:
-                self._addresses += step
+        self._count(old, -1)
+        self._count(new, 1)
         if new is not None:
             self._ends_later(key, new)
+            self._kick(new)
 
     def sweep(self, now: float) -> None:
         """Take away what has expired, a slice at a time."""

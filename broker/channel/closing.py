@@ -30,6 +30,7 @@ SLOW_READER: Final = "slow_reader"
 MEMORY: Final = "memory"
 TOKEN_EXPIRED: Final = "token_expired"
 USER_DELETED: Final = "user_deleted"
+BANNED: Final = "banned"
 SHUTTING_DOWN: Final = "server_shutting_down"
 INTERNAL_ERROR: Final = "internal_error"
 
@@ -104,6 +105,14 @@ def kick(channel: Channel, reason_code: int = reason_codes.ADMINISTRATIVE_ACTION
     if channel.session is not None:
         channel.session.expiry_interval = 0
     disconnect(channel, reason_code, "", KICKED)
+
+
+def ban(channel: Channel, setting: str, detail: str) -> None:
+    """An operator has banned the client: connection and session end. 5.0 has no Reason Code of a DISCONNECT for that.
+    ``setting``: the ban, for the log."""
+    if channel.session is not None:
+        channel.session.expiry_interval = 0
+    disconnect(channel, reason_codes.ADMINISTRATIVE_ACTION, detail, BANNED, setting, tell=False)
 
 
 def shut_down(channel: Channel, keep_will: bool = False) -> None:

@@ -107,7 +107,7 @@ def ban_refusal(access: AccessControl, client: ClientInfo) -> Outcome | None:
     ban = access.ban_of(client)
     if ban is None:
         return None
-    return Outcome(reason_codes.BANNED, ban.setting, f"by {ban.by} until {ban.until:.0f}: {ban.reason}")
+    return Outcome(reason_codes.BANNED, ban.setting, ban.detail)
 
 
 def check_owner(channel: Channel) -> bool:

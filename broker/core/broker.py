@@ -17,7 +17,7 @@ from ..loop.clock import Clock
 from ..loop.timers import Timers
 from ..mqtt import reason_codes
 from ..mqtt.constants import NEVER_EXPIRES, V5
-from ..mqtt.message import Delivery, Message
+from ..mqtt.message import Delivery, Message, Publisher
 from ..mqtt.message_ids import MessageIds
 from ..mqtt.topics import matches
 from ..observability.metrics import Metrics
@@ -111,6 +111,16 @@ def _ignore(message: Message) -> None:
     """What ``Broker.on_rule_match`` is while there are no rules."""
 
 
+def _nobody(publisher: Publisher) -> Outcome | None:
+    """What ``Broker.withheld`` is while there are no bans."""
+    return None
+
+
+def _none() -> bool:
+    """What ``Broker.any_withheld`` is while there are no bans."""
+    return False
+
+
 class Broker:
     """Routes messages and owns the sessions. Knows neither packets nor sockets."""
 
@@ -162,6 +172,10 @@ class Broker:
         self.undecided: Future[None] | None = None
         # What outlives the process; None at durability level ``memory``.
         self.durability: Durability | None = None
+        # Why nothing that a publisher has sent before may be published now; None: it may.
+        self.withheld: Callable[[Publisher], Outcome | None] = _nobody
+        # Whether any publisher is withheld.
+        self.any_withheld: Callable[[], bool] = _none
         # The other nodes. The server sets it.
         self.cluster: Cluster = SingleNode(self.node, "", 0.0)
 
@@ -666,6 +680,13 @@ class Broker:
         self.metrics.refusals.add("retained_source_denied")
         return False
 
+    def not_withheld(self, messages: list[Message]) -> list[Message]:
+        """Those of these retained messages whose publishers are not withheld. To be asked while ``any_withheld``."""
+        given = [each for each in messages if each.publisher is None or self.withheld(each.publisher) is None]
+        if len(given) < len(messages):
+            self.metrics.refusals.add("retained_publisher_banned", len(messages) - len(given))
+        return given
+
     def sweep_retained(self, now: float, budget: int) -> None:
         """Drop retained messages that have expired, at most ``budget`` of them."""
         self.retained.sweep(now, budget)
@@ -941,9 +962,22 @@ class Broker:
         """Publish a will whose time has come."""
         self.budget.deliveries += WILL_STEPS
         will.timestamp = now = self.clock.now()  # its Message Expiry counts from publication
+        refusal = None if will.publisher is None else self.withheld(will.publisher)
+        if refusal is not None and will.publisher is not None:
+            self.will_refused(will.publisher.client_id, will.topic, refusal, now)
+            return
         outcome = self.accept(will, WILL)
         if outcome.code >= REFUSED:
             self.will_refused("" if will.publisher is None else will.publisher.client_id, will.topic, outcome, now)
+
+    def publish_delayed(self, message: Message) -> None:
+        """Publish a delayed message whose time has come."""
+        refusal = None if message.publisher is None else self.withheld(message.publisher)
+        if refusal is None or message.publisher is None:
+            self.publish(message)
+        else:
+            client_id = message.publisher.client_id
+            self.note_refusal("delayed_refused", client_id, message.topic, refusal, self.clock.now())
 
     def will_refused(self, client_id: str, topic: str, refusal: Outcome, now: float) -> None:
         """Count and log a will that is not published."""

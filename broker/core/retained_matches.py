@@ -53,6 +53,8 @@ class RetainedMatches:
             some = [each for each in some if judge(self._subscription, each.topic)]
         if self._broker.check_retained_source:
             some = [each for each in some if self._broker.may_be_replayed(each)]
+        if self._broker.any_withheld():
+            some = self._broker.not_withheld(some)
         return some
 
     def _is_judged(self) -> bool:

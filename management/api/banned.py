@@ -22,6 +22,7 @@ class NewBan(msgspec.Struct, kw_only=True):
     reason: Text | UnsetType = UNSET
     at: Time | UnsetType = UNSET
     until: Time | UnsetType = UNSET
+    kick: bool | UnsetType = UNSET
 
 
 @routes.get("/banned", "Who may not connect", query=PageQuery, reply=list[BanRecord])

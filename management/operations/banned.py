@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from taipan.broker.access.banned import KINDS, Ban, normal
+from taipan.broker.access.banned import CLIENT_ID, KINDS, Ban, normal
 from taipan.broker.server import Server
 
 from .durable_answer import check_store_writable, rows_of_a_size, wait_until_stored
@@ -47,10 +47,12 @@ class Bans:
         reason: str = "",
         at: int | None = None,
         until: int | None = None,
+        kick: bool | None = None,
     ) -> Ban:
         """Add a ban, or change that ban. ``at``, ``until``: unix seconds; now and 300 s later unless given.
 
-        Who is connected stays so: kick the client as well where it has to go.
+        ``kick``: connections and sessions end, and what the clients have sent before is not published while the ban
+        lasts. Unless given, that is so for a client ID and not for usernames and addresses, as in EMQX 4.4.
         """
         now = int(self._server.clock.wall())
         ban = Ban(
@@ -60,10 +62,12 @@ class Bans:
             reason,
             now if at is None else at,
             now + DEFAULT_SECONDS if until is None else until,
+            kind == CLIENT_ID if kick is None else kick,
         )
         check_store_writable(self._server.tables)
         with rows_of_a_size():
             self._banned.put(ban)
+        await self._server.banned_clients.carried_out()
         await wait_until_stored(self._server.tables)
         return ban
 

@@ -175,7 +175,8 @@ REASONS: Final = (
         "client",
         "banned",
         ("/banned/<as>/<who>",),
-        "this ban applies to the client; detail says who banned it, until when (Unix seconds) and why",
+        "this ban applies to the client, at CONNECT or, with kick, while it was connected; detail says who banned it, until "
+        "when (Unix seconds) and why",
     ),
     Reason(
         "client",
@@ -642,6 +643,14 @@ REASONS: Final = (
         "delayed_full",
         ("delayed.max_messages", "delayed.max_bytes"),
         "the limit of delayed messages has been reached",
+    ),
+    Reason("other", "delayed_banned", ("/banned/<as>/<who>",), "a ban dropped a delayed message of its client"),
+    Reason("other", "will_banned", ("/banned/<as>/<who>",), "a ban dropped the Will of its client"),
+    Reason(
+        "other",
+        "retained_publisher_banned",
+        ("/banned/<as>/<who>",),
+        "a ban keeps back a retained message of its client while the ban lasts",
     ),
     Reason("other", "delayed_reserved", (), "a delayed message had a topic that is reserved for the server"),
     Reason(

@@ -2,11 +2,12 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
-from tests.support.api import assert_refused, connect_code, managed_node, segment
+from taipan.broker.mqtt.packets import Will
+from tests.support.api import ManagedNode, assert_refused, connect_code, managed_node, segment
 from tests.support.peer import Peer
 
 pytestmark = pytest.mark.asyncio
@@ -19,7 +20,7 @@ async def test_every_field(field: str) -> None:
     async with managed_node() as node:
         now = int(node.clock.now())
         given = {**BAN, "by": "me", "reason": "r", "at": now - 1, "until": now + 1000}
-        assert (await node.api.post("/banned", given)).data == given
+        assert (await node.api.post("/banned", {**given, "kick": True})).data == {**given, "kick": True}
         listed = await node.api.get("/banned")
         (record,) = listed.data
         assert set(record) == set(given) and record[field] == given[field]
@@ -65,13 +66,165 @@ async def test_lifting_and_changing_a_ban() -> None:
         assert (await node.api.get("/banned")).data == []
 
 
-async def test_a_ban_ends_no_connection() -> None:
-    async with managed_node() as node:
-        peer = Peer(node.address(), 5)
-        await peer.connect("bad")
-        await node.api.post("/banned", BAN)
-        await peer.nothing()
-        await peer.close()
+KINDS = [("clientid", "bad"), ("username", "ann"), ("peerhost", "127.0.0.1")]
+SESSION_EXPIRY_INTERVAL, WILL_DELAY_INTERVAL = 17, 24
+
+
+def session_for(version: int, seconds: int = 600) -> dict[str, Any]:
+    """Arguments of a CONNECT whose session outlives its connection."""
+    if version == 4:
+        return {"clean_start": False}
+    return {"clean_start": False, "properties": {SESSION_EXPIRY_INTERVAL: seconds}}
+
+
+class Peers:
+    """Clients of a node, which are gone when the block ends."""
+
+    def __init__(self, node: ManagedNode) -> None:
+        self._node = node
+        self._all: list[Peer] = []
+
+    async def connect(self, client_id: str, version: int, **options: Any) -> Peer:
+        peer = Peer(self._node.address(), version)
+        self._all.append(peer)
+        await peer.connect(client_id, **options)
+        return peer
+
+    async def leave(self, client_id: str, version: int, **options: Any) -> None:
+        """A session whose client is away."""
+        peer = await self.connect(client_id, version, **session_for(version), **options)
+        await peer.disconnect()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for peer in self._all:
+            await peer.close()
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("kick", [None, False, True])
+@pytest.mark.parametrize("kind, who", KINDS)
+async def test_whether_a_ban_ends_connections_and_sessions(
+    kind: str, who: str, kick: bool | None, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unless it says so, a ban of a client ID ends its session, and bans of usernames and addresses end none."""
+    async with managed_node() as node, Peers(node) as peers:
+        await peers.leave("away", version, username="ann", password=b"x")
+        peer = await peers.connect("bad", version, username="ann", password=b"x", **session_for(version))
+        ends = kind == "clientid" if kick is None else kick
+        wanted = {} if kick is None else {"kick": kick}
+        with caplog.at_level("INFO"):
+            ban = {"who": who, "as": kind, "by": "boss", "reason": "floods", **wanted}
+            assert (await node.api.post("/banned", ban)).code == 0
+        sessions = node.server.broker.sessions
+        counts = node.server.metrics.disconnects.snapshot()
+        if ends:
+            # It is done when the answer comes.
+            assert ("bad" in sessions, counts.get("banned")) == (False, 1)
+            assert ("away" in sessions) == (kind == "clientid")
+            assert f"reason=banned setting=/banned/{kind}/{who} detail=by boss until" in caplog.text
+            if kind != "clientid":
+                assert f"session_of_banned_client client_id=away setting=/banned/{kind}/{who}" in caplog.text
+            told = await peer.expect_disconnect(0x98)
+            assert told is None or not told.properties  # why is for the log
+        else:
+            assert "bad" in sessions and "away" in sessions and "banned" not in counts
+            await peer.ping()
+
+
+async def test_a_ban_that_is_over_ends_nothing() -> None:
+    async with managed_node() as node, Peers(node) as peers:
+        peer = await peers.connect("bad", 5)
+        await node.api.post("/banned", {**BAN, "until": int(node.clock.now()) - 1})
+        await peer.ping()
+
+
+async def will_and_watcher(peers: Peers, version: int, delay: int = 0) -> tuple[Peer, Peer]:
+    """A client with a Will, a retained message and a delayed one; and one that reads everything."""
+    watcher = await peers.connect("watcher", version)
+    will = Will("t/will", b"gone", 1, False, {WILL_DELAY_INTERVAL: delay} if delay else {})
+    peer = await peers.connect("bad", version, username="ann", password=b"x", will=will, **session_for(version))
+    await peer.publish("t/kept", b"kept", 1, True)
+    await peer.publish("$delayed/100/t/later", b"later", 1)
+    await watcher.subscribe("t/will", "t/later", qos=1)
+    return peer, watcher
+
+
+async def kept(peers: Peers, version: int) -> list[bytes]:
+    """What a client that subscribes now gets of retained messages."""
+    peer = await peers.connect("reader", version)
+    await peer.subscribe("t/kept", qos=1)
+    await peer.publish("t/kept", b"end", 1)
+    found: list[bytes] = []
+    while b"end" not in found:
+        found.append((await peer.expect_publish()).payload)
+    return found[:-1]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("kind, who", KINDS)
+async def test_what_a_banned_client_has_sent_before_is_kept_back_while_the_ban_lasts(
+    kind: str, who: str, version: int
+) -> None:
+    async with managed_node() as node, Peers(node) as peers:
+        _, watcher = await will_and_watcher(peers, version)
+        if kind == "peerhost":
+            who = "127.0.0.1"
+            # The reader is to connect all the same.
+            node.server.access.ban_of = lambda client: None  # type: ignore[method-assign]
+        await node.api.post("/banned", {"who": who, "as": kind, "kick": True})
+        if kind == "peerhost":
+            watcher = await peers.connect("watcher", version)
+            await watcher.subscribe("t/will", "t/later", qos=1)
+        assert await kept(peers, version) == []
+        await node.pass_time(101)
+        await watcher.nothing()
+        counts = node.server.metrics.refusals.snapshot()
+        assert (counts["will_banned"], counts["delayed_banned"], counts["retained_publisher_banned"]) == (1, 1, 1)
+        await node.api.delete(f"/banned/{kind}/{who}")
+        assert await kept(peers, version) == [b"kept"]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_what_a_client_has_sent_before_a_ban_that_ends_nothing_is_published(version: int) -> None:
+    async with managed_node() as node, Peers(node) as peers:
+        peer, watcher = await will_and_watcher(peers, version)
+        await node.api.post("/banned", {**BAN, "kick": False})
+        assert await kept(peers, version) == [b"kept"]
+        await node.pass_time(101)
+        await watcher.expect_publish("t/later", b"later", 1)
+        await peer.drop()
+        await watcher.expect_publish("t/will", b"gone", 1)
+
+
+async def test_a_will_that_waits_for_its_delay_is_dropped_with_the_session() -> None:
+    async with managed_node() as node, Peers(node) as peers:
+        peer, watcher = await will_and_watcher(peers, 5, delay=60)
+        await peer.drop()
+        async with asyncio.timeout(30):
+            while node.server.broker.sessions.get("bad").will is None:  # type: ignore[union-attr]
+                await asyncio.sleep(0.005)
+        await node.api.post("/banned", {"who": "ann", "as": "username", "kick": True})
+        assert "bad" not in node.server.broker.sessions
+        await node.pass_time(61)
+        await watcher.nothing()
+        assert node.server.metrics.refusals.snapshot()["will_banned"] == 1
+
+
+async def test_a_session_that_a_crash_has_left_ends_at_the_next_start(tmp_path: Path) -> None:
+    config: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
+    async with managed_node(**config) as node, Peers(node) as peers:
+        await peers.leave("away", 5, username="ann", password=b"x")
+        await peers.leave("good", 5, username="eve", password=b"x")
+        node.server.banned.on_kick.clear()  # as if the node died before
+        ban = {"who": "ann", "as": "username", "kick": True, "until": int(node.clock.now()) + 9000}
+        assert (await node.api.post("/banned", ban)).code == 0
+        assert "away" in node.server.broker.sessions
+    async with managed_node(**config) as node:
+        await node.server.banned_clients.carried_out()
+        assert "away" not in node.server.broker.sessions and "good" in node.server.broker.sessions
 
 
 async def test_a_ban_is_asked_before_the_password(caplog: pytest.LogCaptureFixture) -> None:
@@ -93,6 +246,7 @@ async def test_a_ban_is_asked_before_the_password(caplog: pytest.LogCaptureFixtu
         ({"until": "soon"}, 108, "until"),
         ({"at": -1}, 108, "at"),
         ({"reason": 1}, 108, "reason"),
+        ({"kick": "yes"}, 108, "kick"),
     ],
 )
 async def test_bad_bans(changes: dict[str, Any], code: int, about: str) -> None:

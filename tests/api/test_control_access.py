@@ -12,16 +12,16 @@ pytestmark = pytest.mark.asyncio
 
 PAGE = (Path(__file__).parents[2] / "docs" / "control-access.md").read_text(encoding="utf-8")
 REQUESTS = re.findall(r"^curl -u \$TAIPAN (?:-H '([^']+)' )?-X (\w+) \$API(/\S+)(?: -d '(.*?)')?$", PAGE, re.M | re.S)
-BAD_CREDENTIALS, BANNED = 0x86, 0x8A
+BAD_CREDENTIALS, BANNED, ADMINISTRATIVE_ACTION = 0x86, 0x8A, 0x98
 
 
 async def test_the_requests() -> None:
     assert [(method, path) for _, method, path, _ in REQUESTS] == [
         ("POST", "/auth_user"), ("POST", "/auth_user"), ("POST", "/auth_user"), ("POST", "/banned"),
-        ("DELETE", "/clients/porch"),
+        ("POST", "/banned"),
     ]  # fmt: skip
     async with managed_node() as node:
-        await node.client("porch")
+        porch = await node.client("porch")
         answers = []
         for header, method, path, body in REQUESTS:
             headers = dict([header.split(": ")]) if header else {}
@@ -32,6 +32,7 @@ async def test_the_requests() -> None:
         secret = answers[1]["passwords"]["meter1"]
         for username, password in (("ben", b"secret"), ("cora", b"secret"), ("meter1", secret.encode())):
             await node.client(username=username, password=password)
+        await porch.expect_disconnect(ADMINISTRATIVE_ACTION)
         assert await connect_code(node, "porch") == BANNED
         assert await connect_code(node, "typing-error", "bem", b"secret") == BAD_CREDENTIALS
         # The same key answers with the same secrets.

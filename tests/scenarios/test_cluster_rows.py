@@ -16,6 +16,7 @@ pytestmark = pytest.mark.asyncio
 BAD_USER_NAME_OR_PASSWORD = 0x86
 NOT_AUTHORIZED = 0x87
 BANNED = 0x8A
+ADMINISTRATIVE_ACTION = 0x98
 
 
 def both(**options: Any) -> Any:
@@ -102,6 +103,35 @@ async def test_a_ban_keeps_a_client_from_every_node_until_it_is_lifted_anywhere(
         assert (await b.delete("/banned/peerhost/127.0.0.1")).code == 0
         await until(lambda: not len(cluster[0].server.banned))
         assert await connect_code(cluster[0], "c") == 0
+
+
+@pytest.mark.parametrize("kind, who", [("clientid", "c"), ("username", "u"), ("peerhost", "127.0.0.1")])
+async def test_a_ban_ends_the_session_on_the_node_that_has_it(kind: str, who: str) -> None:
+    async with both() as cluster:
+        a, _ = apis(cluster)
+        client = await cluster[1].client("c", username="u", password=b"secret")
+        await cluster[1].leave_session("away", "t")
+        assert (await a.post("/banned", {"as": kind, "who": who, "kick": True})).code == 0
+        await client.expect_disconnect(ADMINISTRATIVE_ACTION)
+        assert cluster[1].server.metrics.disconnects.snapshot()["banned"] == 1
+        sessions = cluster[1].server.broker.sessions
+        await until(lambda: "c" not in sessions)
+        if kind == "peerhost":
+            await until(lambda: "away" not in sessions)
+        else:
+            assert "away" in sessions
+
+
+async def test_a_delayed_message_of_a_client_that_is_banned_on_another_node_is_dropped() -> None:
+    async with both() as cluster:
+        a, _ = apis(cluster)
+        client = await cluster[1].client("c")
+        await client.publish("$delayed/100/t", b"x", 1)
+        assert (await a.post("/banned", {"as": "clientid", "who": "c"})).code == 0
+        await client.expect_disconnect(ADMINISTRATIVE_ACTION)
+        await cluster[1].pass_time(101)
+        refusals = cluster[1].server.metrics.refusals
+        await until(lambda: refusals.snapshot().get("delayed_banned") == 1)
 
 
 async def test_an_application_is_let_in_by_every_node() -> None:

@@ -1,6 +1,7 @@
 """Banned and Flapping, by a clock that stands still."""
 
 import pytest
+from msgspec import Struct, msgpack, structs
 
 from taipan.broker.access import banned as banned_module
 from taipan.broker.access import flapping as flapping_module
@@ -40,6 +41,52 @@ def test_find(banned: Banned, clock: Clock, kind: str, who: str) -> None:
     assert banned.find(client()) is None
     banned.sweep(clock.now())
     assert len(banned) == 0 and banned.all() == []
+
+
+@pytest.mark.parametrize("kind, who", [(CLIENT_ID, "c"), (USERNAME, "ann"), (PEER_HOST, "10.0.0.1")])
+def test_only_a_ban_with_kick_ends_sessions(banned: Banned, clock: Clock, kind: str, who: str) -> None:
+    ordered: list[Ban] = []
+    banned.on_kick.append(ordered.append)
+    plain = ban(clock, kind, who)
+    kicking = structs.replace(plain, kick=True)
+    banned.put(plain)
+    assert banned.find(client()) is plain and banned.find_kicking(client()) is None and not banned.any_kicking
+    banned.put(kicking)
+    assert banned.find_kicking(client()) is kicking and banned.any_kicking
+    banned.put(kicking)
+    banned.remove(kind, who)
+    assert not banned.any_kicking and ordered == [kicking, kicking]
+    banned.put(structs.replace(kicking, until=clock.now()))  # over already
+    assert banned.find_kicking(client()) is None and len(ordered) == 2
+    banned.sweep(clock.now())
+    assert not banned.any_kicking and len(banned) == 0
+
+
+def test_a_ban_with_kick_that_comes_from_another_node(banned: Banned, clock: Clock) -> None:
+    ordered: list[Ban] = []
+    banned.on_kick.append(ordered.append)
+    kicking = structs.replace(ban(clock), kick=True)
+    banned._taken("clientid:c", None, kicking)
+    assert ordered == [kicking] and banned.any_kicking
+    banned._taken("clientid:c", kicking, None)
+    assert ordered == [kicking] and not banned.any_kicking
+
+
+def test_rows_of_nodes_without_kick(clock: Clock) -> None:
+    """An older node writes six members; it reads the first six of ours."""
+
+    class Older(Struct, array_like=True):
+        kind: str
+        who: str
+        by: str
+        reason: str
+        at: float
+        until: float
+
+    kicking = structs.replace(ban(clock), kick=True)
+    older = msgpack.decode(msgpack.encode(kicking), type=Older)
+    assert older.until == kicking.until
+    assert msgpack.decode(msgpack.encode(older), type=Ban) == ban(clock)
 
 
 def test_a_sweep_leaves_what_was_prolonged(banned: Banned, clock: Clock) -> None:

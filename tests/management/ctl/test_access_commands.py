@@ -133,6 +133,12 @@ async def test_banned() -> None:
         assert await done(node, "banned", "del", "clientid", "bad") == ["ok"]
         await node.client("bad", 4)
         assert await refused(node, "banned", "del", "clientid", "bad") == "ban clientid bad: not found"
+        client = await node.client("stays", username="ann", password=b"x")
+        assert await done(node, "banned", "add", "clientid", "stays", "--kick", "false") == ["ok"]
+        assert await done(node, "banned", "add", "username", "ann") == ["ok"]
+        await client.ping()
+        assert await done(node, "banned", "add", "username", "ann", "--kick", "true") == ["ok"]
+        await client.expect_disconnect(0x98)
         for bad in (("shoe", "x"), ("peerhost", "nowhere"), ("clientid", "x", "--seconds", "-1")):
             said = await ctl(node, "banned", "add", *bad)
             assert said.status == 1 and said.out.startswith("error: ")

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { ApiError, type Json, api, part } from "../../api";
+import { type Json, api, part } from "../../api";
 import { nodeNow } from "../../clock";
 import { Change, Empty } from "../../components/basic";
 import { Dialog, confirm } from "../../components/dialog";
@@ -8,7 +8,6 @@ import { Name } from "../../components/name";
 import { PagedTable } from "../../components/table";
 import { TimeAgo } from "../../components/time";
 import { toast } from "../../components/toast";
-import { number } from "../../format";
 import { useKey } from "../../keys";
 import { place, setQuery } from "../../router";
 import { texts } from "../../texts/access";
@@ -30,27 +29,6 @@ const FIELDS: Field[] = [
   { name: "kick", type: "switch", title: texts.bans.fields.kick, description: texts.bans.fields.kickAbout, otherwise: true },
 ];
 
-const QUERIES: Record<string, string> = { clientid: "clientid", username: "username", peerhost: "ip_address" };
-
-/** Ends the connections of those who are banned now; how many. */
-async function disconnect(as: string, who: string): Promise<number> {
-  const gone = new Set<string>();
-  for (;;) {
-    const { rows } = await api.page<{ clientid: string }>("/clients", { [QUERIES[as] ?? as]: who, conn_state: "connected", _limit: 500 });
-    const left = rows.filter(({ clientid }) => !gone.has(clientid));
-    if (left.length === 0) return gone.size;
-    for (const { clientid } of left) {
-      gone.add(clientid);
-      await api.del(`/clients/${part(clientid)}`).catch((error: unknown) => {
-        // It went by itself meanwhile.
-        if (!(error instanceof ApiError && error.code === NO_CLIENT)) throw error;
-      });
-    }
-  }
-}
-
-const NO_CLIENT = 112;
-
 /** The form opens with `?new=1`; another page sends here with `as` and `who`. */
 export function Bans() {
   const { query } = place.value;
@@ -63,10 +41,9 @@ export function Bans() {
   };
   const given: Values = {};
   for (const name of ["as", "who"]) if (query[name] !== undefined) given[name] = query[name] as Json;
-  const add = async ({ minutes, kick, ...rest }: Values): Promise<void> => {
+  const add = async ({ minutes, ...rest }: Values): Promise<void> => {
     await api.post("/banned", { ...rest, until: Math.ceil(nodeNow() / 1000 + Number(minutes) * 60) });
-    if (kick === true) toast(texts.bans.addedKicked(number(await disconnect(String(rest["as"]), String(rest["who"])))));
-    else toast(texts.bans.added);
+    toast(texts.bans.added);
     close();
   };
   const end = async (ban: Ban): Promise<void> => {

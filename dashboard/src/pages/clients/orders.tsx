@@ -1,7 +1,7 @@
 /** What an operator may order about a client. */
 
 import { useState } from "preact/hooks";
-import { ApiError, api, part } from "../../api";
+import { api, part } from "../../api";
 import { nodeNow } from "../../clock";
 import { Change } from "../../components/basic";
 import { Dialog, confirm } from "../../components/dialog";
@@ -11,15 +11,6 @@ import { toast } from "../../components/toast";
 import { login } from "../../session";
 import { texts } from "../../texts/clients";
 import { type Client, userOf, withoutMountpoint } from "./record";
-
-const NO_CLIENT = 112;
-
-/** It may have gone by itself meanwhile. */
-async function kickWhereItIs(id: string): Promise<void> {
-  await api.del(`/clients/${part(id)}`).catch((error: unknown) => {
-    if (!(error instanceof ApiError && error.code === NO_CLIENT)) throw error;
-  });
-}
 
 export function KickButton({ id, onDone }: { id: string; onDone: () => void }) {
   const kick = async (): Promise<void> => {
@@ -109,7 +100,7 @@ export function BanDialog({ id, client: now, onClose }: { id: string; client: Cl
     },
     { name: "minutes", type: "number", title: texts.ban.minutes, description: texts.ban.about, required: true, otherwise: 60, min: 1, max: 52_560_000 },
     { name: "reason", type: "text", title: texts.ban.reason },
-    ...(client ? [{ name: "kick", type: "switch", title: texts.ban.kick, description: texts.kick.text, otherwise: true } as const] : []),
+    ...(client ? [{ name: "kick", type: "switch", title: texts.ban.kick, description: texts.ban.kickAbout, otherwise: true } as const] : []),
   ];
   return (
     <Dialog title={texts.ban.title} onClose={() => onClose(false)}>
@@ -119,9 +110,7 @@ export function BanDialog({ id, client: now, onClose }: { id: string; client: Cl
         onCancel={() => onClose(false)}
         onSubmit={async ({ as, minutes, reason, kick }) => {
           const until = Math.round(nodeNow() / 1000 + Number(minutes) * 60);
-          await api.post("/banned", { as, who: who[String(as)], until, by: login.value?.username ?? "", reason: reason ?? "" });
-          // A ban refuses who comes; it ends no connection.
-          if (kick === true) await kickWhereItIs(id);
+          await api.post("/banned", { as, who: who[String(as)], until, by: login.value?.username ?? "", reason: reason ?? "", kick: kick !== false });
           toast(texts.ban.done);
           onClose(true, { as: String(as), who: who[String(as)] ?? "" });
         }}

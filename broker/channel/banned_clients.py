@@ -1,0 +1,76 @@
+"""BannedClients: ends the sessions of clients that are banned while they have one."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from ..access.banned import CLIENT_ID, Ban, Banned
+from ..loop.cooperative_slice import CooperativeSlice
+from ..session.session import Session
+from . import closing
+
+if TYPE_CHECKING:
+    from .context import ChannelContext
+
+logger = logging.getLogger(__name__)
+
+
+class BannedClients:
+    """Carries out bans with ``kick`` on the sessions of this node, whichever node they were put on.
+
+    A client identifier has one session, which ends at once. Usernames and addresses are looked for in all sessions, in
+    stretches; several bans share a pass.
+    """
+
+    def __init__(self, context: "ChannelContext", banned: Banned) -> None:
+        self._context = context
+        self._banned = banned
+        self._wanted = False
+        self._task: asyncio.Task[None] | None = None
+
+    def put(self, ban: Ban) -> None:
+        """As ``Banned.on_kick``."""
+        if ban.kind == CLIENT_ID:
+            session = self._context.broker.sessions.get(ban.who)
+            if session is not None:
+                self._judge(session)
+        else:
+            self.look_at_all()
+
+    def look_at_all(self) -> None:
+        """Look at every session, now or after the pass that runs."""
+        self._wanted = True
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def carried_out(self) -> None:
+        """Wait until what was ordered so far is done on this node."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def _run(self) -> None:
+        try:
+            while self._wanted:
+                self._wanted = False
+                work = CooperativeSlice()
+                for session in list(self._context.broker.sessions):
+                    self._judge(session)
+                    await work.checkpoint()
+        except Exception:
+            logger.exception("bans_not_carried_out")
+        finally:
+            self._task = None
+
+    def _judge(self, session: Session) -> None:
+        broker = self._context.broker
+        if session.internal or broker.sessions.get(session.client_id) is not session:
+            return
+        channel = self._context.channels.get(session.client_id)
+        ban = self._banned.find_kicking(session.client if channel is None else channel.client)
+        if ban is None:
+            return
+        if channel is not None:
+            closing.ban(channel, ban.setting, ban.detail)
+            return
+        logger.info("session_of_banned_client client_id=%s setting=%s", session.client_id, ban.setting)
+        broker.end_session(session, closing.BANNED, self._context.clock.now())
