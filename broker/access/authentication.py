@@ -56,6 +56,7 @@ class Authentication:
         self.settings = settings
         self.users: list[UserSource] = []
         self.passwords = Passwords(settings, clock, self._find_user, count, was_here)
+        self.passwords.costs = lambda: [source.costs for source in self.users]
         self._stored_users = stored_users
         self._http: HttpSource | None = None
         # All sources, where one of them checks credentials by itself; else empty.
@@ -75,7 +76,7 @@ class Authentication:
         self.settings = settings
         self._configured = configured
         self._http = http
-        self.passwords.reload(settings, configured.dummy_hash(1 << settings.hash_cost))
+        self.passwords.reload(settings)
         self._scram = ScramSha256(self._find_user, FakeVerifiers(configured.scram_verifiers()))
         users: dict[str, UserSource | None] = {"configuration": configured, "stored": self._stored_users}
         others: dict[str, Authenticator | None] = {

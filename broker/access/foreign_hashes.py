@@ -16,13 +16,22 @@ from .random_secret import RandomSecretHash
 
 METHODS: Final = ("sha256", "pbkdf2", "bcrypt", "scrypt", "mosquitto")
 _PBKDF2: Final = ("sha1", "sha256", "sha512")
-_MAX_ITERATIONS: Final = 5_000_000
+_MAX_ITERATIONS: Final = 2_000_000
+"""Of all blocks of a hash that is new: about a second of a thread. Each guess at the password costs that."""
+_STORED_ITERATIONS: Final = 5_000_000
+"""Of one that is stored: it was allowed before."""
 _MAX_PBKDF2: Final = 1024
 """Bytes of a hash, as some libraries make them: more blocks than the first say nothing more."""
 _BCRYPT: Final = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
-_BCRYPT_COSTS: Final = range(4, 16)
+_BCRYPT_COSTS: Final = range(4, 15)
+_STORED_BCRYPT_COSTS: Final = range(4, 16)
+_MAX_SCRYPT: Final = 2**21
+"""Of n * r * p of a hash that is new: 16 times that of ours, about a second of a thread."""
 
 NO_BCRYPT: Final = "a bcrypt hash wants the package bcrypt: pip install bcrypt"
+
+
+_BCRYPT_COST: Final = f"bcrypt wants a cost of {_BCRYPT_COSTS.start} to {_BCRYPT_COSTS.stop - 1}"
 
 
 class PackageMissing(ValueError):
@@ -79,7 +88,7 @@ class Pbkdf2Hash:
     def __init__(self, algorithm: str, iterations: int, salt: bytes, digest: bytes) -> None:
         if algorithm not in _PBKDF2:
             raise ValueError(f"PBKDF2 with one of {', '.join(_PBKDF2)}")
-        if not 1 <= iterations <= _MAX_ITERATIONS:
+        if not 1 <= iterations <= _STORED_ITERATIONS:
             raise ValueError(f"PBKDF2 wants 1 to {_MAX_ITERATIONS} iterations")
         if not 16 <= len(digest) <= _MAX_PBKDF2:
             raise ValueError(f"PBKDF2 wants a hash of 16 to {_MAX_PBKDF2} bytes")
@@ -102,6 +111,11 @@ class Pbkdf2Hash:
         if not (parts[2].isascii() and parts[2].isdigit() and len(parts[2]) <= 9):
             raise ValueError("the iterations are a decimal number")
         return cls(parts[1], int(parts[2]), from_base64(parts[3]), from_base64(parts[4]))
+
+    @property
+    def work(self) -> int:
+        """Iterations of all blocks."""
+        return self.iterations * -(-len(self.digest) // hashlib.new(self.algorithm, usedforsecurity=False).digest_size)
 
     @property
     def fingerprint(self) -> bytes:
@@ -135,9 +149,14 @@ class BcryptHash:
         found = _BCRYPT.fullmatch(text)
         if found is None:
             raise ValueError("expected bcrypt's own form, $2b$ with cost, salt and hash in 60 characters")
-        if int(found[1]) not in _BCRYPT_COSTS:
-            raise ValueError(f"bcrypt wants a cost of {_BCRYPT_COSTS.start} to {_BCRYPT_COSTS.stop - 1}")
+        if int(found[1]) not in _STORED_BCRYPT_COSTS:
+            raise ValueError(_BCRYPT_COST)
         return cls(text)
+
+    @property
+    def cost(self) -> int:
+        """The work is two to the power of it."""
+        return int(self.text[4:6])
 
     @property
     def fingerprint(self) -> bytes:
@@ -193,6 +212,28 @@ def parse_hash(text: str) -> PasswordHash:
     )
 
 
+def check_work(found: PasswordHash) -> None:
+    """Refuse a new hash that costs too much: ``ValueError`` names the limit. What is stored already is verified."""
+    if isinstance(found, Pbkdf2Hash) and found.work > _MAX_ITERATIONS:
+        raise ValueError(
+            f"PBKDF2 wants 1 to {_MAX_ITERATIONS} iterations, of all blocks of the hash together; this one has "
+            f"{found.work}, and each wrong password would cost them"
+        )
+    if isinstance(found, BcryptHash) and found.cost not in _BCRYPT_COSTS:
+        raise ValueError(_BCRYPT_COST)
+    if isinstance(found, ScryptHash) and found.n * found.r * found.p > _MAX_SCRYPT:
+        raise ValueError(
+            f"scrypt with n={found.n}, r={found.r} and p={found.p} takes too long: n * r * p is {_MAX_SCRYPT} at most"
+        )
+
+
+def new_hash(text: str) -> PasswordHash:
+    """A new hash in its written form, whoever made it; ``ValueError`` says what is wrong with it."""
+    found = parse_hash(text)
+    check_work(found)
+    return found
+
+
 def read_hash(
     password_hash: str,
     method: str | None = None,
@@ -200,12 +241,20 @@ def read_hash(
     iterations: int | None = None,
     digest: str | None = None,
 ) -> PasswordHash:
-    """A hash as a request or a file gives it; ``ValueError`` names what is wrong with it, and ``PackageMissing`` the
+    """A new hash as a request or a file gives it; ``ValueError`` names what is wrong with it, ``PackageMissing`` the
     package without which nobody could log in.
 
     Without ``method`` it is in its written form, as it is for ``bcrypt`` and ``mosquitto``. Else it is hex or base64,
     and ``salt`` the text that was hashed with the password: before it, for ``sha256``.
     """
+    found = _read_hash(password_hash, method, salt, iterations, digest)
+    check_work(found)
+    return found
+
+
+def _read_hash(
+    password_hash: str, method: str | None, salt: str | None, iterations: int | None, digest: str | None
+) -> PasswordHash:
     written = method is None or method in ("bcrypt", "mosquitto")
     if (iterations is not None and (written or method == "sha256")) or (digest is not None and method != "pbkdf2"):
         raise ValueError("iterations go with pbkdf2 and scrypt, digest with pbkdf2")

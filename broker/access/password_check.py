@@ -10,7 +10,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from ..config import AccessSettings
@@ -20,6 +20,7 @@ from ..session.client_info import ClientInfo
 from .auth_result import BROKEN, BUSY, STOPPING, WRONG, AuthOutcome, Trial
 from .foreign_hashes import PackageMissing
 from .guesses import Guesses, address_group, name_key
+from .hash_costs import HashCosts
 from .hash_queue import KNOWN, NEW, OTHER, Busy, HashQueue, Job, Result, nothing
 from .password_hash import PasswordVerifier, ScryptHash, VerifiedCredentials
 from .users import User
@@ -49,8 +50,10 @@ class Passwords:
         ``was_here``: whether a session shows that a client was let in before."""
         self._find = find
         self._was_here = was_here
-        # What passwords of unknown users are verified against, so that they take as long.
+        # What passwords of unknown users are verified against while no user is known.
         self._dummy_hash = ScryptHash.unknown(1 << settings.hash_cost)
+        # What the passwords of the known users cost.
+        self.costs: Callable[[], Sequence[HashCosts]] = tuple
         self.verified = VerifiedCredentials()
         self.guesses = Guesses(clock, settings.guesses, settings.guess_delay, count)
         # Those of operators who try a login.
@@ -59,8 +62,8 @@ class Passwords:
         self._n = 1 << settings.hash_cost
         self._renewing: set[bytes] = set()
 
-    def reload(self, settings: AccessSettings, dummy_hash: ScryptHash) -> None:
-        self._dummy_hash = dummy_hash
+    def reload(self, settings: AccessSettings) -> None:
+        self._dummy_hash = ScryptHash.unknown(1 << settings.hash_cost)
         self._n = 1 << settings.hash_cost
         for guesses in (self.guesses, self.trial_guesses):
             guesses.free = settings.guesses
@@ -87,7 +90,8 @@ class Passwords:
     ) -> AuthOutcome | Awaitable[AuthOutcome]:
         """Whether ``password`` is that of ``user``; ``None``: there is no such user.
 
-        A wrong password, an unknown user and a user without a password all cost one hash off the loop.
+        A wrong password, an unknown user and a user without a password all cost one hash off the loop, and cost the
+        same on average: see ``HashCosts``.
         """
         verifier: PasswordVerifier | None = user.password if user is not None else None
         if verifier is not None and verifier.fast:
@@ -96,7 +100,7 @@ class Passwords:
             verifier = None
         if verifier is None:
             user = None
-            verifier = self._dummy_hash
+            verifier = HashCosts.unknown(self.costs(), username, self._dummy_hash)
         entry = self.verified.user(username, verifier.fingerprint)
         digest = self.verified.digest(entry, password)
         guesses = self._guesses_of(trial)

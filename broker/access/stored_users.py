@@ -10,6 +10,7 @@ from ..loop.clock import Clock
 from ..persistence.tables import Tables
 from ..session.client_info import ClientInfo
 from .foreign_hashes import NO_BCRYPT, BcryptHash, PasswordHash, parse_hash
+from .hash_costs import HashCosts
 from .password_hash import ScryptHash
 from .users import User
 
@@ -46,6 +47,7 @@ class StoredUsers:
         self._table = tables.open(TABLE, StoredUser, access=True, shared=True)
         self._table.on_taken.append(self._taken)
         self._counts: dict[str, int] = {}
+        self.costs = HashCosts()
         # What another node has made of a user, ``None`` for nothing.
         self.on_taken: list[Callable[[StoredUser | None, StoredUser | None], None]] = []
 
@@ -54,6 +56,7 @@ class StoredUsers:
         self._counts = {}
         for user in self._table.values():
             self._counts[user.kind] = self._counts.get(user.kind, 0) + 1
+        self.costs = HashCosts(user.password for user in self._table.values())
 
     def warn_of_missing_package(self) -> None:
         """Say how many users cannot log in until it is installed."""
@@ -90,21 +93,28 @@ class StoredUsers:
             logger.warning("first_stored_user %s=%s setting=access.unknown_user detail=%s", kind, name, detail)
         if created_at is None:
             created_at = old.created_at if old is not None else self._clock.wall()
-        self._table.put(_key(kind, name), StoredUser(kind, name, str(password), is_superuser, created_at))
-        if old is None:
-            self._counts[kind] = self.count(kind) + 1
+        user = StoredUser(kind, name, str(password), is_superuser, created_at)
+        self._table.put(_key(kind, name), user)
+        self._count(old, -1)
+        self._count(user, 1)
 
     def remove(self, kind: str, name: str) -> bool:
         """Whether there was such a user."""
-        if not self._table.remove(_key(kind, name)):
+        old = self.get(kind, name)
+        if old is None:
             return False
-        self._counts[kind] = self.count(kind) - 1
+        self._table.remove(_key(kind, name))
+        self._count(old, -1)
         return True
 
+    def _count(self, user: StoredUser | None, step: int) -> None:
+        if user is not None:
+            self._counts[user.kind] = self.count(user.kind) + step
+            self.costs.count(user.password, step)
+
     def _taken(self, key: str, old: StoredUser | None, new: StoredUser | None) -> None:
-        for user, step in ((old, -1), (new, 1)):
-            if user is not None:
-                self._counts[user.kind] = self.count(user.kind) + step
+        self._count(old, -1)
+        self._count(new, 1)
         for call in self.on_taken:
             call(old, new)
 

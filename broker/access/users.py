@@ -1,6 +1,5 @@
 """Users: what a source of them tells, and those of the configuration file."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -8,7 +7,8 @@ from typing import Final, Protocol
 from ..config import UserSettings
 from ..session.client_info import ClientInfo
 from .foreign_hashes import parse_hash
-from .password_hash import N, PasswordVerifier, ScryptHash
+from .hash_costs import HashCosts
+from .password_hash import PasswordVerifier, ScryptHash
 from .scram import ScramVerifier
 
 CONFIGURATION: Final = "configuration"
@@ -45,6 +45,11 @@ class UserSource(Protocol):
         ...
 
     @property
+    def costs(self) -> HashCosts:
+        """What the passwords of its users cost."""
+        ...
+
+    @property
     def has_scram(self) -> bool:
         """Whether a user it knows may authenticate by SCRAM."""
         ...
@@ -63,11 +68,12 @@ class ConfiguredUsers:
     ``ValueError`` for a hash it cannot read.
     """
 
-    __slots__ = ("_users", "has_scram", "name")
+    __slots__ = ("_users", "costs", "has_scram", "name")
 
     def __init__(self, settings: Sequence[UserSettings]) -> None:
         self.name = CONFIGURATION
         self._users = {entry.username: _user(entry) for entry in settings}
+        self.costs = HashCosts(str(user.password) for user in self._users.values() if user.password is not None)
         self.has_scram = any(user.scram is not None for user in self._users.values())
 
     @property
@@ -79,14 +85,6 @@ class ConfiguredUsers:
 
     def has(self, username: str) -> bool:
         return username in self._users
-
-    def dummy_hash(self, n: int = N) -> ScryptHash:
-        """A hash that no password fits and that costs what those of the users cost (else ``n``), for unknown users."""
-        for user in self._users.values():
-            if isinstance(user.password, ScryptHash):
-                known = user.password
-                return ScryptHash(known.n, known.r, known.p, os.urandom(len(known.salt)), os.urandom(len(known.digest)))
-        return ScryptHash.unknown(n)
 
     def scram_verifiers(self) -> list[ScramVerifier]:
         """Those of all users, in the order of the file."""

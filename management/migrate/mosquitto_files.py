@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from taipan.broker.access.acl import TopicPattern
-from taipan.broker.access.foreign_hashes import Pbkdf2Hash, Sha512Hash, parse_hash
+from taipan.broker.access.foreign_hashes import Pbkdf2Hash, Sha512Hash, new_hash
 
 from .named_files import read_named
 from .report import Report
@@ -117,7 +117,7 @@ def password_file(path: Path, report: Report) -> dict[str, tuple[str, str]]:
             report.left_out(place, f"user {shown}", "the line is no name:hash, and Mosquitto passes over it, too")
             continue
         try:
-            found = parse_hash(written)
+            found = new_hash(written)
             if not isinstance(found, Sha512Hash | Pbkdf2Hash):
                 raise ValueError("expected Mosquitto's $6$ or $7$")
         except ValueError as error:

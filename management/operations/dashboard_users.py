@@ -13,6 +13,7 @@ import msgspec
 
 from taipan.broker.access.foreign_hashes import parse_hash
 from taipan.broker.access.guesses import address_group
+from taipan.broker.access.hash_costs import HashCosts
 from taipan.broker.access.password_check import Passwords
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.random_secret import generate
@@ -110,11 +111,13 @@ class DashboardUsers:
             server.metrics.refusals.add,
             lambda client: False,
         )
+        # There are few of them.
+        self._passwords.costs = lambda: [HashCosts(row.password for row in self._table.values())]
         self._say_busy_at = 0.0
 
     def reload(self, settings: AccessSettings) -> None:
         """Take ``access.guesses`` and what else is about passwords."""
-        self._passwords.reload(_one_thread(settings), ScryptHash.unknown(1 << settings.hash_cost))
+        self._passwords.reload(_one_thread(settings))
 
     def close(self) -> None:
         """No password is looked at any more."""

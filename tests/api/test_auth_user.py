@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from taipan.broker.access import foreign_hashes
 from taipan.broker.access.emqx_hash import EmqxHash
 from taipan.broker.access.foreign_hashes import NO_BCRYPT
 from taipan.broker.access.password_hash import ScryptHash
@@ -332,14 +333,49 @@ async def test_a_stored_bcrypt_hash_waits_for_its_package(
         assert await connect_code(node, "c", "bea", b"U*U", version) == 0
 
 
+@pytest.mark.parametrize("version", [4, 5])
+async def test_a_wrong_password_of_an_unknown_user_costs_what_that_of_a_known_one_costs(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[int] = []
+    pbkdf2 = hashlib.pbkdf2_hmac
+
+    def counted(name: str, password: bytes, salt: bytes, iterations: int, length: int) -> bytes:
+        done.append(iterations)
+        return pbkdf2(name, password, salt, iterations, length)
+
+    monkeypatch.setattr(foreign_hashes.hashlib, "pbkdf2_hmac", counted)
+    async with managed_node() as node:
+        hashed = {"password_hash": "00" * 32, "method": "pbkdf2", "salt": "s", "iterations": 1234}
+        assert (await node.api.post("/auth_user", {"login": "ann", "is_superuser": False, **hashed})).code == 0
+        for username in ("ann", "nobody"):
+            assert await connect_code(node, "c", username, b"x", version) == bad_credentials(version)
+        assert done == [1234, 1234]
+        # Without that user it is a hash of ours again.
+        assert (await node.api.delete("/auth_user/ann")).code == 0
+        assert (await node.api.post("/auth_user", {"login": "bea", "password": "p", "is_superuser": False})).code == 0
+        assert await connect_code(node, "c", "nobody", b"x", version) == bad_credentials(version)
+        assert done == [1234, 1234]
+
+
 @pytest.mark.parametrize(
     "fields, code, about",
     [
         ({}, 107, "password is missing in [1]"),
         ({"password": "a", "generate": True}, 108, "[1].password: give one of"),
         ({"password": "a", "password_hash": "b"}, 108, "give one of"),
-        ({"password_hash": "$2b$31$" + "a" * 53}, 108, "[1].password_hash: bcrypt wants a cost of 4 to 15"),
+        ({"password_hash": "$2b$31$" + "a" * 53}, 108, "[1].password_hash: bcrypt wants a cost of 4 to 14"),
         ({"password_hash": "00" * 32, "method": "md5"}, 108, "method"),
+        (
+            {"password_hash": "00" * 32, "method": "pbkdf2", "salt": "s", "iterations": 5_000_000},
+            108,
+            "[1].password_hash: PBKDF2 wants 1 to 2000000 iterations",
+        ),
+        (
+            {"password_hash": "00" * 32, "method": "scrypt", "salt": "s" * 16, "iterations": 2**18 * 2},
+            108,
+            "[1].password_hash: scrypt with n=524288",
+        ),
         ({"password_hash": "zz", "method": "sha256"}, 108, "[1].password_hash: expected hex or base64"),
         ({"password_hash": "zz"}, 108, "[1].password_hash: expected a hash as taipan hash-password prints it"),
         ({"password": "a", "salt": "b"}, 108, "go with password_hash"),

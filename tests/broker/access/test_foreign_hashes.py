@@ -99,12 +99,12 @@ def test_separate_fields(fields: dict[str, Any], password: bytes) -> None:
         ({"password_hash": "zz", "method": "sha256"}, "hex or base64"),
         ({"password_hash": "00ff", "method": "sha256"}, "32 bytes"),
         ({"password_hash": "00" * 32, "method": "pbkdf2", "salt": "s"}, "iterations is missing"),
-        ({"password_hash": "00" * 32, "method": "pbkdf2", "salt": "s", "iterations": 10**9}, "5000000"),
+        ({"password_hash": "00" * 32, "method": "pbkdf2", "salt": "s", "iterations": 10**9}, "2000000"),
         ({"password_hash": "00" * 4, "method": "pbkdf2", "salt": "s", "iterations": 1}, "16 to 1024"),
         ({"password_hash": "00" * 1025, "method": "pbkdf2", "salt": "s", "iterations": 1}, "16 to 1024"),
         ({"password_hash": "00" * 32, "method": "scrypt", "salt": "s"}, "at least 8"),
         ({"password_hash": "00" * 32, "method": "scrypt", "salt": "saltsalt", "iterations": 1000}, "power of two"),
-        ({"password_hash": "$2b$31$" + "a" * 53, "method": "bcrypt"}, "cost of 4 to 15"),
+        ({"password_hash": "$2b$31$" + "a" * 53, "method": "bcrypt"}, "cost of 4 to 14"),
         ({"password_hash": "$2b$10$" + "a" * 52, "method": "bcrypt"}, "60 characters"),
         ({"password_hash": mosquitto6(b"x"), "method": "bcrypt"}, "bcrypt's own form"),
         ({"password_hash": BCRYPT[b"U*U"], "method": "mosquitto"}, "$6$"),
@@ -141,7 +141,7 @@ def test_without_bcrypt_its_hashes_are_read_and_neither_taken_nor_verified(monke
     for method in (None, "bcrypt"):
         with pytest.raises(PackageMissing):
             read_hash(BCRYPT[b"U*U"], method)
-    with pytest.raises(ValueError, match="cost of 4 to 15"):
+    with pytest.raises(ValueError, match="cost of 4 to 14"):
         read_hash("$2b$31$" + "a" * 53)
     assert read_hash(mosquitto6(b"pw")).verify(b"pw")
     monkeypatch.undo()
