@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from taipan.broker.access.emqx_hash import EmqxHash
+from taipan.broker.access.foreign_hashes import BcryptHash, PackageMissing, Pbkdf2Hash, Sha512Hash, parse_hash
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.loop.regular_file import MAX_CREDENTIALS, read_regular
 
 if TYPE_CHECKING:
@@ -55,13 +57,62 @@ def is_known_hash(digest: bytes) -> bool:
 
 
 def is_known_password(written: str) -> bool:
-    """Of a password in the form in which EMQX keeps them, as it is stored here. Others are salted and slow, and no
-    other broker ships one."""
+    """Whether a stored password with a fast hash is a known one. ``SlowHashes`` looks at slow ones."""
+    if written.startswith("$6$"):
+        salted = Sha512Hash.parse(written)
+        return any(hashlib.sha512(secret.encode() + salted.salt).digest() == salted.digest for secret in SECRETS)
     if not written.startswith("emqx$"):
         return False
     found = EmqxHash.parse(written)
     digest = bytes.fromhex(found.digest)
     return any(_digest(found, secret) == digest for secret in SECRETS)
+
+
+class SlowHashes:
+    """Tries the known secrets against slow hashes, until this has taken ``budget`` seconds of a thread.
+
+    ``not_tried`` counts the slow hashes after that.
+    """
+
+    def __init__(self, budget: float = 2.0) -> None:
+        self._left = budget
+        self.not_tried = 0
+
+    def wants(self, written: str) -> bool:
+        """Whether ``is_known`` is to be asked about this hash. Its cost is estimated: the answer is the same on every
+        machine."""
+        seconds = _seconds(written)
+        if not seconds:
+            return False
+        if self._left <= 0:
+            self.not_tried += 1
+            return False
+        self._left -= seconds * len(SECRETS)
+        return True
+
+    @staticmethod
+    def is_known(written: str) -> bool:
+        """Whether it is the hash of a known secret. Takes long, and releases the interpreter lock."""
+        try:
+            found = parse_hash(written)
+            return any(found.verify(secret.encode()) for secret in SECRETS)
+        except (PackageMissing, ValueError):
+            return False
+
+
+def _seconds(written: str) -> float:
+    """About what one verification of a slow hash takes; 0 for a fast one."""
+    try:
+        found = parse_hash(written)
+    except ValueError:
+        return 0.0
+    if isinstance(found, Pbkdf2Hash):
+        return found.work / 2_000_000
+    if isinstance(found, BcryptHash):
+        return 2.0**found.cost / 2**14
+    if isinstance(found, ScryptHash):
+        return found.n * found.r * found.p / 2**21
+    return 0.0
 
 
 def _digest(found: EmqxHash, secret: str) -> bytes:

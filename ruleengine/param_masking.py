@@ -15,38 +15,41 @@ _TEXT: Final = ("file",)
 
 
 def shown(params: Mapping[str, object], declared: tuple[Param, ...]) -> dict[str, object]:
-    """``params`` without secrets."""
-    files = _names(declared, "file")
-    data = _data(declared)
-    masked: dict[str, object] = mask(
-        {name: value for name, value in params.items() if name not in data}, _names(declared, "password")
-    )
-    return {
-        name: value if name in data
-        else mask(value, _TEXT) if name in files and isinstance(value, Mapping)
-        else masked[name]
-        for name, value in params.items()
-    }  # fmt: skip
+    """``params`` without secrets. A declared parameter is a secret if its type says so, whatever its name; one that is
+    not declared, as all are of a type that is not known here, goes by its name."""
+    known = {param.name: param for param in declared}
+    return {name: _shown(name, value, known.get(name)) for name, value in params.items()}
+
+
+def _shown(name: str, value: object, param: Param | None) -> object:
+    if param is None:
+        return mask({name: value})[name]
+    if param.data:
+        return value
+    if param.type == "password":
+        return mask({name: value}, (name,))[name]
+    return mask(value, _TEXT if _is_file(param, value) else ())
 
 
 def given_back(
     given: Mapping[str, object], stored: Mapping[str, object], declared: tuple[Param, ...]
 ) -> dict[str, object]:
     """``given`` with what ``stored`` has in the place of each mask. Raises RuleEngineError where it has none."""
-    files = {name for name in _names(declared, "file") if isinstance(given.get(name), Mapping)}
+    known = {param.name: param for param in declared}
     try:
-        data = _data(declared)
-        restored: dict[str, object] = restore(
-            {name: value for name, value in given.items() if name not in files | data},
-            stored,
-            _names(declared, "password"),
-        )
-        restored |= {name: value for name, value in given.items() if name in data}
-        for name in files:
-            restored[name] = restore(given[name], stored.get(name), _TEXT)
+        return {name: _given_back(name, value, stored.get(name), known.get(name)) for name, value in given.items()}
     except Masked as error:
         raise RuleEngineError(WRONG, str(error)) from None
-    return restored
+
+
+def _given_back(name: str, given: object, stored: object, param: Param | None) -> object:
+    if param is None:
+        return restore({name: given}, {name: stored})[name]
+    if param.data:
+        return given
+    if param.type == "password":
+        return restore({name: given}, {name: stored}, (name,))[name]
+    return restore(given, stored, _TEXT if _is_file(param, given) else (), name)
 
 
 def actions_given_back(given: object, stored: Sequence[StoredAction], types: Mapping[str, ActionType]) -> Any:
@@ -81,9 +84,5 @@ def _counterpart(
     return here[0] if here and here[0] in same else None
 
 
-def _data(declared: tuple[Param, ...]) -> frozenset[str]:
-    return frozenset(param.name for param in declared if param.data)
-
-
-def _names(declared: tuple[Param, ...], type: str) -> frozenset[str]:
-    return frozenset(param.name for param in declared if param.type == type)
+def _is_file(param: Param, value: object) -> bool:
+    return param.type == "file" and isinstance(value, Mapping)

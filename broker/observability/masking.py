@@ -84,9 +84,10 @@ def _mask(name: str, value: object, declared: Callable[[str], bool]) -> Any:
     return value
 
 
-def restore(given: object, stored: object, declared: Collection[str] = ()) -> Any:
-    """``given`` with each mask replaced by what ``stored`` has there. Raises Masked where that is something else."""
-    return _restore("", "", given, stored, lambda name: name in declared)
+def restore(given: object, stored: object, declared: Collection[str] = (), place: str = "") -> Any:
+    """``given`` with each mask replaced by what ``stored`` has there. Raises Masked where that is something else.
+    ``place``: of all of it, for the text of that."""
+    return _restore(place, "", given, stored, lambda name: name in declared)
 
 
 def _restore(place: str, name: str, given: object, stored: object, declared: Callable[[str], bool]) -> Any:

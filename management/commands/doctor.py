@@ -22,6 +22,7 @@ from ..certificate_expiry import WARN_BEFORE
 from ..config import Settings, read
 from ..config_document import ConfigError
 from ..data_dir import DATABASE, DataDirError, Holder, holder, is_own, open_to_others
+from ..known_secrets import is_known
 from ..served_certificates import ServedCertificate, date_text, served_certificates
 from . import machine_checks
 from .finding import Finding
@@ -78,6 +79,7 @@ def examined(file: str | None, overrides: list[str]) -> Iterator[Finding]:
         yield Finding("error", "configuration", line, "correct the setting or what it names")
     if not wrong:
         yield Finding("ok", "configuration", file or "the defaults, on loopback")
+    yield from default_secrets(settings)
     yield from certificates(served_certificates(settings), time.time())
     data = Path(settings.broker.node.data_dir).absolute()
     held = None
@@ -97,6 +99,14 @@ def examined(file: str | None, overrides: list[str]) -> Iterator[Finding]:
     yield from machine_checks.disk(_existing(data), settings.broker.durability.level == "disk")
     yield from ports(settings, process)
     yield from machine_checks.clock(started, data / DATABASE)
+
+
+def default_secrets(settings: Settings) -> Iterator[Finding]:
+    """Applications of the configuration whose secret everybody knows."""
+    for index, app in enumerate(settings.management.apps):
+        if is_known(app.secret):
+            found = f"management.apps.{index}.secret: application {app.id} has EMQX's published default"
+            yield Finding("warning", "secrets", found, "set a secret of your own, then reload (SIGHUP)")
 
 
 def _of_lock(held: Holder | None, file: str | None) -> Finding:

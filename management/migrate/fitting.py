@@ -13,7 +13,7 @@ from taipan.broker.transport.tls import TlsError, build_context
 
 from ..config import SETTING_TYPES, Settings, read_data
 from ..config_document import ConfigError
-from ..known_secrets import whose_certificate
+from ..known_secrets import SlowHashes, is_known_password, whose_certificate
 from ..served_certificates import served_certificates
 from ..setting_types import type_at
 from ..settings import DashboardSettings, ManagementSettings
@@ -37,6 +37,7 @@ def fit(migration: Migration) -> None:
     """Make the configuration of ``migration`` valid, or report as wrong what cannot be made so."""
     _without_client_certificates(migration)
     _leave_out_published(migration)
+    _leave_out_known(migration)
     _move_operators(migration)
     settings = None
     for _ in range(_ROUNDS):
@@ -82,6 +83,26 @@ def _leave_out_published(migration: Migration) -> None:
         why = f"{owner} publishes the key of this certificate: create your own certificate, and add the listener again"
         migration.report.left_out(file, f"listener {listener.get('name', listener.get('bind'))}", why)
     migration.listeners = kept
+
+
+def _leave_out_known(migration: Migration) -> None:
+    """Leave out users with a secret that everybody knows. Slow hashes are tried within a limit."""
+    slow = SlowHashes()
+    plan = migration.plan
+
+    def is_known(kind: str, name: str, written: str) -> bool:
+        if not (is_known_password(written) or (slow.wants(written) and slow.is_known(written))):
+            return False
+        migration.report.left_out(migration.place, f"{kind} {name}", "its password is EMQX's published default")
+        return True
+
+    plan.dashboard_users = [
+        user for user in plan.dashboard_users if not is_known("dashboard user", user.name, user.password)
+    ]
+    plan.users = [user for user in plan.users if not is_known("user", user.name, user.password)]
+    if slow.not_tried:
+        why = "of that many slow hashes it is not known whether they are of published default passwords"
+        migration.report.changed(migration.place, f"{slow.not_tried} users", why)
 
 
 def _move_operators(migration: Migration) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import logging
 import re
 import secrets
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from ..known_secrets import is_known
 from ..settings import AppSettings
 from .durable_answer import check_store_writable, rows_of_a_size, wait_until_stored
 from .refusal import EXISTS, WRONG, WRONG_CREDENTIALS, Refusal, not_found, wrong
+
+logger = logging.getLogger(__name__)
 
 TABLE: Final = "apps"
 FIRST_APP: Final = "admin"
@@ -69,6 +72,9 @@ class Apps:
     def configure(self, settings: list[AppSettings]) -> None:
         """Take ``[[management.apps]]``."""
         self._configured = {each.id: App(each.id, hash_of(each.secret), each.id, "configuration") for each in settings}
+        for index, each in enumerate(settings):
+            if is_known(each.secret):
+                logger.warning("default_secret app_id=%s setting=management.apps.%s.secret", each.id, index)
 
     def create_first(self) -> tuple[str, str] | None:
         """Where there is no application at all, make one; its id and its secret, told this once."""

@@ -117,3 +117,14 @@ async def test_applications_outlive_the_node(tmp_path: Path) -> None:
     assert b"app2" in stored and b"s2" not in stored.replace(b"s2.", b"")
     async with managed_node(**config) as node:
         assert await lets_in(node, "app2", "s2")
+
+
+async def test_a_published_default_secret_in_the_configuration_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """It stays valid: the node starts, and says which setting it is."""
+    apps = [{"id": "one", "secret": "long and random"}, {"id": "admin", "secret": "public"}]
+    async with managed_node({"apps": apps}) as node:
+        admin = ApiClient(node.management.url, app=("admin", "public"))
+        assert (await admin.get("/brokers")).status == 200
+        await admin.close()
+    assert "default_secret app_id=admin setting=management.apps.1.secret" in caplog.text
+    assert "app_id=one" not in caplog.text

@@ -14,11 +14,12 @@ import pytest
 
 from taipan.broker.access.emqx_hash import EmqxHash
 from taipan.broker.access.foreign_hashes import NO_BCRYPT
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.stored_rules import ALL
 from taipan.broker.access.stored_rules import CLIENT_ID as RULE_CLIENT_ID
 from taipan.broker.access.stored_rules import USERNAME as RULE_USERNAME
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
-from tests.broker.access.test_foreign_hashes import BCRYPT
+from tests.broker.access.test_foreign_hashes import BCRYPT, mosquitto6
 from tests.support.access import authorized
 from tests.support.api import APP_ID, ApiClient, ManagedNode, assert_refused, connect_code, managed_node, segment
 from tests.support.no_package import without
@@ -454,6 +455,13 @@ KNOWN = {
                                     "type": "username", "is_superuser": True}),
     "user, sha256": ("auth_mnesia", {"login": "admin", "type": "clientid", "password": base64.b64encode(
         b"salt" + hashlib.sha256(b"saltpublic").hexdigest().encode()).decode()}),
+    "user, pbkdf2": ("auth_mnesia", {"login": "admin", "method": "pbkdf2", "iterations": 10, "salt": "s",
+                                     "password_hash": hashlib.pbkdf2_hmac("sha256", b"public", b"s", 10).hex()}),
+    "superuser, scrypt": ("auth_mnesia", {"login": "admin", "is_superuser": True, "password_hash": str(
+        ScryptHash.create(b"emqxsecret", 16))}),
+    "user, bcrypt": ("auth_mnesia", {"login": "admin", "password_hash":
+                                     "$2b$04$7J7ZsEelELwtsYoc1u70FuRAMrqo3sNM8MamhdhcejdMeAHOoMYXK"}),
+    "user, mosquitto": ("auth_mnesia", {"login": "admin", "password_hash": mosquitto6(b"public")}),
     "old user": ("auth_username", {"username": "admin", "password": base64.b64encode(
         hashlib.md5(b"public").hexdigest().encode()).decode()}),
 }  # fmt: skip
@@ -487,6 +495,19 @@ async def test_a_known_secret_never_comes_in(name: str, ours: bool, caplog: pyte
             await stranger.close()
         for version in (4, 5):
             assert await connect_code(node, "admin", "admin", b"public", version) != 0
+
+
+async def test_slow_hashes_are_tried_within_a_limit(caplog: pytest.LogCaptureFixture) -> None:
+    """Superusers first; those that are not tried come in, and the log counts them."""
+    caplog.set_level("INFO", logger="taipan.management")
+    derived = hashlib.pbkdf2_hmac("sha256", b"public", b"s", 600_000).hex()  # 0.3 s by the estimate
+    slow = {"method": "pbkdf2", "iterations": 600_000, "salt": "s", "password_hash": derived}
+    users = [{"login": f"u{index}", **slow, "is_superuser": index == 9} for index in range(10)]
+    async with managed_node(access=CHEAP) as node:
+        answer = (await node.api.post("/data/import", {"version": "4.4", "auth_mnesia": users})).data
+        assert [each["id"] for each in answer["left_out"]] == ["u9", "u0", "u1", "u2"]
+        assert len(node.server.stored_users.all()) == 6
+        assert "import_hashes_not_tried count=6 reason=default_secret" in caplog.text
 
 
 async def test_the_secret_that_a_node_made_for_admin_stays(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.import_check import ImportCheck
 
-from ...known_secrets import is_known_hash
+from ...known_secrets import SlowHashes, is_known_hash
 from ...settings import ManagementSettings
 from ..apps import App, Apps
 from ..backpressure_slice import BackpressureSlice
@@ -343,6 +343,7 @@ class Backup:
                 await work.checkpoint()
             file.refuse_wrong()
             plan = file.plan
+            await self._leave_out_known(plan, work)
             if asker.username and not asker.replace:
                 await self._keep_login(plan, asker, work)
             await self._check_room(plan, work)
@@ -359,6 +360,25 @@ class Backup:
                     del rows[-_ROWS_A_BATCH:]
                     await work.checkpoint()
             return answer
+
+    async def _leave_out_known(self, plan: Plan, work: BackpressureSlice) -> None:
+        """Leave out users whose slow hash is one of a known secret. The first ones are tried: dashboard users, then
+        superusers, then all others in the order of the file."""
+        slow = SlowHashes()
+        known: set[int] = set()
+        superusers = [user for user in plan.users if user.is_superuser]
+        others = [user for user in plan.users if not user.is_superuser]
+        for section, rows in (("users", plan.dashboard_users), ("auth_mnesia", superusers), ("auth_mnesia", others)):
+            for row in rows:
+                await work.checkpoint()
+                if slow.wants(row.password) and await asyncio.to_thread(slow.is_known, row.password):
+                    known.add(id(row))
+                    plan.left_out.append(left_out(section, row.name, DEFAULT_SECRET))
+        if known:
+            plan.dashboard_users = [user for user in plan.dashboard_users if id(user) not in known]
+            plan.users = [user for user in plan.users if id(user) not in known]
+        if slow.not_tried:
+            logger.info("import_hashes_not_tried count=%s reason=%s", slow.not_tried, DEFAULT_SECRET)
 
     async def _keep_login(self, plan: Plan, asker: Asker, work: BackpressureSlice) -> None:
         """Leave out the record that would give another password or role to the user who runs the import."""

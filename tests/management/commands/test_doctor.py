@@ -84,6 +84,14 @@ def test_a_wrong_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "No such file" in said["configuration"][0]["found"]
 
 
+def test_a_published_default_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = '[[management.apps]]\nid = "{}"\nsecret = "{}"\n'
+    said = asked(capsys, configured(tmp_path, more=app.format("one", "a long one") + app.format("mine", "public")))
+    [found] = said["secrets"]
+    assert found["level"] == "warning"
+    assert found["found"] == "management.apps.1.secret: application mine has EMQX's published default"
+
+
 def test_while_a_node_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """This process is the node: it has the lock, and listens."""
     port = free_port()

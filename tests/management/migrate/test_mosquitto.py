@@ -16,6 +16,8 @@ from taipan.management.migrate.mosquitto import migrate_mosquitto
 from taipan.management.migrate.mosquitto_files import without_mount_point
 from taipan.management.migrate.output import Migration
 from taipan.management.node import main
+from taipan.management.operations.backup.import_plan import read_plan
+from tests.broker.access.test_foreign_hashes import mosquitto6, mosquitto7
 from tests.support.certificates import Certificates
 from tests.support.mosquitto_db import DbWriter
 
@@ -157,6 +159,20 @@ def test_users(tmp_path: Path) -> None:
         + f": left out: user odd: {migration.report.of('left_out')[1].why}",
         "pw:6: left out: user nothing: the line is no name:hash, and Mosquitto passes over it, too",
     ]
+
+
+def test_a_published_default_password_does_not_come_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"ann:{mosquitto7(b'mine')}", f"bob:{mosquitto7(b'public')}", f"cora:{mosquitto6(b'public')}"]
+    slow = f"$7$2000001${'A' * 16}${'A' * 86}=="
+    (tmp_path / "pw").write_text("\n".join([*lines, f"dora:{slow}", ""]))
+    file = conf(tmp_path, "listener 1883 127.0.0.1\npassword_file DIR/pw\n")
+    assert main(["migrate", "mosquitto", str(file), "--into", str(tmp_path / "into")]) == 0
+    told = capsys.readouterr().out
+    for name in ("bob", "cora"):
+        assert f"left out: user {name}: its password is EMQX's published default" in told
+    assert "left out: user dora: PBKDF2 wants 1 to 2000000 iterations" in told
+    _, plan = read_plan((tmp_path / "into" / "data" / "import.plan").read_bytes())
+    assert [user.name for user in plan.users] == ["ann"]
 
 
 def test_rules_in_mosquittos_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
