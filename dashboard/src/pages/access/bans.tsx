@@ -41,8 +41,8 @@ export function Bans() {
   };
   const given: Values = {};
   for (const name of ["as", "who"]) if (query[name] !== undefined) given[name] = query[name] as Json;
-  const add = async ({ minutes, ...rest }: Values): Promise<void> => {
-    await api.post("/banned", { ...rest, until: Math.ceil(nodeNow() / 1000 + Number(minutes) * 60) });
+  const add = async ({ minutes, kick, ...rest }: Values): Promise<void> => {
+    await api.post("/banned", { ...rest, kick: kick === true, until: Math.ceil(nodeNow() / 1000 + Number(minutes) * 60) });
     toast(texts.bans.added);
     close();
   };

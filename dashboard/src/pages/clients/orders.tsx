@@ -110,7 +110,7 @@ export function BanDialog({ id, client: now, onClose }: { id: string; client: Cl
         onCancel={() => onClose(false)}
         onSubmit={async ({ as, minutes, reason, kick }) => {
           const until = Math.round(nodeNow() / 1000 + Number(minutes) * 60);
-          await api.post("/banned", { as, who: who[String(as)], until, by: login.value?.username ?? "", reason: reason ?? "", kick: kick !== false });
+          await api.post("/banned", { as, who: who[String(as)], until, by: login.value?.username ?? "", reason: reason ?? "", kick: kick === true });
           toast(texts.ban.done);
           onClose(true, { as: String(as), who: who[String(as)] ?? "" });
         }}
