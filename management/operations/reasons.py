@@ -175,8 +175,8 @@ REASONS: Final = (
         "client",
         "banned",
         ("/banned/<as>/<who>",),
-        "this ban applies to the client, at CONNECT or, with kick, while it was connected; detail says who banned it, until "
-        "when (Unix seconds) and why",
+        "this ban applies to the client, at CONNECT or, with kick, while it was connected; detail says who banned it, "
+        "until when (Unix seconds) and why",
     ),
     Reason(
         "client",
