@@ -213,7 +213,7 @@ def parse_hash(text: str) -> PasswordHash:
 
 
 def check_work(found: PasswordHash) -> None:
-    """Refuse a new hash that costs too much: ``ValueError`` names the limit. What is stored already is verified."""
+    """Refuse a new hash that costs too much: ``ValueError`` names the limit. Stored hashes have earlier limits."""
     if isinstance(found, Pbkdf2Hash) and found.work > _MAX_ITERATIONS:
         raise ValueError(
             f"PBKDF2 wants 1 to {_MAX_ITERATIONS} iterations, of all blocks of the hash together; this one has "

@@ -102,7 +102,7 @@ def examined(file: str | None, overrides: list[str]) -> Iterator[Finding]:
 
 
 def default_secrets(settings: Settings) -> Iterator[Finding]:
-    """Applications of the configuration whose secret everybody knows."""
+    """Applications of the configuration with a published secret."""
     for index, app in enumerate(settings.management.apps):
         if is_known(app.secret):
             found = f"management.apps.{index}.secret: application {app.id} has EMQX's published default"

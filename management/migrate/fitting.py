@@ -86,7 +86,7 @@ def _leave_out_published(migration: Migration) -> None:
 
 
 def _leave_out_known(migration: Migration) -> None:
-    """Leave out users with a secret that everybody knows. Slow hashes are tried within a limit."""
+    """Leave out users with a published password. Slow hashes are tried within a limit."""
     slow = SlowHashes()
     plan = migration.plan
 
