@@ -68,6 +68,7 @@ async def test_lifting_and_changing_a_ban() -> None:
 
 KINDS = [("clientid", "bad"), ("username", "ann"), ("peerhost", "127.0.0.1")]
 SESSION_EXPIRY_INTERVAL, WILL_DELAY_INTERVAL = 17, 24
+OF_THE_BANNED = "127.0.0.2"
 
 
 def session_for(version: int, seconds: int = 600) -> dict[str, Any]:
@@ -84,9 +85,10 @@ class Peers:
         self._node = node
         self._all: list[Peer] = []
 
-    async def connect(self, client_id: str, version: int, **options: Any) -> Peer:
+    async def connect(self, client_id: str, version: int, *, address: str = "127.0.0.1", **options: Any) -> Peer:
         peer = Peer(self._node.address(), version)
         self._all.append(peer)
+        await peer.open(local_addr=(address, 0))
         await peer.connect(client_id, **options)
         return peer
 
@@ -145,7 +147,9 @@ async def will_and_watcher(peers: Peers, version: int, delay: int = 0) -> tuple[
     """A client with a Will, a retained message and a delayed one; and one that reads everything."""
     watcher = await peers.connect("watcher", version)
     will = Will("t/will", b"gone", 1, False, {WILL_DELAY_INTERVAL: delay} if delay else {})
-    peer = await peers.connect("bad", version, username="ann", password=b"x", will=will, **session_for(version))
+    peer = await peers.connect(
+        "bad", version, address=OF_THE_BANNED, username="ann", password=b"x", will=will, **session_for(version)
+    )
     await peer.publish("t/kept", b"kept", 1, True)
     await peer.publish("$delayed/100/t/later", b"later", 1)
     await watcher.subscribe("t/will", "t/later", qos=1)
@@ -171,13 +175,8 @@ async def test_what_a_banned_client_has_sent_before_is_kept_back_while_the_ban_l
     async with managed_node() as node, Peers(node) as peers:
         _, watcher = await will_and_watcher(peers, version)
         if kind == "peerhost":
-            who = "127.0.0.1"
-            # The reader is to connect all the same.
-            node.server.access.ban_of = lambda client: None  # type: ignore[method-assign]
+            who = OF_THE_BANNED
         await node.api.post("/banned", {"who": who, "as": kind, "kick": True})
-        if kind == "peerhost":
-            watcher = await peers.connect("watcher", version)
-            await watcher.subscribe("t/will", "t/later", qos=1)
         assert await kept(peers, version) == []
         await node.pass_time(101)
         await watcher.nothing()
