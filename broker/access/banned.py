@@ -125,6 +125,11 @@ class Banned:
         )
         self._kick(ban)
 
+    def as_imported(self, ban: Ban) -> Ban:
+        """A ban of a file, which says nothing about ``kick``: that of the ban it replaces stays."""
+        old = self._table.get(_key(ban.kind, ban.who))
+        return ban if old is None else msgspec.structs.replace(ban, kick=old.kick)
+
     def remove(self, kind: str, who: str) -> bool:
         """Whether there was such a ban."""
         old = self._table.get(_key(kind, who))

@@ -547,7 +547,7 @@ class Backup:
         """
         server = self._server
         for ban in plan.bans:
-            server.banned.put(ban)
+            server.banned.put(server.banned.as_imported(ban))
             yield
         for subject, rules in _by_subject(plan.rules):
             yield from self._store_rules(subject, rules)

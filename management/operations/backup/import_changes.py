@@ -66,7 +66,8 @@ class ImportChanges:
         for subject, rules in groupby(plan.rules, key=attrgetter("subject")):
             yield from _rules(self._server.stored_rules.of(*subject), list(rules))
         for ban in plan.bans:
-            yield _change("blacklist", ban.who, self._server.banned.get(ban.kind, ban.who), ban, ban.kind)
+            bans = self._server.banned
+            yield _change("blacklist", ban.who, bans.get(ban.kind, ban.who), bans.as_imported(ban), ban.kind)
         for app in plan.apps:
             if self._apps.is_configured(app.app_id):
                 yield Change("apps", app.app_id, "same", "the configuration has it, and that counts")
