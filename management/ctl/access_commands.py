@@ -252,16 +252,16 @@ def _ban_line(row: BanRecord) -> str:
 
 
 @commands.add(
-    "banned add <As> <Who> [--reason <Reason>] [--seconds <Seconds>] [--kick <Kick>]",
+    "banned add <As> <Who> [--reason <R>] [--seconds <S>] [--kick <Kick>]",
     "Ban a clientid, username or peerhost (As), for 300 seconds by default; --kick true also ends sessions",
 )
 async def add_banned(call: CommandCall) -> CommandResult:
     until = None
-    if call.get("Seconds") is not None:
+    if call.get("S") is not None:
         now = int(call.operations.server.clock.wall())
-        until = now + call.integer("Seconds", 1, LATEST - now)
+        until = now + call.integer("S", 1, LATEST - now)
     kick = None if call.get("Kick") is None else call.flag("Kick")
-    reason = call.get("Reason") or ""
+    reason = call.get("R") or ""
     await call.operations.banned.add(call["As"], call["Who"], "taipan-ctl", reason, None, until, kick)
     return CommandResult(None, OK)
 

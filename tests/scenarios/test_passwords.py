@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from taipan.broker.access.hash_costs import HashCosts
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.random_secret import RandomSecretHash, generate
 from taipan.broker.access.stored_users import USERNAME
@@ -36,6 +37,7 @@ class Slow:
     fingerprint = b"slow"
 
     def __init__(self) -> None:
+        self.costs = HashCosts()
         self.open = threading.Event()
         self.asked = 0
 

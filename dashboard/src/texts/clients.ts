@@ -161,6 +161,7 @@ export const texts = {
       subscribe_refused: "subscription refused",
       subscription_revoked: "subscription ended",
       will_refused: "Will refused",
+      delayed_refused: "delayed message refused",
       retain_refused: "not retained",
       delivery_dropped: "message dropped",
       publisher_paused: "paused",

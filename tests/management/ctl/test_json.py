@@ -104,7 +104,7 @@ EXAMPLES: dict[str, list[str]] = {
     "mqtt-acl list": [],
     "mqtt-acl show <Login>": ["eve"],
     "mqtt-acl del <Login> <Topic>": ["eve", "x"],
-    "banned add <As> <Who> [--reason <Reason>] [--seconds <Seconds>] [--kick <Kick>]": ["clientid", "bad"],
+    "banned add <As> <Who> [--reason <R>] [--seconds <S>] [--kick <Kick>]": ["clientid", "bad"],
     "banned list": [],
     "banned del <As> <Who>": ["clientid", "bad"],
     "mgmt insert <AppId> <Name>": ["exporter", "An exporter"],
