@@ -37,6 +37,9 @@ SLICE_ROWS: Final = 16
 SLICE_PAGES: Final = 256
 SPARE_PAGES: Final = 1024
 """Free pages the file keeps for what comes next; a quarter of all, where that is more."""
+WAL_INTERVAL = 0.1
+"""Seconds between two looks at the path of the write-ahead log while batches are written. Each look gives up the GIL
+and waits for it again, which a busy event loop makes long."""
 
 _INCREMENTAL: Final = 2
 _SPACE: Final = "SELECT page_count, freelist_count FROM pragma_page_count, pragma_freelist_count"
@@ -74,6 +77,7 @@ class SqliteLog:
         # Device and inode of the open files, the second its write-ahead log; None: they are not the system's to tell.
         self._place: tuple[int, int] | None = None
         self._wal_place: tuple[int, int] | None = None
+        self._wal_verified = 0.0
 
     def open(self) -> None:
         """Make the file or open it; a damaged one is set aside and its sound batches go into a new one.
@@ -118,7 +122,9 @@ class SqliteLog:
         ``access``: it changes rows of access control, to these digests. Raises WriteTrouble: nothing is stored, or it
         is and may not be relied on; append it again.
         """
-        self.verify_path()
+        self._verify_file()
+        if time.monotonic() - self._wal_verified >= WAL_INTERVAL:
+            self._verify_wal()
         if self.check is not None and access is not None:
             self.check.prepare(access)
         try:
@@ -136,8 +142,12 @@ class SqliteLog:
         self.last = max(self.last, seq)
 
     def verify_path(self) -> None:
-        """Raise WriteTrouble if the path no longer leads to the open file: what is written would be lost with the
+        """Raise WriteTrouble if the paths no longer lead to the open files: what is written would be lost with the
         process."""
+        self._verify_file()
+        self._verify_wal()
+
+    def _verify_file(self) -> None:
         if self._place is None:
             return
         try:
@@ -146,6 +156,9 @@ class SqliteLog:
             raise WriteTrouble(f"the file was deleted, renamed or unmounted: {describe(error)}") from None
         if (found.st_dev, found.st_ino) != self._place:
             raise WriteTrouble("the file was deleted, renamed or unmounted: another one is in its place")
+
+    def _verify_wal(self) -> None:
+        self._wal_verified = time.monotonic()
         if self._wal_place is not None and self._db is not None:
             there = _place_of(beside(self.path, "-wal"))
             if there != self._wal_place:

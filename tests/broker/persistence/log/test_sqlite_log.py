@@ -5,6 +5,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from random import Random
 
@@ -72,6 +73,7 @@ def after_a_crash(directory: Path) -> list[int]:
 def test_a_write_ahead_log_that_is_gone(tmp_path: Path, how: str, look: str) -> None:
     """It had what was reported: that goes into the file, and another one is begun. Once it is told."""
     log = filled(tmp_path / "s.db")
+    time.sleep(sqlite_log.WAL_INTERVAL)
     wal = tmp_path / "s.db-wal"
     wal.unlink() if how == "deleted" else wal.rename(tmp_path / "away")
     with pytest.raises(WriteTrouble, match="write-ahead log was deleted or renamed"):
@@ -92,6 +94,7 @@ def test_a_write_ahead_log_that_was_replaced(tmp_path: Path) -> None:
     copy.write_bytes(b"of another store")
     os.replace(copy, wal)
     for _ in range(2):
+        time.sleep(sqlite_log.WAL_INTERVAL)
         with pytest.raises(WriteTrouble, match=r"move s\.db-wal away"):
             log.append(31, content(31))
     wal.unlink()
