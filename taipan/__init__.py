@@ -1,10 +1,10 @@
 """Taipan, an MQTT 3.1, 3.1.1 and 5.0 broker.
 
-``taipan.Node`` runs a node inside a program, ``taipan.BackgroundNode`` in a thread of it (docs/python.md). What stands
-in ``__all__`` is the public Python API; everything else is private and may change.
+``taipan.Node`` runs a node inside a program, ``taipan.BackgroundNode`` in a thread of it (docs/python.md). The names in
+``__all__`` are the public Python API; everything else is private and may change.
 
-The packages are ``taipan.broker``, ``taipan.ruleengine`` and ``taipan.management``; in the repository they stand at the
-top, and ``taipan/`` has links to them. ``python -m taipan`` runs a node as the command ``taipan`` does.
+The packages are ``taipan.broker``, ``taipan.ruleengine`` and ``taipan.management``. In the repository they are at the
+top level, and ``taipan/`` has links to them. ``python -m taipan`` runs a node like the command ``taipan``.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -47,7 +47,7 @@ _MODULES: Final = {
     "Properties": "message",
     "Subscription": "subscription",
 }
-"""Where each name is. They are looked up when they are asked for: who imports a part need not wait for all of it."""
+"""The module of each public name. A module is imported on first use, so importing one part does not load all."""
 
 
 def __getattr__(name: str) -> Any:
@@ -70,7 +70,7 @@ def __getattr__(name: str) -> Any:
 
 
 def wrong_interpreter(missing: str) -> str:
-    """What to do if a package that Taipan needs is missing: in a clone, only its own environment has all of them."""
+    """Return what to do if a required package is missing: in a clone, only its own environment has all of them."""
     import sys
     from pathlib import Path
 

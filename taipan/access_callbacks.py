@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AuthAnswer = bool | Literal["superuser"] | None
-"""True: it is who it says; ``"superuser"``: and no access rule holds for it; False: refused; None: the next source."""
+"""True: allow; ``"superuser"``: allow, and no access rule applies; False: refuse; None: the next source decides."""
 Authenticator = Callable[[Client, bytes | None], AuthAnswer | Awaitable[AuthAnswer]]
-"""Is given the client and its password."""
+"""A function of the client and its password."""
 Authorizer = Callable[[Client, Action, str], bool | Awaitable[bool | None] | None]
-"""Is given the client, what it wants to do, and the Topic Name or Topic Filter. None: the next source."""
+"""A function of the client, the action, and the Topic Name or Topic Filter. None: the next source decides."""
 
 ALLOWED: Final = Decision(True, "-")
 DENIED: Final = Decision(False, "-")
@@ -38,12 +38,12 @@ _numbers = itertools.count(1)
 
 
 def _name(callback: object) -> str:
-    """Another one for each: it is how a node knows later who has proved a name."""
+    """Return a unique name for a callback. By it, the node later identifies the source that proved a username."""
     return f"python:{getattr(callback, '__name__', type(callback).__name__)}:{next(_numbers)}"
 
 
 class _Failures:
-    """What a callback raises is logged and counted, and refuses."""
+    """Log and count the exceptions of a callback. An exception refuses the request."""
 
     def __init__(self, event: str, name: str, count: Callable[[str], None]) -> None:
         self._event = event
@@ -56,7 +56,7 @@ class _Failures:
 
 
 class CallbackAuthenticator:
-    """A source in the chain of ``broker.access.authentication``."""
+    """A callback as a source in the chain of ``broker.access.authentication``."""
 
     def __init__(self, callback: Authenticator, timeout: float, count: Callable[[str], None]) -> None:
         self.name = _name(callback)
@@ -102,7 +102,7 @@ class CallbackAuthenticator:
 
 
 class CallbackRules:
-    """A source of ``broker.access.authorization`` that answers at once."""
+    """A plain callback as a source of ``broker.access.authorization``: it answers immediately."""
 
     has_rules: Final = True
 
@@ -120,14 +120,14 @@ class CallbackRules:
         return None if allowed is None else ALLOWED if allowed else DENIED
 
     def read_rules(self, client: ClientInfo, topic_filter: str) -> Iterator[ReadRule]:
-        """A function is asked about the whole filter."""
+        """Yield the decision of the callback about the whole filter, if it has one."""
         decision = self.decide(client, "subscribe", topic_filter)
         if decision is not None:
             yield decision.allowed, EVERYTHING
 
 
 class CallbackService(OutsideSource):
-    """The same for a function that has to be waited for."""
+    """An asynchronous callback as a source of ``broker.access.authorization``."""
 
     def __init__(self, callback: Authorizer, timeout: float, count: Callable[[str], None]) -> None:
         self.name = _name(callback)

@@ -1,4 +1,4 @@
-"""Broker: takes aMQTT's configuration and its plugins, and runs them on a node (docs/coming-from-amqtt.md)."""
+"""Broker: run aMQTT's configuration and plugins on a node (docs/coming-from-amqtt.md)."""
 
 from __future__ import annotations
 
@@ -42,30 +42,30 @@ logger = logging.getLogger(__name__)
 
 _REFUSED: Final = 0x80
 _TIMEOUT: Final = 30.0
-"""Seconds that plugins have for one answer, and for what still runs at the end."""
+"""The time limit in seconds for one answer of plugins, and for calls that still run at the end."""
 _MAX_EARLY: Final = 10_000
-"""Messages that plugins may publish before the broker has started."""
+"""The most messages that plugins may publish before the broker has started."""
 _SYS: Final = "$SYS/broker/"
 
 
 class BrokerContext(TheirContext):  # type: ignore[misc]  # aMQTT has no types for others
-    """What plugins see of the broker; theirs, but that a subscription of somebody who is away is made here."""
+    """The broker as plugins see it: aMQTT's class, except that it can also subscribe an offline client."""
 
     def __init__(self, broker: Broker) -> None:
-        super().__init__(broker)  # ours has what it calls
+        super().__init__(broker)  # our Broker has the methods that it calls
         self._broker = broker
 
     async def add_subscription(self, client_id: str, topic: str | None, qos: int | None) -> None:
-        """Subscribe a client, whether it is connected or not; with neither topic nor qos, only make its session."""
+        """Subscribe a client, connected or not. Unless both topic and qos are given, only create its session."""
         session = self._broker.session_of(client_id)
         if topic is not None and qos is not None:
             await self._broker.add_subscription((topic, qos), session)
 
 
 class Broker:
-    """``Broker(config)``, ``await start()``, ``await shutdown()``, as ``amqtt.broker.Broker``.
+    """A broker with the interface of ``amqtt.broker.Broker``: ``Broker(config)``, ``start()``, ``shutdown()``.
 
-    BrokerError says why it cannot start; what is wrong with the configuration or a plugin is raised as aMQTT does.
+    Raises BrokerError if it cannot start; for errors in the configuration or a plugin, the exceptions of aMQTT.
     """
 
     states: ClassVar[list[str]] = ["new", "starting", "started", "not_started", "stopping", "stopped", "not_stopped"]
@@ -104,7 +104,7 @@ class Broker:
     # ----------------------------------------------------------- start, stop
 
     async def start(self) -> None:
-        """Accept clients. BrokerError says why it cannot; then nothing is left open."""
+        """Accept clients. Raises BrokerError if the broker cannot start; then no resource stays open."""
         try:
             self.transitions.start()
         except MachineError as error:
@@ -132,7 +132,7 @@ class Broker:
         await self.plugins_manager.fire_event(BrokerEvents.POST_START, wait=True)
 
     async def shutdown(self) -> None:
-        """Send the clients away and close. MachineError where it does not run."""
+        """Disconnect the clients and close the broker. Raises MachineError if it does not run."""
         self.transitions.shutdown()
         node = self.node
         assert node is not None
@@ -179,10 +179,10 @@ class Broker:
         if plugins.wants(BrokerEvents.CLIENT_UNSUBSCRIBED):
             node.on_session_unsubscribed(self._unsubscribed)
         if plugins.wants(BrokerEvents.MESSAGE_RECEIVED, BrokerEvents.MESSAGE_BROADCAST, BrokerEvents.RETAINED_MESSAGE):
-            node.on_message_publish(self._published, priority=-1000)  # after what may change it
+            node.on_message_publish(self._published, priority=-1000)  # after callbacks that may change it
 
     async def _authenticate(self, client: Client, password: bytes | None) -> bool:
-        """All plugins that have an answer say yes, and there is one."""
+        """Return whether at least one plugin has an answer, and all answers accept the client."""
         try:
             text = None if password is None else password.decode()
         except UnicodeDecodeError:
@@ -208,7 +208,7 @@ class Broker:
         return all(answers.values())
 
     async def _may_subscribe(self, session: Session, topic: str) -> bool:
-        """There is no question for each delivery: who may not receive a filter's messages cannot subscribe to it."""
+        """Return whether a client may subscribe and receive. Receiving is checked here, not at each delivery."""
         return await self._may(session, topic, Action.SUBSCRIBE) and await self._may(session, topic, Action.RECEIVE)
 
     # ------------------------------------------------------- plugins are told
@@ -248,7 +248,7 @@ class Broker:
     def _published(self, message: Message) -> Message:
         who, topic, qos = message.client_id, message.topic, message.qos
         if who:
-            # The Packet Identifier is the connection's affair.
+            # Plugins get no Packet Identifier: it belongs to the connection.
             given = IncomingApplicationMessage(None, topic, qos, message.payload, message.retain)
             packet = PublishPacket.build(topic, message.payload, 1 if qos else None, False, qos, message.retain)
             given.publish_packet = packet
@@ -262,13 +262,13 @@ class Broker:
     # -------------------------------------------------------- plugins publish
 
     async def internal_message_broadcast(self, topic: str, data: bytes, qos: int | None = None) -> None:
-        """Publish as the broker. Without ``qos`` each subscriber gets it with the QoS of its subscription."""
+        """Publish as the broker. Without ``qos``, each subscriber receives it with the QoS of its subscription."""
         self._publish(BrokerMessage(topic, self._figure(topic, bytes(data)), 2 if qos is None else qos, False))
 
     async def retain_message(
         self, source_session: Session | None, topic_name: str, data: bytes | bytearray, qos: int | None = None
     ) -> None:
-        """Retain it and send it to nobody who has subscribed before; without data, what is retained goes."""
+        """Retain a message without sending it to existing subscribers. Without data, delete the retained message."""
         message = BrokerMessage(topic_name, bytes(data or b""), qos or 0, True)
         if self.plugins_manager.wants(BrokerEvents.RETAINED_MESSAGE):
             kept = RetainedApplicationMessage(source_session, topic_name, message.payload, qos)
@@ -292,7 +292,7 @@ class Broker:
             broker.publish_internal(message)
 
     def _figure(self, topic: str, data: bytes) -> bytes:
-        """What BrokerSysPlugin would count packet by packet, as the node has counted it."""
+        """Return the node's counter for one that BrokerSysPlugin counts packet by packet; else ``data``."""
         if self.node is None or not topic.startswith(_SYS):
             return data
         metrics = self.node._server.metrics
@@ -311,12 +311,12 @@ class Broker:
 
     @property
     def sessions(self) -> dict[str, tuple[Session, None]]:
-        """By Client Identifier; aMQTT has the connection's handler beside it, of which there is none here."""
+        """The sessions by client ID. The second value is None; in aMQTT it is the handler of the connection."""
         return {client_id: (session, None) for client_id, session in self._sessions.by_id.items()}
 
     @property
     def subscriptions(self) -> dict[str, list[tuple[Session, int]]]:
-        """Topic Filter -> who has subscribed to it, with which QoS. Made when it is asked for."""
+        """The subscribed sessions and their QoS, by Topic Filter. Created at each access."""
         found: dict[str, list[tuple[Session, int]]] = {}
         for client_id, session in self._sessions.by_id.items():
             theirs = self._server.broker.sessions.get(client_id)
@@ -326,7 +326,7 @@ class Broker:
 
     @property
     def retained_messages(self) -> dict[str, RetainedApplicationMessage]:
-        """By topic. Made when it is asked for."""
+        """The retained messages by topic. Created at each access."""
         retained = self._server.broker.retained
         found = {}
         for topic in list(retained.topics()):
@@ -336,7 +336,7 @@ class Broker:
         return found
 
     def session_of(self, client_id: str) -> Session:
-        """Its session; where there is none, one is made, which waits for its client."""
+        """Return the session of a client. If none exists, create one for when the client connects."""
         server = self._server
         if server.broker.sessions.get(client_id) is None:
             zone = server.settings.zones["external"]
@@ -354,7 +354,7 @@ class Broker:
         return session
 
     async def add_subscription(self, subscription: tuple[str, int], session: Session) -> int:
-        """Subscribe a client as if it had sent it: the plugins are asked. The QoS that is granted, or 0x80."""
+        """Subscribe a client as if it had sent a SUBSCRIBE, with checks by plugins. Return the granted QoS, or 0x80."""
         broker = self._server.broker
         topic, qos = subscription
         theirs = broker.sessions.get(session.client_id or "")

@@ -1,4 +1,4 @@
-"""Plugins: aMQTT's plugins, loaded by its own plugin manager, called for a node."""
+"""Plugins: load aMQTT's plugins with its own plugin manager, and call them for a node."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_CALLS: Final = 10_000
-"""Calls of plugins for events that may run at a time; further events are not told."""
+"""The most plugin calls for events that may run at a time; further events are not reported to plugins."""
 
 _PACKETS: Final = ("EventLoggerPlugin", "PacketLoggerPlugin", "BrokerSysPlugin")
-"""aMQTT's own, which want packets only to log them or to count: the node does both."""
+"""aMQTT's own plugins that use packets only to log or count them; the node does both."""
 _SELDOM: Final = (BrokerEvents.CLIENT_CONNECTED, BrokerEvents.CLIENT_DISCONNECTED)
 
 
 class Plugins(PluginManager["BrokerContext"]):  # type: ignore[misc]  # aMQTT has no types for others
-    """What an event's method raises is logged and counted: ``count`` is told the reason. No other plugin notices."""
+    """Log and count exceptions of event methods: ``count`` receives the reason. Other plugins are not affected."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Plugins(PluginManager["BrokerContext"]):  # type: ignore[misc]  # aMQTT ha
 
     @property
     def topics(self) -> bool:
-        """Whether a plugin decides about topics."""
+        """Return whether a plugin decides about topics."""
         return self.is_topic_filtering_enabled() and any(hasattr(each, "topic_filtering") for each in self.plugins)
 
     def wants(self, *events: Events) -> bool:
@@ -81,13 +81,13 @@ class Plugins(PluginManager["BrokerContext"]):  # type: ignore[misc]  # aMQTT ha
             logger.error("amqtt_plugin_failed plugin=%s event=on_%s", plugin, event, exc_info=error)
 
     async def fire_event(self, event_name: Events, *, wait: bool = False, **method_kwargs: Any) -> None:
-        """``wait``: until every plugin is done with it."""
+        """Call the plugins that have a method for the event. ``wait``: return when all of them have finished."""
         calls = self.tell(event_name, **method_kwargs)
         if wait and calls:
             await asyncio.wait(calls)
 
     async def finish(self, timeout: float) -> None:
-        """Wait for calls that run; what is not done in time is cancelled."""
+        """Wait for running calls; cancel those that do not finish within ``timeout`` seconds."""
         calls = [each for each in self._calls if each is not asyncio.current_task()]
         if not calls:
             return
@@ -99,7 +99,7 @@ class Plugins(PluginManager["BrokerContext"]):  # type: ignore[misc]  # aMQTT ha
 
 
 def _quiet(plugin: object, event: Events) -> bool:
-    """Whether it would do nothing: aMQTT's logger of events, where nobody reads what it writes at debug."""
+    """Return whether the plugin would do nothing: aMQTT's event logger, if its logger does not log at debug."""
     if not isinstance(plugin, EventLoggerPlugin) or event in _SELDOM:
         return False
     return not plugin.context.logger.isEnabledFor(logging.DEBUG)

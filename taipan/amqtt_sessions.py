@@ -10,7 +10,7 @@ from amqtt.session import Session
 from .message import Client
 
 _MAX_ASKED: Final = 1024
-"""Clients that were let in and are not connected yet, for which the ``Session`` is kept that the plugins were given."""
+"""The most accepted clients without a connection yet whose ``Session``, known to the plugins, is kept."""
 
 _Key = tuple[str, str, int]
 
@@ -20,7 +20,7 @@ def _key(client: Client) -> _Key:
 
 
 class Sessions:
-    """Plugins are given the same ``Session`` of a client from the time it is authenticated until its session ends."""
+    """The ``Session`` objects for plugins: one for each client, from authentication to the end of its session."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, Session] = {}
@@ -28,7 +28,7 @@ class Sessions:
         self._connected: dict[_Key, Session] = {}
 
     def make(self, client: Client, password: str | None = None) -> Session:
-        """Of a client that wants to be let in."""
+        """Return a new ``Session`` for a client that requests access."""
         made = Session()
         made.client_id = client.client_id
         made.username = client.username
@@ -63,7 +63,7 @@ class Sessions:
         return session
 
     def disconnected(self, client: Client, stays: bool) -> Session:
-        """``stays``: whether the broker still has a session with this Client Identifier."""
+        """Mark a ``Session`` as disconnected. ``stays``: the broker still has a session with this client ID."""
         session = self._connected.pop(_key(client), None)
         if session is None:
             session = self.make(client)
@@ -73,7 +73,7 @@ class Sessions:
         return session
 
     def ended(self, client_id: str) -> None:
-        """The broker has no session of this Client Identifier any more."""
+        """Forget the ``Session``, unless it is connected: the broker no longer has a session with this client ID."""
         session = self.by_id.get(client_id)
         if session is not None and session.transitions.state != "connected":
             del self.by_id[client_id]

@@ -1,4 +1,4 @@
-"""Settings of a node for a configuration of aMQTT."""
+"""Convert an aMQTT configuration to the settings of a node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TYPES: Final = {
 
 
 def node_settings(config: BrokerConfig, directory: tempfile.TemporaryDirectory[str]) -> dict[str, Any]:
-    """As ``taipan.Node`` takes them. ``directory``: for what has to be a file. Raises BrokerError."""
+    """Return the keywords of ``taipan.Node``. ``directory``: for settings that must be files. Raises BrokerError."""
     listeners = [
         _listener(name, listener, Path(directory.name))
         for name, listener in config.listeners.items()
@@ -71,7 +71,7 @@ def _listener(name: str, given: ListenerConfig, directory: Path) -> dict[str, An
 
 
 def _bind(given: str, port: int) -> str:
-    """aMQTT's forms: a port, ``:port``, an address, ``address:port``, ``[v6]:port``, nothing."""
+    """Return ``host:port`` for aMQTT's forms: port, ``:port``, address, ``address:port``, ``[v6]:port``, empty."""
     if given.startswith("["):
         host, _, rest = given.partition("]")
         host, rest = f"{host}]", rest.removeprefix(":")
@@ -98,7 +98,7 @@ def _tls(name: str, given: ListenerConfig, directory: Path) -> dict[str, Any]:
     if given.cadata:
         authorities.append(str(given.cadata))
     if authorities:
-        # One file: the node reads its authorities again when it reads its certificates again.
+        # One file: when the node reloads its certificates, it also reloads its authorities.
         cafile = directory / f"authorities-{len(os.listdir(directory))}.pem"
         cafile.write_text("\n".join(authorities))
         table |= {"cafile": str(cafile), "verify": "optional"}

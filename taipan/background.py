@@ -22,14 +22,17 @@ _JOIN: Final = 60.0
 
 
 class BackgroundSubscription:
-    """The messages of a Topic Filter, in the threads of a program without an event loop; see ``Subscription``."""
+    """A ``Subscription`` for a program without an event loop, usable in any of its threads."""
 
     def __init__(self, node: BackgroundNode, subscription: Subscription) -> None:
         self._node = node
         self._subscription = subscription
 
     def get(self, timeout: float | None = None) -> Message:
-        """The next message. TimeoutError where there is none within so many seconds, EOFError when it is over."""
+        """Return the next message.
+
+        Raises TimeoutError after ``timeout`` seconds, EOFError when the subscription has ended.
+        """
         if not self._node.running:
             left = self._subscription.take()
             if left is not None:
@@ -51,11 +54,11 @@ class BackgroundSubscription:
 
     @property
     def dropped(self) -> int:
-        """How many messages came while as many waited as may."""
+        """The number of messages dropped because ``max_queued`` messages, or too many bytes, were waiting."""
         return self._subscription.dropped
 
     def close(self) -> None:
-        """Subscribe no more."""
+        """End the subscription."""
         if self._node.running:
             self._node.call(_call(self._subscription.close))
 
@@ -69,8 +72,9 @@ class BackgroundSubscription:
 
 
 class BackgroundNode:
-    """``with BackgroundNode(...) as node``: what ``Node`` has, for any thread. Callbacks run in the node's thread.
+    """A node in a thread, for use from any thread: ``with BackgroundNode(...) as node``.
 
+    It has the methods of ``Node``, which wait for their result. Callbacks run in the node's thread.
     ``node`` is the ``Node`` itself: add hooks, authenticators, functions and actions to it before the start.
     """
 
@@ -81,12 +85,12 @@ class BackgroundNode:
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
         **keywords: Unpack[Keywords],
     ) -> None:
-        """``loop_factory``: of another event loop, such as ``uvloop.new_event_loop``."""
+        """``loop_factory``: a function for another event loop, such as ``uvloop.new_event_loop``."""
         self._begin(Node(config=config, **keywords), loop_factory)
 
     @classmethod
     def from_file(cls, path: str, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> Self:
-        """See ``Node.from_file``."""
+        """Return a node with a configuration file; see ``Node.from_file``."""
         made = cls.__new__(cls)
         made._begin(Node.from_file(path), loop_factory)
         return made
@@ -101,7 +105,7 @@ class BackgroundNode:
     # ----------------------------------------------------------- start, stop
 
     def start(self) -> Self:
-        """Accept clients. NodeError says why it cannot."""
+        """Start the thread and accept clients. Raises NodeError if the node cannot start."""
         if self._thread is not None:
             raise NodeError("the node was started before: make another BackgroundNode to start again")
         ready: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -137,7 +141,7 @@ class BackgroundNode:
         await self.node.stop()
 
     def stop(self) -> None:
-        """Send the clients away, close, and end the thread. Bounded in time."""
+        """Disconnect the clients, close the node and end the thread, within a limited time."""
         thread, loop, stop = self._thread, self._loop, self._stop
         if thread is None:
             return
@@ -147,7 +151,7 @@ class BackgroundNode:
             try:
                 loop.call_soon_threadsafe(stop.set)
             except RuntimeError:
-                pass  # it has ended by itself
+                pass  # the loop has already ended
         thread.join(_JOIN)
 
     def __enter__(self) -> Self:
@@ -160,11 +164,11 @@ class BackgroundNode:
 
     @property
     def running(self) -> bool:
-        """Whether it accepts clients."""
+        """Whether the node accepts clients."""
         return self.node.running
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine gives that runs on the node's event loop."""
+        """Run a coroutine on the node's event loop and return its result. Raises NodeError if it does not run."""
         loop = self._loop
         if loop is None or not self.node.running:
             work.close()
@@ -185,27 +189,27 @@ class BackgroundNode:
 
     @property
     def url(self) -> str:
-        """Of the first listener."""
+        """The URL of the first listener."""
         return self.node.url
 
     @property
     def urls(self) -> list[str]:
-        """Of each listener."""
+        """The URL of each listener."""
         return self.node.urls
 
     @property
     def host(self) -> str:
-        """Of the first listener."""
+        """The host of the first listener."""
         return self.node.host
 
     @property
     def port(self) -> int:
-        """Of the first listener."""
+        """The port of the first listener."""
         return self.node.port
 
     @property
     def management_url(self) -> str | None:
-        """Of the HTTP API, where there is one."""
+        """The URL of the HTTP API, or None."""
         return self.node.management_url
 
     def publish(
@@ -216,36 +220,36 @@ class BackgroundNode:
         retain: bool = False,
         properties: Properties | None = None,
     ) -> None:
-        """See ``Node.publish``."""
+        """Publish a message as the node; see ``Node.publish``."""
         self.call(self.node.publish(topic, payload, qos, retain, properties))
 
     def subscribe(self, topic_filter: str, *, max_queued: int = 1000) -> BackgroundSubscription:
-        """See ``Node.subscribe``: iterate over it, or call its ``get(timeout)``."""
+        """Subscribe; see ``Node.subscribe``. Iterate over the result, or call its ``get(timeout)``."""
         made = self.call(_call(lambda: self.node.subscribe(topic_filter, max_queued=max_queued)))
         return BackgroundSubscription(self, made)
 
     def add_rule(self, sql: str, *actions: str | tuple[str, Mapping[str, object]]) -> str:
-        """See ``Node.add_rule``."""
+        """Create a rule and return its ID; see ``Node.add_rule``."""
         return self.call(self.node.add_rule(sql, *actions))
 
     def remove_rule(self, id: str) -> None:
-        """See ``Node.remove_rule``."""
+        """Delete a rule; see ``Node.remove_rule``."""
         self.call(self.node.remove_rule(id))
 
     def add_authenticator(self, callback: Authenticator, *, timeout: float = 5.0) -> None:
-        """See ``Node.add_authenticator``."""
+        """Add an authenticator; see ``Node.add_authenticator``."""
         self.node.add_authenticator(callback, timeout=timeout)
 
     def add_authorizer(self, callback: Authorizer, *, timeout: float = 5.0) -> None:
-        """See ``Node.add_authorizer``."""
+        """Add an authorizer; see ``Node.add_authorizer``."""
         self.node.add_authorizer(callback, timeout=timeout)
 
     def add_function(self, callback: Callable[..., object], name: str | None = None) -> None:
-        """See ``Node.add_function``."""
+        """Add an SQL function; see ``Node.add_function``."""
         self.node.add_function(callback, name)
 
     def add_action(self, name: str, callback: ActionFunction, title: str = "") -> None:
-        """See ``Node.add_action``."""
+        """Add an action for rules; see ``Node.add_action``."""
         self.node.add_action(name, callback, title)
 
 

@@ -1,4 +1,4 @@
-"""``capmqtt``, with the names that pytest-mqtt has, over the broker of ``mqtt_broker_session``."""
+"""The fixture ``capmqtt`` with the names of pytest-mqtt, for the broker of ``mqtt_broker_session``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class MqttMessage:
-    """One message that was captured."""
+    """A captured message."""
 
     topic: str
     payload: str | bytes
@@ -22,7 +22,7 @@ class MqttMessage:
 
 @dataclass
 class MqttSettings:
-    """Where the broker is."""
+    """The address of the broker."""
 
     host: str
     port: int
@@ -32,7 +32,7 @@ class MqttSettings:
 
 
 class MqttCaptureFixture:
-    """What was published since the test began, and a way to publish."""
+    """The messages published since the test began, and a method to publish."""
 
     def __init__(self, broker: Broker, decode_utf8: bool) -> None:
         self._broker = broker
@@ -41,17 +41,17 @@ class MqttCaptureFixture:
 
     @property
     def messages(self) -> list[MqttMessage]:
-        """As objects."""
+        """Return the captured messages as objects."""
         captured = self._broker._after(self._since)
         return [MqttMessage(m.topic, m.payload.decode() if self._decode_utf8 else m.payload) for m in captured]
 
     @property
     def records(self) -> list[tuple[str, str | bytes, dict[str, Any] | None]]:
-        """As tuples of topic, payload and None."""
+        """Return the captured messages as tuples of topic, payload and None."""
         return [(each.topic, each.payload, each.userdata) for each in self.messages]
 
     def publish(self, topic: str, payload: str | bytes | bytearray | float | None, **kwargs: Any) -> None:
-        """Publish; it is captured when this returns. Keywords: ``qos``, ``retain``, ``properties``."""
+        """Publish a message; it is captured when this returns. Keywords: ``qos``, ``retain``, ``properties``."""
         if isinstance(payload, int | float):
             payload = str(payload)
         data = payload if isinstance(payload, str) else b"" if payload is None else bytes(payload)
@@ -60,19 +60,19 @@ class MqttCaptureFixture:
 
 @pytest.fixture(scope="session")
 def mqtt_settings(mqtt_broker_session: Broker) -> MqttSettings:
-    """Where the broker is."""
+    """Return the address of the broker."""
     return MqttSettings(mqtt_broker_session.host, mqtt_broker_session.port)
 
 
 @pytest.fixture(scope="session")
 def mosquitto(mqtt_settings: MqttSettings) -> tuple[str, int]:
-    """Host and port of the broker, under the name of another one."""
+    """Return host and port of the broker; the fixture has the name that pytest-mqtt uses."""
     return mqtt_settings.host, mqtt_settings.port
 
 
 @pytest.fixture
 def capmqtt(request: pytest.FixtureRequest, mqtt_broker_session: Broker) -> MqttCaptureFixture:
-    """What is published while the test runs. Marker or module variable ``capmqtt_decode_utf8``: payloads are texts."""
+    """Capture messages during a test. Marker or module variable ``capmqtt_decode_utf8``: payloads are strings."""
     decode = (
         getattr(request.module, "capmqtt_decode_utf8", False)
         or request.node.get_closest_marker("capmqtt_decode_utf8") is not None

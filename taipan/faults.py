@@ -1,6 +1,6 @@
-"""Faults on demand: what a test broker does to the bytes between it and its clients.
+"""Faults on demand: how a test broker changes the bytes between it and its clients.
 
-It stands between a socket and the broker's Connection, only in brokers of ``taipan.testing``.
+This layer is between a socket and the broker's Connection, only in brokers of ``taipan.testing``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _ACKS: Final = frozenset((c.PUBACK, c.PUBREC, c.PUBCOMP, c.SUBACK, c.UNSUBACK))
 NO_PACKET: Final = b"\xf0\xff\xff\xff\xff\x01"
-"""The Remaining Length of a packet has four bytes at most."""
+"""Bytes that are not a packet: a Remaining Length has at most four bytes."""
 REFUSALS: Final = {
     name: code
     for name in ("unspecified_error", "malformed_packet", "protocol_error", "implementation_specific_error",
@@ -30,11 +30,11 @@ REFUSALS: Final = {
     for code in range(0x80, 0xA3)
     if reason_codes.name(code) == name
 }  # fmt: skip
-"""What a CONNACK can refuse with, by EMQX's names."""
+"""The Reason Codes with which a CONNACK can refuse a client, by EMQX's names."""
 
 
 class Faults:
-    """What is to go wrong. Used on the broker's event loop alone."""
+    """The active faults. Used only on the broker's event loop."""
 
     def __init__(self) -> None:
         self.wires: set[Wire] = set()
@@ -46,21 +46,21 @@ class Faults:
         self.duplicate = 0
 
     def wrap(self, connection: asyncio.Protocol) -> asyncio.Protocol:
-        """What a listener gives its sockets in place of a Connection."""
+        """Return the protocol that a listener uses for a socket in place of a Connection."""
         return Wire(self, connection)
 
     def clear(self) -> None:
-        """Nothing more goes wrong."""
+        """Remove all faults."""
         self.refusal, self.refusals_left, self.ack_delay = None, 0, 0.0
         self.lose_in = self.lose_out = self.duplicate = 0
 
     def of(self, client_id: str) -> Wire | None:
-        """The connection of a client that is there."""
+        """Return the connection of a client, or None if it is not connected."""
         return next((wire for wire in self.wires if wire.client_id == client_id), None)
 
 
 class _Frames:
-    """Bytes cut into whole packets."""
+    """A splitter of bytes into whole packets."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -70,7 +70,7 @@ class _Frames:
         while len(self._rest) >= 2:
             size, at = 0, 1
             while True:
-                if at > 4:  # nothing that has a length: the broker says so
+                if at > 4:  # no valid length: the broker reports it
                     yield self._rest
                     self._rest = b""
                     return
@@ -87,7 +87,7 @@ class _Frames:
 
 
 class Wire(asyncio.Protocol):
-    """One connection, with what is to go wrong with it."""
+    """One connection with its faults."""
 
     def __init__(self, faults: Faults, connection: asyncio.Protocol) -> None:
         self._faults = faults
@@ -137,12 +137,12 @@ class Wire(asyncio.Protocol):
         self._transport.close()
 
     def write(self, data: bytes) -> None:
-        """Send the client what the broker has not said."""
+        """Send the client bytes that do not come from the broker."""
         if self._transport is not None:
             self._transport.write(data)
 
     def abort(self) -> None:
-        """End it without a word."""
+        """End the connection without a DISCONNECT."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -162,7 +162,7 @@ class Wire(asyncio.Protocol):
 
 
 class _Outgoing(Layer):
-    """What the Connection writes to."""
+    """The transport to which the Connection writes, with faults."""
 
     def __init__(self, below: asyncio.Transport, faults: Faults) -> None:
         self.below = below
@@ -190,7 +190,7 @@ class _Outgoing(Layer):
 
 
 def on_loop(work: Callable[[], Any]) -> Any:
-    """``work`` as a coroutine, to be carried out on a loop."""
+    """Return ``work`` as a coroutine that a loop can run."""
 
     async def carry_out() -> Any:
         return work()

@@ -1,4 +1,4 @@
-"""Hooks: the hook points of a node as an embedding program uses them, each with the types of its callbacks."""
+"""Hooks: the hook points of a node for an embedding program, each with the types of its callbacks."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Filter:
 
 
 class Hook(Generic[F]):
-    """One hook point. Call it with a function, or write it above one as a decorator.
+    """One hook point. Call it with a function, or use it as a decorator.
 
-    Callbacks are called on the event loop of the node, those of the highest ``priority`` first. They must not wait: a
-    callback is a plain function. What one raises is logged (``hook_failed``) and counted in ``errors``.
+    The node calls the callbacks on its event loop, the highest ``priority`` first. They must not wait: a callback is a
+    plain function. If a callback raises an exception, the node logs it (``hook_failed``) and counts it in ``errors``.
     """
 
     def __init__(self, point: HookPoint[Any], adapt: Callable[[F], Callable[..., Any]]) -> None:
@@ -69,7 +69,7 @@ class Hook(Generic[F]):
         return callback
 
     def remove(self, callback: F) -> None:
-        """Take out the first registration of ``callback``; ``ValueError`` if there is none."""
+        """Remove the first registration of ``callback``. Raises ValueError if it has none."""
         for index, (given, adapted) in enumerate(self._added):
             if given is callback:
                 del self._added[index]
@@ -79,13 +79,13 @@ class Hook(Generic[F]):
 
     @property
     def errors(self) -> int:
-        """How many of its callbacks have failed."""
+        """The number of failed calls of its callbacks."""
         return self._point.errors
 
 
 def is_async(callback: object) -> bool:
-    """Whether calling it gives something to be awaited."""
-    call = getattr(callback, "__call__", None)  # noqa: B004 - of an object with an async method of this name
+    """Return whether a call returns a coroutine."""
+    call = getattr(callback, "__call__", None)  # noqa: B004 - an object may have an async __call__
     return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(call)
 
 
@@ -97,16 +97,16 @@ ToldMessage = Callable[[Client, Message], object]
 class Hooks:
     """The hook points of a node, with EMQX's names. Each is a ``Hook``.
 
-    *Observe*: the callback is told, what it returns does not count. *Change*: it returns the value that goes on.
-    *Veto*: it can refuse. A callback that vetoes and fails has refused.
+    *Observe*: the return value of the callback is ignored. *Change*: the callback returns the value that replaces the
+    old one. *Veto*: the callback can refuse. If a callback that can veto fails, this refuses.
     """
 
     def __init__(self, points: Points) -> None:
-        # A CONNECT arrived, nothing is checked yet. Observe.
+        # A CONNECT arrived; nothing has been checked yet. Observe.
         self.on_client_connect: Hook[Told] = Hook(
             points.client_connect, lambda f: lambda client, properties: f(Client.of(client))
         )
-        # A CONNACK goes out: (client, Reason Code of 5.0, properties) -> properties. Change.
+        # The node sends a CONNACK: (client, Reason Code of 5.0, properties) -> properties. Change.
         self.on_client_connack: Hook[Callable[[Client, int, dict[str, Any]], dict[str, Any]]] = Hook(
             points.client_connack, _connack
         )
@@ -116,27 +116,27 @@ class Hooks:
         self.on_client_disconnected: Hook[ToldReason] = Hook(
             points.client_disconnected, lambda f: lambda client, reason: f(Client.of(client), reason)
         )
-        # The last word on who a client is: (client, password, whether it is let in so far) -> whether it is. Veto.
+        # The final decision on the identity of a client: (client, password, accepted so far) -> accepted. Veto.
         self.on_client_authenticate: Hook[Callable[[Client, bytes | None, bool], bool]] = Hook(
             points.client_authenticate, functools.partial(_authenticate, points)
         )
-        # The last word on one topic: (client, action, topic, whether it is allowed so far) -> whether it is. Veto.
+        # The final decision on one topic: (client, action, topic, allowed so far) -> allowed. Veto.
         self.on_client_check_acl: Hook[Callable[[Client, Action, str, bool], bool]] = Hook(
             points.client_check_acl, functools.partial(_check_acl, points)
         )
-        # A topic was decided: (client, action, topic, allowed, whether from the cache). Observe.
+        # The node has decided about a topic: (client, action, topic, allowed, cached). Observe.
         self.on_client_check_acl_complete: Hook[Callable[[Client, Action, str, bool, bool], object]] = Hook(
             points.client_check_acl_complete, lambda f: lambda client, *rest: f(Client.of(client), *rest)
         )
-        # A SUBSCRIBE before it is carried out: (client, filters) -> as many filters. Change.
+        # A SUBSCRIBE arrived and has no effect yet: (client, filters) -> as many filters. Change.
         self.on_client_subscribe: Hook[Callable[[Client, list[Filter]], list[Filter]]] = Hook(
             points.client_subscribe, _subscribe
         )
-        # An UNSUBSCRIBE before it is carried out: (client, Topic Filters) -> as many. Change.
+        # An UNSUBSCRIBE arrived and has no effect yet: (client, Topic Filters) -> as many. Change.
         self.on_client_unsubscribe: Hook[Callable[[Client, list[str]], list[str]]] = Hook(
             points.client_unsubscribe, _unsubscribe
         )
-        # What happens to sessions: (its client); with a reason where it ends. Observe.
+        # Events of sessions: (client), or (client, reason) when a session ends. Observe.
         self.on_session_created: Hook[Told] = Hook(points.session_created, _client)
         self.on_session_resumed: Hook[Told] = Hook(points.session_resumed, _client)
         self.on_session_discarded: Hook[Told] = Hook(points.session_discarded, _client)
@@ -145,29 +145,29 @@ class Hooks:
             points.session_terminated,
             lambda f: lambda client, session, reason: f(Client.of(client, session.client_id), reason),
         )
-        # A filter is in force: (client, filter, whether it is new). Observe.
+        # A subscription became active: (client, filter, is_new). Observe.
         self.on_session_subscribed: Hook[Callable[[Client, Filter, bool], object]] = Hook(
             points.session_subscribed,
             lambda f: lambda client, made, new: f(Client.of(client, made.session.client_id), _filter(made), new),
         )
-        # A filter no longer is, by UNSUBSCRIBE or an operator. Observe.
+        # A subscription ended, by UNSUBSCRIBE or an operator: (client, filter). Observe.
         self.on_session_unsubscribed: Hook[Callable[[Client, Filter], object]] = Hook(
             points.session_unsubscribed,
             lambda f: lambda client, made: f(Client.of(client, made.session.client_id), _filter(made)),
         )
-        # A message before it is routed, whoever publishes it -> the message that is, None: none is. Change and veto.
+        # A message from any publisher, before routing -> the message to route, or None for none. Change and veto.
         self.on_message_publish: Hook[Callable[[Message], Message | None]] = Hook(
             points.message_publish, functools.partial(_publish, points)
         )
-        # A message went out to a client. Observe.
+        # A message was sent to a client: (client, message). Observe.
         self.on_message_delivered: Hook[ToldMessage] = Hook(points.message_delivered, _client_message)
-        # A client acknowledged a message of QoS 1 (PUBACK) or 2 (PUBREC). Observe.
+        # A client acknowledged a QoS 1 (PUBACK) or 2 (PUBREC) message: (client, message). Observe.
         self.on_message_acked: Hook[ToldMessage] = Hook(points.message_acked, _client_message)
         # A message has no subscriber: (message, reason). Observe.
         self.on_message_dropped: Hook[Callable[[Message, str], object]] = Hook(
             points.message_dropped, lambda f: lambda message, reason: f(Message.of(message), reason)
         )
-        # A message will not reach one subscriber: (client, message, reason). Observe.
+        # One subscriber does not receive a message: (client, message, reason). Observe.
         self.on_delivery_dropped: Hook[Callable[[Client, Message, str], object]] = Hook(
             points.delivery_dropped,
             lambda f: (
@@ -176,7 +176,7 @@ class Hooks:
                 )
             ),
         )
-        # A delivery is over: (client, message, when it was published). Observe.
+        # A delivery is complete: (client, message, published_at). Observe.
         self.on_delivery_completed: Hook[Callable[[Client, Message, float], object]] = Hook(
             points.delivery_completed,
             lambda f: lambda client, message, since: f(Client.of(client), Message.of(message), since),

@@ -1,4 +1,4 @@
-"""The keywords of ``taipan.Node``: the tables of the configuration file, with a short form for what is said most."""
+"""The keywords of ``taipan.Node``: the tables of the configuration file, with short forms for the most common ones."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Table = Mapping[str, Any]
 
 
 class Keywords(TypedDict, total=False):
-    """What ``Node`` takes. Each is a table of the configuration file (docs/configuration.md).
+    """The keywords of ``Node``. Each is a table of the configuration file (docs/configuration.md).
 
-    ``listeners``: also URLs, as ``tcp://127.0.0.1:0`` and ``ws://127.0.0.1:0/mqtt``; port 0 is any free one.
-    ``durability``: also the level alone. ``management``, ``dashboard``: also True, or a URL as ``http://127.0.0.1:0``.
-    Of these two and ``history`` there is none unless it is asked for.
+    Short forms: ``listeners`` also accepts URLs, such as ``tcp://127.0.0.1:0`` and ``ws://127.0.0.1:0/mqtt``; port 0 is
+    any free port. ``durability`` also accepts the level alone. ``management`` and ``dashboard`` also accept True, or a
+    URL such as ``http://127.0.0.1:0``. Management, dashboard and history are off unless you request them.
     """
 
     listeners: Sequence[str | Table]
@@ -50,8 +50,11 @@ _WITH_TLS: Final = ("ssl", "tls", "mqtts", "wss")
 
 
 def load_keywords(config: Table | None, keywords: Keywords) -> tuple[Loaded, bool]:
-    """Settings of a configuration as a dictionary, and of keywords, which win; and whether the data directory is for
-    this node alone, as nothing is to be kept. Raises ConfigError."""
+    """Return the settings, and whether the data directory is temporary because the node keeps no data.
+
+    ``config`` is a configuration as a dictionary; ``keywords`` override it. Raises ConfigError, and TypeError for an
+    unknown keyword.
+    """
     if config is not None and not isinstance(config, Mapping):
         raise ConfigError(
             f"config: expected a dictionary as the configuration file has it, got {type(config).__name__}"
@@ -78,7 +81,7 @@ def load_keywords(config: Table | None, keywords: Keywords) -> tuple[Loaded, boo
 
 
 def load_file(path: str) -> Loaded:
-    """Settings of a file, and of nothing else: no environment variable counts. Raises ConfigError."""
+    """Return the settings of a file. Environment variables have no effect. Raises ConfigError."""
     return read(path, (), {})
 
 
@@ -120,7 +123,7 @@ def _listeners(given: Any) -> list[Any]:
 
 
 def _bind(place: str, url: str, schemes: tuple[str, ...]) -> tuple[str, str, str]:
-    """Scheme, ``host:port`` and path of a URL. Raises ConfigError."""
+    """Return scheme, ``host:port`` and path of a URL. Raises ConfigError."""
     try:
         parsed = urlsplit(url)
         bind = parsed.netloc

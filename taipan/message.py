@@ -1,4 +1,4 @@
-"""Message and Client: what hooks, subscriptions and access callbacks of an embedding program see."""
+"""Message and Client: the objects that hooks, subscriptions and access callbacks of a program receive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NAMES: Final = {row.identifier: row.name.lower().replace("-", "_") for row in wire.TABLE.values()}
 _ROWS: Final = {_NAMES[row.identifier]: row for row in wire.TABLE.values()}
-# A subscriber's are made by the broker, and an alias belongs to one connection.
+# The broker sets a subscriber's identifiers, and an alias belongs to one connection.
 _NOT_GIVEN: Final = (c.SUBSCRIPTION_IDENTIFIER, c.TOPIC_ALIAS)
 
 
@@ -36,12 +36,12 @@ class Properties(TypedDict, total=False):
 
 
 def from_wire(properties: WireProperties) -> dict[str, Any]:
-    """By the names of the standard, in small letters with ``_``."""
+    """Return the properties by their names in the standard, in lower case with ``_``."""
     return {_NAMES[identifier]: value for identifier, value in properties.items()}
 
 
 def to_wire(given: Mapping[str, Any], packet: int = c.PUBLISH) -> WireProperties:
-    """The reverse; ValueError says what cannot be in a packet of this type."""
+    """Convert named properties back. Raises ValueError if a property is invalid in this type of packet."""
     found: WireProperties = {}
     known = [name for name, row in _ROWS.items() if row.packets >> packet & 1 and row.identifier not in _NOT_GIVEN]
     for name, value in given.items():
@@ -57,7 +57,7 @@ def to_wire(given: Mapping[str, Any], packet: int = c.PUBLISH) -> WireProperties
 
 
 def _unlike(row: wire.Property, value: Any) -> str:
-    """What was expected, where ``value`` is not that."""
+    """Return the expected kind of value if ``value`` is invalid for the property, else an empty string."""
     if row.type == wire.STRING:
         good = is_text(value) and (row.identifier != c.RESPONSE_TOPIC or valid_name(value))
         return "" if good else "a Topic Name" if row.identifier == c.RESPONSE_TOPIC else "a text that MQTT can carry"
@@ -74,7 +74,7 @@ def _unlike(row: wire.Property, value: Any) -> str:
 
 
 def is_text(value: object) -> bool:
-    """Whether an MQTT string can hold it."""
+    """Return whether an MQTT string can hold ``value``."""
     if not isinstance(value, str) or "\0" in value:
         return False
     try:
@@ -84,7 +84,7 @@ def is_text(value: object) -> bool:
 
 
 def to_bytes(payload: bytes | bytearray | memoryview | str) -> bytes:
-    """A payload as it is published: a text as UTF-8. Raises TypeError."""
+    """Return a payload as bytes; a string becomes UTF-8. Raises TypeError."""
     if isinstance(payload, str):
         return payload.encode()
     if isinstance(payload, bytes | bytearray | memoryview):
@@ -93,11 +93,11 @@ def to_bytes(payload: bytes | bytearray | memoryview | str) -> bytes:
 
 
 class Message:
-    """An Application Message. Nothing changes one: ``replace`` makes another.
+    """An Application Message. It never changes: ``replace`` returns a changed copy.
 
-    ``qos`` and ``retain`` are what its publisher gave; what a subscription yields has ``retain`` only where it was
-    retained before the subscription. ``client_id`` and ``username`` are the publisher's, empty and None where the
-    node itself publishes. ``timestamp`` is unix seconds.
+    ``qos`` and ``retain`` are those of the publisher. In a message from a subscription, ``retain`` is true only if the
+    message was retained before the subscription. ``client_id`` and ``username`` are the publisher's; if the node itself
+    publishes, they are empty and None. ``timestamp`` is in Unix seconds.
     """
 
     __slots__ = (
@@ -124,7 +124,7 @@ class Message:
 
     @classmethod
     def of(cls, source: BrokerMessage, retain: bool | None = None) -> Message:
-        """The broker's message as a program sees it."""
+        """Return the broker's message as a program sees it."""
         made = cls.__new__(cls)
         made.topic = source.topic
         made._payload = None
@@ -141,7 +141,7 @@ class Message:
 
     @property
     def payload(self) -> bytes:
-        """Its bytes. LookupError where they are on disk only, as those of a message that was long in a queue may be."""
+        """The bytes of the message. Raises LookupError if they are only on disk, for example after long queueing."""
         if self._payload is None:
             assert self._source is not None
             self._payload = self._source.payload
@@ -155,7 +155,7 @@ class Message:
         retain: bool | None = None,
         properties: Properties | None = None,
     ) -> Message:
-        """The same message, but for what is given."""
+        """Return a copy with the given values replaced."""
         made = Message(
             self.topic if topic is None else topic,
             self.payload if payload is None else payload,
@@ -167,7 +167,7 @@ class Message:
         return made
 
     def publishable(self) -> BrokerMessage:
-        """As the broker publishes it; ValueError says what it cannot publish."""
+        """Return the message for the broker. Raises ValueError if the broker cannot publish it."""
         return broker_message(self.topic, self.payload, self.qos, self.retain, self.properties)
 
     def __eq__(self, other: object) -> bool:
@@ -197,7 +197,7 @@ def broker_message(
     retain: bool,
     properties: Mapping[str, Any] | None,
 ) -> BrokerMessage:
-    """ValueError and TypeError say what cannot be published."""
+    """Return a message of the broker. Raises ValueError or TypeError if it cannot be published."""
     if not isinstance(topic, str) or not valid_name(topic) or not is_text(topic):
         raise ValueError(f"{topic!r} is not a Topic Name")
     if isinstance(qos, bool) or not isinstance(qos, int) or not 0 <= qos <= 2:
@@ -207,10 +207,10 @@ def broker_message(
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who a client is, at the moment it is told of.
+    """A client, as it is at the moment of the call.
 
-    ``username`` is what it calls itself. ``proto_ver`` is 3 (MQTT 3.1), 4 (3.1.1) or 5. ``listener`` is the name of the
-    listener that it came through. ``cn`` and ``dn`` come from a client certificate that the listener has verified.
+    ``username`` is the name that the client claims. ``proto_ver`` is 3 (MQTT 3.1), 4 (3.1.1) or 5. ``listener`` is the
+    name of the client's listener. ``cn`` and ``dn`` come from a client certificate that the listener has verified.
     """
 
     client_id: str
@@ -231,7 +231,7 @@ class Client:
 
     @classmethod
     def of(cls, info: ClientInfo | None, client_id: str = "") -> Client:
-        """``client_id``: of a session that was restored, and whose client has not been seen since."""
+        """Return the client. ``client_id``: for a restored session whose client has not connected since."""
         if info is None:
             return cls(client_id)
         return cls(

@@ -1,4 +1,4 @@
-"""Node: a whole node inside a Python program."""
+"""Node: a complete node inside a Python program."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 _SCHEMES: Final = {"tcp": "mqtt", "ssl": "mqtts", "ws": "ws", "wss": "wss"}
 _ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _DRAIN: Final = 5.0
-"""Seconds that asynchronous actions have when the node stops."""
+"""The time in seconds that asynchronous actions have when the node stops."""
 
 NEW: Final = "has not been started"
 STARTING: Final = "is starting"
@@ -45,15 +45,17 @@ STOPPED: Final = "has stopped"
 
 
 class NodeError(Exception):
-    """The node cannot do that, or not now; one sentence says why."""
+    """The node cannot do this, or not now. The message is one sentence with the reason."""
 
 
 class Extensions(Hooks):
-    """What a program adds to its node: hooks, access, SQL functions, actions. At any time before the node stops; what
-    stored rules use, before it starts."""
+    """The parts that a program adds to its node: hooks, access callbacks, SQL functions and actions.
+
+    Add them at any time before the node stops. Add functions and actions that stored rules use before it starts.
+    """
 
     def __init__(self, loaded: Loaded, managed: bool) -> None:
-        # Nothing is opened here: a node that is never started leaves nothing behind.
+        # Open nothing here: a node that never starts leaves nothing behind.
         self.secrets: list[str] = []
         self._assembly = Assembly(loaded, managed, self.secrets.append)
         self._server = self._assembly.server
@@ -62,34 +64,41 @@ class Extensions(Hooks):
         super().__init__(self._server.hooks)
 
     def add_authenticator(self, callback: Authenticator, *, timeout: float = 5.0) -> None:
-        """Ask ``callback(client, password)`` who clients are, before the sources of the settings: True, False,
-        ``"superuser"``, or None for the next source. It may be asynchronous. One that takes more than ``timeout``
-        seconds, raises or answers anything else refuses the client; that is counted and logged
-        (``authenticator_failed``)."""
+        """Add ``callback(client, password)``, which authenticates clients before the sources of the settings.
+
+        It returns True, False, ``"superuser"``, or None for the next source, and may be asynchronous. If it takes more
+        than ``timeout`` seconds, raises an exception or returns any other value, the node refuses the client, and
+        counts and logs the failure (``authenticator_failed``).
+        """
         add_authenticator(self._server.access, callback, timeout, self._count)
 
     def add_authorizer(self, callback: Authorizer, *, timeout: float = 5.0) -> None:
-        """Ask ``callback(client, action, topic)`` what clients may, before the sources of the settings: True, False, or
-        None for the next source. ``action`` is ``"publish"`` or ``"subscribe"``. It may be asynchronous; a failure
-        refuses (``authorizer_failed``). Answers are kept for each client as ``[access]`` ``cache`` says."""
+        """Add ``callback(client, action, topic)``, which authorizes clients before the sources of the settings.
+
+        It returns True, False, or None for the next source, and may be asynchronous. ``action`` is ``"publish"`` or
+        ``"subscribe"``. A failure refuses the request (``authorizer_failed``). The node caches the answers for each
+        client as set by ``cache`` in ``[access]``.
+        """
         add_authorizer(self._server.access, callback, timeout, self._count)
 
     def add_function(self, callback: Callable[..., object], name: str | None = None) -> None:
-        """Let SQL of this node's rules call it, by its own name or another one. Its annotations say what kinds of
-        values it takes."""
+        """Add an SQL function for rules of this node, under its own name or ``name``.
+
+        The annotations of the function specify the kinds of values that it accepts.
+        """
         self._assembly.engine.add_function(sql_function(callback, name))
 
     def add_action(self, name: str, callback: ActionFunction, title: str = "") -> None:
-        """Let rules of this node have the action ``name``: ``callback(row)``, which may be asynchronous."""
+        """Add the action ``name`` for rules of this node: ``callback(row)``, which may be asynchronous."""
         self._assembly.engine.add_action_type(action_type(name, callback, title, self._tasks))
 
 
 class Node(Extensions):
     """A node: ``async with Node(...) as node``, or ``await start()`` and ``await stop()``, once each.
 
-    Keywords are the tables of the configuration file (``Keywords``); ``config`` is all of it as a dictionary.
-    ConfigError and TypeError say what is wrong with them. Nothing outside of the object changes: no logging is set up,
-    no signal is handled. One event loop may have several.
+    Keywords are the tables of the configuration file (``Keywords``); ``config`` is the whole file as a dictionary.
+    Raises ConfigError or TypeError if they are invalid. The node changes nothing outside the object: it does not set up
+    logging or handle signals. One event loop may run several nodes.
     """
 
     def __init__(self, *, config: Table | None = None, **keywords: Unpack[Keywords]) -> None:
@@ -100,8 +109,10 @@ class Node(Extensions):
 
     @classmethod
     def from_file(cls, path: str) -> Self:
-        """A node with the configuration of ``path``, as ``taipan --config`` would start it. Environment variables do
-        not count, and ``[log]`` is for the command alone."""
+        """Return a node with the configuration file ``path``, as for ``taipan --config``.
+
+        Environment variables have no effect, and ``[log]`` applies to the command only.
+        """
         made = cls.__new__(cls)
         made._begin(load_file(str(path)), True, False, str(path))
         return made
@@ -123,7 +134,7 @@ class Node(Extensions):
     # ----------------------------------------------------------- start, stop
 
     async def start(self) -> Self:
-        """Accept clients. NodeError says why it cannot; then, and where it is cancelled, nothing is left open."""
+        """Accept clients. Raises NodeError if the node cannot start. Then, or if cancelled, no resource stays open."""
         if self._state != NEW:
             raise NodeError(f"the node {self._state}: make another Node to start again")
         self._state = STARTING
@@ -135,10 +146,10 @@ class Node(Extensions):
             if self._assembly.management is not None:
                 await asyncio.to_thread(
                     self._assembly.engine.prepare
-                )  # the HTTP API may be asked for a rule at any time
+                )  # a request to the HTTP API may create a rule at any time
             await _to_the_end(self._begun(), True)
         except BaseException as error:
-            if self._work is not None:  # it was cancelled when all had started
+            if self._work is not None:  # cancelled after everything had started
                 await _to_the_end(self._stop())
             else:
                 self._state = STOPPED
@@ -155,8 +166,10 @@ class Node(Extensions):
         self._work = BackpressureSlice(self._server)
 
     async def stop(self) -> None:
-        """Send the clients away and close; at once where it does not run. It is carried out also where the caller is
-        cancelled meanwhile. Bounded in time."""
+        """Disconnect the clients and close the node, within a limited time; return immediately if it does not run.
+
+        ``stop`` runs to completion even if the caller is cancelled in the meantime. Raises NodeError during the start.
+        """
         if self._state == NEW:
             self._state = STOPPED
         if self._state == RUNNING:
@@ -207,19 +220,19 @@ class Node(Extensions):
 
     @property
     def running(self) -> bool:
-        """Whether it accepts clients."""
+        """Whether the node accepts clients."""
         return self._state == RUNNING
 
     # ----------------------------------------------------------- where it is
 
     @property
     def url(self) -> str:
-        """Of the first listener, as ``mqtt://127.0.0.1:41233``."""
+        """The URL of the first listener, such as ``mqtt://127.0.0.1:41233``."""
         return self.urls[0]
 
     @property
     def urls(self) -> list[str]:
-        """Of each listener, in their order."""
+        """The URL of each listener, in their order."""
         self._running("urls")
         urls = []
         for listener in self._server.listeners:
@@ -233,27 +246,27 @@ class Node(Extensions):
 
     @property
     def host(self) -> str:
-        """Of the first listener."""
+        """The host of the first listener."""
         self._running("host")
         host = self._server.listeners[0].bind[0]
         return _ANY.get(host, host)
 
     @property
     def port(self) -> int:
-        """Of the first listener."""
+        """The port of the first listener."""
         self._running("port")
         return self._server.listeners[0].port
 
     @property
     def management_url(self) -> str | None:
-        """Of the HTTP API, where there is one."""
+        """The URL of the HTTP API, or None."""
         self._running("management_url")
         management = self._assembly.management
         return management.url if management is not None and self.settings.management.enabled else None
 
     @property
     def dashboard_url(self) -> str | None:
-        """Of the dashboard, where there is one."""
+        """The URL of the dashboard, or None."""
         self._running("dashboard_url")
         management, settings = self._assembly.management, self.settings
         shown = settings.dashboard.enabled or (settings.management.enabled and settings.dashboard.on_management)
@@ -261,11 +274,11 @@ class Node(Extensions):
 
     @property
     def _listeners(self) -> list[Listener]:
-        """For the broker of tests."""
+        """The listeners, for ``taipan.testing``."""
         return self._server.listeners
 
     def _client_ids(self) -> list[str]:
-        """Who is connected; the same."""
+        """Return the client IDs of connected clients, for ``taipan.testing``."""
         return sorted(self._server.context.channels)
 
     # ------------------------------------------------------------- messages
@@ -278,9 +291,11 @@ class Node(Extensions):
         retain: bool = False,
         properties: Properties | None = None,
     ) -> None:
-        """Publish as the node itself: no access rule is asked. When it returns, the message is on its way to the
-        subscribers, and what has to survive is on disk. NodeError says why the node does not take it, ValueError why
-        no broker could."""
+        """Publish as the node itself, without a check of access rules.
+
+        When the call returns, the message is on its way to the subscribers, and everything that has to survive is on
+        disk. Raises NodeError if the node refuses the message, ValueError if the message is invalid in MQTT.
+        """
         self._running("publish")
         message = broker_message(topic, payload, qos, retain, properties)
         broker = self._server.broker
@@ -301,8 +316,10 @@ class Node(Extensions):
                 raise NodeError(f"publish to {topic!r}: {refusal.message}") from None
 
     def subscribe(self, topic_filter: str, *, max_queued: int = 1000) -> Subscription:
-        """Subscribe from now on: ``async for message in node.subscribe("a/#")``. ValueError for what is no Topic
-        Filter."""
+        """Subscribe, effective immediately: ``async for message in node.subscribe("a/#")``.
+
+        Raises ValueError if ``topic_filter`` is not a Topic Filter, or if ``max_queued`` is less than 1.
+        """
         self._running("subscribe")
         made = Subscription(self._server, next(self._numbers), topic_filter, max_queued)
         self._subscriptions.add(made)
@@ -311,7 +328,10 @@ class Node(Extensions):
     # ---------------------------------------------------------------- rules
 
     async def add_rule(self, sql: str, *actions: str | tuple[str, Mapping[str, object]]) -> str:
-        """Make a rule; its id. ``actions``: names, or pairs of a name and parameters. NodeError says what is wrong."""
+        """Create a rule and return its ID. Raises NodeError if it is invalid.
+
+        ``actions``: names, or pairs of a name and parameters.
+        """
         self._running("add_rule")
         await asyncio.to_thread(self._assembly.engine.prepare)
         self._running("add_rule")
@@ -325,7 +345,7 @@ class Node(Extensions):
         return rule.id
 
     async def remove_rule(self, id: str) -> None:
-        """NodeError where there is none."""
+        """Delete a rule. Raises NodeError if it does not exist."""
         self._running("remove_rule")
         try:
             await self._assembly.engine.rules.delete(id)
@@ -334,7 +354,10 @@ class Node(Extensions):
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T], cancel: bool = False) -> T:
-    """Its result. Where the caller is cancelled meanwhile, it ends first. ``cancel``: it is cancelled, too, once."""
+    """Return the result of ``work``, which ends first even if the caller is cancelled.
+
+    ``cancel``: in that case, also cancel ``work``, once.
+    """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

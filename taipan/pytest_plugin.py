@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures with a broker. On by installing; it imports the broker when a test asks for one."""
+"""The pytest plugin: fixtures with a broker. Installing enables it; it imports the broker when a test uses one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "mqtt(auth={'ann': 'secret'}, ...): what the broker of mqtt_broker is like; keywords of taipan.Node",
     )
-    # Who has pytest-mqtt keeps its fixtures.
+    # If pytest-mqtt is installed, its fixtures stay.
     if not any("pytest_mqtt" in str(plugin) for _, plugin in config.pluginmanager.list_name_plugin()):
         config.pluginmanager.import_plugin("taipan.capmqtt")
 
@@ -41,7 +41,7 @@ def _running(keywords: dict[str, Any]) -> Iterator[Broker]:
 
 @pytest.fixture
 def mqtt_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A fresh MQTT broker in memory (``taipan.testing.Broker``), at a free port: ``mqtt_broker.host``, ``.port``."""
+    """A new in-memory MQTT broker (``taipan.testing.Broker``) at a free port: ``mqtt_broker.host``, ``.port``."""
     keywords: dict[str, Any] = {}
     for marker in reversed(list(request.node.iter_markers("mqtt"))):
         if marker.args:
@@ -52,6 +52,6 @@ def mqtt_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def mqtt_broker_session(pytestconfig: pytest.Config) -> Iterator[Broker]:
-    """One MQTT broker for all tests that ask for it."""
+    """One MQTT broker for all tests that use it."""
     port = pytestconfig.getini("taipan_mqtt_port")
     yield from _running({"listeners": [f"tcp://127.0.0.1:{port}"]})

@@ -17,10 +17,10 @@ from .ruleengine.functions.registry import ANY, BOOLEAN, BYTES, INTEGER, LIST, M
 from .ruleengine.params import Text
 
 ActionFunction = Callable[[Mapping[str, object]], object | Awaitable[object]]
-"""Is given one row of a rule's result. What it raises is a failure of the action."""
+"""A function of one row of a rule's result. An exception is a failure of the action."""
 
 MAX_WAITING: Final = 1000
-"""Rows that may wait for an asynchronous action; further ones fail."""
+"""The most rows that may wait for an asynchronous action; further ones fail."""
 
 _KINDS: Final[dict[object, Kind]] = {
     int: INTEGER,
@@ -34,7 +34,10 @@ _KINDS: Final[dict[object, Kind]] = {
 
 
 def sql_function(callback: Callable[..., object], name: str | None) -> Function:
-    """The kinds of arguments are those of the function's annotations; what has none takes any value."""
+    """Return an SQL function. Annotations specify the kinds of arguments; without one, any value is valid.
+
+    Raises TypeError if the callback is not callable, is asynchronous, or requires a keyword argument.
+    """
     if not callable(callback):
         raise TypeError(f"add_function: expected a function, got {type(callback).__name__}")
     name = callback.__name__ if name is None else name
@@ -61,7 +64,7 @@ def sql_function(callback: Callable[..., object], name: str | None) -> Function:
 
 
 class _Immediate:
-    """An action whose function answers at once."""
+    """An action with a plain function, which returns immediately."""
 
     def __init__(self, callback: ActionFunction) -> None:
         self._callback = callback
@@ -81,7 +84,7 @@ class _Immediate:
 
 
 class _Waiting:
-    """An action whose function is awaited, row after row, by one task while there are rows."""
+    """An action with an asynchronous function. While rows wait, one task awaits the function row by row."""
 
     def __init__(self, callback: ActionFunction, context: ActionContext, tasks: set[asyncio.Task[None]]) -> None:
         self._callback = callback
@@ -126,7 +129,7 @@ class _Waiting:
 
 
 def action_type(name: object, callback: ActionFunction, title: str, tasks: set[asyncio.Task[None]]) -> ActionType:
-    """``tasks`` has those that run."""
+    """Return an action type. ``tasks`` contains the running tasks. Raises TypeError or ValueError."""
     if not callable(callback):
         raise TypeError(f"add_action: expected a function, got {type(callback).__name__}")
     if not isinstance(name, str) or not name.isidentifier():

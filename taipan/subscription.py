@@ -1,4 +1,4 @@
-"""Subscription: messages of a Topic Filter inside the program that has the node."""
+"""Subscription: the messages of a Topic Filter, inside the program that runs the node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SETTING: Final = "max_queued of subscribe"
 
 
 class _Receiver:
-    """A ``ClientWriter`` that keeps what it is sent until the program takes it, within bounds."""
+    """A ``ClientWriter`` that queues messages, up to its limits, until the program reads them."""
 
     def __init__(self, server: Server, name: str, most: int) -> None:
         self.messages: deque[tuple[BrokerMessage, bool]] = deque()
@@ -108,11 +108,11 @@ class _Receiver:
 
 
 class Subscription:
-    """An asynchronous iterator over what is published to a Topic Filter, retained messages first.
+    """An asynchronous iterator over the messages of a Topic Filter, retained messages first.
 
-    It holds from the call of ``Node.subscribe`` to ``close``, to the end of ``async with``, or until nobody has it any
-    more. At most ``max_queued`` messages wait to be taken; what comes beyond is dropped, counted in ``dropped`` and
-    logged. When the node stops, what waits is still handed out, and then the iteration ends.
+    The subscription is active from the call of ``Node.subscribe`` until ``close``, the end of ``async with``, or until
+    the program no longer references it. At most ``max_queued`` messages wait; further ones are dropped, counted in
+    ``dropped`` and logged. When the node stops, the iterator yields the messages that wait, and then ends.
     """
 
     def __init__(self, server: Server, number: int, topic_filter: str, max_queued: object) -> None:
@@ -130,7 +130,7 @@ class Subscription:
         self._session = session = Session(client, Limits(), server.broker, now)
         server.broker.sessions.add(session)
         session.attach(self._receiver, 1, session.limits, now)
-        # At QoS 0: between the broker and its own process there is nothing to acknowledge.
+        # QoS 0: within one process, no message needs an acknowledgement.
         server.broker.subscribe(session, Subscribed(session, topic_filter, 0, group=group, topic_filter=plain))
         session.advance(now)
         self._end = weakref.finalize(self, _end_later, asyncio.get_running_loop(), server, session, self._receiver)
@@ -138,11 +138,11 @@ class Subscription:
 
     @property
     def dropped(self) -> int:
-        """How many messages came while as many waited as may."""
+        """The number of messages dropped because ``max_queued`` messages, or too many bytes, were waiting."""
         return self._receiver.dropped
 
     def close(self) -> None:
-        """Subscribe no more. What waits is still handed out; then the iteration ends."""
+        """End the subscription. The iterator yields the messages that wait, and then ends."""
         if self._end.detach() is not None:
             _end(self._server, self._session, self._receiver)
 
@@ -150,7 +150,7 @@ class Subscription:
         return self
 
     def take(self) -> Message | None:
-        """The next message, if one waits."""
+        """Return the next message that waits, or None."""
         return Message.of(*self._receiver.pop()) if self._receiver.messages else None
 
     async def __anext__(self) -> Message:
@@ -160,7 +160,7 @@ class Subscription:
                 raise StopAsyncIteration
             receiver.arrived.clear()
             if self._session.busy:
-                # Retained messages come in slices, as they are taken.
+                # Retained messages arrive in slices, as the program reads them.
                 self._session.advance(self._server.clock.now())
                 if not receiver.messages:
                     await asyncio.sleep(0)
@@ -184,6 +184,6 @@ def _end(server: Server, session: Session, receiver: _Receiver) -> None:
 
 
 def _end_later(loop: asyncio.AbstractEventLoop, server: Server, session: Session, receiver: _Receiver) -> None:
-    """Nobody has the subscription any more; found out in whatever thread."""
+    """End a subscription that the program no longer references. May run in any thread."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(_end, server, session, receiver)

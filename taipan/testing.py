@@ -1,6 +1,6 @@
-"""A broker for tests of applications: fresh, in memory, in a thread of its own, with faults on demand.
+"""A broker for tests of applications: new for each test, in memory, in its own thread, with faults on demand.
 
-pytest: the fixtures ``mqtt_broker`` and ``mqtt_broker_session`` give a ``Broker``. unittest: ``MqttTestCase``, or
+pytest: the fixtures ``mqtt_broker`` and ``mqtt_broker_session`` provide a ``Broker``. unittest: ``MqttTestCase``, or
 ``with Broker() as broker``.
 """
 
@@ -25,16 +25,16 @@ from .message import Client, Message, Properties
 from .node import NodeError
 
 MAX_MESSAGES: Final = 100_000
-"""Kept of what came over a broker; of more the oldest are forgotten."""
+"""The most messages that a broker keeps; beyond this, it forgets the oldest."""
 _CLOSED: Final = 10.0
 
 
 class Misuse(AssertionError):
-    """The test uses the broker in a way that cannot work: a sentence says which."""
+    """The test uses the broker in a way that cannot work. The message is one sentence with the reason."""
 
 
 class Expectation:
-    """What ``Broker.expect`` waits for: ``await`` it, or call ``result()``."""
+    """The messages for which ``Broker.expect`` waits: ``await`` this, or call ``result()``."""
 
     def __init__(self, broker: Broker, topic_filter: str, count: int, timeout: float) -> None:
         self._broker = broker
@@ -44,7 +44,7 @@ class Expectation:
         self._asked = False
 
     def result(self) -> list[Message]:
-        """The messages; AssertionError where there are not so many in time."""
+        """Return the messages. Raises AssertionError if fewer than ``count`` arrive before the timeout."""
         self._asked = True
         arrived = threading.Event()
         until = time.monotonic() + self._timeout
@@ -86,7 +86,7 @@ class Expectation:
 class Broker:
     """A broker at a free port of the loopback interface: ``with Broker(...) as broker``, or ``start`` and ``stop``.
 
-    ``auth``: passwords by user name; then nobody else is let in. All other keywords are those of ``taipan.Node``.
+    ``auth``: passwords by username; the broker refuses other clients. Other keywords are those of ``taipan.Node``.
     """
 
     def __init__(self, *, auth: Mapping[str, str] | None = None, **settings: Any) -> None:
@@ -135,7 +135,7 @@ class Broker:
     # ----------------------------------------------------------- start, stop
 
     def start(self) -> Self:
-        """Misuse says why it cannot."""
+        """Start the broker. Raises Misuse if it cannot start."""
         try:
             self._background.start()
         except NodeError as error:
@@ -148,7 +148,7 @@ class Broker:
             listener.intercept = self._faults.wrap
 
     def stop(self) -> None:
-        """Misuse where an ``expect`` was never asked for its result."""
+        """Stop the broker. Raises Misuse if an ``expect`` was neither awaited nor asked for its result."""
         self._background.stop()
         forgotten = [each for each in self._expectations if not each._asked]
         self._expectations.clear()
@@ -172,35 +172,35 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """As ``mqtt://127.0.0.1:41233``."""
+        """The URL of the broker, such as ``mqtt://127.0.0.1:41233``."""
         return self._background.url
 
     @property
     def host(self) -> str:
-        """Where clients connect to."""
+        """The host to which clients connect."""
         return self._background.host
 
     @property
     def port(self) -> int:
-        """Where clients connect to."""
+        """The port to which clients connect."""
         return self._background.port
 
     # -------------------------------------------------------------- messages
 
     @property
     def messages(self) -> list[Message]:
-        """What was published, whoever did, in its order."""
+        """The messages of all publishers, in their order: at most the last ``MAX_MESSAGES``."""
         with self._lock:
             return [message for _, message in self._messages]
 
     def _after(self, number: int) -> list[Message]:
-        """Those that came when so many had come."""
+        """Return the messages after the one with this number."""
         with self._lock:
             return [message for each, message in self._messages if each > number]
 
     @property
     def clients(self) -> list[str]:
-        """The Client Identifiers of who is connected."""
+        """The client IDs of connected clients."""
         node = self._background
         return node.call(on_loop(node.node._client_ids)) if node.running else []
 
@@ -219,8 +219,11 @@ class Broker:
             raise Misuse(f"publish: {error}") from None
 
     def expect(self, topic_filter: str, count: int = 1, timeout: float = 1.0) -> Expectation:
-        """``await broker.expect("a/#", count=3)`` or ``broker.expect("a/#").result()``: the first ``count`` messages of
-        the filter that no other ``expect`` was given, those from before the call, too."""
+        """Expect the first ``count`` messages of the filter that no other ``expect`` has received.
+
+        Use ``await broker.expect("a/#", count=3)`` or ``broker.expect("a/#").result()``. Messages from before the call
+        also match. ``timeout`` is in seconds. Raises Misuse if an argument is invalid.
+        """
         if type(topic_filter) is not str or not valid_filter(topic_filter):
             raise Misuse(f"expect: {topic_filter!r} is not a Topic Filter")
         _count("expect: count", count)
@@ -264,7 +267,7 @@ class Broker:
         self._do(what, arm)
 
     def drop(self, client_id: str) -> None:
-        """End the connection of a client without a word."""
+        """End the connection of a client without a DISCONNECT. Raises Misuse if it is not connected."""
 
         def abort() -> list[str] | None:
             wire = self._faults.of(client_id)
@@ -281,32 +284,35 @@ class Broker:
             raise Misuse(f"{what}: no client {client_id!r} is connected; connected: {names}")
 
     def refuse(self, reason: str = "server_unavailable", times: int | None = None) -> None:
-        """Refuse the next ``times`` CONNECTs, all of them without it. ``reason``: a Reason Code of MQTT 5.0, as
-        ``not_authorized``; 3.x clients are given the nearest of theirs."""
+        """Refuse the next ``times`` CONNECTs; without ``times``, all of them.
+
+        ``reason`` is a Reason Code of MQTT 5.0, such as ``not_authorized``; a 3.x client receives the nearest code of
+        its version. Raises Misuse for an unknown reason.
+        """
         if reason not in REFUSALS:
             near = get_close_matches(str(reason), REFUSALS, 1)
             raise Misuse(f"refuse: no reason {reason!r}; " + (f"did you mean {near[0]!r}?" if near else _one_of()))
         self._arm("refuse", refusal=REFUSALS[reason], refusals_left=0 if times is None else _count("refuse", times))
 
     def accept(self) -> None:
-        """Refuse nobody any more."""
+        """Stop refusing clients."""
         self._arm("accept", refusal=None, refusals_left=0)
 
     def delay_acks(self, seconds: float) -> None:
-        """From now on acknowledgements come so much later: PUBACK, PUBREC, PUBCOMP, SUBACK, UNSUBACK. 0: no more."""
+        """Delay PUBACK, PUBREC, PUBCOMP, SUBACK and UNSUBACK by ``seconds`` from now on; 0 ends the delay."""
         _seconds("delay_acks", seconds)
         self._arm("delay_acks", ack_delay=seconds)
 
     def lose_next(self, n: int = 1, *, to_clients: bool = False) -> None:
-        """Lose the next ``n`` PUBLISH packets of clients, and acknowledge none; ``to_clients``: those to them."""
+        """Lose the next ``n`` PUBLISH packets from clients, without acknowledgements; ``to_clients``: to clients."""
         self._arm("lose_next", **{"lose_out" if to_clients else "lose_in": _count("lose_next", n)})
 
     def duplicate_next(self, n: int = 1) -> None:
-        """Send the next ``n`` PUBLISH packets to clients twice; the second with DUP where it has a QoS."""
+        """Send the next ``n`` PUBLISH packets to clients twice; at QoS 1 and 2, the second one has DUP."""
         self._arm("duplicate_next", duplicate=_count("duplicate_next", n))
 
     def malformed(self, client_id: str) -> None:
-        """Send a client bytes that are no packet."""
+        """Send a client bytes that are not a packet. Raises Misuse if it is not connected."""
 
         def write() -> list[str] | None:
             wire = self._faults.of(client_id)
@@ -318,12 +324,15 @@ class Broker:
         self._absent("malformed", client_id, self._do("malformed", write))
 
     def clear_faults(self) -> None:
-        """Nothing goes wrong any more."""
+        """End all faults."""
         self._do("clear_faults", self._faults.clear)
 
     def restart(self, keep_state: bool = True) -> None:
-        """End all connections and come back at the same port. ``keep_state``: with the sessions that outlive their
-        connection, their queues, and retained messages; else with nothing."""
+        """End all connections and restart at the same port.
+
+        ``keep_state``: keep the sessions that outlive their connection, their queues, and retained messages; otherwise
+        start empty.
+        """
         if not self._background.running:
             raise Misuse("restart: the broker does not run")
         if keep_state:
@@ -400,7 +409,7 @@ class _Watched:
 
 
 class MqttTestCase(unittest.TestCase):
-    """A ``unittest.TestCase`` whose tests have a fresh ``Broker`` each: ``self.broker``. ``mqtt``: its keywords."""
+    """A ``unittest.TestCase`` with a new ``Broker`` for each test: ``self.broker``. ``mqtt``: its keywords."""
 
     mqtt: ClassVar[Mapping[str, Any]] = {}
     broker: Broker
