@@ -38,6 +38,7 @@ from taipan.broker.version import product_version
 
 from . import configuration_check, start
 from .commands import completion, doctor, init, install_service
+from .commands.set_option import add_set_option
 from .config import Loaded, Settings, load, read
 from .config_document import ConfigError
 from .data_dir import DataDir
@@ -164,14 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument(
         "--connect", action="store_true", help="also connect to the NATS servers in [cluster], as a node does"
     )
-    check.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        dest="more",
-        help="set one key; overrides the file and the environment",
-    )
+    add_set_option(check)
     cluster = commands.add_parser("cluster", help="try out a cluster").add_subparsers(
         dest="what", metavar="try", required=True
     )

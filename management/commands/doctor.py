@@ -26,6 +26,7 @@ from ..known_secrets import is_known
 from ..served_certificates import ServedCertificate, date_text, served_certificates
 from . import machine_checks
 from .finding import Finding
+from .set_option import add_set_option
 
 _LISTENS: Final = "0A"
 """The state of a socket in /proc/net/tcp."""
@@ -38,14 +39,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "Exits with status 1 if there is an error.",
     )  # fmt: skip
     parser.add_argument("file", metavar="FILE", nargs="?", help="configuration file; can also be given with --config")
-    parser.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        dest="more",
-        help="set one key; overrides the file and the environment",
-    )
+    add_set_option(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(run=run)
 
