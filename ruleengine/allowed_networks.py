@@ -11,7 +11,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, cast
 
 from taipan.broker.observability.masking import mask_text
 
@@ -75,26 +75,24 @@ class Networks:
             except UnicodeError:  # a part of it is empty, longer than 63 characters, or has none that IDNA knows
                 raise OSError(f"{host} is not a host name") from None
             for info in found:
-                made: socket.socket | None = None
                 try:
-                    made = self.make_socket(info)
-                    await loop.sock_connect(made, info[4])
-                    return await asyncio.open_connection(
-                        sock=made,
-                        ssl=tls,
-                        server_hostname=(server_hostname or host) if tls is not None else None,
-                    )
+                    made = await self._connected(info)
+                    return await _open(made, tls, (server_hostname or host) if tls is not None else None)
                 except OSError as error:
-                    if made is not None:
-                        made.close()
                     # A refused address explains more than one that is merely down.
                     if refusal is None or isinstance(error, RefusedAddress):
                         refusal = error
-                except BaseException:
-                    if made is not None:
-                        made.close()
-                    raise
             raise refusal or OSError(f"{host} has no address")
+
+    async def _connected(self, info: AddrInfo) -> socket.socket:
+        """A socket for this address, connected. Raises OSError."""
+        made = self.make_socket(info)
+        try:
+            await asyncio.get_running_loop().sock_connect(made, info[4])
+        except BaseException:
+            made.close()
+            raise
+        return made
 
     async def probe(
         self,
@@ -117,6 +115,38 @@ class Networks:
                     raise ConnectionResetError("closed after the TLS handshake: a client certificate may be required")
         finally:
             writer.transport.abort()
+
+
+class _Protocol(asyncio.StreamReaderProtocol):
+    """Streams' own, which also knows the transport of a connection that nobody gets."""
+
+    made: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.made = cast(asyncio.Transport, transport)
+        super().connection_made(transport)
+
+
+async def _open(
+    sock: socket.socket, tls: ssl.SSLContext | None, server_hostname: str | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """The streams of a connected socket, after the TLS handshake where there is one. Raises OSError.
+
+    Whatever happens, the transport closes the socket, and nobody else: closed below it, its number would be that of the
+    next connection, while the loop still takes it for the transport's.
+    """
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(loop=loop)
+    protocol = _Protocol(reader, loop=loop)
+    try:
+        transport, _ = await loop.create_connection(
+            lambda: protocol, sock=sock, ssl=tls, server_hostname=server_hostname
+        )
+    except BaseException:
+        if protocol.made is not None:  # cancelled as it came about
+            protocol.made.abort()
+        raise
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 def reason_of(error: BaseException) -> str:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any
+import ssl
+from typing import Any, cast
 
 import pytest
 
 from taipan.ruleengine.allowed_networks import Networks, RefusedAddress
 from taipan.ruleengine.config import RuleEngineSettings
+from tests.support.certificates import Certificates
 
 DEFAULT = Networks(RuleEngineSettings().refused_networks)
+
+
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(data)
 
 
 @pytest.mark.parametrize(
@@ -68,3 +78,48 @@ async def test_the_next_address_is_tried_where_the_first_does_not_answer(monkeyp
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve, raising=False)
     await DEFAULT.probe("two.example", port, 2.0)
     server.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("tls", [True, False])
+async def test_who_gives_up_as_a_connection_comes_about_takes_nothing_from_the_next(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch, tls: bool
+) -> None:
+    """The socket was closed below its transport, which knew the number for 30 s more: the next connection has it."""
+    made, lost = asyncio.StreamReaderProtocol.connection_made, asyncio.StreamReaderProtocol.connection_lost
+    ended: list[asyncio.StreamReaderProtocol] = []
+
+    def give_up(self: asyncio.StreamReaderProtocol, transport: asyncio.BaseTransport) -> None:
+        made(self, transport)
+        connecting.cancel()
+
+    def end(self: asyncio.StreamReaderProtocol, error: Exception | None) -> None:
+        lost(self, error)
+        ended.append(self)
+
+    loop = asyncio.get_running_loop()
+    served = None
+    if tls:
+        served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        served.load_cert_chain(certificates.directory / "localhost.pem", certificates.directory / "localhost.key")
+    server = await loop.create_server(Echo, "127.0.0.1", 0, ssl=served)
+    plain = await loop.create_server(Echo, "127.0.0.1", 0)
+    context = ssl.create_default_context(cafile=certificates.ca) if tls else None
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio.StreamReaderProtocol, "connection_made", give_up)
+        patched.setattr(asyncio.StreamReaderProtocol, "connection_lost", end)
+        port = server.sockets[0].getsockname()[1]
+        connecting = asyncio.create_task(DEFAULT.connect("127.0.0.1", port, 40.0, context, "localhost"))
+        await asyncio.wait([connecting])
+        assert connecting.cancelled()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert len(ended) == 1
+    reader, writer = await DEFAULT.connect("127.0.0.1", plain.sockets[0].getsockname()[1], 40.0)
+    writer.write(b"heard")
+    async with asyncio.timeout(40):
+        assert await reader.readexactly(5) == b"heard"
+    writer.close()
+    await writer.wait_closed()
+    for each in (server, plain):
+        each.close()
