@@ -118,7 +118,7 @@ class Networks:
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    """Streams' own, which also knows the transport of a connection that nobody gets."""
+    """The protocol of asyncio's streams. It remembers its transport, for a connection that is given up."""
 
     made: asyncio.Transport | None = None
 
@@ -130,10 +130,10 @@ class _Protocol(asyncio.StreamReaderProtocol):
 async def _open(
     sock: socket.socket, tls: ssl.SSLContext | None, server_hostname: str | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """The streams of a connected socket, after the TLS handshake where there is one. Raises OSError.
+    """The streams of a connected socket, after the TLS handshake if ``tls`` is given. Raises OSError.
 
-    Whatever happens, the transport closes the socket, and nobody else: closed below it, its number would be that of the
-    next connection, while the loop still takes it for the transport's.
+    Only the transport closes the socket. If the socket were closed below its transport, the next connection would get
+    the same descriptor, while the loop still has the transport registered for it.
     """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(loop=loop)

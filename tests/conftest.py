@@ -8,15 +8,17 @@ modules must be usable. What is marked ``interpreted`` is left out on compiled m
 import gc
 import importlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
 from taipan.broker import compiled
 from tests.support.absent import what_to_install
+from tests.support.passing_time import has_its_own_time, standing_clocks
 from tests.support.time_limit import TimeLimit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,6 +79,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("interpreted"):
                 item.add_marker(left_out)
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """See ``tests.support.passing_time``."""
+    if isinstance(item, pytest.Function) and has_its_own_time(item):
+        with standing_clocks():
+            return (yield)
+    return (yield)
 
 
 # --- the checkout's data directory ------------------------------------------------------------------------------------

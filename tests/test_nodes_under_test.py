@@ -84,18 +84,34 @@ async def test_a_node_that_does_not_start_or_stop_leaves_no_handler(monkeypatch:
     assert handlers() == before
 
 
+async def three_turns_of_the_ticker() -> None:
+    until = time.monotonic() + 0.3
+    while time.monotonic() < until:
+        await asyncio.sleep(0.01)
+
+
 @pytest.mark.asyncio
-async def test_time_that_stands_still_passes_when_the_test_says_so() -> None:
+async def test_a_test_that_lets_time_pass_has_no_other() -> None:
     async with rule_engine_node() as node:
-        await node.stand_still()
+        await node.pass_time(0)  # what was due already
         swept: list[float] = []
         node.server.ticker.every(1.0, swept.append)
         now = node.clock.now()
-        until = time.monotonic() + 0.3  # three turns of the ticker
-        while time.monotonic() < until:
-            await asyncio.sleep(0.01)
+        await three_turns_of_the_ticker()
         assert node.clock.now() == now and not swept
         await node.pass_time(1)
         await node.pass_time(0.5)
         await node.pass_time(0.5)
         assert swept == [now + 1, now + 2]
+
+
+@pytest.mark.asyncio
+async def test_time_stands_still_where_a_test_says_so() -> None:
+    async with rule_engine_node() as node:
+        await three_turns_of_the_ticker()
+        now = node.clock.now()
+        await node.stand_still()
+        assert node.clock.now() > now
+        now = node.clock.now()
+        await three_turns_of_the_ticker()
+        assert node.clock.now() == now

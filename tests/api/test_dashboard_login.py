@@ -492,7 +492,7 @@ async def test_a_body_without_a_login_is_bounded_by_a_few_kib(dashboard: Dashboa
     length = "Transfer-Encoding: chunked" if chunked else "Content-Length: 4000000"
     head = f"POST /api/v4/auth HTTP/1.1\r\nHost: taipan\r\nX-Taipan-Dashboard: 1\r\n{length}\r\n\r\n"
     writer.write(head.encode() + (b"2328\r\n" if chunked else b"") + b" " * 9000 + b"\r\n")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         answer = await reader.readuntil(b"}")
     assert b"the body is longer than 8192 bytes" in answer
     writer.close()

@@ -85,7 +85,8 @@ async def test_the_next_address_is_tried_where_the_first_does_not_answer(monkeyp
 async def test_who_gives_up_as_a_connection_comes_about_takes_nothing_from_the_next(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch, tls: bool
 ) -> None:
-    """The socket was closed below its transport, which knew the number for 30 s more: the next connection has it."""
+    """The socket was closed below its transport, which stayed registered for 30 s: the next connection got the same
+    descriptor and failed."""
     made, lost = asyncio.StreamReaderProtocol.connection_made, asyncio.StreamReaderProtocol.connection_lost
     ended: list[asyncio.StreamReaderProtocol] = []
 

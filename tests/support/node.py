@@ -22,6 +22,7 @@ from taipan.broker.config import BrokerSettings, ListenerSettings, ZoneSettings
 from taipan.broker.loop.clock import Clock
 from taipan.broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
 
+from .passing_time import standing_since
 from .peer import TIMEOUT, Address, Peer
 
 # Below the ports that the system gives to clients, and others for each worker of a test run, so that nobody else takes
@@ -68,15 +69,19 @@ class ShiftedClock(Clock):
         self.jump = 0.0
         self._still: float | None = None
 
+    def _real(self) -> float:
+        since = standing_since()
+        return super().now() if since is None else since + self._offset
+
     @property
     def skew(self) -> float:
         return super().skew + self.jump
 
     def now(self) -> float:
-        return (super().now() if self._still is None else self._still) + self.shift
+        return (self._real() if self._still is None else self._still) + self.shift
 
     def stand_still(self) -> None:
-        self._still = super().now()
+        self._still = self._real()
 
 
 class _Complaints(logging.Handler):

@@ -25,7 +25,7 @@ from tools.bench.peers import PEERS, PeerError, Wanted
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config" / "taipan.toml"
-START_TIMEOUT = 20.0
+START_TIMEOUT = 60.0
 STOP_TIMEOUT = 10.0
 
 

@@ -63,10 +63,13 @@ def test_every_message_comes_over_each_transport(generator: Path, transport: str
 
 def test_a_reader_that_stopped_is_left_out_of_what_is_counted(generator: Path) -> None:
     with running("taipan") as (port, _):
-        load = ("--pubs", "5", "--subs", "5", "--rate", "500", "--heavy", "100", "--duration", "1", "--warmup", "0.1")
-        reading = run(generator, port, "pubsub", *load)
+        load = ("--pubs", "5", "--subs", "5", "--rate", "500", "--heavy", "100", "--warmup", "0.1")
+        for seconds in (1, 5, 20):  # longer where a machine that does much else lets little through
+            reading = run(generator, port, "pubsub", *load, "--duration", str(seconds))
+            stopped = run(generator, port, "pubsub", *load, "--duration", str(seconds), "--slow", "1")
+            if min(reading["heavy_received"], stopped["heavy_sent"]) > 50 and stopped["expected"] > 200:
+                break
         assert reading["heavy_received"] > 50
-        stopped = run(generator, port, "pubsub", *load, "--slow", "1")
         assert stopped["heavy_received"] == 0 and stopped["heavy_sent"] > 50
         assert stopped["delivered"] == stopped["expected"] > 200
 
