@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import json
 import re
 import tomllib
 from typing import Any
@@ -51,6 +52,11 @@ def test_a_listed_field_really_differs(field: dict[str, Any]) -> None:
             if version == listed
             for what in differences(version, group)[seq]
         ), f"nothing of {listed} differs so any more"
+
+
+def test_each_recorded_case_is_one_line() -> None:
+    written = {file: file.read_text("utf-8") for file in recordings.files()}
+    assert not [file for file, text in written.items() if text != recordings.text_of(json.loads(text))]
 
 
 def test_listed_cases_are_there() -> None:
