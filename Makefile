@@ -164,7 +164,7 @@ bench-modules: setup
 bench-compiled: compile ## what compiling is worth: interpreted, compiled, Mosquitto (ONLY="S1 S2" ROUNDS=3 DUR=2)
 	@$(BIN)/python -m tools.bench.compiled
 
-bench-profile: setup compiled ## where the processor time goes, into docs/profiles (ONLY="S10 S11" DUR=5)
+bench-profile: setup compiled ## where the processor time goes, into tools/bench/profiles (ONLY="S10 S11" DUR=5)
 	@$(BIN)/python -m tools.bench.profile
 
 bench-api: setup ## what listings cost a busy node (SESSIONS=20000 RATE=5000 DUR=5)

@@ -1,4 +1,4 @@
-"""Where the processor time goes: ``make bench-profile ONLY="S10 S11"`` writes ``docs/profiles/<scenario>.md``.
+"""Where the processor time goes: ``make bench-profile ONLY="S10 S11"`` writes ``tools/bench/profiles/<scenario>.md``.
 
 Taipan runs under the load of ``make bench``, on the same cores and compiled as there, while py-spy looks at its stacks
 200 times a second, of C functions too. What a stack costs is put down to the innermost function of ours in it.
@@ -21,7 +21,7 @@ from tools.bench.run import LOADGEN, chosen, cores_apart, has_tls, load
 from tools.bench.scenarios import SCENARIOS
 from tools.bench.stacks import EVENT_LOOP, Share, Thread, threads
 
-PAGES = ROOT / "docs" / "profiles"
+PAGES = ROOT / "tools" / "bench" / "profiles"
 RATE = 200
 LIMIT = 300  # seconds after which py-spy gives up by itself
 TITLES = {"MainThread": "The loop's thread", "store": "The store's thread"}

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 _GENERATED = {"docs/conformance.md", "docs/api/specification.md", "docs/api/endpoints.md"}
 _EXAMPLES = {"docs/style.md"}
 """Has wrong sentences on purpose."""
-_HISTORY = ("docs/decisions/", "docs/profiles/")
+_HISTORY = "docs/decisions/"
 
 
 def files(root: Path = ROOT) -> list[Path]:
