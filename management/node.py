@@ -16,7 +16,6 @@ taipan hash-password [--user NAME] [--scram]        print what [[access.users]] 
 import argparse
 import asyncio
 import gc
-import getpass
 import importlib.metadata
 import logging
 import os
@@ -29,21 +28,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from taipan.broker import compiled
-from taipan.broker.access.password_hash import ScryptHash
-from taipan.broker.access.saslprep import saslprep
-from taipan.broker.access.scram import ScramVerifier
-from taipan.broker.config import BrokerSettings
 from taipan.broker.observability.log_text import one_line
 from taipan.broker.version import product_version
 
 from . import configuration_check, start
-from .commands import completion, doctor, init, install_service
-from .commands.set_option import add_set_option
-from .config import Loaded, Settings, load, read
+from .commands.index import COMMANDS
+from .config import Loaded, Settings, read
 from .config_document import ConfigError
 from .data_dir import DataDir
 from .log_lines import setup_logging
-from .migrate.arguments import add_to as add_migrate
 from .systemd_notify import keep_watchdog, notify
 
 if TYPE_CHECKING:
@@ -68,52 +61,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 2
     arguments = parser.parse_args(given)
-    if arguments.command == "hash-password" and arguments.config is not None:
-        parser.error("--config is for running a node, not for hash-password")
-    alone = ("cluster", "completion", "init", "install-service", "manual", "migrate")
-    if arguments.command in alone and (arguments.config is not None or arguments.set):
-        parser.error(f"--config and --set are for running a node, not for {arguments.command}")
-    if arguments.command == "check" and (arguments.file is None) == (arguments.config is None):
-        parser.error("check wants one FILE (-: the input)")
+    refused = [f"--{option}" for option in arguments.refuses]
+    if any(getattr(arguments, option) not in (None, []) for option in arguments.refuses):
+        verb = "are" if len(refused) > 1 else "is"
+        parser.error(f"{' and '.join(refused)} {verb} for running a node, not for {arguments.command}")
     try:
         if arguments.print_defaults:
             return _print_defaults()
-        if arguments.command not in (None, "cluster"):
+        if arguments.command is not None and not arguments.keeps_signals:
             start.release()  # only nodes stop in order and reload
-        if "run" in arguments:
-            run: Callable[[argparse.Namespace], int] = arguments.run
-            return run(arguments)
-        if arguments.command == "hash-password":
-            return _hash_password(arguments.user, arguments.scram)
-        if arguments.command == "cluster":
-            from . import try_cluster
-
-            return try_cluster.run(
-                try_cluster.Options(
-                    arguments.nodes,
-                    arguments.share_port,
-                    arguments.port,
-                    arguments.management_port,
-                    arguments.dir,
-                    arguments.dashboard_port,
-                )
-            )
-        if arguments.command == "migrate":
-            from .migrate import command as migrate
-
-            return migrate.run(arguments.source, arguments.from_path, arguments.into, arguments.json)
-        if arguments.command == "check":
-            file = arguments.file or arguments.config
-            settings = load(file, arguments.set + arguments.more)
-            wrong = configuration_check.faults(settings)
-            if wrong:
-                raise ConfigError(*wrong)
-            nats = f"; NATS: {_connect(settings.broker)}" if arguments.connect else ""
-            print(f"{file}: ok{nats}")
-            return 0
-        start.keep()
-        loaded = read(arguments.config, arguments.set)
-        return _run(loaded, arguments.config, lambda: read(arguments.config, arguments.set, again=True))
+        status: int = arguments.run(arguments)
+        return status
+    except argparse.ArgumentError as error:
+        parser.error(str(error))
     except ConfigError as error:
         for line in error.lines:
             print(f"taipan: {line}", file=sys.stderr)
@@ -154,61 +114,11 @@ def _parser() -> argparse.ArgumentParser:
         "--set", metavar="KEY=VALUE", action="append", default=[],
         help="set one key, such as listeners.0.bind=127.0.0.1:1884; overrides the file and the environment",
     )  # fmt: skip
+    parser.set_defaults(run=_run, refuses=(), keeps_signals=False, parser=parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    check = commands.add_parser("check", help="validate a configuration file and its certificates")
-    check.add_argument(
-        "file",
-        metavar="FILE",
-        nargs="?",
-        help="configuration file, or - for standard input; can also be given with --config",
-    )
-    check.add_argument(
-        "--connect", action="store_true", help="also connect to the NATS servers in [cluster], as a node does"
-    )
-    add_set_option(check)
-    cluster = commands.add_parser("cluster", help="try out a cluster").add_subparsers(
-        dest="what", metavar="try", required=True
-    )
-    trying = cluster.add_parser(
-        "try", help="run a NATS server and several nodes on loopback until Ctrl-C, with data in a temporary directory"
-    )
-    trying.add_argument(
-        "--nodes", metavar="N", type=int, choices=range(1, 17), default=3, help="number of nodes (default: 3)"
-    )
-    trying.add_argument("--share-port", action="store_true", help="let all nodes listen on the same port (reuse_port)")
-    trying.add_argument(
-        "--port", metavar="PORT", type=_port, default=1883, help="first MQTT port to use (default: 1883)"
-    )
-    trying.add_argument(
-        "--management-port",
-        metavar="PORT",
-        type=_port,
-        default=8081,
-        help="first management port to use (default: 8081)",
-    )
-    trying.add_argument(
-        "--dashboard-port",
-        metavar="PORT",
-        type=_port,
-        default=18083,
-        help="first dashboard port to use (default: 18083)",
-    )
-    trying.add_argument("--dir", metavar="DIR", help="keep data and logs in this directory for another run")
-    add_migrate(commands)
-    hashing = commands.add_parser("hash-password", help="hash a password for the configuration")
-    hashing.add_argument("--user", metavar="NAME", help="print a complete [[access.users]] table")
-    hashing.add_argument("--scram", action="store_true", help="also print the keys for SCRAM-SHA-256")
-    for command in (doctor, init, install_service):
-        command.add_to(commands)
-    completion.add_to(commands, parser)
+    for add_to in COMMANDS:
+        add_to(commands)
     return parser
-
-
-def _port(text: str) -> int:
-    port = int(text) if text.isascii() and text.isdecimal() else 0
-    if not 1 <= port <= 65_535:
-        raise argparse.ArgumentTypeError(f"{text} is not a port from 1 to 65535")
-    return port
 
 
 def _print_defaults() -> int:
@@ -218,77 +128,20 @@ def _print_defaults() -> int:
     return 0
 
 
-# taipan check
+def _run(arguments: argparse.Namespace) -> int:
+    start.keep()
+    loaded = read(arguments.config, arguments.set)
 
+    def reread() -> Loaded:
+        return read(arguments.config, arguments.set, again=True)
 
-def _connect(settings: BrokerSettings) -> str:
-    """What the NATS servers of ``[cluster]`` answer, in one line. Raises ConfigError."""
-    if settings.cluster is None:
-        raise ConfigError("--connect: there is no [cluster] in the configuration")
-    # Imported here: a node without a cluster needs no client of NATS.
-    try:
-        from taipan.broker.cluster.nats import NatsRefused
-        from taipan.broker.cluster.nats_client import NatsClient, largest_packet
-    except ImportError as error:
-        raise ConfigError(f"[cluster]: {error}: pip install nkeys") from None
-
-    client = NatsClient(settings.cluster, settings.node.name, largest_packet(settings))
-    try:
-        return asyncio.run(client.probe())
-    except NatsRefused as error:
-        raise ConfigError(one_line(str(error))) from None
-
-
-# taipan hash-password
-
-
-def _hash_password(user: str | None, scram: bool) -> int:
-    if sys.stdin.isatty():
-        try:
-            password = getpass.getpass("Password: ")
-            again = getpass.getpass("Again: ")
-        except (EOFError, KeyboardInterrupt):
-            print("\ntaipan: no password was given", file=sys.stderr)
-            return 1
-        if again != password:
-            print("taipan: the two are not the same", file=sys.stderr)
-            return 1
-    else:
-        password = sys.stdin.readline().removesuffix("\n").removesuffix("\r")
-    if not password:
-        print("taipan: the password is empty", file=sys.stderr)
-        return 1
-    try:
-        encoded = password.encode("utf-8")
-        if scram and user is not None and saslprep(user, stored=True) != user:
-            raise ValueError("with --scram the user name must be in its SASLprep form")
-        keys = ScramVerifier.create(password) if scram else None
-    except ValueError as error:
-        print(f"taipan: {error}", file=sys.stderr)
-        return 1
-    if user is not None:
-        quoted = user.replace("\\", "\\\\").replace('"', '\\"')
-        if not user or not user.isprintable():
-            print("taipan: the user name is empty or not printable", file=sys.stderr)
-            return 1
-        print(f'[[access.users]]\nusername = "{quoted}"')
-    print(f'password_hash = "{ScryptHash.create(encoded)}"')
-    if keys is not None:
-        print(f'scram = "{keys}"')
-    return 0
-
-
-# taipan
-
-
-def _run(loaded: Loaded, config: str | None, reread: Callable[[], Loaded]) -> int:
     setup_logging(loaded.settings.log)
     logger.info("compiled_modules status=%s", compiled.outcome)
     _raise_file_limit()
     factory = _loop_factory()
     try:
         with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(_serve(loaded, config, reread))
+            return runner.run(_serve(loaded, arguments.config, reread))
     except KeyboardInterrupt:  # a second Ctrl-C
         return 130
 

@@ -5,7 +5,6 @@ Both are made of the commands themselves (``command_tree``).
 
 import argparse
 import datetime
-import functools
 import os
 from collections.abc import Callable
 from typing import Final
@@ -18,35 +17,35 @@ from .command_tree import Words
 PROGRAMS: Final = ("taipan", "taipan-ctl")
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", root: argparse.ArgumentParser) -> None:
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     completion: argparse.ArgumentParser = commands.add_parser(
         "completion", help="print a shell completion script for taipan and taipan-ctl",
         description="bash: source <(taipan completion bash). zsh: taipan completion zsh > DIRECTORY-OF-FPATH/_taipan. "
         "fish: taipan completion fish > ~/.config/fish/completions/taipan.fish",
     )  # fmt: skip
     completion.add_argument("shell", metavar="SHELL", choices=sorted(SHELLS), help="bash, fish or zsh")
-    completion.set_defaults(run=functools.partial(_complete, root))
+    completion.set_defaults(run=_complete, refuses=("config", "set"))
     manual: argparse.ArgumentParser = commands.add_parser(
         "manual", help="print the man page of a command",
         description="taipan manual taipan-ctl | man -l -",
     )  # fmt: skip
     manual.add_argument("program", metavar="COMMAND", choices=PROGRAMS, help="taipan or taipan-ctl")
-    manual.set_defaults(run=functools.partial(_manual, root))
+    manual.set_defaults(run=_manual, refuses=("config", "set"))
 
 
 def trees(root: argparse.ArgumentParser) -> dict[str, Words]:
     return {"taipan": command_tree.of_parser(root), "taipan-ctl": command_tree.of_ctl()}
 
 
-def _complete(root: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    print(SHELLS[arguments.shell](trees(root)), end="")
+def _complete(arguments: argparse.Namespace) -> int:
+    print(SHELLS[arguments.shell](trees(arguments.parser)), end="")
     return 0
 
 
-def _manual(root: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+def _manual(arguments: argparse.Namespace) -> int:
     built = os.environ.get("SOURCE_DATE_EPOCH")
     day = datetime.datetime.fromtimestamp(int(built), datetime.UTC) if built else datetime.datetime.now(datetime.UTC)
-    print(manual_page(arguments.program, trees(root)[arguments.program], day.date()), end="")
+    print(manual_page(arguments.program, trees(arguments.parser)[arguments.program], day.date()), end="")
     return 0
 
 

@@ -71,7 +71,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     parser.add_argument("--anonymous", action="store_true", help="accept clients without a username, from any address")
     parser.add_argument("--yes", action="store_true", help="do not ask; use the defaults")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, refuses=("config", "set"))
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -93,7 +93,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     parser.add_argument("--unit", metavar="FILE", type=Path, default=UNIT, help=f"path of the unit (default: {UNIT})")
     parser.add_argument("--print", action="store_true", help="print the unit without writing anything")
     parser.add_argument("--force", action="store_true", help="replace an existing unit")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, refuses=("config", "set"))
 
 
 def run(arguments: argparse.Namespace) -> int:

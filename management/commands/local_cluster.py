@@ -17,7 +17,7 @@ import aiohttp
 
 from taipan.broker.access.random_secret import generate
 
-from . import start
+from .. import start
 
 _NATS_STARTS_IN: Final = 10.0
 _NODE_STARTS_IN: Final = 60.0
