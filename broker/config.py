@@ -1,4 +1,4 @@
-"""The broker's own settings, with their defaults. How they are read and joined is ``management/config.py``.
+"""The broker's own settings, with their defaults. ``management/configuration`` reads and joins them.
 
 Defaults are EMQX 4.x's where it has the setting, else those of ``docs/configuration.md``. Every field here is a key of
 the configuration file; its docstring comment is the reference text.

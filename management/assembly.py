@@ -13,7 +13,7 @@ from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 
 from .certificate_expiry import ExpiryAlarms
-from .config import Loaded
+from .configuration.config import Loaded
 
 if TYPE_CHECKING:
     from .management_server import ManagementServer

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from .config import Settings
-from .served_certificates import ServedCertificate, date_text, served_certificates
+from .configuration.config import Settings
+from .configuration.served_certificates import ServedCertificate, date_text, served_certificates
 
 if TYPE_CHECKING:
     from taipan.broker.server import Server

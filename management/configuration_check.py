@@ -7,9 +7,9 @@ from taipan.broker.observability.log_text import one_line
 from taipan.broker.session.client_info import authority
 from taipan.broker.transport.tls import TlsError, build_context
 
-from .config import Settings
-from .served_certificates import served_certificates
-from .settings import DashboardSettings, ManagementSettings
+from .configuration.config import Settings
+from .configuration.served_certificates import served_certificates
+from .configuration.settings import DashboardSettings, ManagementSettings
 
 
 def faults(settings: Settings) -> list[str]:

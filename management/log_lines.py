@@ -22,7 +22,7 @@ from typing import Final, TextIO
 from taipan.broker.observability.log_lines import WaitingLine, WaitingLines, collect
 from taipan.broker.observability.log_text import field, filled, line_of, quoted, shorten, timestamp
 
-from .config import LogSettings
+from .configuration.config import LogSettings
 
 _CONVERSION: Final = re.compile(r"%(%|[-#0 +]*\d*(?:\.\d+)?([a-zA-Z]))")
 _FIELD: Final = re.compile(r"(\w+)=(\S+)")

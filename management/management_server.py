@@ -16,6 +16,7 @@ from taipan.ruleengine.engine import RuleEngine
 
 from .api import monitoring
 from .api.index import all_routes
+from .configuration.settings import RELOADED, DashboardSettings, HistorySettings, ManagementSettings
 from .ctl.socket import ControlSocket
 from .dashboard.gate import DashboardGate
 from .dashboard.pages import Pages
@@ -29,7 +30,6 @@ from .http.listener import HttpListener
 from .http.protocol import HttpProtocol
 from .operations.operations import Operations
 from .secret_line import secret_line
-from .settings import RELOADED, DashboardSettings, HistorySettings, ManagementSettings
 
 logger = logging.getLogger(__name__)
 

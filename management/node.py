@@ -33,8 +33,8 @@ from taipan.broker.version import product_version
 
 from . import configuration_check, start
 from .commands.index import COMMANDS
-from .config import Loaded, Settings, read
-from .config_document import ConfigError
+from .configuration.config import Loaded, Settings, read
+from .configuration.config_document import ConfigError
 from .data_dir import DataDir
 from .log_lines import setup_logging
 from .systemd_notify import keep_watchdog, notify
@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _print_defaults() -> int:
-    from .defaults import as_toml
+    from .configuration.defaults import as_toml
 
     print(as_toml(), end="", flush=True)
     return 0

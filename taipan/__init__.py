@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from .background import BackgroundNode, BackgroundSubscription
     from .hooks import Filter, Hook
-    from .management.config_document import ConfigError
+    from .management.configuration.config_document import ConfigError
     from .message import Client, Message, Properties
     from .node import Node, NodeError
     from .subscription import Subscription
@@ -38,7 +38,7 @@ _MODULES: Final = {
     "BackgroundNode": "background",
     "BackgroundSubscription": "background",
     "Client": "message",
-    "ConfigError": "management.config_document",
+    "ConfigError": "management.configuration.config_document",
     "Filter": "hooks",
     "Hook": "hooks",
     "Message": "message",

@@ -9,9 +9,9 @@ from typing import Any, Final, TypedDict
 from urllib.parse import urlsplit
 
 from .broker.config import parse_bind
-from .management.config import DEFAULT_LISTENERS, TABLES, Loaded, read, read_data
-from .management.config_document import ConfigError
-from .management.validation import nearest, quoted
+from .management.configuration.config import DEFAULT_LISTENERS, TABLES, Loaded, read, read_data
+from .management.configuration.config_document import ConfigError
+from .management.configuration.validation import nearest, quoted
 
 Table = Mapping[str, Any]
 

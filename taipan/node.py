@@ -19,7 +19,7 @@ from .broker.transport.listener import Listener
 from .hooks import Hooks
 from .keywords import Keywords, Table, load_file, load_keywords
 from .management.assembly import Assembly
-from .management.config import Loaded
+from .management.configuration.config import Loaded
 from .management.data_dir import DataDir
 from .management.operations.backpressure_slice import BackpressureSlice
 from .management.operations.durable_answer import wait_until_stored

@@ -20,7 +20,7 @@ from .background import BackgroundNode
 from .broker.mqtt.topics import matches, valid_filter
 from .faults import NO_PACKET, REFUSALS, Faults, on_loop
 from .keywords import Keywords
-from .management.config_document import ConfigError
+from .management.configuration.config_document import ConfigError
 from .message import Client, Message, Properties
 from .node import NodeError
 

@@ -92,13 +92,7 @@ PARTS = (
         "actions basis columns core delivery errors events functions loop mqtt observability persistence records"
         " resources routing server session settings sql template",
     ),
-    Part(
-        "configuration",
-        "management.config management.config_document management.defaults management.known_secrets"
-        " management.setting_types management.served_certificates management.setting_notes management.settings"
-        " management.settings_validation management.toml_lines management.validation",
-        "access basis core loop observability settings version",
-    ),
+    Part("configuration", "management.configuration", "access basis core loop observability settings version"),
     Part("history", "management.history", "configuration loop observability server"),
     Part(
         "operations",

@@ -13,7 +13,7 @@ import pytest
 
 from taipan.management.api import monitoring
 from taipan.management.api.index import all_routes
-from taipan.management.config import TABLES, load
+from taipan.management.configuration.config import TABLES, load
 from taipan.management.ctl import main
 from taipan.management.ctl.index import COMMANDS
 from taipan.ruleengine.sql.parser import parse

@@ -7,8 +7,8 @@ from taipan.broker.config import BrokerSettings
 from taipan.broker.observability.log_text import one_line
 
 from .. import configuration_check
-from ..config import load
-from ..config_document import ConfigError
+from ..configuration.config import load
+from ..configuration.config_document import ConfigError
 from .set_option import add_set_option
 
 

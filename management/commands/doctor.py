@@ -19,11 +19,11 @@ from taipan.broker.transport.binding import try_to_bind
 
 from .. import configuration_check
 from ..certificate_expiry import WARN_BEFORE
-from ..config import Settings, read
-from ..config_document import ConfigError
+from ..configuration.config import Settings, read
+from ..configuration.config_document import ConfigError
+from ..configuration.known_secrets import is_known
+from ..configuration.served_certificates import ServedCertificate, date_text, served_certificates
 from ..data_dir import DATABASE, DataDirError, Holder, holder, is_own, open_to_others
-from ..known_secrets import is_known
-from ..served_certificates import ServedCertificate, date_text, served_certificates
 from . import machine_checks
 from .finding import Finding
 from .set_option import add_set_option

@@ -10,9 +10,7 @@ from taipan.broker.access.scram import ScramVerifier
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "hash-password", help="hash a password for the configuration"
-    )
+    parser: argparse.ArgumentParser = commands.add_parser("hash-password", help="hash a password for the configuration")
     parser.add_argument("--user", metavar="NAME", help="print a complete [[access.users]] table")
     parser.add_argument("--scram", action="store_true", help="also print the keys for SCRAM-SHA-256")
     parser.set_defaults(run=run, refuses=("config",))

@@ -17,8 +17,8 @@ from taipan.broker.access.random_secret import generate
 from taipan.broker.config import parse_bind
 from taipan.broker.session.client_info import authority
 
-from ..config_document import ConfigError
-from ..defaults import toml_value
+from ..configuration.config_document import ConfigError
+from ..configuration.defaults import toml_value
 from ..secret_line import secret_line
 from . import new_files
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from ..config_document import ConfigError
-from ..defaults import toml_value
+from ..configuration.config_document import ConfigError
+from ..configuration.defaults import toml_value
 from . import init, new_files
 
 UNIT: Final = Path("/etc/systemd/system/taipan.service")

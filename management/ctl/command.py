@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple
 
 from taipan.broker.observability.log_text import NOTHING, one_line
 
+from ..configuration.validation import nearest, shown
 from ..operations.operations import Operations
 from ..operations.refusal import EXISTS, UNKNOWN, WRONG, Refusal
-from ..validation import nearest, shown
 
 DASHES: Final = "-" * 110
 _USAGE_WIDTH: Final = 70

@@ -11,7 +11,7 @@ import msgspec
 from taipan.broker.loop.timers import Timer
 from taipan.broker.server import Server
 
-from ..settings import HistorySettings
+from ..configuration.settings import HistorySettings
 from .disk_space import DiskSpace
 from .disk_thread import DiskThread
 from .figures import FigureReader

@@ -10,8 +10,8 @@ from aiohttp import web
 from taipan.broker.loop.clock import Clock
 from taipan.broker.observability.metrics import Reasons
 
+from ..configuration.settings import ManagementSettings
 from ..operations.refusal import WRONG, Refusal
-from ..settings import ManagementSettings
 
 logger = logging.getLogger(__name__)
 

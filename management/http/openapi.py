@@ -8,8 +8,8 @@ import msgspec
 
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
+from ..configuration.settings import ManagementSettings
 from ..operations.listing import PageQuery
-from ..settings import ManagementSettings
 from .routes import PREFIXES, Endpoint, Lenient, OfNodes, OnDemand, OrEmpty, Raw, Schema, UnparsedBody
 
 _REF: Final = "#/components/schemas/{name}"

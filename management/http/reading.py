@@ -14,9 +14,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
+from ..configuration.setting_types import fields_of, union_members
+from ..configuration.validation import Fault, Validator, expected, shown
 from ..operations.refusal import MISSING, NOT_JSON, WRONG, Refusal
-from ..setting_types import fields_of, union_members
-from ..validation import Fault, Validator, expected, shown
 from .protocol import connection_of
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)

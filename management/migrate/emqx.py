@@ -14,7 +14,7 @@ from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
 from taipan.broker.config import ListenerSettings, ZoneSettings
 from taipan.ruleengine.import_check import ImportCheck
 
-from ..known_secrets import is_known
+from ..configuration.known_secrets import is_known
 from ..operations.backup.documents import env_of
 from ..operations.backup.import_file import ImportFile, ImportRefused
 from ..operations.backup.json_document import BadRecord, Document

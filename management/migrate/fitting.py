@@ -11,15 +11,15 @@ from msgspec import Meta
 
 from taipan.broker.transport.tls import TlsError, build_context
 
-from ..config import SETTING_TYPES, Settings, read_data
-from ..config_document import ConfigError
-from ..known_secrets import SlowHashes, is_known_password, whose_certificate
-from ..served_certificates import served_certificates
-from ..setting_types import type_at
-from ..settings import DashboardSettings, ManagementSettings
-from ..settings_validation import binds_overlap
-from ..toml_lines import KeyPath
-from ..validation import Fault, shown
+from ..configuration.config import SETTING_TYPES, Settings, read_data
+from ..configuration.config_document import ConfigError
+from ..configuration.known_secrets import SlowHashes, is_known_password, whose_certificate
+from ..configuration.served_certificates import served_certificates
+from ..configuration.setting_types import type_at
+from ..configuration.settings import DashboardSettings, ManagementSettings
+from ..configuration.settings_validation import binds_overlap
+from ..configuration.toml_lines import KeyPath
+from ..configuration.validation import Fault, shown
 from .output import Migration, Source, Table
 
 _ONLY_FOR_CLIENTS: Final = {

@@ -16,7 +16,7 @@ from taipan.broker.config import RuleSettings, ZoneSettings
 from taipan.broker.mqtt.topics import parse_filter, valid_filter
 from taipan.broker.session.client_info import RESTORED, ClientInfo
 
-from ..settings_validation import LEAST_MEMORY
+from ..configuration.settings_validation import LEAST_MEMORY
 from .mosquitto_bridges import Bridge, bridge_records
 from .mosquitto_db import NEVER, MosquittoDb, NoMosquittoDb, read_mosquitto_db
 from .mosquitto_files import AclLine, Directive, acl_file, directives, file_of, password_file, without_mount_point

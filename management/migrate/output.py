@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 
 from taipan.broker.transport.tls import TlsError, build_context
 
-from ..config import Settings, load
-from ..config_document import ConfigError
+from ..configuration.config import Settings, load
+from ..configuration.config_document import ConfigError
+from ..configuration.served_certificates import served_certificates
 from ..operations.backup.import_file import Plan
 from ..operations.backup.import_plan import PLAN_FILE, written_plan
-from ..served_certificates import served_certificates
 from .report import CannotMigrate, Report
 
 CONFIGURATION: Final = "taipan.toml"

@@ -13,7 +13,7 @@ from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.import_check import ImportCheck
 
-from ..config import load
+from ..configuration.config import load
 from ..operations.backup.import_file import Plan
 from .report import Report
 

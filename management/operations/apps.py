@@ -16,8 +16,8 @@ from taipan.broker.loop.clock import Clock
 from taipan.broker.observability.masking import MASK
 from taipan.broker.persistence.tables import Tables
 
-from ..known_secrets import is_known
-from ..settings import AppSettings
+from ..configuration.known_secrets import is_known
+from ..configuration.settings import AppSettings
 from .durable_answer import check_store_writable, rows_of_a_size, wait_until_stored
 from .refusal import EXISTS, WRONG, WRONG_CREDENTIALS, Refusal, not_found, wrong
 

@@ -10,12 +10,12 @@ from taipan.broker.observability.masking import MASK, is_secret, mask, mask_text
 from taipan.broker.server import FIXED_LISTENER_KEYS, FIXED_TABLES, Server
 from taipan.ruleengine.engine import RuleEngine
 
-from ..config import TABLES, Loaded, Settings
-from ..config_document import Origins, Source
-from ..served_certificates import served_certificates
-from ..setting_notes import note_of
-from ..settings import RELOADED, ManagementSettings
-from ..toml_lines import KeyPath
+from ..configuration.config import TABLES, Loaded, Settings
+from ..configuration.config_document import Origins, Source
+from ..configuration.served_certificates import served_certificates
+from ..configuration.setting_notes import note_of
+from ..configuration.settings import RELOADED, ManagementSettings
+from ..configuration.toml_lines import KeyPath
 from .listing import Listing, PageQuery
 from .node_calls import NodeCalls
 

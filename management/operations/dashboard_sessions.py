@@ -9,7 +9,7 @@ from typing import Final
 
 from taipan.broker.server import Server
 
-from ..settings import DashboardSettings
+from ..configuration.settings import DashboardSettings
 from .caller import PASSWORD, SESSION, Caller
 from .dashboard_users import DashboardUser, DashboardUsers
 

@@ -12,8 +12,8 @@ from taipan.broker.mqtt.topics import valid_name
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 
+from ..configuration.settings import ManagementSettings
 from ..history.history import History
-from ..settings import ManagementSettings
 from .clients import Clients
 from .live_answers import LiveAnswers
 from .live_sources import LiveEvent, Source, Sources

@@ -3,8 +3,8 @@
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 
+from ..configuration.settings import DashboardSettings, ManagementSettings
 from ..history.history import History
-from ..settings import DashboardSettings, ManagementSettings
 from .access import Access
 from .acl import Acl
 from .alarms import Alarms

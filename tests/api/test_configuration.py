@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from taipan.management.config import TABLES, load
+from taipan.management.configuration.config import TABLES, load
+from taipan.management.configuration.setting_notes import note_of
+from taipan.management.configuration.setting_types import struct_in
 from taipan.management.operations.configuration import shown
-from taipan.management.setting_notes import note_of
-from taipan.management.setting_types import struct_in
 from tests.support.api import APP_ID, SECRET, ApiClient, assert_refused, managed_node
 from tests.support.fake_cluster import fake_nodes
 from tests.support.node import NodeProcess, free_port
@@ -139,7 +139,7 @@ async def test_what_is_named_like_a_secret_is_masked_unless_it_is_known_to_be_no
 
 
 async def test_an_inline_table_and_a_list_set_as_a_whole_keep_their_place(tmp_path: Path) -> None:
-    from taipan.management.config import read
+    from taipan.management.configuration.config import read
 
     file = tmp_path / "t.toml"
     file.write_text("[access]\nusers = [\n  { username = 'a' },\n]\n", "utf-8")

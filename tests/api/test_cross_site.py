@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from taipan.management.settings import ManagementSettings
+from taipan.management.configuration.settings import ManagementSettings
 from tests.support.api import APP_ID, SECRET, ManagedNode, Reply, managed_node
 
 pytestmark = pytest.mark.asyncio

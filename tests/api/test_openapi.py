@@ -19,9 +19,9 @@ from schemathesis.generation import GenerationMode
 
 from taipan.management.api import monitoring
 from taipan.management.api.index import all_routes
+from taipan.management.configuration.settings import ManagementSettings
 from taipan.management.http.openapi import document
 from taipan.management.http.routes import Endpoint, Raw
-from taipan.management.settings import ManagementSettings
 from tests.support.api import APP_ID, SECRET, managed_node
 
 pytestmark = pytest.mark.asyncio

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from taipan.broker.mqtt.packets import Pingreq, Suback, Subscribe, TopicFilter
-from taipan.management.config import load
+from taipan.management.configuration.config import load
 from tests.api.test_revoked import enter, filters_of, reviewed
 from tests.support.api import ManagedNode, managed_node
 from tests.support.cluster_nodes import cluster_nodes

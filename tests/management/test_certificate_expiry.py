@@ -8,9 +8,9 @@ import pytest
 
 from taipan.broker.observability.alarms import Alarms
 from taipan.management.certificate_expiry import ExpiryAlarms
-from taipan.management.config import load
+from taipan.management.configuration.config import load
+from taipan.management.configuration.served_certificates import served_certificates
 from taipan.management.node import main
-from taipan.management.served_certificates import served_certificates
 from tests.support.certificates import Certificates
 from tests.support.clock import Clock
 

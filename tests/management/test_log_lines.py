@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taipan.management.config import LogSettings
+from taipan.management.configuration.config import LogSettings
 from taipan.management.log_lines import IterationHandler, JsonLines, TextLines, field, setup_logging
 
 

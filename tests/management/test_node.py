@@ -18,10 +18,10 @@ import msgspec
 import pytest
 
 from taipan.broker.config import ListenerSettings, ZoneSettings
-from taipan.management.config import TABLES, load
+from taipan.management.configuration.config import TABLES, load
+from taipan.management.configuration.setting_types import struct_in
+from taipan.management.configuration.validation import expected
 from taipan.management.node import main
-from taipan.management.setting_types import struct_in
-from taipan.management.validation import expected
 from tests.support.certificates import Certificates
 from tests.support.fixtures import certificates as certificates
 from tests.support.no_package import path_without

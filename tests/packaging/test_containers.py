@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from taipan.broker.version import product_version
-from taipan.management.config import load
+from taipan.management.configuration.config import load
 from tests.support.nats_server import nats_server_program
 
 ROOT = Path(__file__).parents[2]

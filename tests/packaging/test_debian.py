@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from taipan.management.config import load
+from taipan.management.configuration.config import load
 
 ROOT = Path(__file__).parents[2]
 DEBIAN = ROOT / "packaging" / "debian"

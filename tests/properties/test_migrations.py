@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from taipan.broker.transport.tls import build_context
-from taipan.management.config import load
+from taipan.management.configuration.config import load
 from taipan.management.node import main
 from tests.support.certificates import Certificates
 

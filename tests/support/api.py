@@ -14,8 +14,8 @@ import msgspec
 
 from taipan.broker.cluster.nats import Nats
 from taipan.broker.core.cluster import Cluster
+from taipan.management.configuration.settings import DashboardSettings, HistorySettings, ManagementSettings
 from taipan.management.management_server import NONE, ManagementServer
-from taipan.management.settings import DashboardSettings, HistorySettings, ManagementSettings
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
 

@@ -30,7 +30,7 @@ from taipan.broker.config import BrokerSettings
 from taipan.broker.core.cluster import RUNNING
 from taipan.broker.persistence.log.check_file import CheckFile, Digests
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
-from taipan.management.settings import ManagementSettings
+from taipan.management.configuration.settings import ManagementSettings
 
 from .api import APP_ID, SECRET, ManagedNode
 from .node import Node, ShiftedClock, make_settings

@@ -21,7 +21,7 @@ from taipan.broker.core.cluster import (
 from taipan.broker.core.outcome import Outcome
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.session import Session
-from taipan.management.settings import ManagementSettings
+from taipan.management.configuration.settings import ManagementSettings
 from taipan.ruleengine.config import RuleEngineSettings
 
 from .api import APP_ID, SECRET, ManagedNode

@@ -21,7 +21,7 @@ import msgspec
 
 from taipan.broker.mqtt import constants as c
 from taipan.broker.version import product_version
-from taipan.management.settings import DashboardSettings, ManagementSettings
+from taipan.management.configuration.settings import DashboardSettings, ManagementSettings
 from taipan.ruleengine.config import RuleEngineSettings
 from tests.support.api import APP_ID, SECRET, ApiClient, ManagedNode, connect_code
 from tests.support.ctl import ctl_json, done

@@ -34,8 +34,8 @@ from taipan.broker.persistence.log import records
 from taipan.broker.persistence.log.batch import encode
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from taipan.broker.store.store import FILE
+from taipan.management.configuration.settings import HistorySettings, ManagementSettings
 from taipan.management.management_server import ManagementServer
-from taipan.management.settings import HistorySettings, ManagementSettings
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
 from tests.support.node import Node, make_settings

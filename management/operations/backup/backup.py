@@ -28,8 +28,8 @@ from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.import_check import ImportCheck
 
-from ...known_secrets import SlowHashes, is_known_hash
-from ...settings import ManagementSettings
+from ...configuration.known_secrets import SlowHashes, is_known_hash
+from ...configuration.settings import ManagementSettings
 from ..apps import App, Apps
 from ..backpressure_slice import BackpressureSlice
 from ..dashboard_users import DashboardUsers

@@ -13,7 +13,7 @@ from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.import_check import ImportCheck
 from taipan.ruleengine.stored import StoredResource, StoredRule
 
-from ...known_secrets import is_known_hash, is_known_password
+from ...configuration.known_secrets import is_known_hash, is_known_password
 from ..apps import App
 from ..dashboard_users import DashboardUser
 from ..durable_answer import check_storable

@@ -632,7 +632,7 @@ async def test_a_watch_that_was_away_for_long_begins_anew(monkeypatch: pytest.Mo
 async def test_a_node_without_a_cluster_knows_nothing_of_nats() -> None:
     code = (
         "import sys, taipan.management.node, taipan.management.api.index, taipan.broker.server\n"
-        "from taipan.management.config import load\n"
+        "from taipan.management.configuration.config import load\n"
         "from taipan.broker.loop.clock import Clock\n"
         "taipan.broker.server.Server(load(None, ['durability.level=memory'], {}).broker, Clock())\n"
         "sys.exit(', '.join(name for name in sys.modules if 'nats_' in name or"

@@ -15,7 +15,7 @@ import pytest
 
 from taipan.broker.observability.log_lines import MAX_WAITING, collect, info
 from taipan.broker.observability.log_text import line_of, timestamp
-from taipan.management.config import LogSettings
+from taipan.management.configuration.config import LogSettings
 from taipan.management.log_lines import setup_logging
 
 logger = logging.getLogger("taipan.broker.channel.test")
@@ -168,7 +168,7 @@ def test_what_waits_at_an_end(end: str, lines: int) -> None:
     source = f"""
 import asyncio, logging, os, sys
 from taipan.broker.observability.log_lines import info
-from taipan.management.config import LogSettings
+from taipan.management.configuration.config import LogSettings
 from taipan.management.log_lines import setup_logging
 setup_logging(LogSettings())
 async def main():

@@ -9,7 +9,7 @@ import pytest
 
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.scram import ScramVerifier
-from taipan.management.config import load
+from taipan.management.configuration.config import load
 from taipan.management.node import main
 
 

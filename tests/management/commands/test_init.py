@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from taipan.management.config import load
+from taipan.management.configuration.config import load
 from taipan.management.node import main
 from tests.support.node import Node
 

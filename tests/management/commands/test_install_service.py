@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taipan.management.commands import install_service
-from taipan.management.config import load
+from taipan.management.configuration.config import load
 from taipan.management.node import main
 from tests.support.absent import reason
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from taipan.management.configuration.settings import HistorySettings, ManagementSettings
 from taipan.management.history import disk_thread
 from taipan.management.history.history import FILE, History, Ring, decoded
 from taipan.management.history.point import FIGURES, Point
 from taipan.management.history.ring_file import MAX_POINT
-from taipan.management.settings import HistorySettings, ManagementSettings
 from taipan.ruleengine.config import RuleEngineSettings
 from tests.support.api import ManagedNode
 from tests.support.node import make_settings

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from taipan.broker.config import BrokerSettings
-from taipan.management.config import load
+from taipan.management.configuration.config import load
 from taipan.management.node import main
 from taipan.management.operations.backup.import_plan import read_plan
 from tests.broker.access.test_foreign_hashes import BCRYPT

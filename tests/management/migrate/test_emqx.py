@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taipan.broker.config import BrokerSettings
-from taipan.management.config import load
+from taipan.management.configuration.config import load
 from taipan.management.migrate.emqx_acl import read_acl
 from taipan.management.migrate.erlang_terms import Atom, NoTerms, read_terms
 from taipan.management.migrate.report import Report

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from taipan.broker.config import BrokerSettings
-from taipan.management.config import load
+from taipan.management.configuration.config import load
 from taipan.management.migrate import mosquitto
 from taipan.management.migrate.mosquitto import migrate_mosquitto
 from taipan.management.migrate.mosquitto_files import without_mount_point

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from taipan.broker.config import BrokerSettings
-from taipan.management.config import load
+from taipan.management.configuration.config import load
 from taipan.management.migrate import output
 from taipan.management.migrate.fitting import fit
 from taipan.management.migrate.mosquitto import migrate_mosquitto

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taipan.management.toml_lines import KeyPath, key_lines
+from taipan.management.configuration.toml_lines import KeyPath, key_lines
 
 DOCUMENT = '''# comment = 1 [no.table]
 top = "a # b = c"

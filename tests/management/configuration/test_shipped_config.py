@@ -29,11 +29,11 @@ from taipan.broker.config import (
     UserSettings,
     ZoneSettings,
 )
-from taipan.management.config import DEFAULT_LISTENERS, TABLES, LogSettings, load
-from taipan.management.settings import AppSettings, DashboardSettings, HistorySettings, ManagementSettings
+from taipan.management.configuration.config import DEFAULT_LISTENERS, TABLES, LogSettings, load
+from taipan.management.configuration.settings import AppSettings, DashboardSettings, HistorySettings, ManagementSettings
 from taipan.ruleengine.config import FunctionModule, RuleEngineSettings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SHIPPED = ROOT / "config" / "taipan.toml"
 DOCUMENTED = {
     "`[node]`": NodeSettings,

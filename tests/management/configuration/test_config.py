@@ -13,11 +13,11 @@ from taipan.broker.access.foreign_hashes import NO_BCRYPT
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.config import ListenerSettings, ZoneSettings, parse_bind
-from taipan.management.config import SETTING_TYPES, load
-from taipan.management.config import read as read_configuration
-from taipan.management.config_document import ConfigDocument, ConfigError, Origin
-from taipan.management.setting_types import fields_of, struct_of, union_members
-from taipan.management.settings_validation import VALUE_RULES, binds_overlap
+from taipan.management.configuration.config import SETTING_TYPES, load
+from taipan.management.configuration.config import read as read_configuration
+from taipan.management.configuration.config_document import ConfigDocument, ConfigError, Origin
+from taipan.management.configuration.setting_types import fields_of, struct_of, union_members
+from taipan.management.configuration.settings_validation import VALUE_RULES, binds_overlap
 from tests.broker.access.test_foreign_hashes import BCRYPT
 from tests.support.no_package import without
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from taipan.management.config import load
-from taipan.management.config_document import ConfigError
+from taipan.management.configuration.config import load
+from taipan.management.configuration.config_document import ConfigError
 
 CLUSTER = '[cluster]\nservers = ["nats://127.0.0.1:4222"]\n'
 

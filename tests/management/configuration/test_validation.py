@@ -7,8 +7,8 @@ from msgspec import Meta
 
 from taipan.management.api.apps import Expired
 from taipan.management.api.banned import Time
+from taipan.management.configuration.validation import expected
 from taipan.management.operations.clients import When
-from taipan.management.validation import expected
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from taipan.broker.config import BrokerSettings
-from taipan.management.config import load
-from taipan.management.known_secrets import is_known_password, whose_certificate
+from taipan.management.configuration.config import load
+from taipan.management.configuration.known_secrets import is_known_password, whose_certificate
 from taipan.management.node import main
 from tests.support.certificates import DAY, Certificates
 
