@@ -46,7 +46,7 @@ from .mqtt.decoder import TopicNames
 from .mqtt.message import Message, Publisher
 from .mqtt.reason_codes import BANNED as PUBLISHER_BANNED
 from .mqtt.reason_codes import NOT_AUTHORIZED
-from .observability.alarms import Alarms
+from .observability.alarms import RaisedAlarms
 from .observability.lag import LagProbe
 from .observability.metrics import Metrics
 from .observability.stats import Stats
@@ -180,7 +180,7 @@ class Server:
             wanted=lambda: self.broker.system_topics_wanted,
         )
         self.presence = Presence(self.hooks, self.sys_topics.client_connected, self.sys_topics.client_disconnected)
-        self.alarms = Alarms(settings.node.name, self.broker.publish_internal, self.clock)
+        self.alarms = RaisedAlarms(settings.node.name, self.broker.publish_internal, self.clock)
         durability = settings.durability
         on_disk = durability.level == "disk"
         self.connections: dict[Connection, None] = {}

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import msgspec
 from msgspec import UNSET
 
-from taipan.broker.observability.alarms import Alarms
+from taipan.broker.observability.alarms import RaisedAlarms
 from taipan.broker.persistence.tables import Table
 
 from .allowed_networks import NOT_TRIED, reason_of
@@ -86,7 +86,7 @@ class ResourceManager:
     users: ResourceUsers
     """Set by the manager of the rules, which is made after this one."""
 
-    def __init__(self, node: NodeContext, types: Mapping[str, ResourceType], alarms: Alarms) -> None:
+    def __init__(self, node: NodeContext, types: Mapping[str, ResourceType], alarms: RaisedAlarms) -> None:
         self.types = types
         self._node = node
         self._alarms = alarms

@@ -37,7 +37,7 @@ class Faults:
     """The active faults. Used only on the broker's event loop."""
 
     def __init__(self) -> None:
-        self.wires: set[Wire] = set()
+        self.wires: set[FaultyConnection] = set()
         self.refusal: int | None = None
         self.refusals_left = 0
         self.ack_delay = 0.0
@@ -47,14 +47,14 @@ class Faults:
 
     def wrap(self, connection: asyncio.Protocol) -> asyncio.Protocol:
         """Return the protocol that a listener uses for a socket in place of a Connection."""
-        return Wire(self, connection)
+        return FaultyConnection(self, connection)
 
     def clear(self) -> None:
         """Remove all faults."""
         self.refusal, self.refusals_left, self.ack_delay = None, 0, 0.0
         self.lose_in = self.lose_out = self.duplicate = 0
 
-    def of(self, client_id: str) -> Wire | None:
+    def of(self, client_id: str) -> FaultyConnection | None:
         """Return the connection of a client, or None if it is not connected."""
         return next((wire for wire in self.wires if wire.client_id == client_id), None)
 
@@ -86,7 +86,7 @@ class _Frames:
             self._rest = self._rest[at + size :]
 
 
-class Wire(asyncio.Protocol):
+class FaultyConnection(asyncio.Protocol):
     """One connection with its faults."""
 
     def __init__(self, faults: Faults, connection: asyncio.Protocol) -> None:

@@ -136,6 +136,8 @@ PARTS = (
     ),
     Part("taipan", "taipan __main__", "configuration embedding node version"),
 )
+PUBLIC_NAMES = {"Broker", "Hooks", "Message", "Subscription"}
+"""Classes of the public Python API (docs/python.md) that are called like the part of the node that they stand for."""
 INTERACTIVE = {"print", "breakpoint", "input"}
 FORBIDDEN = {"asyncio", "logging", "time", "datetime", "threading", "socket", "selectors"}
 WITHOUT_LOOP = ("mqtt", "session", "routing")
@@ -279,6 +281,25 @@ def test_no_import_cycle_but_within_one_package() -> None:
     assert cycles_over_packages(example) == [["taipan.a.one", "taipan.a.two", "taipan.b.three"]]
     found = [" ".join(cycle) for cycle in cycles_over_packages(source_files())]
     assert not found, "\n".join(found)
+
+
+def repeated_classes(files: Mapping[str, str]) -> dict[str, list[str]]:
+    """The names of public classes that more than one file has, each with these files."""
+    found: dict[str, list[str]] = {}
+    for file, source in files.items():
+        classes = (node.name for node in ast.walk(parsed(source)) if isinstance(node, ast.ClassDef))
+        for name in {each for each in classes if not each.startswith("_")}:
+            found.setdefault(name, []).append(file)
+    return {name: names for name, names in sorted(found.items()) if len(names) > 1}
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    example = {"taipan/a.py": "class Link: ...\nclass _Own: ...\n", "taipan/b.py": "class Link: ...\nclass _Own: ...\n"}
+    assert repeated_classes(example) == {"Link": ["taipan/a.py", "taipan/b.py"]}
+    found = repeated_classes(source_files())
+    assert {name for name, files in found.items() if any(file.count("/") == 1 for file in files)} == PUBLIC_NAMES
+    wrong = [f"{name}: {', '.join(files)}" for name, files in found.items() if name not in PUBLIC_NAMES]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_lowest_parts_know_no_loop_no_log_no_clock() -> None:

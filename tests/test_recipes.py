@@ -14,7 +14,7 @@ from taipan.broker.core.hooks import Hooks, Notify
 from taipan.broker.mqtt.message import Message
 from taipan.broker.observability.metrics import NAMES, Metrics
 from taipan.broker.server import Server
-from taipan.management.http.routes import Call, Routes
+from taipan.management.http.routes import Call, Endpoints
 from taipan.ruleengine.actions import action
 from taipan.ruleengine.event import Event
 from taipan.ruleengine.functions.registry import FUNCTIONS, NUMBER, register
@@ -31,7 +31,7 @@ def code(name: str) -> list[str]:
 
 def test_endpoint() -> None:
     operation, endpoint, test = code("endpoint")
-    names: dict[str, Any] = {"Server": Server, "Routes": Routes, "Call": Call, "Any": Any, "msgspec": msgspec}
+    names: dict[str, Any] = {"Server": Server, "Endpoints": Endpoints, "Call": Call, "Any": Any, "msgspec": msgspec}
     exec(operation, names)
     exec(endpoint, names)
     server = SimpleNamespace(hooks=Hooks())

@@ -37,7 +37,7 @@ Result = bool | ScryptHash | bytes
 """Whether a password is right, a new hash, or the proof of a password."""
 
 
-class Busy(Exception):
+class HashingBusy(Exception):
     """The password waited too long, or would."""
 
 
@@ -157,7 +157,7 @@ class HashQueue:
         return self._jobs.get(key)
 
     def add(self, job: Job, delay: float = 0.0) -> None:
-        """``delay``: seconds before which it may not begin. Raises Busy where too many wait already."""
+        """``delay``: seconds before which it may not begin. Raises HashingBusy where too many wait already."""
         now = time.monotonic()
         if job.kind != NEW:
             self._make_room(job)
@@ -182,7 +182,7 @@ class HashQueue:
             self._drop(job)
 
     async def result(self, job: Job) -> Result:
-        """What comes of it, for one of those who wait; raises Busy."""
+        """What comes of it, for one of those who wait; raises HashingBusy."""
         job.waiters += 1
         try:
             # Shielded: a client that leaves must not take the answer away from others.
@@ -217,7 +217,7 @@ class HashQueue:
         if self._counts.get(address, 0) >= share:
             victim = self._newest(address, OTHER) if job.kind == KNOWN else None
             if victim is None:
-                raise Busy
+                raise HashingBusy
         else:
             longest = max(self._counts, key=self._counts.__getitem__)
             victim = self._newest(longest, OTHER) or self._newest(longest, KNOWN)
@@ -233,7 +233,7 @@ class HashQueue:
     def _refuse(self, job: Job) -> None:
         self._drop(job)
         if not job.future.done():
-            job.future.set_exception(Busy())
+            job.future.set_exception(HashingBusy())
             job.future.exception()  # looked at here: those who asked may all be gone
 
     def _drop(self, job: Job) -> None:

@@ -21,7 +21,7 @@ from .auth_result import BROKEN, BUSY, STOPPING, WRONG, AuthOutcome, Trial
 from .foreign_hashes import PackageMissing
 from .guesses import Guesses, address_group, name_key
 from .hash_costs import HashCosts
-from .hash_queue import KNOWN, NEW, OTHER, Busy, HashQueue, Job, Result, nothing
+from .hash_queue import KNOWN, NEW, OTHER, HashingBusy, HashQueue, Job, Result, nothing
 from .password_hash import PasswordVerifier, ScryptHash, VerifiedCredentials
 from .users import User
 
@@ -124,7 +124,7 @@ class Passwords:
             job.future.add_done_callback(lambda done: self._learn(done, entry, digest, user, guesses, guess))
             try:
                 self.queue.add(job, delay)
-            except Busy:
+            except HashingBusy:
                 job.future.cancel()
                 return BUSY
         return self._answer(client, user, password, job, attempt, guess if joined else None, trial)
@@ -167,7 +167,7 @@ class Passwords:
             if not job.future.cancelled():
                 raise
             return STOPPING
-        except Busy:
+        except HashingBusy:
             return BUSY
         except PackageMissing as error:
             # The client is told what it would be told of a wrong password, and the log why.
@@ -207,7 +207,7 @@ class Passwords:
         try:
             self.queue.add(job, delay)
             await self.queue.result(job)
-        except Busy:
+        except HashingBusy:
             return False
         return True
 
@@ -228,7 +228,7 @@ class Passwords:
         try:
             self.queue.add(job)
             made = await self.queue.result(job)
-        except Busy:
+        except HashingBusy:
             return None
         except asyncio.CancelledError:
             if not job.future.cancelled():

@@ -4,5 +4,6 @@
 Packet Size and Message Expiry. ``closing`` says why a client was refused or disconnected.
 
 No sockets here: a ``Channel`` is given decoded packets and the time, answers through its ``OutboundWriter``, and asks
-its ``Link`` to close. ``transport.connection`` drives it; below it are ``core``, ``access`` and the session.
+its ``ChannelConnection`` to close. ``transport.connection`` drives it; below it are ``core``, ``access`` and the
+session.
 """

@@ -32,7 +32,7 @@ CONNECTED: Final = 2
 CLOSED: Final = 3
 
 
-class Link(Protocol):
+class ChannelConnection(Protocol):
     """What a channel asks of its connection. ``writer``: what its outbound writer writes to."""
 
     @property
@@ -53,7 +53,7 @@ class Link(Protocol):
 
 
 class _Gone:
-    """The link of a channel whose connection is gone, and its writer: nothing is left to do."""
+    """The connection of a channel whose client is gone, and its writer: nothing is left to do."""
 
     @property
     def writer(self) -> WriteTarget:
@@ -85,7 +85,7 @@ class _Gone:
 GONE: Final = _Gone()
 
 
-class Cancellable(Protocol):
+class PendingCheck(Protocol):
     """A task or a future."""
 
     def cancel(self) -> bool: ...
@@ -129,12 +129,12 @@ class Channel:
         "certified",
         "client",
         "connect",
+        "connection",
         "context",
         "end_reason",
         "exchange",
         "flusher",
         "limits",
-        "link",
         "listener",
         "log_position",
         "pending_check",
@@ -157,16 +157,23 @@ class Channel:
     )
 
     def __init__(
-        self, context: ChannelContext, listener: ListenerFacts, client: ClientInfo, link: Link, flusher: FlushQueue
+        self,
+        context: ChannelContext,
+        listener: ListenerFacts,
+        client: ClientInfo,
+        connection: ChannelConnection,
+        flusher: FlushQueue,
     ) -> None:
         self.context = context
         self.listener = listener
         self.zone = listener.zone
         self.limits = listener.limits
         self.client = client
-        self.link = link
+        self.connection = connection
         self.flusher = flusher
-        self.writer = OutboundWriter(flusher, link.writer, context.clock, context.hooks, self.zone.max_outbox_bytes)
+        self.writer = OutboundWriter(
+            flusher, connection.writer, context.clock, context.hooks, self.zone.max_outbox_bytes
+        )
         self.state = CONNECTING
         self.version = 0
         self.session: Session | None = None
@@ -174,7 +181,7 @@ class Channel:
         # What a service outside said of the Will, at CONNECT: when it is due there is no time to ask.
         self.will_decision: Decision | None = None
         # What a service is being asked for the packet in hand; cancelled when the conversation is over.
-        self.pending_check: Cancellable | None = None
+        self.pending_check: PendingCheck | None = None
         # When the token that let the client in expires.
         self.token_timer: Timer | None = None
         # Topic Name -> until when a PUBLISH to it may pass without being asked about again (see ``publish``).

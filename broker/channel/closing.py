@@ -231,7 +231,7 @@ def end(channel: Channel, reason: str, detail: str = "", setting: str = "") -> N
         context.broker.account.aliases -= channel.alias_characters + ALIAS_BYTES * len(channel.aliases)
         channel.aliases = None
     client.acl_cache = None  # retained messages and the session may keep the ClientInfo for long
-    channel.link.close()
+    channel.connection.close()
 
 
 def _leave(channel: Channel, reason: str, now: float, told: bool) -> None:

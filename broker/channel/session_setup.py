@@ -81,7 +81,7 @@ def accept(channel: Channel, connect: Connect, now: float, extra: Properties) ->
 
 def _waits(channel: Channel) -> bool:
     """Whether its client waits for CONNACK, and has not given up."""
-    return channel.state == AUTHENTICATING and not channel.link.disconnects
+    return channel.state == AUTHENTICATING and not channel.connection.disconnects
 
 
 async def _claim_first(channel: Channel, connect: Connect, claim: Awaitable[Outcome | None], extra: Properties) -> None:
@@ -323,7 +323,7 @@ def _answer(channel: Channel, connect: Connect, connack: Connack, now: float) ->
     )
     if connect.will is not None:
         context.cluster.will_changed(client.client_id)
-    channel.link.accepted(client.keep_alive * zone.keep_alive_multiplier)
+    channel.connection.accepted(client.keep_alive * zone.keep_alive_multiplier)
     if context.hooks.client_connected:
         context.hooks.client_connected(client)
     client.packet_properties = NO_PROPERTIES

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from .context import ClusterContext
-from .nats import Entry, NoAnswer, Unavailable, Unknown, WrongRevision
+from .nats import BucketEntry, NoAnswer, Unavailable, Unknown, WrongRevision
 
 RECORD: Final = "bucket"
 """The key of ``BucketRecord``; those of everything else are 32 hexadecimal digits."""
@@ -108,7 +108,7 @@ class BucketLife:
             except (Unavailable, Unknown, NoAnswer, WrongRevision):
                 await asyncio.sleep(AGAIN)
 
-    async def read_again(self, key: str) -> Entry | None:
+    async def read_again(self, key: str) -> BucketEntry | None:
         """What the bucket has of a key, as soon as it can be read."""
         while True:
             await asyncio.sleep(AGAIN)

@@ -6,7 +6,7 @@ from ..channel.context import ChannelContext
 from ..config import BrokerSettings, ClusterSettings
 from ..core.broker import Broker
 from ..loop.clock import Clock
-from ..observability.alarms import Alarms
+from ..observability.alarms import RaisedAlarms
 from ..persistence.tables import Tables
 from .member_nats import MemberNats
 from .nats import Nats
@@ -43,7 +43,7 @@ class ClusterContext:
         broker: Broker,
         channels: ChannelContext,
         tables: Tables,
-        alarms: Alarms,
+        alarms: RaisedAlarms,
         clock: Clock,
         rng: Random,
         version: str,

@@ -53,7 +53,7 @@ class Take(msgspec.Struct, array_like=True, frozen=True):
     username: str | None
 
 
-class Taken(msgspec.Struct, array_like=True, frozen=True):
+class TakeAnswer(msgspec.Struct, array_like=True, frozen=True):
     """``error``: what keeps a session from coming; empty: nothing, it has come or soon may. ``wait``: seconds in which
     this node takes none."""
 
@@ -61,7 +61,7 @@ class Taken(msgspec.Struct, array_like=True, frozen=True):
     wait: float = 0.0
 
 
-class Evacuation:
+class NodeEvacuation:
     """``active`` from ``start`` to ``end``, but no longer than the process: after a restart it lets clients in.
     ``grace``: ``GRACE``; the simulation makes it shorter."""
 
@@ -223,9 +223,9 @@ class Evacuation:
         node = takers[self._turn % len(takers)]
         ask = msgspec.msgpack.encode(Take(client_id, session.owner or "", session.client.username))
         try:
-            taken = self._calls.decoded(node, await self._calls.call(node, TAKE, ask), Taken)
+            taken = self._calls.decoded(node, await self._calls.call(node, TAKE, ask), TakeAnswer)
         except (NodeUnreachable, CallFailed) as error:
-            taken = Taken(str(error), _SET_ASIDE)
+            taken = TakeAnswer(str(error), _SET_ASIDE)
         if taken.wait > 0:
             self._set_aside[node] = asyncio.get_running_loop().time() + min(taken.wait, _SET_ASIDE)
         return _of(node, taken.error) if taken.error else ""
@@ -247,12 +247,12 @@ class Evacuation:
         """Get a session from the node that is evacuated."""
         return msgspec.msgpack.encode(await self._taken(node, self._calls.decoded(node, argument, Take)))
 
-    async def _taken(self, node: str, ask: Take) -> Taken:
+    async def _taken(self, node: str, ask: Take) -> TakeAnswer:
         cannot = self._cannot()
         if cannot:
-            return Taken(cannot, _SET_ASIDE)
+            return TakeAnswer(cannot, _SET_ASIDE)
         if self._handover.coming >= _MOST_COMING:
-            return Taken("", _SOON)
+            return TakeAnswer("", _SOON)
         client = ClientInfo(self._context.node, ZoneSettings(), client_id=ask.client_id, username=ask.username)
         if ask.owner.startswith(USERNAME_OWNER):
             client.username = ask.owner.removeprefix(USERNAME_OWNER)
@@ -264,7 +264,7 @@ class Evacuation:
             logger.info("session_brought client_id=%s node=%s", ask.client_id, node)
             # By this node's rules. A client that connects has that done with its CONNECT.
             self._context.channels.reviews.add(session)
-        return Taken(refusal)
+        return TakeAnswer(refusal)
 
 
 def _of(node: str, error: str) -> str:

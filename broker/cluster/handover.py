@@ -43,7 +43,7 @@ from .incoming import ADOPTED, FETCHING, FINISHED, HandoverRow, Incoming, Incomi
 from .mark_questions import MarkQuestions
 from .members import Members
 from .outgoing import CANCEL, DONE, FETCH, FRESH, OFFER, PREPARE, WANTED, Outgoing
-from .routes import Routes
+from .routes import ClusterRoutes
 from .session_transfer import (
     BUSY,
     GONE,
@@ -57,12 +57,12 @@ from .session_transfer import (
     Piece,
     Prepare,
     Prepared,
-    Receiver,
+    SessionReceiver,
     keys_of,
 )
 from .tasks import Tasks
 from .turns import Mark, Turn, Turns
-from .waiting_messages import WaitingMessages
+from .waiting_messages import DeferredMessages
 from .wire import MALFORMED, valid_body, valid_time
 
 if TYPE_CHECKING:
@@ -86,7 +86,13 @@ class Handover:
     """
 
     def __init__(
-        self, context: ClusterContext, members: Members, calls: Calls, routes: Routes, turns: Turns, zone_of: ZoneOf
+        self,
+        context: ClusterContext,
+        members: Members,
+        calls: Calls,
+        routes: ClusterRoutes,
+        turns: Turns,
+        zone_of: ZoneOf,
     ) -> None:
         self._context = context
         self._broker = context.broker
@@ -94,9 +100,9 @@ class Handover:
         self._calls = calls
         self._routes = routes
         self._turns = turns
-        self.receiver = Receiver(context.broker, zone_of)
+        self.receiver = SessionReceiver(context.broker, zone_of)
         self._incoming = incoming = IncomingSessions(context)
-        self._waiting = WaitingMessages(context, self.receiver)
+        self._waiting = DeferredMessages(context, self.receiver)
         self._tasks = Tasks()
         self._watched = False
         self.step: Callable[[str], None] = lambda name: None
@@ -359,9 +365,9 @@ class Handover:
         """The session began anew. What other nodes have sent until their marks is for the session that it was: so each
         message is taken once, here or there."""
         client_id = session.client_id
-        owner = self.ownership.owner(client_id)
+        place = self.ownership.place(client_id)
         filters = [each.filter for each in session.subscriptions.values() if each.group is None]
-        epoch = 0 if owner is None else owner.revision
+        epoch = 0 if place is None else place.revision
         turn = self._turns.begin(client_id, session, filters, epoch)
         turn.anew = True
         self._turns.settle(turn, session)
@@ -556,8 +562,8 @@ class Handover:
         staging = incoming.staging
         before = self._turns.get(client_id)
         if before is None or before.session is not staging:
-            owner = self.ownership.owner(client_id)
-            epoch = 0 if owner is None else owner.revision
+            place = self.ownership.place(client_id)
+            epoch = 0 if place is None else place.revision
             filters = [each.filter for each in session.subscriptions.values() if each.group is None]
             self._turns.begin(client_id, staging, filters, epoch)
             self._incoming.put(incoming, msgspec.structs.replace(incoming.row, epoch=epoch))
@@ -873,7 +879,7 @@ class Handover:
             await self.outgoing.done(row.node, done)
             return True
         # Where the session is that node's again, there is nothing to forget.
-        again = not incoming.keeper and self.ownership.owner_of(incoming.client_id) == row.node
+        again = not incoming.keeper and self.ownership.node_of(incoming.client_id) == row.node
         if row.node not in self._members.peers or again:
             return True
         try:

@@ -11,7 +11,7 @@ from ..core.outcome import Outcome
 from ..mqtt import reason_codes
 from .context import ClusterContext
 from .members import Members
-from .routes import Routes
+from .routes import ClusterRoutes
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _CLOSED_AT_ONCE: Final = 200
 class Isolation:
     """``refusal`` is asked at every CONNECT."""
 
-    def __init__(self, context: ClusterContext, members: Members, routes: Routes) -> None:
+    def __init__(self, context: ClusterContext, members: Members, routes: ClusterRoutes) -> None:
         self._context = context
         self._members = members
         self._routes = routes

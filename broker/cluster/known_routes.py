@@ -16,8 +16,8 @@ from ..session.subscription import Subscription
 from .context import ClusterContext
 from .link import Links
 from .members import Members
-from .routes import Routes
-from .wire import UNREADABLE, RouteRecord, node_key
+from .routes import ClusterRoutes
+from .wire import UNREADABLE, NodeRoute, node_key
 
 logger = logging.getLogger(__name__)
 
@@ -33,14 +33,14 @@ class Saved(msgspec.Struct, array_like=True, frozen=True):
 
     form: int
     cluster: str
-    nodes: dict[str, list[RouteRecord]]
+    nodes: dict[str, list[NodeRoute]]
 
 
 class KnownRoutes:
     """``file``: None where nothing outlives the process."""
 
     def __init__(
-        self, context: ClusterContext, membership: Members, routes: Routes, links: Links, directory: Path | None
+        self, context: ClusterContext, membership: Members, routes: ClusterRoutes, links: Links, directory: Path | None
     ) -> None:
         self._context = context
         self._membership = membership
@@ -63,7 +63,7 @@ class KnownRoutes:
         self._saved = self._routes.changes
         self._look_later()
 
-    def _load(self) -> dict[str, list[RouteRecord]]:
+    def _load(self) -> dict[str, list[NodeRoute]]:
         assert self.file is not None
         try:
             saved = msgspec.msgpack.decode(self.file.read_bytes(), type=Saved)

@@ -16,7 +16,7 @@ from ..config import ClusterSettings, ZoneSettings
 from ..core.cluster import CallFailed, NodeUnreachable
 from ..mqtt.constants import MAX_PACKET_ID
 from ..mqtt.message import Publisher
-from ..mqtt.message_ids import MessageIds
+from ..mqtt.message_ids import MessageIdSource
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
 from ..session.protocols import LINK_FULL, QOS0_MSG
@@ -27,7 +27,7 @@ from .context import ClusterContext
 from .link_writer import WINDOW, LinkWriter
 from .members import Members
 from .peer import Peer
-from .routes import Routes
+from .routes import ClusterRoutes
 from .wire import MALFORMED, OVERHEAD, UNREADABLE, Hello, HelloAnswer, LinkAck
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,9 @@ def link_limits(settings: ClusterSettings) -> Limits:
 class Link:
     """Messages for one other node. ``open``: the other node has said from where on it wants them."""
 
-    def __init__(self, context: ClusterContext, membership: Members, calls: Calls, routes: Routes, peer: Peer) -> None:
+    def __init__(
+        self, context: ClusterContext, membership: Members, calls: Calls, routes: ClusterRoutes, peer: Peer
+    ) -> None:
         self._context = context
         self._membership = membership
         self._calls = calls
@@ -83,7 +85,7 @@ class Link:
             broker,
             commit,
             context.settings.link_credit,
-            MessageIds(context.rng),
+            MessageIdSource(context.rng),
             self._send,
             self._loop,
         )
@@ -349,7 +351,7 @@ class Link:
 class Links:
     """The links to all other nodes, by their names."""
 
-    def __init__(self, context: ClusterContext, membership: Members, calls: Calls, routes: Routes) -> None:
+    def __init__(self, context: ClusterContext, membership: Members, calls: Calls, routes: ClusterRoutes) -> None:
         self._context = context
         self._membership = membership
         self._calls = calls

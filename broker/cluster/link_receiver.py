@@ -73,7 +73,7 @@ MARK: Final = "$moved"
 """What a node's mark (``turns``) has in place of a Shared Subscription."""
 
 
-class Incoming:
+class LinkState:
     """The link of one other node to this one."""
 
     __slots__ = (
@@ -123,14 +123,14 @@ class LinkReceiver:
         self._table = context.tables.open(TABLE, LinkRow)
         self._frames = context.wire.reader(Frame)
         self._body = msgspec.msgpack.Decoder(Frame).decode
-        self._incoming: dict[str, Incoming] = {}
+        self._incoming: dict[str, LinkState] = {}
         self._publishers: dict[PublisherRecord, ClientInfo] = {}
         # What has come and is not taken yet, each with the incarnation that has sent it and with its bytes.
-        self._queue: deque[tuple[Incoming, int, Frame, int]] = deque()
+        self._queue: deque[tuple[LinkState, int, Frame, int]] = deque()
         self._most_waiting = 2 * context.settings.link_credit
         self._decoder = RunDecoder()
         self._later: asyncio.Handle | None = None
-        self._to_tell: dict[Incoming, None] = {}
+        self._to_tell: dict[LinkState, None] = {}
         self._telling = False
         self._tell_within: asyncio.TimerHandle | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -194,7 +194,7 @@ class LinkReceiver:
             row = self._table.get(node)
             known = row is not None and row.uid == peer.uid
             taken = max(row.taken, hello.acked) if row is not None and known else after
-            incoming = self._incoming[node] = Incoming(node, peer.uid, taken, self._context.subject("ack", node))
+            incoming = self._incoming[node] = LinkState(node, peer.uid, taken, self._context.subject("ack", node))
             if not known:
                 self._table.put(node, LinkRow(peer.uid, taken))
                 self.on_new_node(node)
@@ -207,7 +207,7 @@ class LinkReceiver:
         incoming.gap = False
         return msgspec.msgpack.encode(HelloAnswer(incoming.taken, incoming.stored))
 
-    def _drop_waiting(self, incoming: Incoming) -> None:
+    def _drop_waiting(self, incoming: LinkState) -> None:
         """Of what has come, take nothing any more."""
         incoming.part_number = 0
         incoming.parts = []
@@ -248,7 +248,7 @@ class LinkReceiver:
         if self._later is None:
             self._process()
 
-    def _joined(self, incoming: Incoming, frame: Frame) -> Frame | None:
+    def _joined(self, incoming: LinkState, frame: Frame) -> Frame | None:
         """The whole frame when this was the last piece of it that was missing; this piece: there will be none."""
         assert frame.part is not None
         part, parts, data = frame.part
@@ -291,7 +291,7 @@ class LinkReceiver:
                 self._later = self._loop.call_soon(self._process)
                 return
 
-    def _take(self, incoming: Incoming, frame: Frame) -> None:
+    def _take(self, incoming: LinkState, frame: Frame) -> None:
         fresh = frame.number > incoming.frame
         if fresh:
             incoming.frame = frame.number
@@ -343,7 +343,7 @@ class LinkReceiver:
 
     def _take_records(
         self,
-        incoming: Incoming,
+        incoming: LinkState,
         frame: Frame,
         place: int,
         end: int,
@@ -368,7 +368,7 @@ class LinkReceiver:
 
     def _take_run(
         self,
-        incoming: Incoming,
+        incoming: LinkState,
         frame: Frame,
         run: RunRecord,
         publishers: list[ClientInfo],
@@ -436,7 +436,7 @@ class LinkReceiver:
                 apart(message, node)
         return sequence
 
-    def _refuse_run(self, incoming: Incoming, frame: Frame, run: RunRecord, sequence: int) -> int:
+    def _refuse_run(self, incoming: LinkState, frame: Frame, run: RunRecord, sequence: int) -> int:
         """Nothing of a run is taken, and its messages have their numbers all the same: the last one; -1: that cannot be
         told, and nothing of the frame from there on is taken."""
         self._refuse_rest(incoming, frame)
@@ -448,7 +448,7 @@ class LinkReceiver:
             incoming.taken = sequence
         return sequence
 
-    def _refuse_rest(self, incoming: Incoming, frame: Frame) -> None:
+    def _refuse_rest(self, incoming: LinkState, frame: Frame) -> None:
         """Something of a frame cannot be read. Which numbers it had, the next frame says for certain."""
         self._context.refusals.add(MALFORMED, incoming.node, "-")
         incoming.refused = frame.number
@@ -496,7 +496,7 @@ class LinkReceiver:
 
     # ------------------------------------------------------------ acknowledgements
 
-    def _store(self, incoming: Incoming) -> None:
+    def _store(self, incoming: LinkState) -> None:
         incoming.row = incoming.taken
         self._table.put(incoming.node, LinkRow(incoming.uid, incoming.taken))
         commit = self._context.tables.commit
@@ -524,7 +524,7 @@ class LinkReceiver:
     def abort(self) -> None:
         """There is no connection to close."""
 
-    def _tell_later(self, incoming: Incoming) -> None:
+    def _tell_later(self, incoming: LinkState) -> None:
         self._to_tell[incoming] = None
         if incoming.untold >= self._ack_bytes or incoming.stored - incoming.told >= _ACK_NUMBERS:
             self._tell_soon()
@@ -545,7 +545,7 @@ class LinkReceiver:
         for incoming in told:
             self._acknowledge(incoming)
 
-    def _acknowledge(self, incoming: Incoming) -> None:
+    def _acknowledge(self, incoming: LinkState) -> None:
         gap = False
         if incoming.gap:
             now = self._loop.time()

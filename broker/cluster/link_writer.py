@@ -13,7 +13,7 @@ from typing import Final
 from ..core.broker import Broker
 from ..mqtt.constants import MAX_PACKET_ID, V4, V5
 from ..mqtt.message import Delivery, Message, Publisher
-from ..mqtt.message_ids import MessageIds, id_of
+from ..mqtt.message_ids import MessageIdSource, id_of
 from ..mqtt.run_decoder import RunDecoder
 from ..persistence.group_commit import GroupCommit
 from ..session.protocols import LINK_FULL, QOS0_MSG
@@ -182,7 +182,7 @@ class LinkWriter:
         broker: Broker,
         commit: GroupCommit | None,
         credit: int,
-        ids: MessageIds,
+        ids: MessageIdSource,
         send: Callable[[int, int, int, list[Publisher], list[tuple[object, ...]], list[tuple[object, ...]]], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:

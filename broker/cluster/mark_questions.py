@@ -13,7 +13,7 @@ from .calls import Calls
 from .context import ClusterContext
 from .incoming import IncomingSessions
 from .members import Members
-from .routes import Routes
+from .routes import ClusterRoutes
 from .tasks import Tasks
 from .turns import TURN, Turn, TurnAsked, Turns
 
@@ -39,7 +39,7 @@ class MarkQuestions:
         context: ClusterContext,
         members: Members,
         calls: Calls,
-        routes: Routes,
+        routes: ClusterRoutes,
         turns: Turns,
         incoming: IncomingSessions,
         leaves: Callable[[str], bool],
@@ -132,15 +132,15 @@ class MarkQuestions:
     async def _ask_nodes(self, turn: Turn, nodes: list[str]) -> list[bool]:
         """Whether each was sent."""
         session = self._context.broker.sessions.get(turn.client_id)
-        owner = self.ownership.owner(turn.client_id)
-        if not nodes or session is None or owner is None or not self.ownership.is_ours(owner):
+        place = self.ownership.place(turn.client_id)
+        if not nodes or session is None or place is None or not self.ownership.is_ours(place):
             return [False] * len(nodes)
         # After its mark a node sends nothing more to where the session was: should this node die now, it is to know
         # afterwards that new messages wait here.
         if not await self._context.tables.stored():
             return [False] * len(nodes)
         revision = await self._routes.written([each.filter for each in session.subscriptions.values()])
-        ask = msgspec.msgpack.encode(TurnAsked(turn.client_id, owner.revision, revision, self.nodes_of(turn.client_id)))
+        ask = msgspec.msgpack.encode(TurnAsked(turn.client_id, place.revision, revision, self.nodes_of(turn.client_id)))
         results = await asyncio.gather(*(self._calls.call(name, TURN, ask) for name in nodes), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, (NodeUnreachable, CallFailed)):

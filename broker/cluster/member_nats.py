@@ -4,7 +4,7 @@ nobody, and changes nothing in the buckets. What it watches it is still told."""
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from .nats import Entry, Nats, Unavailable, Watch
+from .nats import BucketEntry, Nats, Unavailable, Watch
 
 _LEAST: Final = 0.05
 """Seconds that a write has, however long it was waited for leave to make it."""
@@ -75,9 +75,9 @@ class MemberNats:
         self.check()
         return await self.raw.write(bucket, key, value, revision, nonce, max(left, _LEAST), about)
 
-    async def read(self, bucket: str, key: str) -> Entry | None:
+    async def read(self, bucket: str, key: str) -> BucketEntry | None:
         self.check()
         return await self.raw.read(bucket, key)
 
-    def watch(self, bucket: str, on_entry: Callable[[Entry], None], on_current: Callable[[], None]) -> Watch:
+    def watch(self, bucket: str, on_entry: Callable[[BucketEntry], None], on_current: Callable[[], None]) -> Watch:
         return self.raw.watch(bucket, on_entry, on_current)

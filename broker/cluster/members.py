@@ -18,7 +18,7 @@ from ..core.cluster import RUNNING, STOPPED, SUSPECT, ChangeRefused, Member
 from .admission import Admission
 from .context import ClusterContext
 from .membership_check import HEARTBEAT, LOOK_AGAIN, MembershipCheck
-from .nats import Entry, NatsRefused, NoAnswer, NoResponders, Unavailable, Unknown, Watch, WrongRevision
+from .nats import BucketEntry, NatsRefused, NoAnswer, NoResponders, Unavailable, Unknown, Watch, WrongRevision
 from .peer import Peer, forced_out_of, has_other_data, is_replaced
 from .wire import (
     FORCED_OUT,
@@ -389,7 +389,7 @@ class Members:
         """The other nodes that are not Stopped."""
         return [each for each in self.peers.values() if each.running]
 
-    def _read(self, entry: Entry | None) -> tuple[Header, MemberRecord] | None:
+    def _read(self, entry: BucketEntry | None) -> tuple[Header, MemberRecord] | None:
         """The node that wrote it, and what."""
         found = None if entry is None or entry.value is None else self._records.value(entry.value)
         if entry is None or found is None:
@@ -400,7 +400,7 @@ class Members:
             return None
         return found
 
-    def _entry(self, entry: Entry) -> None:
+    def _entry(self, entry: BucketEntry) -> None:
         """A record was written or deleted."""
         if entry.value is None:
             peer = self._by_key.get(entry.key)

@@ -15,7 +15,7 @@ MAX_PAYLOAD: Final = "max_payload of the NATS server"
 """What decides about ``TooLarge``, for the log."""
 
 
-class Entry(NamedTuple):
+class BucketEntry(NamedTuple):
     """The value of a key; ``None``: it was deleted. ``revision`` is the bucket's: it grows with every change of any
     key. ``about``: what was written with the deletion."""
 
@@ -121,7 +121,7 @@ class Nats(Protocol):
         timeout: float = 5.0,
         about: bytes = b"",
     ) -> int:
-        """Put a value, or delete the key (``value`` None), with ``about`` as in ``Entry``; the revision of that.
+        """Put a value, or delete the key (``value`` None), with ``about`` as in ``BucketEntry``; the revision of that.
 
         ``revision``: 0, the key must not be there; ``NEVER_THERE``, nor may its deletion be; n, it must be at n, which
         may be a deletion; None, whatever is there. It is sent again, with the same ``nonce`` and so with effect once,
@@ -133,14 +133,14 @@ class Nats(Protocol):
         :raises TooLarge: nor will it be; see ``fits``.
         """
 
-    async def read(self, bucket: str, key: str) -> Entry | None:
+    async def read(self, bucket: str, key: str) -> BucketEntry | None:
         """What the leader has, deletions included; ``None``: no such key was ever there.
 
         :raises Unavailable: no connection or no leader.
         :raises NoAnswer: no reply in time.
         """
 
-    def watch(self, bucket: str, on_entry: Callable[[Entry], None], on_current: Callable[[], None]) -> Watch:
+    def watch(self, bucket: str, on_entry: Callable[[BucketEntry], None], on_current: Callable[[], None]) -> Watch:
         """Tell every entry that is there, in order of revision, then each change once, also over reconnects."""
 
 

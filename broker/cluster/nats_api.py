@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from ..config import ClusterSettings
-from .nats import Entry, NatsRefused, NoAnswer, NoResponders, Unavailable
+from .nats import BucketEntry, NatsRefused, NoAnswer, NoResponders, Unavailable
 from .nats_connection import ConnectionLost, NatsConnection, credential_of
 from .wire import UNREADABLE
 
@@ -45,7 +45,7 @@ class ApiFailed(Exception):
         self.no_leader = error.code == _UNAVAILABLE and error.err_code not in NOT_ENABLED
 
 
-class Ack(msgspec.Struct):
+class PublishAck(msgspec.Struct):
     seq: int = 0
     error: ApiError | None = None
 
@@ -78,7 +78,7 @@ class _StreamCluster(msgspec.Struct):
     replicas: list[_Replica] = []
 
 
-class Stream(msgspec.Struct):
+class StreamInfo(msgspec.Struct):
     created: str = ""
     config: _StreamConfig = _StreamConfig()
     state: _StreamState = _StreamState()
@@ -115,16 +115,16 @@ def _decoder(kind: type[KindT]) -> Callable[[bytes], KindT]:
     return read
 
 
-decode_ack = _decoder(Ack)
+decode_ack = _decoder(PublishAck)
 decode_stored = _decoder(_StoredReply)
-decode_stream = _decoder(Stream)
+decode_stream = _decoder(StreamInfo)
 decode_consumer = _decoder(_Consumer)
 
 
-def entry_of(key: str, data: bytes, revision: int, headers: Container[str]) -> Entry:
+def entry_of(key: str, data: bytes, revision: int, headers: Container[str]) -> BucketEntry:
     """A message of a bucket's stream."""
     deleted = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
-    return Entry(key, None, revision, data) if deleted else Entry(key, data, revision)
+    return BucketEntry(key, None, revision, data) if deleted else BucketEntry(key, data, revision)
 
 
 async def ask(connection: NatsConnection, call: str, argument: object) -> bytes:

@@ -15,7 +15,7 @@ from ..config import ClusterSettings
 from .nats import (
     BUCKETS,
     NEVER_THERE,
-    Entry,
+    BucketEntry,
     NoAnswer,
     NoResponders,
     TooLarge,
@@ -33,10 +33,10 @@ from .nats_api import (
     PAUSE,
     SAME_ID_UNDER_WAY,
     WRONG_SEQUENCE,
-    Ack,
     ApiError,
     ApiFailed,
-    Stream,
+    PublishAck,
+    StreamInfo,
     ask,
     decode_ack,
     decode_stored,
@@ -241,7 +241,7 @@ class NatsBuckets:
         if made or min(replicas) < wanted:
             logger.info("nats_buckets made=%s replicas=%s servers=%s", ",".join(made) or "none", min(replicas), servers)
 
-    async def _stream(self, connection: NatsConnection, bucket: str) -> Stream | None:
+    async def _stream(self, connection: NatsConnection, bucket: str) -> StreamInfo | None:
         stream = decode_stream(await ask(connection, f"STREAM.INFO.{self.stream(bucket)}", None))
         if stream.error is None:
             return stream
@@ -249,7 +249,7 @@ class NatsBuckets:
             return None
         raise ApiFailed(stream.error)
 
-    async def _make_bucket(self, connection: NatsConnection, bucket: str, replicas: int) -> Stream:
+    async def _make_bucket(self, connection: NatsConnection, bucket: str, replicas: int) -> StreamInfo:
         config = self._config(bucket, replicas)
         made = decode_stream(await ask(connection, f"STREAM.CREATE.{self.stream(bucket)}", config))
         if made.error is None:
@@ -260,7 +260,9 @@ class NatsBuckets:
                 return stream
         raise ApiFailed(made.error)
 
-    async def _raise_replicas(self, connection: NatsConnection, bucket: str, stream: Stream, wanted: int) -> Stream:
+    async def _raise_replicas(
+        self, connection: NatsConnection, bucket: str, stream: StreamInfo, wanted: int
+    ) -> StreamInfo:
         config = self._config(bucket, wanted)
         changed = decode_stream(await ask(connection, f"STREAM.UPDATE.{self.stream(bucket)}", config))
         if changed.error is None:
@@ -291,7 +293,7 @@ class NatsBuckets:
             "allow_direct": True,
         }
 
-    def _note_life(self, bucket: str, stream: Stream) -> None:
+    def _note_life(self, bucket: str, stream: StreamInfo) -> None:
         """Whether it is the stream that was there before, with all that was told of it."""
         before = self._created.get(bucket)
         self._created[bucket] = stream.created
@@ -344,9 +346,9 @@ class NatsBuckets:
                 unanswered = True
                 continue
             except NoResponders:
-                ack = Ack(error=ApiError(description="no quorum"))
+                ack = PublishAck(error=ApiError(description="no quorum"))
             except Unavailable as error:
-                ack = Ack(error=ApiError(description=str(error)))
+                ack = PublishAck(error=ApiError(description=str(error)))
             if ack.error is None:
                 self.quorum = True
                 if value is None:
@@ -379,7 +381,7 @@ class NatsBuckets:
             raise Unknown(f"no answer in {timeout:g} s")
         raise Unavailable(reason)
 
-    async def read(self, bucket: str, key: str) -> Entry | None:
+    async def read(self, bucket: str, key: str) -> BucketEntry | None:
         connection = self._connection
         if connection is None:
             raise Unavailable("not connected")
@@ -392,7 +394,7 @@ class NatsBuckets:
             raise NoAnswer("the connection broke") from None
         return entry
 
-    async def _last(self, connection: NatsConnection, bucket: str, key: str) -> tuple[Entry | None, str]:
+    async def _last(self, connection: NatsConnection, bucket: str, key: str) -> tuple[BucketEntry | None, str]:
         """What the leader has, and the nonce that it was written with."""
         asked = {"last_by_subj": self.subject(bucket, key)}
         reply = decode_stored(await ask(connection, f"STREAM.MSG.GET.{self.stream(bucket)}", asked))
@@ -406,7 +408,7 @@ class NatsBuckets:
         headers = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         return entry_of(key, stored.data, stored.seq, headers), headers.get("Nats-Msg-Id", "")
 
-    def watch(self, bucket: str, on_entry: Callable[[Entry], None], on_current: Callable[[], None]) -> NatsWatch:
+    def watch(self, bucket: str, on_entry: Callable[[BucketEntry], None], on_current: Callable[[], None]) -> NatsWatch:
         made = NatsWatch(self, bucket, on_entry, on_current)
         self._watches.append(made)
         return made

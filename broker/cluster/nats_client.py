@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ..config import BrokerSettings, ClusterSettings
-from .nats import Entry, NatsRefused, NoAnswer, Unavailable
+from .nats import BucketEntry, NatsRefused, NoAnswer, Unavailable
 from .nats_api import check_jetstream, not_clustered
 from .nats_buckets import STARTING, NatsBuckets, call_each
 from .nats_connection import (
@@ -18,8 +18,8 @@ from .nats_connection import (
     ConnectionLost,
     Msg,
     NatsConnection,
-    Server,
-    Unreachable,
+    NatsServer,
+    NatsUnreachable,
     check_credentials,
     tls_context,
 )
@@ -65,7 +65,7 @@ class NatsClient:
         self._task: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._tls: ssl.SSLContext  # by start and probe
-        servers = [Server(url) for url in settings.servers]
+        servers = [NatsServer(url) for url in settings.servers]
         first = zlib.crc32(node.encode()) % len(servers)  # nodes begin with different ones
         self._servers = servers[first:] + servers[:first]
 
@@ -102,7 +102,7 @@ class NatsClient:
         for server in self._servers:
             try:
                 connection = await NatsConnection(self._settings, server).open(self._tls)
-            except Unreachable as error:
+            except NatsUnreachable as error:
                 unreachable.append(str(error))
                 continue
             try:
@@ -132,11 +132,11 @@ class NatsClient:
         if self._closing:
             await asyncio.wait(self._closing)
 
-    async def _probe(self, server: Server) -> Unreachable | None:
+    async def _probe(self, server: NatsServer) -> NatsUnreachable | None:
         """Whether it would be used: every server, as one that is too old breaks the promises of all."""
         try:
             connection = await NatsConnection(self._settings, server).open(self._tls)
-        except Unreachable as error:
+        except NatsUnreachable as error:
             logger.warning("nats_unreachable server=%s error=%s setting=cluster.servers", server.url, error)
             return error
         try:
@@ -225,7 +225,7 @@ class NatsClient:
                     connection = await NatsConnection(self._settings, server, lambda: self.on_unreadable()).open(
                         self._tls
                     )
-                except Unreachable as error:
+                except NatsUnreachable as error:
                     errors.append(str(error))
                     continue
                 except NatsRefused as error:
@@ -314,10 +314,10 @@ class NatsClient:
     ) -> int:
         return await self._buckets.write(bucket, key, value, revision, nonce, timeout, about)
 
-    async def read(self, bucket: str, key: str) -> Entry | None:
+    async def read(self, bucket: str, key: str) -> BucketEntry | None:
         return await self._buckets.read(bucket, key)
 
-    def watch(self, bucket: str, on_entry: Callable[[Entry], None], on_current: Callable[[], None]) -> NatsWatch:
+    def watch(self, bucket: str, on_entry: Callable[[BucketEntry], None], on_current: Callable[[], None]) -> NatsWatch:
         return self._buckets.watch(bucket, on_entry, on_current)
 
 

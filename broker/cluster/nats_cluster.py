@@ -16,7 +16,7 @@ from ..store.restored import ZoneOf
 from .calls import Calls
 from .connected import Connected
 from .context import ClusterContext
-from .evacuation import Evacuation
+from .evacuation import NodeEvacuation
 from .handover import Handover
 from .isolation import Isolation
 from .known_routes import KnownRoutes
@@ -25,10 +25,10 @@ from .link_receiver import LinkReceiver
 from .members import Members
 from .nats import NoAnswer, Unavailable
 from .ownership import Ownership
-from .retained import Retained
-from .routes import Routes
+from .retained import ClusterRetained
+from .routes import ClusterRoutes
 from .rows import Rows
-from .shared_groups import SharedGroups
+from .shared_groups import ClusterSharedGroups
 from .turns import Turns
 from .wills import RefusalOf, Wills
 
@@ -60,18 +60,18 @@ class NatsCluster:
         self.membership = Members(context)
         self.calls = Calls(context)
         self.rows = Rows(context)
-        self.retained = Retained(context, self.membership, self.calls)
-        self.routes = Routes(context, self.membership, self.calls)
+        self.retained = ClusterRetained(context, self.membership, self.calls)
+        self.routes = ClusterRoutes(context, self.membership, self.calls)
         self.isolation = Isolation(context, self.membership, self.routes)
         self.links = Links(context, self.membership, self.calls, self.routes)
         self.known_routes = KnownRoutes(context, self.membership, self.routes, self.links, directory)
         self.receiver = LinkReceiver(context, self.membership, self.calls)
-        self.shared_groups = SharedGroups(context, self.membership, self.routes, self.receiver)
+        self.shared_groups = ClusterSharedGroups(context, self.membership, self.routes, self.receiver)
         self.turns = Turns(context, self.membership, self.calls, self.routes, self.receiver)
         self.handover = Handover(context, self.membership, self.calls, self.routes, self.turns, zone_of)
         self.connected = Connected(context, self.membership, self.calls)
         self.ownership = Ownership(context, self.membership, self.handover, self.connected)
-        self.evacuation = Evacuation(context, self.membership, self.calls, self.handover, self.ownership)
+        self.evacuation = NodeEvacuation(context, self.membership, self.calls, self.handover, self.ownership)
         self.wills = Wills(context, self.membership, self.ownership, self.handover.receiver, refusal_of_will)
 
     async def start(self) -> None:
@@ -169,11 +169,11 @@ class NatsCluster:
     def hold_will(self, client_id: str, will: Message, number: int) -> bool:
         return self.wills.hold_due(client_id, will, number)
 
-    def owner_of(self, client_id: str) -> str | None:
-        owner = self.ownership.owner_of(client_id)
+    def node_of(self, client_id: str) -> str | None:
+        node = self.ownership.node_of(client_id)
         # The key of a node that is no member any more is about to be deleted.
-        gone = self.membership.known and owner not in self.membership.peers
-        return None if gone else owner
+        gone = self.membership.known and node not in self.membership.peers
+        return None if gone else node
 
     def serve(self, method: str, handler: Handler) -> None:
         self.calls.serve(method, handler)

@@ -56,7 +56,7 @@ class ConnectionLost(Exception):
     """The connection broke while something was waited for."""
 
 
-class Unreachable(Exception):
+class NatsUnreachable(Exception):
     """No NATS server answers there; one line."""
 
 
@@ -64,7 +64,7 @@ class _Refused(Exception):
     """What the server holds against the connection."""
 
 
-class Server(NamedTuple):
+class NatsServer(NamedTuple):
     """``name``: what its certificate must be for, where that is not the host of ``url``."""
 
     url: str
@@ -206,7 +206,7 @@ class NatsConnection:
     """
 
     def __init__(
-        self, settings: ClusterSettings, server: Server, on_unreadable: Callable[[], None] = lambda: None
+        self, settings: ClusterSettings, server: NatsServer, on_unreadable: Callable[[], None] = lambda: None
     ) -> None:
         self.server = server
         self.on_unreadable = on_unreadable
@@ -236,7 +236,7 @@ class NatsConnection:
         """Connect.
 
         :raises NatsRefused: the server does not let us in.
-        :raises Unreachable: nobody answers.
+        :raises NatsUnreachable: nobody answers.
         """
         begun = False
         url = urlsplit(self.server.url)
@@ -325,7 +325,7 @@ class NatsConnection:
             text = os.strerror(error.errno)
         if isinstance(error, TimeoutError) and not error.errno:
             text = f"no answer within {self._settings.connect_timeout:g} s"
-        return Unreachable(f"{url}: {text}")
+        return NatsUnreachable(f"{url}: {text}")
 
     async def close(self) -> None:
         """Give it up; what waits is sent if the server takes it at once."""
@@ -384,11 +384,11 @@ class NatsConnection:
         return bool(self._info.cluster)
 
     @property
-    def servers(self) -> list[Server]:
+    def servers(self) -> list[NatsServer]:
         """The others of its cluster that it has told of, with the host that their certificate is for."""
         here = urlsplit(self.server.url)
         return [
-            Server(f"{here.scheme}://{each}", self.server.name or here.hostname)
+            NatsServer(f"{here.scheme}://{each}", self.server.name or here.hostname)
             for each in self._info.connect_urls or ()
             if each != here.netloc
         ]

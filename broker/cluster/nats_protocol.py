@@ -53,7 +53,7 @@ def headers_of(data: bytes) -> dict[str, str]:
     return headers
 
 
-class Owner(Protocol):
+class ConnectionEvents(Protocol):
     """Whose connection it is."""
 
     def on_connected(self, transport: asyncio.Transport) -> None: ...
@@ -72,7 +72,7 @@ class NatsProtocol:
     An ``asyncio.Protocol`` but for its base class, which is not compiled.
     """
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: ConnectionEvents) -> None:
         self._owner = owner
         self._handlers: dict[bytes, Callable[[Msg], None]] = {}
         self._next = 0

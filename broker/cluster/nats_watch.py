@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from .nats import Entry, NoAnswer, NoResponders, Unavailable
+from .nats import BucketEntry, NoAnswer, NoResponders, Unavailable
 from .nats_api import NO_STREAM, PAUSE, ApiFailed, ask, decode_consumer, entry_of
 from .nats_connection import ConnectionLost, Msg, NatsConnection
 
@@ -24,7 +24,11 @@ class NatsWatch:
     """A running watch: a consumer of the bucket's stream on one connection after the other."""
 
     def __init__(
-        self, buckets: "NatsBuckets", bucket: str, on_entry: Callable[[Entry], None], on_current: Callable[[], None]
+        self,
+        buckets: "NatsBuckets",
+        bucket: str,
+        on_entry: Callable[[BucketEntry], None],
+        on_current: Callable[[], None],
     ) -> None:
         self.revision = 0
         self.current = False

@@ -319,8 +319,8 @@ class Outgoing:
         leaving = self._leaving.get(client_id)
         if leaving is not None:
             return leaving.last_epoch
-        owner = self.ownership.owner(client_id)
-        return owner.revision if owner is not None and self.ownership.is_ours(owner) else 0
+        place = self.ownership.place(client_id)
+        return place.revision if place is not None and self.ownership.is_ours(place) else 0
 
     # ------------------------------------------------------ who has the key then
 
@@ -406,7 +406,7 @@ class Outgoing:
             session = self._broker.sessions.get(client_id)
             if session is None:
                 return Piece(GONE)  # for a session that is kept, too: there is no more of it
-            if self.ownership.owner_of(client_id) != node or self._is_coming(client_id):
+            if self.ownership.node_of(client_id) != node or self._is_coming(client_id):
                 # What it has written has not been told here; or this is a late question about an earlier stay.
                 return Piece(BUSY)
             leaving = self._suspend(session, node, ask.move)
@@ -423,7 +423,7 @@ class Outgoing:
                 leaving.node = node
                 self._drop_doubted(leaving, ask)
             elif leaving.move != ask.move:
-                if self.ownership.owner_of(client_id) != node:
+                if self.ownership.node_of(client_id) != node:
                     return Piece(BUSY)
                 leaving.move, leaving.node = ask.move, node
                 if not leaving.sent:
@@ -451,14 +451,14 @@ class Outgoing:
         """Whether this client's session is that node's."""
         if node == self._context.node:
             return self.ownership.has(client_id)
-        return self.ownership.owner_of(client_id) == node
+        return self.ownership.node_of(client_id) == node
 
     def _confirm(self, leaving: Leaving, ask: Fetch) -> None:
         """The other node has the session, and what is in flight."""
         session = leaving.session
         leaving.confirmed = True
-        owner = self.ownership.owner(leaving.client_id)
-        leaving.epoch = ask.epoch or (0 if owner is None else owner.revision)
+        place = self.ownership.place(leaving.client_id)
+        leaving.epoch = ask.epoch or (0 if place is None else place.revision)
         journal = session.journal
         held = [each for each in session.inflight.values() if each is not None]
         if ask.rest:
@@ -633,12 +633,12 @@ class Outgoing:
         client_id = done.client_id
         leaving = self._leaving.get(client_id)
         session = self._broker.sessions.get(client_id)
-        owned = self.ownership.owner_of(client_id) == node
+        owned = self.ownership.node_of(client_id) == node
         if leaving is not None and leaving.kept is not None:
-            owner = self.ownership.owner_of(leaving.client_id)
-            if done.over or leaving.node == node or owner in (node, None):
+            now = self.ownership.node_of(leaving.client_id)
+            if done.over or leaving.node == node or now in (node, None):
                 left = leaving.session.queued
-                if left and owner not in (node, None):  # it went on without that node
+                if left and now not in (node, None):  # it went on without that node
                     self._context.refusals.add("kept_of_lost_session", node, "cluster.takeover", left)
                 self._end_kept(leaving)
             await self._context.tables.stored()
@@ -699,8 +699,8 @@ class Outgoing:
         """A node is out for good, and with it its sessions."""
         for leaving in list(self._leaving.values()):
             # What is kept was perhaps never fetched by the node where its session is now.
-            owner = self.ownership.owner(leaving.client_id)
-            if (owner.node if owner is not None and owner.node else leaving.node) != peer.name:
+            place = self.ownership.place(leaving.client_id)
+            if (place.node if place is not None and place.node else leaving.node) != peer.name:
                 continue
             if leaving.kept is not None:
                 self._end_kept(leaving)
@@ -790,7 +790,7 @@ class Outgoing:
     async def _offer(self, leaving: Leaving) -> None:
         client_id = leaving.session.client_id
         while self._leaving.get(client_id) is leaving and not leaving.confirmed:
-            node = self.ownership.owner_of(client_id)
+            node = self.ownership.node_of(client_id)
             offer = msgspec.msgpack.encode(Offer(client_id, leaving.move))
             try:
                 answer = b"" if node is None else await self._calls.call(node, OFFER, offer)

@@ -30,7 +30,7 @@ from .connected import Connected
 from .context import ClusterContext
 from .handover import Handover
 from .members import Members
-from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
+from .nats import BucketEntry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
 from .peer import Peer
 from .session_transfer import BUSY, DISCARDED, GONE, OF_ANOTHER, READY, MovedSession, Prepared
 from .tasks import Tasks
@@ -63,7 +63,7 @@ class Ended(msgspec.Struct, array_like=True, frozen=True):
     revision: int
 
 
-class Owner(NamedTuple):
+class SessionPlace(NamedTuple):
     """``node`` empty: nobody. ``revision``: of the bucket when that was written; it only grows. ``earlier``: as in
     ``wire.Owned``."""
 
@@ -89,7 +89,7 @@ class Ownership:
         self._watch: Watch | None = None
         self._current = asyncio.Event()
         # By ``thing_key`` of the Client Identifier.
-        self._owners: dict[str, Owner] = {}
+        self._places: dict[str, SessionPlace] = {}
         # Those that are this node's, with the Client Identifier.
         self._ours: dict[str, str] = {}
         # Those that are nobody's, with the Client Identifier: nodes that were away may still have their sessions.
@@ -140,7 +140,7 @@ class Ownership:
 
     # -------------------------------------------------------------- the bucket
 
-    def _entry(self, entry: Entry) -> None:
+    def _entry(self, entry: BucketEntry) -> None:
         if self._is_old(entry.key, entry.revision):
             return
         found = self._read(entry)
@@ -155,20 +155,20 @@ class Ownership:
                     asyncio.get_running_loop().call_later(RETRY, self._look_at, owned.client_id)
             return
         if entry.value is None:
-            self._owners.pop(entry.key, None)
+            self._places.pop(entry.key, None)
             self._over_no_more(entry.key)
             client_id = self._ours.pop(entry.key, None)
             if client_id is not None:
                 self.settle_soon(client_id)
             return
         # It cannot be read: the node whose key it was writes it again.
-        known = self._owners.get(entry.key)
+        known = self._places.get(entry.key)
         if entry.key in self._ours:
             self.settle_soon(self._ours[entry.key])
         elif known is None or not known.node:
-            self._owners[entry.key] = Owner("", "", entry.revision)
+            self._places[entry.key] = SessionPlace("", "", entry.revision)
 
-    def _read(self, entry: Entry) -> tuple[Header, Owned] | None:
+    def _read(self, entry: BucketEntry) -> tuple[Header, Owned] | None:
         """The node that wrote it, and what."""
         found = None if entry.value is None else self._reader.value(entry.value)
         if found is not None and thing_key(found[1].client_id) != entry.key:
@@ -179,7 +179,7 @@ class Ownership:
     def _is_old(self, key: str, revision: int) -> bool:
         """Whether the bucket has said something later of this key. So it is with a write whose first answers were lost:
         the key may have gone on meanwhile."""
-        known = self._owners.get(key)
+        known = self._places.get(key)
         return known is not None and revision < known.revision
 
     def _note(self, key: str, owned: Owned, revision: int) -> None:
@@ -187,10 +187,10 @@ class Ownership:
         if self._is_old(key, revision):
             return
         client_id = owned.client_id
-        owner = Owner(self._text(owned.node), self._text(owned.uid), revision, owned.earlier or None)
-        before = self._owners.get(key)
-        self._owners[key] = owner
-        if self.is_ours(owner):
+        place = SessionPlace(self._text(owned.node), self._text(owned.uid), revision, owned.earlier or None)
+        before = self._places.get(key)
+        self._places[key] = place
+        if self.is_ours(place):
             self._over_no_more(key)
             self._ours[key] = client_id
             wanted = [node for node, wanted in owned.earlier.items() if wanted and not owned.clean_start]
@@ -200,17 +200,17 @@ class Ownership:
         self._handover.went_on_without(client_id, [])
         node = self._context.node
         session = self._context.broker.sessions.get(client_id)
-        if not owner.node:
+        if not place.node:
             self._over[key] = client_id
             if node in owned.earlier or (session is not None and session.persistent):
                 self.settle_soon(client_id)
             return
         self._over_no_more(key)
-        if session is not None and owner.node != node:
+        if session is not None and place.node != node:
             unwanted = owned.clean_start or not owned.earlier.get(node, True)
             anew = unwanted or node in owned.earlier
             last_epoch = before.revision if before is not None and self.is_ours(before) else 0
-            self._handover.lost(session, owner.node, revision, unwanted, anew, last_epoch)
+            self._handover.lost(session, place.node, revision, unwanted, anew, last_epoch)
 
     def _over_no_more(self, key: str) -> None:
         """A key that said that a session is over says something else, or is gone."""
@@ -239,48 +239,48 @@ class Ownership:
             if client_id not in broker.sessions:
                 self._to_settle[client_id] = None
         for session in broker.sessions:
-            if session.persistent and thing_key(session.client_id) not in self._owners:
+            if session.persistent and thing_key(session.client_id) not in self._places:
                 self._to_settle[session.client_id] = None
         for client_id, ended in list(self._ended.items()):
-            known = self.owner(client_id)
+            known = self.place(client_id)
             if known is None or known.revision != ended.revision:
                 self._ended.remove(client_id)
-        for key, owner in list(self._owners.items()):
-            if owner.node == self._context.node and not self.is_ours(owner):
+        for key, place in list(self._places.items()):
+            if place.node == self._context.node and not self.is_ours(place):
                 self._tasks.run(self._delete_key(key))  # of this node's earlier data, which is gone
 
     def _lost(self, bucket: str) -> None:
         """The bucket is empty: every node that runs writes again what is its own."""
         if bucket == BUCKET:
-            self._owners.clear()
+            self._places.clear()
             self._ours.clear()
             for key in list(self._over):
                 self._over_no_more(key)
 
     async def _delete_key(self, key: str) -> None:
-        owner = self._owners[key]
+        place = self._places[key]
         with contextlib.suppress(WrongRevision, Unknown, Unavailable):
-            await self._nats.write(BUCKET, key, None, owner.revision, self._context.nonce())
+            await self._nats.write(BUCKET, key, None, place.revision, self._context.nonce())
 
     def _removed(self, peer: Peer) -> None:
         """A node is out for good: its sessions are over. If it is this one that leaves, the others go on."""
         if self._members.left:
             return
-        owners = {key: owner for key, owner in self._owners.items() if owner.node == peer.name}
-        if owners:
-            self._tasks.run(self._end_sessions_of(peer.name, owners))
+        places = {key: place for key, place in self._places.items() if place.node == peer.name}
+        if places:
+            self._tasks.run(self._end_sessions_of(peer.name, places))
         for key, client_id in list(self._over.items()):
-            if peer.name in (self._owners[key].earlier or {}):
+            if peer.name in (self._places[key].earlier or {}):
                 self.settle_soon(client_id)
 
-    async def _end_sessions_of(self, node: str, owners: dict[str, Owner]) -> None:
+    async def _end_sessions_of(self, node: str, places: dict[str, SessionPlace]) -> None:
         """Every node does so, and one of them finds the key there still. That takes a while: a replacement may have
         the name before it is done, and a client its session there."""
         ended = 0
-        for key, gone in owners.items():
-            while (owner := self._owners.get(key)) is not None and (owner.node, owner.uid) == (node, gone.uid):
+        for key, gone in places.items():
+            while (place := self._places.get(key)) is not None and (place.node, place.uid) == (node, gone.uid):
                 try:
-                    await self._nats.write(BUCKET, key, None, owner.revision, self._context.nonce())
+                    await self._nats.write(BUCKET, key, None, place.revision, self._context.nonce())
                     ended += 1
                 except WrongRevision:
                     pass
@@ -294,18 +294,18 @@ class Ownership:
 
     # ----------------------------------------------------------------- questions
 
-    def owner_of(self, client_id: str) -> str | None:
+    def node_of(self, client_id: str) -> str | None:
         """The other node that has this session."""
-        owner = self._owners.get(thing_key(client_id))
-        return None if owner is None or not owner.node or owner.node == self._context.node else owner.node
+        place = self._places.get(thing_key(client_id))
+        return None if place is None or not place.node or place.node == self._context.node else place.node
 
-    def owner(self, client_id: str) -> Owner | None:
+    def place(self, client_id: str) -> SessionPlace | None:
         """Who has it, as far as this node knows."""
-        return self._owners.get(thing_key(client_id))
+        return self._places.get(thing_key(client_id))
 
-    def is_ours(self, owner: Owner) -> bool:
+    def is_ours(self, place: SessionPlace) -> bool:
         """Whether that is this node, with its present data."""
-        return owner.node == self._context.node and owner.uid == self._context.wire.uid
+        return place.node == self._context.node and place.uid == self._context.wire.uid
 
     def peer(self, node: str) -> Peer | None:
         """Another node; ``None``: it is no member any more."""
@@ -323,7 +323,7 @@ class Ownership:
     def has(self, client_id: str, revision: int | None = None) -> bool:
         """Whether the bucket says that this node has it, with this revision of the key."""
         key = thing_key(client_id)
-        return key in self._ours and revision in (None, self._owners[key].revision)
+        return key in self._ours and revision in (None, self._places[key].revision)
 
     def knows(self, client_id: str) -> bool:
         """Whether a key of this node is what it should be: its session is here, or is over and the key soon will be.
@@ -333,7 +333,7 @@ class Ownership:
     def is_unknown(self, client_id: str) -> bool:
         """Whether there is a session here of which this node has not learned yet whose it is."""
         session = self._context.broker.sessions.get(client_id)
-        return session is not None and session.persistent and self.owner(client_id) is None
+        return session is not None and session.persistent and self.place(client_id) is None
 
     def busy(self, client_id: str) -> bool:
         """Whether something is being done about it, or has to be."""
@@ -352,9 +352,9 @@ class Ownership:
             return None
         busy = client_id in self._locks or client_id in self._unanswered
         if not busy and not self._handover.leaves(client_id) and not self._handover.is_undecided(client_id):
-            owner = self._owners.get(thing_key(client_id))
-            ours = owner is not None and self.is_ours(owner) and self.knows(client_id)
-            nobodys = owner is None or (not owner.node and client_id not in self._context.broker.sessions)
+            place = self._places.get(thing_key(client_id))
+            ours = place is not None and self.is_ours(place) and self.knows(client_id)
+            nobodys = place is None or (not place.node and client_id not in self._context.broker.sessions)
             if ours or (nobodys and not expiry):
                 self._connected.announce(client, clean_start)
                 return None
@@ -381,24 +381,24 @@ class Ownership:
         async with self._locked(client.client_id):
             return await _Claim(self, client, False, NEVER_EXPIRES, lambda: True).bring(node)
 
-    def end_here(self, client_id: str, owner: Owner) -> bool:
+    def end_here(self, client_id: str, place: SessionPlace) -> bool:
         """Its key says that a session is over: so is what this node has of it, unless that has begun since. Returns
         whether it has ended now."""
         session = self._context.broker.sessions.get(client_id)
-        if session is None or not session.persistent or self._has_begun_since(client_id, owner):
+        if session is None or not session.persistent or self._has_begun_since(client_id, place):
             return False
-        self._ended.put(client_id, Ended(owner.revision))
+        self._ended.put(client_id, Ended(place.revision))
         self._context.broker.discard_session(session, self._context.clock.now())
         return True
 
-    def _has_begun_since(self, client_id: str, owner: Owner) -> bool:
+    def _has_begun_since(self, client_id: str, place: SessionPlace) -> bool:
         """Whether what this node has of a client is newer than the key that says that its session is over: while NATS
         takes no writes, sessions begin without one. A client that is connected was here meanwhile, or is again, and
         keeps what it has."""
-        if client_id in self._context.channels.channels or self._context.node not in (owner.earlier or {}):
+        if client_id in self._context.channels.channels or self._context.node not in (place.earlier or {}):
             return True
         ended = self._ended.get(client_id)
-        return ended is not None and ended.revision == owner.revision
+        return ended is not None and ended.revision == place.revision
 
     def _look_at(self, client_id: str) -> None:
         if not self._stopped and client_id not in self._context.broker.sessions and self.has(client_id):
@@ -431,7 +431,7 @@ class Ownership:
         client: ClientInfo,
         node: str,
         clean_start: bool,
-        before: Owner | None,
+        before: SessionPlace | None,
         timeout: float,
         earlier: dict[str, bool],
     ) -> bool:
@@ -455,7 +455,7 @@ class Ownership:
             await self.read(client_id)
             return False
         except Unknown:
-            was = Owner("", "", 0) if before is None else before
+            was = SessionPlace("", "", 0) if before is None else before
             self._unanswered.put(client_id, Owned(client_id, was.node, was.uid, earlier=was.earlier or {}))
             self.settle_soon(client_id)
             raise
@@ -476,13 +476,13 @@ class Ownership:
         False: it is another node's."""
         client_id = session.client_id
         owned = await self.read(client_id)
-        owner = self.owner(client_id)
-        if owned is not None and (owner is None or not self.is_ours(owner)):
+        place = self.place(client_id)
+        if owned is not None and (place is None or not self.is_ours(place)):
             return False
         earlier = self._others(None if owned is None else owned.earlier)
         try:
             await self._write(
-                client_id, self._owned_here(session, earlier), 0 if owned is None or owner is None else owner.revision
+                client_id, self._owned_here(session, earlier), 0 if owned is None or place is None else place.revision
             )
         except WrongRevision:
             return False
@@ -500,8 +500,8 @@ class Ownership:
     def key_is_certain(self, client_id: str) -> None:
         """It has, or will not."""
         self._unanswered.remove(client_id)
-        owner = self.owner(client_id)
-        if owner is not None and not owner.node and self._context.node in (owner.earlier or {}):
+        place = self.place(client_id)
+        if place is not None and not place.node and self._context.node in (place.earlier or {}):
             self.settle_soon(client_id)  # which waited for this
 
     # ---------------------------------------------------------------------- end
@@ -552,10 +552,10 @@ class Ownership:
 
     async def settle_earlier_life(self, client_id: str, node: str) -> None:
         """This node died as it wrote that a session of ``node`` is its own: until that write cannot come any more."""
-        owner = self.owner(client_id)
-        if owner is None or owner.node != node:
+        place = self.place(client_id)
+        if place is None or place.node != node:
             return
-        self._unanswered.put(client_id, Owned(client_id, node, owner.uid, earlier=owner.earlier or {}))
+        self._unanswered.put(client_id, Owned(client_id, node, place.uid, earlier=place.earlier or {}))
         while client_id in self._unanswered:
             # Without the lock: a claim has it until this is decided, and does nothing about the key meanwhile.
             with contextlib.suppress(Unavailable, Unknown, NoAnswer, WrongRevision, NotStored):
@@ -605,11 +605,11 @@ class Ownership:
         """A session that went on without this node is over elsewhere: so is what this node has of it."""
         session = self._context.broker.sessions.get(client_id)
         earlier = self._others(owned.earlier)
-        owner = Owner("", "", revision, owned.earlier)
-        if session is not None and session.persistent and self._has_begun_since(client_id, owner):
+        place = SessionPlace("", "", revision, owned.earlier)
+        if session is not None and session.persistent and self._has_begun_since(client_id, place):
             await self._write(client_id, self._owned_here(session, earlier), revision)
             return
-        if not self.end_here(client_id, owner) and earlier == owned.earlier:
+        if not self.end_here(client_id, place) and earlier == owned.earlier:
             return
         await self._write_end(client_id, self._over_at(client_id, earlier), revision)
 
@@ -643,7 +643,7 @@ class Ownership:
         elif not self._is_old(key, made):
             self._ours.pop(key, None)
             self._over_no_more(key)
-            self._owners[key] = Owner("", "", made)  # until the watch tells it, which may tell older ones before
+            self._places[key] = SessionPlace("", "", made)  # until the watch tells it, which may tell older ones before
         return made
 
 
@@ -681,36 +681,36 @@ class _Claim:
                 self._why = "it is not known yet whether this node has its session"
                 await asyncio.sleep(_PAUSE_UNREACHABLE)
                 continue
-            owner = ownership.owner(client_id)
+            place = ownership.place(client_id)
             try:
                 with contextlib.suppress(NotStored):  # of a session that is over
                     await ownership.settle_unanswered(client_id)
                 if self._handover.leaves(client_id):
                     continue  # that has told that it is another node's
-                owner = ownership.owner(client_id)
-                if owner is not None and ownership.is_ours(owner):
+                place = ownership.place(client_id)
+                if place is not None and ownership.is_ours(place):
                     if not ownership.knows(client_id):
                         await ownership.read(client_id)
-                    if ownership.owner(client_id) == owner:
+                    if ownership.place(client_id) == place:
                         return None
                     continue
-                if owner is not None and not owner.node and ownership.end_here(client_id, owner):
+                if place is not None and not place.node and ownership.end_here(client_id, place):
                     # On disk, or it would be this client's after a restart.
                     if not await self._context.tables.stored():
                         return STORE_TROUBLE
                     continue
-                if owner is None or not owner.node or owner.node == self._context.node:
-                    if not self._expiry or await self._take(owner, {}):
+                if place is None or not place.node or place.node == self._context.node:
+                    if not self._expiry or await self._take(place, {}):
                         return None
                     continue
-                done, refusal = await self._from(owner)
+                done, refusal = await self._from(place)
                 if done:
                     return refusal
             except WrongRevision:
                 continue
             except Unavailable as error:
                 # The bucket may have told meanwhile whose it is.
-                return self._without_quorum(ownership.owner(client_id), str(error))
+                return self._without_quorum(ownership.place(client_id), str(error))
             except (Unknown, NoAnswer) as error:
                 return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, f"NATS did not answer: {error}")
         return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, self._why)
@@ -720,34 +720,34 @@ class _Claim:
         ownership, client_id, step = self._ownership, self._client.client_id, self._ownership.step
         try:
             await ownership.settle_unanswered(client_id)
-            owner = ownership.owner(client_id)
-            if owner is None or owner.node != node:
+            place = ownership.place(client_id)
+            if place is None or place.node != node:
                 return "it is not known here as a session of that node"
             if self._handover.leaves(client_id) or self._handover.is_undecided(client_id):
                 return "it is just coming or going"
             move = self._context.nonce()
             prepared = await self._handover.prepare(
-                node, owner.revision, self._client, move, False, self._waits, self._left, absent=True
+                node, place.revision, self._client, move, False, self._waits, self._left, absent=True
             )
             step("prepared")
             if prepared.state != READY or prepared.session is None:
                 return "" if prepared.state == GONE else f"{prepared.state} {prepared.detail}".strip()
-            taken, refusal = await self._move(owner, move, prepared.session, prepared)
+            taken, refusal = await self._move(place, move, prepared.session, prepared)
         except (NodeUnreachable, CallFailed, WrongRevision, Unavailable, Unknown, NoAnswer, NotStored) as error:
             return str(error) or type(error).__name__
         if not taken:
             return "another node has taken it"
         return "" if refusal is None else f"{refusal.setting}: {refusal.detail}"
 
-    async def _take(self, owner: Owner | None, earlier: dict[str, bool]) -> bool:
+    async def _take(self, place: SessionPlace | None, earlier: dict[str, bool]) -> bool:
         node = self._context.node if self._expiry else ""
         timeout = max(self._left, _PAUSE)
-        return await self._ownership.take(self._client, node, self._clean_start, owner, timeout, earlier)
+        return await self._ownership.take(self._client, node, self._clean_start, place, timeout, earlier)
 
-    def _without_quorum(self, owner: Owner | None, error: str) -> Outcome | None:
+    def _without_quorum(self, place: SessionPlace | None, error: str) -> Outcome | None:
         """Nothing can be written. A session that nobody has may begin here, and its key be written later."""
         settings = self._context.settings
-        nobodys = owner is None or not owner.node
+        nobodys = place is None or not place.node
         if settings.isolated == SERVE_LOCAL and nobodys and not self._ownership.may_be_taken(self._client.client_id):
             logger.warning(
                 "session_without_key client_id=%s setting=cluster.isolated error=%s", self._client.client_id, error
@@ -756,7 +756,7 @@ class _Claim:
             return None
         return Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.isolated", f"NATS takes no writes: {error}")
 
-    async def _from(self, owner: Owner) -> tuple[bool, Outcome | None]:
+    async def _from(self, place: SessionPlace) -> tuple[bool, Outcome | None]:
         """Get the session from the node that has it: whether that is settled, and why the client is refused."""
         client = self._client
         step = self._ownership.step
@@ -764,16 +764,16 @@ class _Claim:
         move = self._context.nonce()
         try:
             prepared = await self._handover.prepare(
-                owner.node, owner.revision, client, move, self._clean_start, self._waits, self._left
+                place.node, place.revision, client, move, self._clean_start, self._waits, self._left
             )
         except CallFailed as error:
             # It is there, and cannot now.
-            self._why = f"{owner.node} has its session: {error}"
+            self._why = f"{place.node} has its session: {error}"
             await asyncio.sleep(_PAUSE_UNREACHABLE)
             return False, None
         except NodeUnreachable as error:
-            self._why = f"{owner.node} has its session: {error}"
-            peer = self._ownership.peer(owner.node)
+            self._why = f"{place.node} has its session: {error}"
+            peer = self._ownership.peer(place.node)
             may_run = not self._ownership.knows_members if peer is None else self._may_run(peer)
             if peer is not None and not self._clean_start:
                 timeout = self._context.settings.takeover_timeout
@@ -781,22 +781,22 @@ class _Claim:
             if may_run and self._left > _PAUSE_UNREACHABLE:
                 await asyncio.sleep(_PAUSE_UNREACHABLE)
                 return False, None
-            return await self._without(owner)
+            return await self._without(place)
         step("prepared")
         state = prepared.state
         if state == OF_ANOTHER:
             return True, Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, prepared.detail)
         if state in (GONE, DISCARDED):
             # Without an expiry that node deletes the key, unless its disk is in trouble.
-            left = not self._expiry and owner.node not in prepared.earlier
-            return (left or await self._take(owner, dict.fromkeys(prepared.earlier, False))), None
+            left = not self._expiry and place.node not in prepared.earlier
+            return (left or await self._take(place, dict.fromkeys(prepared.earlier, False))), None
         if state != READY or prepared.session is None:
-            self._why = f"{owner.node} is busy with its session"
+            self._why = f"{place.node} is busy with its session"
             await asyncio.sleep(_PAUSE)
             if state != BUSY:
                 await self._ownership.read(client.client_id)
             return False, None
-        return await self._move(owner, move, prepared.session, prepared)
+        return await self._move(place, move, prepared.session, prepared)
 
     def _may_run(self, peer: Peer) -> bool:
         """Whether it may run, or soon will again: one that was stopped in order may be starting, as in an upgrade. With
@@ -806,20 +806,20 @@ class _Claim:
         return peer.may_run or stopped
 
     async def _move(
-        self, owner: Owner, move: str, moved: MovedSession, prepared: Prepared
+        self, place: SessionPlace, move: str, moved: MovedSession, prepared: Prepared
     ) -> tuple[bool, Outcome | None]:
         handover, step = self._handover, self._ownership.step
         client_id = self._client.client_id
         taken = False
         try:
-            handover.adopt(client_id, owner.node, move, moved, prepared.keepers)
+            handover.adopt(client_id, place.node, move, moved, prepared.keepers)
             step("adopted")
             if not await self._context.tables.stored():
                 handover.cancel(client_id)
                 return True, STORE_TROUBLE
             step("stored")
             node, timeout = self._context.node, max(self._left, _PAUSE)
-            taken = await self._ownership.take(self._client, node, False, owner, timeout, prepared.earlier)
+            taken = await self._ownership.take(self._client, node, False, place, timeout, prepared.earlier)
         except Unknown:
             raise
         except BaseException:
@@ -834,29 +834,29 @@ class _Claim:
         handover.begin(client_id)
         return True, None
 
-    async def _without(self, owner: Owner) -> tuple[bool, Outcome | None]:
+    async def _without(self, place: SessionPlace) -> tuple[bool, Outcome | None]:
         """Its node is away."""
         client = self._client
         settings = self._context.settings
-        detail = f"{owner.node} has its session and does not answer"
+        detail = f"{place.node} has its session and does not answer"
         owned = await self._ownership.read(client.client_id)
-        if self._ownership.owner(client.client_id) != owner or owned is None:
+        if self._ownership.place(client.client_id) != place or owned is None:
             return False, None
         if self._handover.checks_owner and owned.owner not in ("", client.owner):
             return True, Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, f"the session belongs to {owned.owner}")
-        gone = self._ownership.peer(owner.node) is None and self._ownership.knows_members
+        gone = self._ownership.peer(place.node) is None and self._ownership.knows_members
         if settings.takeover == "refuse" and not self._clean_start and not gone:
             return True, Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.takeover", detail)
         if not self._waits():
             return True, CLIENT_GONE
         earlier = {owned.giver: True} if owned.giver else {}
-        if not await self._take(owner, {**earlier, owner.node: True}):
+        if not await self._take(place, {**earlier, place.node: True}):
             return False, None
         self._context.broker.metrics.refusals.add("cluster_session_begun_anew")
         logger.warning(
             "session_begun_anew client_id=%s node=%s setting=cluster.takeover clean_start=%s",
             client.client_id,
-            owner.node,
+            place.node,
             self._clean_start,
         )
         return True, None

@@ -28,7 +28,18 @@ from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version
 from .calls import Calls
 from .context import ClusterContext
 from .members import Members
-from .nats import MAX_PAYLOAD, NEVER_THERE, Entry, NoAnswer, TooLarge, Unavailable, Unknown, Watch, WrongRevision, fits
+from .nats import (
+    MAX_PAYLOAD,
+    NEVER_THERE,
+    BucketEntry,
+    NoAnswer,
+    TooLarge,
+    Unavailable,
+    Unknown,
+    Watch,
+    WrongRevision,
+    fits,
+)
 from .tasks import Tasks
 from .wire import MALFORMED, thing_key, valid_body, valid_time
 
@@ -99,7 +110,7 @@ class _Change:
         self.count = 0
         self.late = False
         self.restored = False
-        self.told: Entry | None = None
+        self.told: BucketEntry | None = None
         self.since = 0.0
         self.waiting: list[tuple[int, asyncio.Future[None]]] = []
 
@@ -126,7 +137,7 @@ class _Known:
         self.revision = revision
 
 
-class Retained:
+class ClusterRetained:
     """``core.cluster.RetainedChanges`` of a node of a cluster.
 
     ``write_timeout``: seconds for a write. ``generation``: how many buckets there were, the present one included.
@@ -151,7 +162,7 @@ class Retained:
         self._watch: Watch | None = None
         self._last = 0
         self._ready = asyncio.Event()
-        self._seen: dict[str, Entry] = {}
+        self._seen: dict[str, BucketEntry] = {}
         self._known: dict[str, _Known] = {}
         # Deletions by this node that the watch has not told yet.
         self._deleted: dict[str, int] = {}
@@ -340,7 +351,7 @@ class Retained:
         if clear:
             settled, all_settled = await self._settle_elsewhere(change.name)
         known = self._known.get(change.name)
-        entry: Entry | None = None
+        entry: BucketEntry | None = None
         base = NEVER_THERE if known is None else known.revision
         is_there = known is not None
         told = change.told
@@ -372,7 +383,7 @@ class Retained:
                         about = self._wire.write(Deletion(change.at or change.expired, settled))
                     revision = await self._nats.write(BUCKET, change.name, data, base, nonce, self.write_timeout, about)
                 except WrongRevision:  # another node's came before this one
-                    entry = Entry(change.name, None, base)
+                    entry = BucketEntry(change.name, None, base)
                     continue
                 change.late = False
                 return revision
@@ -385,7 +396,7 @@ class Retained:
         """The message is kept by this node alone."""
         self._wire.refusals.add(TOO_LARGE, self._context.node, MAX_PAYLOAD)
 
-    def _dated(self, entry: Entry) -> tuple[float, str]:
+    def _dated(self, entry: BucketEntry) -> tuple[float, str]:
         """The date of what is there, and the node that wrote it. A deletion by other means has none."""
         if entry.value is None:
             deleted = self._deletion.value(entry.about) if entry.about else None
@@ -393,7 +404,7 @@ class Retained:
         found = self._read(entry)
         return (0.0, "") if found is None else (found[1].at or found[1].body.timestamp, found[0])
 
-    def _newer(self, entry: Entry, change: _Change, clear: bool) -> bool:
+    def _newer(self, entry: BucketEntry, change: _Change, clear: bool) -> bool:
         """Whether what another node has written, before it knew of this change or this node of that, is to stay. What
         this one has written since its start was before. So is what a clear finds that was not held up, and a deletion
         for which this node had given the bucket all it had."""
@@ -465,7 +476,7 @@ class Retained:
             if message is not None:
                 self._will_expire(change.name, message, revision, 0.0)
 
-    def _done(self, change: _Change, revision: int, entry: Entry | None = None) -> None:
+    def _done(self, change: _Change, revision: int, entry: BucketEntry | None = None) -> None:
         """The bucket has it, or (``entry``) something newer."""
         self._changes.pop(change.name, None)
         self._rows.remove(change.topic)
@@ -490,7 +501,7 @@ class Retained:
 
     # ------------------------------------------------------- changes of others
 
-    def _on_entry(self, entry: Entry) -> None:
+    def _on_entry(self, entry: BucketEntry) -> None:
         self._last = entry.revision
         if self._deleted.get(entry.key, entry.revision + 1) <= entry.revision:
             del self._deleted[entry.key]
@@ -521,7 +532,7 @@ class Retained:
             self._joining.cancel()
             self._joining = None
 
-    def _told(self, entry: Entry) -> None:
+    def _told(self, entry: BucketEntry) -> None:
         if entry.key == RECORD:
             return
         known = self._known.get(entry.key)
@@ -533,7 +544,7 @@ class Retained:
         elif change.told is None or change.told.revision < entry.revision:
             change.told = entry
 
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: BucketEntry) -> None:
         if entry.value is None:
             known = self._known.pop(entry.key, None)
             if known is not None:
@@ -550,7 +561,7 @@ class Retained:
             # What was there before is not what the others have.
             self._broker.take_retained(Message(message.topic, b"", retain=True))
 
-    def _read(self, entry: Entry) -> tuple[str, RetainedValue] | None:
+    def _read(self, entry: BucketEntry) -> tuple[str, RetainedValue] | None:
         """The node that wrote it, and what."""
         read = None if entry.value is None or entry.key == RECORD else self._values.value(entry.value)
         if read is None:
@@ -676,7 +687,7 @@ class Retained:
                 return
             known = self._seen.get(name)
             if known is None or known.revision < revision:
-                self._seen[name] = Entry(name, data, revision)
+                self._seen[name] = BucketEntry(name, data, revision)
             return
 
     def _mirror(self, record: BucketRecord, first: bool, replaced: bool) -> None:

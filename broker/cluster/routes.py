@@ -16,9 +16,9 @@ from ..session.subscription import Subscription, VolatileSubscription
 from .calls import Calls
 from .context import ClusterContext
 from .members import Members
-from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
+from .nats import BucketEntry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
 from .peer import Peer
-from .wire import MALFORMED, Header, RouteRecord, node_key, thing_key
+from .wire import MALFORMED, Header, NodeRoute, node_key, thing_key
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ DURABLE: Final = 2
 """A node's pair of bits in the router's masks: where no durable session has a filter, and where one has."""
 
 
-def _valid(record: RouteRecord) -> bool:
+def _valid(record: NodeRoute) -> bool:
     """Whether a node can have such subscribers."""
     try:
         group, _ = parse_filter(record.filter)
@@ -59,11 +59,11 @@ class RemoteNode:
         self.key = key
         self.bit = bit
         self.filters: dict[bytes, str] = {}
-        self.groups: dict[bytes, RouteRecord] = {}
+        self.groups: dict[bytes, NodeRoute] = {}
         self.stale: set[bytes] = set()
 
 
-class Routes:
+class ClusterRoutes:
     """Implements ``routing.router.RouteWatcher``.
 
     ``changes`` counts what changes of the other nodes' routes. ``on_group`` is called with a node's key, a
@@ -78,7 +78,7 @@ class Routes:
         self._membership = membership
         self._calls = calls
         self._router = context.broker.router
-        self._reader = context.wire.reader(RouteRecord)
+        self._reader = context.wire.reader(NodeRoute)
         self._key = node_key(context.node)
         self._nodes: dict[str, RemoteNode] = {}
         self.changes = 0
@@ -185,19 +185,19 @@ class Routes:
         if self._watch is not None and self._watch.current:
             self._pump()
 
-    def _wanted(self, filter: str) -> RouteRecord | None:
+    def _wanted(self, filter: str) -> NodeRoute | None:
         """What the bucket should have of a filter of ours."""
         if not is_shared(filter):
             if filter in self._held:
-                return RouteRecord(filter, durable=True)
-            return RouteRecord(filter, durable=filter in self._durable) if self._router.has(filter) else None
+                return NodeRoute(filter, durable=True)
+            return NodeRoute(filter, durable=filter in self._durable) if self._router.has(filter) else None
         group = self._router.group(filter)
         if group is None or not len(group):
             return None
         members = group.members()
-        return RouteRecord(filter, len(members), sum(each.session.connected for each in members))
+        return NodeRoute(filter, len(members), sum(each.session.connected for each in members))
 
-    def _differs(self, filter: str, wanted: RouteRecord | None) -> bool:
+    def _differs(self, filter: str, wanted: NodeRoute | None) -> bool:
         if wanted is None or filter not in self._ours:
             return (wanted is None) != (filter not in self._ours)
         if wanted.members:
@@ -262,7 +262,7 @@ class Routes:
             self._doubtful.discard(filter)
             self._note(filter, revision, wanted)
 
-    def _take(self, filter: str, entry: Entry | None) -> None:
+    def _take(self, filter: str, entry: BucketEntry | None) -> None:
         """This is what the bucket has of a filter of ours."""
         found = None if entry is None or entry.value is None else self._reader.value(entry.value)
         if found is None and entry is not None and entry.value is not None:
@@ -270,7 +270,7 @@ class Routes:
             return
         self._note(filter, 0 if entry is None else entry.revision, None if found is None else found[1])
 
-    def _note(self, filter: str, revision: int, record: RouteRecord | None) -> None:
+    def _note(self, filter: str, revision: int, record: NodeRoute | None) -> None:
         if record is None:
             self._ours.pop(filter, None)
             self._counts.pop(filter, None)
@@ -309,7 +309,7 @@ class Routes:
 
     # ----------------------------------------------------------------- theirs
 
-    def _entry(self, entry: Entry) -> None:
+    def _entry(self, entry: BucketEntry) -> None:
         node, _, hashed = entry.key.partition(".")
         try:
             key = bytes.fromhex(hashed)
@@ -344,7 +344,7 @@ class Routes:
             self._set_targets(node)
         return node
 
-    def _own_entry(self, header: Header, record: RouteRecord, revision: int) -> None:
+    def _own_entry(self, header: Header, record: NodeRoute, revision: int) -> None:
         filter = record.filter
         if revision <= max(self._ours.get(filter, 0), self._deleted.get(filter, 0)):
             return
@@ -362,7 +362,7 @@ class Routes:
                 return
             del self._deleted[filter]
 
-    def _add(self, node: RemoteNode, key: bytes, record: RouteRecord) -> None:
+    def _add(self, node: RemoteNode, key: bytes, record: NodeRoute) -> None:
         self.changes += 1
         node.stale.discard(key)
         if is_shared(record.filter):
@@ -393,7 +393,7 @@ class Routes:
         for call in self.on_group:
             call(node.key, filter, members, connected)
 
-    def groups(self) -> Iterator[tuple[str, RouteRecord]]:
+    def groups(self) -> Iterator[tuple[str, NodeRoute]]:
         """The Shared Subscriptions of other nodes, each with the node's key."""
         for node in self._nodes.values():
             for record in node.groups.values():
@@ -414,7 +414,7 @@ class Routes:
             call(key, target)
         self._set_targets(self._node(key))
 
-    def restore(self, key: str, records: list[RouteRecord]) -> None:
+    def restore(self, key: str, records: list[NodeRoute]) -> None:
         """What a node had when this was last known; what the bucket does not have any more goes later."""
         node = self._node(key)
         for record in records:
@@ -423,11 +423,11 @@ class Routes:
                 self._add(node, hashed, record)
                 node.stale.add(hashed)
 
-    def known(self) -> Iterator[tuple[str, list[RouteRecord]]]:
+    def known(self) -> Iterator[tuple[str, list[NodeRoute]]]:
         """The key of each other node, and what it has."""
         for key, node in self._nodes.items():
             masks = [(filter, self._router.remote_mask(filter) >> node.bit) for filter in node.filters.values()]
-            plain = [RouteRecord(filter, durable=mask & DURABLE > 0) for filter, mask in masks]
+            plain = [NodeRoute(filter, durable=mask & DURABLE > 0) for filter, mask in masks]
             yield key, [*plain, *node.groups.values()]
 
     def target(self, key: str) -> Subscription | None:

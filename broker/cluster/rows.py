@@ -17,7 +17,7 @@ import msgspec
 from ..persistence.tables import NotAgreed
 from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version, each_of
 from .context import ClusterContext
-from .nats import MAX_PAYLOAD, Entry, NoAnswer, TooLarge, Unavailable, Unknown, Watch, WrongRevision, fits
+from .nats import MAX_PAYLOAD, BucketEntry, NoAnswer, TooLarge, Unavailable, Unknown, Watch, WrongRevision, fits
 from .tasks import Tasks
 from .wire import MALFORMED, OVERHEAD, thing_key
 
@@ -100,7 +100,7 @@ class _Change:
         self.before = before
         self.value: bytes | None = None
         self.version = 0
-        self.told: Entry | None = None
+        self.told: BucketEntry | None = None
         self.operations: list[_Operation] = []
 
     def end(self, failure: str) -> None:
@@ -142,7 +142,7 @@ class Rows:
         self._last = 0
         self.generation = 0
         self._ready = asyncio.Event()
-        self._seen: dict[str, Entry] = {}
+        self._seen: dict[str, BucketEntry] = {}
         self._known: dict[str, _Known] = {}
         self._changes: dict[str, _Change] = {}
         self._turn: list[_Change] = []
@@ -340,7 +340,7 @@ class Rows:
                 change.end(UNSURE)
             await asyncio.sleep(AGAIN)
 
-    async def _winner(self, change: _Change) -> Entry:
+    async def _winner(self, change: _Change) -> BucketEntry:
         """What the bucket has in place of a change."""
         while True:
             try:
@@ -349,7 +349,7 @@ class Rows:
                 change.end(UNSURE)
                 await asyncio.sleep(AGAIN)
                 continue
-            return Entry(change.name, None, 0) if entry is None else entry
+            return BucketEntry(change.name, None, 0) if entry is None else entry
 
     def _has(self, name: str, table: str, key: str, value: bytes | None, revision: int) -> None:
         """The bucket has what this node has."""
@@ -376,7 +376,7 @@ class Rows:
 
     # ------------------------------------------------------- changes of others
 
-    def _on_entry(self, entry: Entry) -> None:
+    def _on_entry(self, entry: BucketEntry) -> None:
         self._last = entry.revision
         if self.joined:
             self._told(entry)
@@ -402,7 +402,7 @@ class Rows:
             self._joining.cancel()
             self._joining = None
 
-    def _told(self, entry: Entry) -> None:
+    def _told(self, entry: BucketEntry) -> None:
         if entry.key == RECORD:
             self._record_told(entry)
             return
@@ -415,14 +415,14 @@ class Rows:
         elif change.told is None or change.told.revision < entry.revision:
             change.told = entry
 
-    def _record_told(self, entry: Entry) -> None:
+    def _record_told(self, entry: BucketEntry) -> None:
         joined, record = self._life.joined, self._life.decode(entry.value)
         if record is not None and joined is not None and joined.id == record.id:
             self.generation = record.generation
             if joined.generation != record.generation:
                 self._life.join(record)
 
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: BucketEntry) -> None:
         """Take what another node has written."""
         if entry.value is None:
             known = self._known.pop(entry.key, None)
@@ -442,7 +442,7 @@ class Rows:
             return
         self._take(body.table, body.key, body.row, version)
 
-    def _read(self, entry: Entry) -> RowValue | None:
+    def _read(self, entry: BucketEntry) -> RowValue | None:
         read = None if entry.value is None else self._values.value(entry.value)
         if read is None:
             return None
@@ -556,7 +556,7 @@ class Rows:
                 return
             known = self._seen.get(name)
             if known is None or known.revision < revision:
-                self._seen[name] = Entry(name, data, revision)
+                self._seen[name] = BucketEntry(name, data, revision)
             return
 
     async def _export(self) -> None:

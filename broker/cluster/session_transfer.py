@@ -197,7 +197,7 @@ def _moved_will(will: Message, due_in: float, now: float) -> MovedWill:
     return MovedWill(body_of(will, -now), due_in, mountpoint, listener)
 
 
-class Receiver:
+class SessionReceiver:
     """Makes sessions and messages of what comes. Messages of one publisher share its ``ClientInfo``."""
 
     def __init__(self, broker: Broker, zone_of: ZoneOf) -> None:

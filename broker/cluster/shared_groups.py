@@ -31,7 +31,7 @@ from .context import ClusterContext
 from .link_receiver import LinkReceiver
 from .members import Members
 from .peer import Peer
-from .routes import Routes
+from .routes import ClusterRoutes
 from .wire import MALFORMED, MessageRecord, node_key
 
 logger = logging.getLogger(__name__)
@@ -183,10 +183,12 @@ class GroupShares:
         raise AssertionError("the weights are those that were added up")
 
 
-class SharedGroups:
+class ClusterSharedGroups:
     """Keeps ``SharedGroup.remote`` and ``connected`` as the nodes say, and takes what other nodes send for a group."""
 
-    def __init__(self, context: ClusterContext, membership: Members, routes: Routes, receiver: LinkReceiver) -> None:
+    def __init__(
+        self, context: ClusterContext, membership: Members, routes: ClusterRoutes, receiver: LinkReceiver
+    ) -> None:
         self._context = context
         self._broker = context.broker
         self._router = context.broker.router

@@ -29,7 +29,7 @@ from .calls import Calls
 from .context import ClusterContext
 from .link_receiver import MARK, LinkReceiver, begun_since
 from .members import Members
-from .routes import Routes
+from .routes import ClusterRoutes
 from .wire import MALFORMED, UNREADABLE, MessageRecord, node_key
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Turn:
         """Whether messages of this node are for the session here."""
         return (node in self.others) != self.default
 
-    def place(self, node: str) -> Session | None:
+    def taker(self, node: str) -> Session | None:
         """What takes the messages of this node."""
         ended = self.early.get(node)
         if ended is not None:
@@ -184,7 +184,7 @@ class Turns:
     of the key of a client's session that is here or goes from here, when that was last this node's; 0: not known."""
 
     def __init__(
-        self, context: ClusterContext, members: Members, calls: Calls, routes: Routes, receiver: LinkReceiver
+        self, context: ClusterContext, members: Members, calls: Calls, routes: ClusterRoutes, receiver: LinkReceiver
     ) -> None:
         self._context = context
         self._broker = context.broker
@@ -384,8 +384,8 @@ class Turns:
         asked = self._calls.decoded(node, argument, TurnAsked)
         if not await self._routes.reached(asked.revision):
             raise CallFailed(f"revision {asked.revision} of the routes is not reached")
-        owner = self.ownership.owner(asked.client_id)
-        if owner is None or owner.node != node or owner.revision != asked.epoch:
+        place = self.ownership.place(asked.client_id)
+        if place is None or place.node != node or place.revision != asked.epoch:
             raise CallFailed("the key is another one here")
         self.mark(Mark(asked.client_id, node, asked.epoch), asked.nodes)
         return b""
@@ -459,13 +459,13 @@ class Turns:
         """Who gets a message of this node."""
         of = self._of
         kept = self._kept.match(message.topic).targets
-        chosen = [each for each in kept if of[each.session].place(node) is each.session]
+        chosen = [each for each in kept if of[each.session].taker(node) is each.session]
         chosen = [_waiting_place(of[each.session], each, node) for each in chosen]
         for each in self._broker.router.match(message.topic).targets:
             turn = of.get(each.session)
             if turn is None:
                 chosen.append(each)
-            elif turn.place(node) is not each.session:
+            elif turn.taker(node) is not each.session:
                 parts = each.parts or (each,)
                 left = [] if turn.filters is None else [part for part in parts if part.filter not in turn.filters]
                 if left:

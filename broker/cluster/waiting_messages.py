@@ -1,4 +1,4 @@
-"""WaitingMessages: of a session that comes from another node (``handover``), what may not go to it yet.
+"""DeferredMessages: of a session that comes from another node (``handover``), what may not go to it yet.
 
 They wait in sessions of the node's own, which are as durable as that one:
 
@@ -21,17 +21,17 @@ from ..session.protocols import NO_LOCAL, UNREADABLE
 from ..session.session import Session
 from ..session.subscription import Subscription
 from .context import ClusterContext
-from .session_transfer import Receiver, moved_delivery, with_qos0
+from .session_transfer import SessionReceiver, moved_delivery, with_qos0
 from .turns import copy_for
 
 _STAGING: Final = "\0staging:"
 _HELD: Final = "\0held:"
 
 
-class WaitingMessages:
+class DeferredMessages:
     """By Client Identifier."""
 
-    def __init__(self, context: ClusterContext, receiver: Receiver) -> None:
+    def __init__(self, context: ClusterContext, receiver: SessionReceiver) -> None:
         self._context = context
         self._broker = context.broker
         self._receiver = receiver

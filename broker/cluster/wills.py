@@ -27,9 +27,9 @@ from ..persistence.record_mapping import body_of
 from ..session.session import Session
 from .context import ClusterContext
 from .members import Members
-from .nats import MAX_PAYLOAD, Entry, NoAnswer, TooLarge, Unavailable, Unknown, Watch, WrongRevision, fits
+from .nats import MAX_PAYLOAD, BucketEntry, NoAnswer, TooLarge, Unavailable, Unknown, Watch, WrongRevision, fits
 from .peer import Peer
-from .session_transfer import Receiver
+from .session_transfer import SessionReceiver
 from .tasks import Tasks
 from .wire import MALFORMED, Header, WillRecord, thing_key, valid_body, valid_time
 
@@ -53,7 +53,12 @@ class Wills:
     """``changed``: a will has come into force, waits, or is gone. ``hold``: one that the store had."""
 
     def __init__(
-        self, context: ClusterContext, members: Members, ownership: "Ownership", receiver: Receiver, refusal: RefusalOf
+        self,
+        context: ClusterContext,
+        members: Members,
+        ownership: "Ownership",
+        receiver: SessionReceiver,
+        refusal: RefusalOf,
     ) -> None:
         self._context = context
         self._broker = context.broker
@@ -270,7 +275,7 @@ class Wills:
 
     # --------------------------------------------------------------- the bucket
 
-    def _read(self, entry: Entry) -> tuple[Header, WillRecord] | None:
+    def _read(self, entry: BucketEntry) -> tuple[Header, WillRecord] | None:
         """The node that wrote it, and what."""
         found = None if entry.value is None else self._reader.value(entry.value)
         if found is None:
@@ -284,7 +289,7 @@ class Wills:
             return None
         return found
 
-    def _entry(self, entry: Entry) -> None:
+    def _entry(self, entry: BucketEntry) -> None:
         node, _, _ = entry.key.partition(".")
         if node != self._members.key:
             keys = self._theirs.setdefault(node, set())
@@ -486,8 +491,8 @@ class Wills:
         will = record.will
         client_id = record.client_id
         delayed = bool(will.due_at or will.delay)
-        owner = self._ownership.owner(client_id)
-        back = owner is not None and owner.node != "" and (owner.node, owner.uid) != (writer.node, writer.uid)
+        place = self._ownership.place(client_id)
+        back = place is not None and place.node != "" and (place.node, place.uid) != (writer.node, writer.uid)
         if delayed and (back or client_id in self._context.channels.channels):
             return  # its client came back within the delay [MQTT-3.1.3-9]
         message = self._receiver.message(will.body, will.listener, will.mountpoint)

@@ -277,7 +277,7 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
 # ---------------------------------------------------------------------- routes
 
 
-class RouteRecord(msgspec.Struct, array_like=True, frozen=True):
+class NodeRoute(msgspec.Struct, array_like=True, frozen=True):
     """Bucket ``routes``: a node has subscribers of this filter. Of a Shared Subscription (``$share/...``) it has so
     many ``members``, of which so many are ``connected``. ``durable``: a durable session has it, or had since the filter
     has subscribers there; any other filter's messages need not survive the node."""
@@ -389,12 +389,16 @@ class HelloAnswer(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Owned(msgspec.Struct, array_like=True, frozen=True):
-    """Bucket ``sessions``: this node, with this data, has the session; ``node`` empty: nobody, and what others still
-    have of it is not wanted. ``owner``: see ``ClientInfo.owner``. ``clean_start``: it began anew, and what others had
-    before is not wanted. ``earlier``: nodes without which it went on, and whether what they still have of it is wanted;
-    while there are some, the key outlives the session, so that these do not take theirs for it. ``giver``: the node
-    that the session came from, where it was not certain that all of it had come; should it go on without ``node``, that
-    one may have something for it, too."""
+    """A value of bucket ``sessions``: the key of a session.
+
+    ``node``, ``uid``: the node that has the session, and its data. ``node`` is empty if no node has the session; then
+    nobody wants what other nodes still have of it. ``owner``: the user of the session (``ClientInfo.owner``).
+    ``clean_start``: the session is new, and nobody wants what other nodes had before. ``earlier``: the nodes without
+    which the session went on, and whether what they still have is wanted. While there are such nodes, the key stays
+    when the session ends, so that they do not take what they have for the session. ``giver``: the node that the session
+    came from, if it was not certain that all of it had come. If the session goes on without ``node``, ``giver`` may
+    have something for it, too.
+    """
 
     client_id: str
     node: str

@@ -18,7 +18,7 @@ from ..loop.timers import Timers
 from ..mqtt import reason_codes
 from ..mqtt.constants import NEVER_EXPIRES, V5
 from ..mqtt.message import Delivery, Message, Publisher
-from ..mqtt.message_ids import MessageIds
+from ..mqtt.message_ids import MessageIdSource
 from ..mqtt.topics import matches
 from ..observability.metrics import Metrics
 from ..observability.throttled_log import ThrottledLog
@@ -147,7 +147,7 @@ class Broker:
         self.budget = LoopBudget()
         self.account = account or MemoryAccount()
         self.rng = rng or Random()
-        self._ids = MessageIds(self.rng)
+        self._ids = MessageIdSource(self.rng)
         self.router = Router(settings.shared.strategy, self.rng)
         self.retained = RetainedStore(
             settings.retained.max_messages,

@@ -83,7 +83,7 @@ class Cluster(Protocol):
         """A will is due. True: another node may have published it; it is published here, and its ``number`` is gone
         from the store, as soon as it is known that none has."""
 
-    def owner_of(self, client_id: str) -> str | None:
+    def node_of(self, client_id: str) -> str | None:
         """The other node that has this client's session or connection; ``None``: this one, or nobody known."""
 
     def serve(self, method: str, handler: Handler) -> None:
@@ -194,7 +194,7 @@ class SingleNode:
     def hold_will(self, client_id: str, will: Message, number: int) -> bool:
         return False
 
-    def owner_of(self, client_id: str) -> None:
+    def node_of(self, client_id: str) -> None:
         return None
 
     def serve(self, method: str, handler: Handler) -> None:

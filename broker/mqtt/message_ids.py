@@ -39,7 +39,7 @@ def id_of(prefix: str, number: int) -> str:
     return start.text + _ENDS[number % _BLOCK]
 
 
-class MessageIds:
+class MessageIdSource:
     """Gives one after the other."""
 
     __slots__ = ("_number", "_prefix")

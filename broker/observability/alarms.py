@@ -49,7 +49,7 @@ class Alarm:
         }
 
 
-class Alarms:
+class RaisedAlarms:
     """Those that are active, by name, and the latest ``history`` of those that are over."""
 
     def __init__(

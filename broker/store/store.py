@@ -39,7 +39,7 @@ COPY_BYTES: Final = 1_048_576
 """Bytes of a piece of a backup, unless a batch has more: while one is read, no batch is written."""
 
 
-class Mark(msgspec.Struct, array_like=True, frozen=True):
+class RecordedTime(msgspec.Struct, array_like=True, frozen=True):
     """When it was, in unix seconds."""
 
     at: float
@@ -107,7 +107,7 @@ class Store:
         if check.expected is not None:
             tables.watch(check.expected.after)
         rows = tables.access()
-        marked = len(tables.open(MARKED, Mark)) > 0
+        marked = len(tables.open(MARKED, RecordedTime)) > 0
         self.loss = loss = find_loss(check, log.last, rows, marked, log.salvaged is not None)
         if loss.batches is not None:
             logger.error("store_batches_lost file=%s first=%s last=%s setting=node.data_dir", log.path, *loss.batches)
@@ -122,12 +122,12 @@ class Store:
     def _mark(self) -> None:
         """Say in the store that there is a check file, so that it is missed; and have it made."""
         tables = self.durability.tables
-        marks = tables.open(MARKED, Mark)
+        marks = tables.open(MARKED, RecordedTime)
         missing = self._check.expected is None and not self._check.held
         if MADE not in marks:
-            marks.put(MADE, Mark(time.time()))
+            marks.put(MADE, RecordedTime(time.time()))
         elif missing:
-            marks.put(ACCEPTED, Mark(time.time()))
+            marks.put(ACCEPTED, RecordedTime(time.time()))
         if missing:
             tables.write_access()
 
@@ -135,7 +135,7 @@ class Store:
         """The rows of access control are right as they are; whether that is on disk."""
         tables = self.durability.tables
         self._check.held = False
-        tables.open(MARKED, Mark).put(ACCEPTED, Mark(time.time()))
+        tables.open(MARKED, RecordedTime).put(ACCEPTED, RecordedTime(time.time()))
         tables.write_access()
         stored = await tables.stored()
         self._check.held = not stored  # it was not answered that it is accepted

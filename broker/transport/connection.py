@@ -359,7 +359,7 @@ class Connection:
             transport.set_protocol(LargePacket(self, transport, self._decoder))
 
     def piece_received(self, size: int) -> bool:
-        """See ``large_packets.Receiver``."""
+        """See ``large_packets.PacketReceiver``."""
         context = self._context
         context.metrics.bytes_received += size
         self.received_bytes += size
@@ -447,7 +447,7 @@ class Connection:
         self._listener.closed(channel.end_reason)
         self._leave_traffic()
         # Connection, channel and writers know each other: taken apart here, they need no garbage collector.
-        channel.link = channel.writer.target = GONE
+        channel.connection = channel.writer.target = GONE
         channel.writer.session = None
 
     def pause_writing(self) -> None:
@@ -725,13 +725,13 @@ class Connection:
     # ------------------------------------------------- what the channel asks for
 
     def stored(self) -> None:
-        """See ``channel.channel.Link``."""
+        """See ``channel.channel.ChannelConnection``."""
         if self._pause_reasons & _STORE:
             # Later: the caller is in the middle of releasing what waits.
             asyncio.get_running_loop().call_soon(self._resume, _STORE)
 
     def accepted(self, keep_alive: float) -> None:
-        """See ``channel.channel.Link``."""
+        """See ``channel.channel.ChannelConnection``."""
         self._logged_in()
         transport = self._transport
         if transport is None:
@@ -783,7 +783,7 @@ class Connection:
         return self._rate_timer is not None
 
     def close(self) -> None:
-        """See ``channel.channel.Link``."""
+        """See ``channel.channel.ChannelConnection``."""
         if self._closing:
             return
         self._closing = True

@@ -251,7 +251,7 @@ class ConnectionWriter:
 
     def stored(self) -> None:
         """See ``channel.outbound_writer.WriteTarget``."""
-        self.channel.link.stored()
+        self.channel.connection.stored()
 
     def abort(self) -> None:
         """Close at once, whatever is still to be sent."""

@@ -12,7 +12,7 @@ _KEPT: Final = 16_777_216
 _kept = False
 
 
-class Receiver(Protocol):
+class PacketReceiver(Protocol):
     """The connection whose packet it is."""
 
     def piece_received(self, size: int) -> bool:
@@ -36,7 +36,7 @@ class LargePacket(asyncio.BufferedProtocol):
     the packet need not be copied out of it.
     """
 
-    def __init__(self, connection: Receiver, transport: asyncio.Transport, decoder: Decoder) -> None:
+    def __init__(self, connection: PacketReceiver, transport: asyncio.Transport, decoder: Decoder) -> None:
         self._connection = connection
         self._transport = transport
         self._decoder = decoder

@@ -59,7 +59,7 @@ class ListenerError(Exception):
 
 
 @dataclass(slots=True)
-class Prepared:
+class PreparedListener:
     """New settings of a listener with their certificates read: nothing in them can fail any more."""
 
     settings: ListenerSettings
@@ -236,7 +236,7 @@ class Listener:
         """``prepare`` and ``apply`` at once, where nothing else has to be prepared first."""
         self.apply(self.prepare(settings, zone))
 
-    def prepare(self, settings: ListenerSettings, zone: ZoneSettings) -> "Prepared":
+    def prepare(self, settings: ListenerSettings, zone: ZoneSettings) -> "PreparedListener":
         """Read what new settings need, and change nothing.
 
         Raises TlsError for files that cannot be used, and ListenerError for what only a restart can change.
@@ -244,9 +244,9 @@ class Listener:
         for key in ("name", "type", "bind", "reuse_port"):
             if getattr(settings, key) != getattr(self.settings, key):
                 raise ListenerError(f"listener {self.name}: {key} cannot change while the node runs")
-        return Prepared(settings, zone, _tls_context(settings))
+        return PreparedListener(settings, zone, _tls_context(settings))
 
-    def apply(self, prepared: "Prepared") -> None:
+    def apply(self, prepared: "PreparedListener") -> None:
         """Use the new limits and certificates for the clients to come; those who are here notice nothing."""
         settings = prepared.settings
         if settings.accept_rate != self.settings.accept_rate:

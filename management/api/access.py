@@ -1,9 +1,9 @@
 """/access: why a client may publish, subscribe or log in."""
 
-from ..http.routes import Call, Routes
+from ..http.routes import Call, Endpoints
 from ..operations.access import AccessExplained, AccessQuery, LoginBody, LoginExplained
 
-routes = Routes("Access")
+routes = Endpoints("Access")
 
 
 @routes.get(

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from taipan.broker.access.stored_rules import ALL, ANONYMOUS, CLIENT_ID, USERNAME
 
-from ..http.routes import Call, Routes
+from ..http.routes import Call, Endpoints
 from ..operations.acl import (
     Access,
     Action,
@@ -25,7 +25,7 @@ from ..operations.acl import (
 from ..operations.listing import Listing, PageQuery
 from ..operations.refusal import wrong
 
-routes = Routes("ACL rules of EMQX 4.4")
+routes = Endpoints("ACL rules of EMQX 4.4")
 
 Name = Annotated[str, Meta(min_length=1, max_length=65_535)]
 
@@ -37,12 +37,12 @@ class AllQuery(PageQuery, kw_only=True):
     like_topic: str | None = msgspec.field(default=None, name="_like_topic")
 
 
-class ClientIdQuery(AllQuery, kw_only=True):
+class ClientIdRulesQuery(AllQuery, kw_only=True):
     clientid: str | None = None
     like: str | None = msgspec.field(default=None, name="_like_clientid")
 
 
-class UsernameQuery(AllQuery, kw_only=True):
+class UsernameRulesQuery(AllQuery, kw_only=True):
     username: str | None = None
     like: str | None = msgspec.field(default=None, name="_like_username")
 
@@ -75,12 +75,12 @@ async def add_acl(call: Call) -> list[AddedRecord] | AddedRecord:
     return done if isinstance(call.body, list) else done[0]
 
 
-@routes.get("/acl/clientid", "Rules about client identifiers", query=ClientIdQuery, reply=list[ClientIdRecord])
+@routes.get("/acl/clientid", "Rules about client identifiers", query=ClientIdRulesQuery, reply=list[ClientIdRecord])
 def list_acl_clientid(call: Call) -> Listing[HalfRecord]:
     return _listing(call, CLIENT_ID, call.query.clientid, call.query.like)
 
 
-@routes.get("/acl/username", "Rules about user names", query=UsernameQuery, reply=list[UsernameRecord])
+@routes.get("/acl/username", "Rules about user names", query=UsernameRulesQuery, reply=list[UsernameRecord])
 def list_acl_username(call: Call) -> Listing[HalfRecord]:
     return _listing(call, USERNAME, call.query.username, call.query.like)
 

@@ -2,9 +2,9 @@
 
 from taipan.ruleengine.records import ActionTypeRecord
 
-from ..http.routes import Call, Routes
+from ..http.routes import Call, Endpoints
 
-routes = Routes("Rule actions")
+routes = Endpoints("Rule actions")
 
 
 @routes.get("/actions", "The actions that rules can have", reply=list[ActionTypeRecord])

@@ -3,10 +3,10 @@
 import msgspec
 
 from ..http.envelope import Extra
-from ..http.routes import Call, OfNodes, Routes
+from ..http.routes import Call, Endpoints, OfNodes
 from ..operations.alarms import AlarmRecord, Which
 
-routes = Routes("Alarms")
+routes = Endpoints("Alarms")
 
 
 class NodeAlarms(msgspec.Struct):

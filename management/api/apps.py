@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from ..http.routes import Call, Empty, OrEmpty, Routes
+from ..http.routes import Call, Empty, Endpoints, OrEmpty
 from ..operations.apps import AppRecord
 
-routes = Routes("Applications")
+routes = Endpoints("Applications")
 
 Expired = (
     Annotated[int, Meta(ge=0, le=253_402_300_799, extra={"unit": "unix seconds"})] | Literal["undefined", ""] | None

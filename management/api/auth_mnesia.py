@@ -5,21 +5,21 @@ import msgspec
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
 
 from ..http.envelope import Extra
-from ..http.routes import Call, Empty, OnDemand, OrEmpty, Routes
+from ..http.routes import Call, Empty, Endpoints, OnDemand, OrEmpty
 from ..operations.listing import Listing, PageQuery
 from ..operations.refusal import EXISTS, Refusal
 from ..operations.users import OK, ClientIdUserRecord, UsernameUserRecord, UserRecord, user_record
 from .credentials import Credentials, Name, add_users, update_user
 
-routes = Routes("Users of EMQX 4.4")
+routes = Endpoints("Users of EMQX 4.4")
 
 
-class ClientIdQuery(PageQuery, kw_only=True):
+class ClientIdUsersQuery(PageQuery, kw_only=True):
     clientid: str | None = None
     like: str | None = msgspec.field(default=None, name="_like_clientid")
 
 
-class UsernameQuery(PageQuery, kw_only=True):
+class UsernameUsersQuery(PageQuery, kw_only=True):
     username: str | None = None
     like: str | None = msgspec.field(default=None, name="_like_username")
 
@@ -32,12 +32,12 @@ class NewUsername(Credentials, kw_only=True):
     username: Name
 
 
-@routes.get("/auth_clientid", "Users by client identifier", query=ClientIdQuery, reply=list[ClientIdUserRecord])
+@routes.get("/auth_clientid", "Users by client identifier", query=ClientIdUsersQuery, reply=list[ClientIdUserRecord])
 def list_auth_clientid(call: Call) -> Listing[UserRecord]:
     return _listing(call, CLIENT_ID, call.query.clientid)
 
 
-@routes.get("/auth_username", "Users by user name", query=UsernameQuery, reply=list[UsernameUserRecord])
+@routes.get("/auth_username", "Users by user name", query=UsernameUsersQuery, reply=list[UsernameUserRecord])
 def list_auth_username(call: Call) -> Listing[UserRecord]:
     return _listing(call, USERNAME, call.query.username)
 

@@ -5,12 +5,12 @@ from typing import Literal
 import msgspec
 
 from ..http.envelope import Extra
-from ..http.routes import Call, Empty, OnDemand, OrEmpty, Routes
+from ..http.routes import Call, Empty, Endpoints, OnDemand, OrEmpty
 from ..operations.listing import Listing, PageQuery
 from ..operations.users import LoginRecord, login_record
 from .credentials import Credentials, Name, add_users, update_user
 
-routes = Routes("Authentication users")
+routes = Endpoints("Authentication users")
 
 
 class NewLogin(Credentials, kw_only=True):

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from ..http.routes import Call, Routes
+from ..http.routes import Call, Endpoints
 from ..operations.banned import BanRecord
 from ..operations.listing import Listing, PageQuery
 
-routes = Routes("Banned")
+routes = Endpoints("Banned")
 
 Time = Annotated[int, Meta(ge=0, le=253_402_300_799, extra={"unit": "unix seconds"})]
 Text = Annotated[str, Meta(max_length=65_535)]

@@ -6,11 +6,11 @@ import msgspec
 from msgspec import Meta
 
 from ..http.envelope import Extra
-from ..http.routes import Call, Empty, OrEmpty, Routes
+from ..http.routes import Call, Empty, Endpoints, OrEmpty
 from ..operations.acl import OK, AclRecord, Action, NewAclRule, rule_record, subject_of
 from ..operations.listing import Listing, PageQuery, everything
 
-routes = Routes("ACL rules")
+routes = Endpoints("ACL rules")
 
 
 class NewAcl(msgspec.Struct):

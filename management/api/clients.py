@@ -5,7 +5,7 @@ from typing import ClassVar
 import msgspec
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, OfNodes, Routes
+from ..http.routes import Call, Endpoints, OfNodes
 from ..operations.client_record import ClientRecord
 from ..operations.clients import AclCacheEntry, ClientsQuery
 from ..operations.listing import PageQuery
@@ -13,7 +13,7 @@ from ..operations.node_listing import Page
 from ..operations.refusal import wrong
 from ..operations.waiting_messages import WaitingMessage
 
-routes = Routes("Clients")
+routes = Endpoints("Clients")
 
 
 class UsernameQuery(PageQuery, kw_only=True):

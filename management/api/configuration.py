@@ -3,11 +3,11 @@
 import msgspec
 
 from ..http.envelope import Extra
-from ..http.routes import Call, OfNodes, Routes
+from ..http.routes import Call, Endpoints, OfNodes
 from ..operations.configuration import CertificateRecord, ConfigurationQuery, SettingRecord
 from ..operations.listing import Listing
 
-routes = Routes("Configuration")
+routes = Endpoints("Configuration")
 
 
 @routes.get(

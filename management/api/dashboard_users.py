@@ -8,13 +8,13 @@ from msgspec import Meta
 
 from ..http.envelope import json_response
 from ..http.protocol import connection_of
-from ..http.routes import Call, Routes
+from ..http.routes import Call, Endpoints
 from ..http.session_cookie import drop_token, set_token
 from ..operations.caller import ADMINISTRATOR, VIEWER, Caller
 from ..operations.dashboard_users import MAX_TAGS_LENGTH, DashboardUserRecord
 from ..operations.refusal import Forbidden
 
-routes = Routes("Dashboard users")
+routes = Endpoints("Dashboard users")
 
 Text = Annotated[str, Meta(max_length=MAX_TAGS_LENGTH)]
 Role = Literal["administrator", "viewer", ""]

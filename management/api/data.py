@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from ..http.envelope import Extra, json_response, of_nodes, status_of
 from ..http.reading import parse
-from ..http.routes import Call, OfNodes, OnDemand, Raw, Routes, UnparsedBody
+from ..http.routes import Call, Endpoints, OfNodes, OnDemand, Raw, UnparsedBody
 from ..operations.backup.backup import Asker, DryRun
 from ..operations.backup.documents import is_blank
 from ..operations.backup.files import ExportRecord
@@ -20,7 +20,7 @@ from ..operations.listing import PageQuery, offset_of
 from ..operations.loss import LossRecord
 from ..operations.refusal import MISSING, Refusal, wrong
 
-routes = Routes("Data export and import")
+routes = Endpoints("Data export and import")
 
 
 class ImportQuery(PageQuery, kw_only=True):

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, OfNodes, Routes
+from ..http.routes import Call, Endpoints, OfNodes
 from ..operations.explain import RefusedRecord
 
-routes = Routes("Explain")
+routes = Endpoints("Explain")
 
 
 class TopicQuery(msgspec.Struct):

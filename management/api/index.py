@@ -8,7 +8,7 @@ from aiohttp import web
 from ..ctl import endpoint as control
 from ..http.envelope import json_response
 from ..http.openapi import document
-from ..http.routes import Call, Endpoint, Raw, Routes
+from ..http.routes import Call, Endpoint, Endpoints, Raw
 from . import (
     access,
     acl,
@@ -46,7 +46,7 @@ from . import (
 )
 from .routes import routes as topic_routes
 
-routes = Routes("Index")
+routes = Endpoints("Index")
 
 
 class EndpointRecord(msgspec.Struct):
@@ -58,7 +58,7 @@ class EndpointRecord(msgspec.Struct):
     descr: str
 
 
-ALL: Final[list[Routes]] = [
+ALL: Final[list[Endpoints]] = [
     routes,
     nodes.routes,
     auth_user.routes,

@@ -3,10 +3,10 @@
 import msgspec
 
 from ..http.envelope import Extra
-from ..http.routes import Call, OfNodes, Routes
+from ..http.routes import Call, Endpoints, OfNodes
 from ..operations.listeners import ListenerRecord
 
-routes = Routes("Listeners")
+routes = Endpoints("Listeners")
 
 
 class NodeListeners(msgspec.Struct):

@@ -3,10 +3,10 @@
 import msgspec
 
 from ..http.envelope import Extra
-from ..http.routes import Call, OfNodes, Routes
+from ..http.routes import Call, Endpoints, OfNodes
 from ..operations.modules import ModuleRecord, PluginRecord
 
-routes = Routes("Modules and plugins")
+routes = Endpoints("Modules and plugins")
 
 
 class NodeModules(msgspec.Struct):

@@ -1,11 +1,11 @@
 """/monitor and /live: the figures of the node, past and present."""
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, OfNodes, Raw, Routes
+from ..http.routes import Call, Endpoints, OfNodes, Raw
 from ..operations.history import MonitorQuery, MonitorRecord
 from ..operations.live import LiveQuery, LiveStream
 
-routes = Routes("Monitor")
+routes = Endpoints("Monitor")
 
 
 @routes.get("/monitor", "Figures of the last hour or day", query=MonitorQuery, reply=OfNodes(MonitorRecord))

@@ -6,11 +6,11 @@ import msgspec
 from aiohttp import web
 
 from ..http.envelope import Extra
-from ..http.routes import Call, OfNodes, Raw, Routes
+from ..http.routes import Call, Endpoints, OfNodes, Raw
 from ..operations.prometheus import CONTENT_TYPE
 
-routes = Routes("Metrics and stats")
-root_routes = Routes("Metrics and stats")
+routes = Endpoints("Metrics and stats")
+root_routes = Endpoints("Metrics and stats")
 
 
 class NodeMetrics(msgspec.Struct):

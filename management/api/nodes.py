@@ -1,9 +1,9 @@
 """/brokers and /nodes: what each node is and what it uses."""
 
-from ..http.routes import Call, Routes
+from ..http.routes import Call, Endpoints
 from ..operations.nodes import BrokerRecord, NodeRecord
 
-routes = Routes("Nodes")
+routes = Endpoints("Nodes")
 
 
 @routes.get("/brokers", "What each node is", reply=list[BrokerRecord])

@@ -3,10 +3,10 @@
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..http.routes import Call, Lenient, OnDemand, Routes
+from ..http.routes import Call, Endpoints, Lenient, OnDemand
 from ..operations.pubsub import NamelessPublishRequest, PublishRequest, SubscribeRequest, UnsubscribeRequest
 
-routes = Routes("Publish, subscribe, unsubscribe")
+routes = Endpoints("Publish, subscribe, unsubscribe")
 
 
 class MessageIds(msgspec.Struct):

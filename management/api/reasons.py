@@ -1,9 +1,9 @@
 """/reasons: why something was refused, dropped or lost, and which settings help."""
 
-from ..http.routes import Call, Routes
+from ..http.routes import Call, Endpoints
 from ..operations.reasons import ReasonRecord, ReasonsQuery, explained_reasons
 
-routes = Routes("Explain")
+routes = Endpoints("Explain")
 
 
 @routes.get("/reasons", "What each reason of a refusal or drop means", query=ReasonsQuery, reply=list[ReasonRecord])

@@ -3,9 +3,9 @@
 from taipan.ruleengine.records import ListedResource, ResourceTypeRecord
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, OfNodes, Routes
+from ..http.routes import Call, Endpoints, OfNodes
 
-routes = Routes("Resource types")
+routes = Endpoints("Resource types")
 
 
 @routes.get("/resource_types", "The types of resources", reply=list[ResourceTypeRecord])

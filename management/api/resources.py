@@ -8,13 +8,13 @@ from msgspec import UNSET, Meta, UnsetType
 from taipan.ruleengine.records import ListedResource, ResourceRecord
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, OfNodes, OnDemand, Routes
+from ..http.routes import Call, Endpoints, OfNodes, OnDemand
 from ..operations.listing import Listing, PageQuery
 from ..operations.refusal import wrong
 from ..operations.resources import DeadLetterRecord
 from .rules import Description, Id, Members, members
 
-routes = Routes("Resources")
+routes = Endpoints("Resources")
 
 _DIGITS: Final = 17
 

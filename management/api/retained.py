@@ -2,11 +2,11 @@
 
 import msgspec
 
-from ..http.routes import Call, Routes
+from ..http.routes import Call, Endpoints
 from ..operations.listing import Listing
 from ..operations.retained import RetainedMessage, RetainedQuery, RetainedRecord
 
-routes = Routes("Retained messages")
+routes = Endpoints("Retained messages")
 
 
 class DeleteQuery(msgspec.Struct):

@@ -1,12 +1,12 @@
 """/routes: which topic filters have subscribers."""
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, OfNodes, Routes
+from ..http.routes import Call, Endpoints, OfNodes
 from ..operations.listing import PageQuery
 from ..operations.node_listing import Page
 from ..operations.routes import RouteRecord
 
-routes = Routes("Routes")
+routes = Endpoints("Routes")
 
 
 @routes.get("/routes", "Routes, page by page", query=PageQuery, reply=list[RouteRecord])

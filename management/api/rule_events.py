@@ -2,9 +2,9 @@
 
 from taipan.ruleengine.records import RuleEventRecord, RuleFunction
 
-from ..http.routes import Call, Routes
+from ..http.routes import Call, Endpoints
 
-routes = Routes("Rule events")
+routes = Endpoints("Rule events")
 
 
 @routes.get("/rule_events", "The events that rules can ask for", reply=list[RuleEventRecord])

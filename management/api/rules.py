@@ -8,12 +8,12 @@ from msgspec import UNSET, Meta, UnsetType
 from taipan.ruleengine.records import EvaluationRecord, OnActionFailed, RuleRecord
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, OfNodes, Routes
+from ..http.routes import Call, Endpoints, OfNodes
 from ..operations.node_listing import Page
 from ..operations.refusal import missing
 from ..operations.rules import RulesQuery
 
-routes = Routes("Rules")
+routes = Endpoints("Rules")
 
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 Description = Annotated[str, Meta(max_length=65_535)]

@@ -1,6 +1,6 @@
 """/shared_groups: the shared subscriptions, their members, and what each was given."""
 
-from ..http.routes import Call, Routes
+from ..http.routes import Call, Endpoints
 from ..operations.node_listing import Page
 from ..operations.shared_groups import (
     SharedGroupRecord,
@@ -9,7 +9,7 @@ from ..operations.shared_groups import (
     SharedMembersQuery,
 )
 
-routes = Routes("Subscriptions")
+routes = Endpoints("Subscriptions")
 
 
 @routes.get(

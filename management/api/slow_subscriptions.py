@@ -1,10 +1,10 @@
 """/slow_subscriptions: who took longest to acknowledge."""
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, OfNodes, Routes
+from ..http.routes import Call, Endpoints, OfNodes
 from ..operations.slow_subscriptions import SlowRecord
 
-routes = Routes("Slow subscriptions")
+routes = Endpoints("Slow subscriptions")
 
 
 @routes.get("/slow_subscriptions", "The slowest subscriptions", reply=OfNodes(list[SlowRecord]))

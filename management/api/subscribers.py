@@ -1,10 +1,10 @@
 """/subscribers: who receives a message to a topic."""
 
-from ..http.routes import Call, Routes
+from ..http.routes import Call, Endpoints
 from ..operations.node_listing import Page
 from ..operations.subscribers import SubscriberRecord, SubscribersQuery
 
-routes = Routes("Subscriptions")
+routes = Endpoints("Subscriptions")
 
 
 @routes.get("/subscribers", "Who receives a message to a topic", query=SubscribersQuery, reply=list[SubscriberRecord])

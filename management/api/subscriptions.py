@@ -1,10 +1,10 @@
 """/subscriptions and /nodes/{node}/subscriptions: who has subscribed to what."""
 
-from ..http.routes import Call, Routes
+from ..http.routes import Call, Endpoints
 from ..operations.node_listing import Page
 from ..operations.subscriptions import SubscriptionRecord, SubscriptionsQuery
 
-routes = Routes("Subscriptions")
+routes = Endpoints("Subscriptions")
 
 
 @routes.get("/subscriptions", "Subscriptions, page by page", query=SubscriptionsQuery, reply=list[SubscriptionRecord])

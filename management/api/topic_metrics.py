@@ -3,10 +3,10 @@
 import msgspec
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, OfNodes, Routes
+from ..http.routes import Call, Endpoints, OfNodes
 from ..operations.topic_metrics import TopicMetricsRecord
 
-routes = Routes("Topic metrics")
+routes = Endpoints("Topic metrics")
 
 
 class TopicBody(msgspec.Struct):

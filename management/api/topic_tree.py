@@ -1,10 +1,10 @@
 """/topic_tree and /retained_tree: topics, level by level."""
 
-from ..http.routes import Call, Routes
+from ..http.routes import Call, Endpoints
 from ..operations.listing import Listing
 from ..operations.topic_tree import RetainedLevel, TopicLevel, TreeQuery
 
-routes = Routes("Topic tree")
+routes = Endpoints("Topic tree")
 
 
 @routes.get("/topic_tree", "Levels of topics and filters below a topic", query=TreeQuery, reply=list[TopicLevel])

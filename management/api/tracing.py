@@ -9,11 +9,11 @@ from msgspec import Meta
 from taipan.broker.extensions.tracing import Kind
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, OfNodes, Raw, Routes
+from ..http.routes import Call, Endpoints, OfNodes, Raw
 from ..operations.times import from_rfc3339
 from ..operations.tracing import TraceRecord
 
-routes = Routes("Traces")
+routes = Endpoints("Traces")
 
 
 class NewTrace(msgspec.Struct):

@@ -20,7 +20,7 @@ from ..operations.backup.import_plan import PLAN_FILE
 from . import command
 from .command import find
 from .index import COMMANDS
-from .main import DONE, Keep, Refused, UsageError, shown
+from .main import DONE, CommandLineError, Keep, Refused, shown
 
 _FAILED = 102
 _ROWS_BYTES = 4_194_304
@@ -30,18 +30,18 @@ Ask = Callable[[Mapping[str, str], Mapping[str, object], Keep], int]
 
 
 def run(options: Mapping[str, str], words: Sequence[str], as_json: bool, ask: Ask) -> int:
-    """The exit status. Raises Refused, UsageError, and what ``ask`` raises."""
+    """The exit status. Raises Refused, CommandLineError, and what ``ask`` raises."""
     try:
         found, values = find(COMMANDS, words)
     except command.UsageError as error:
-        raise UsageError("; ".join(" ".join(line.split()) for line in str(error).splitlines())) from None
+        raise CommandLineError("; ".join(" ".join(line.split()) for line in str(error).splitlines())) from None
     file = Path(values["File"]).absolute()
     if found.words[1] == "verify":
         return _told(verify(file), as_json, "is sound")
     if found.words[1] == "restore":
         directory = values.get("Dir") or options.get("--data-dir")
         if not directory:
-            raise UsageError("command backup restore: --data-dir DIR is missing, which says where to")
+            raise CommandLineError("command backup restore: --data-dir DIR is missing, which says where to")
         return _told(
             restore(file, directory, "--force" in values), as_json, f"restored into {shown(os.path.abspath(directory))}"
         )

@@ -109,7 +109,7 @@ class Failure(Refusal):
         self.text = text
 
 
-class Ended(Refusal):
+class AnswerEnded(Refusal):
     """An answer that goes on is over before the caller wanted it to be: told to the error output."""
 
 

@@ -2,12 +2,12 @@
 
 from aiohttp import web
 
-from ..http.routes import Call, Raw, Routes
+from ..http.routes import Call, Endpoints, Raw
 from .execution import ControlRequest, carry_out
 from .main import FRAMES_TYPE
 from .output import Gone, Output
 
-routes = Routes("Control command")
+routes = Endpoints("Control command")
 
 
 class _ResponseSink:

@@ -10,7 +10,7 @@ import msgspec
 from ..operations.caller import NOBODY, Caller
 from ..operations.operations import Operations
 from ..operations.refusal import UNKNOWN, WRONG, Refusal
-from .command import CommandCall, CommandResult, Ended, UsageError, complaint, find
+from .command import AnswerEnded, CommandCall, CommandResult, UsageError, complaint, find
 from .index import COMMANDS
 from .main import DONE, FAILED, USAGE
 from .output import Gone, Output
@@ -50,7 +50,7 @@ async def _run(operations: Operations, request: ControlRequest, output: Output, 
     try:
         answer = await _finish(command.run(CommandCall(operations, values, caller.name, caller.ended)), output)
         await output.answer(answer, request.json)
-    except Ended as ended:
+    except AnswerEnded as ended:
         status = FAILED
         if request.json:
             await output.json_error(ended.code, ended.message)

@@ -13,7 +13,7 @@ from ..operations.live_sources import LiveEvent
 from ..operations.pubsub import NamelessPublishRequest
 from ..operations.refusal import RPC_ERROR, Refusal
 from ..operations.top import SORTS, Top
-from .command import OK, CommandCall, CommandResult, Commands, Ended, Stream, Told, told, word
+from .command import OK, AnswerEnded, CommandCall, CommandResult, Commands, Stream, Told, told, word
 from .top_lines import top_lines
 
 commands = Commands()
@@ -27,7 +27,7 @@ _ENDS: Final = {"node_stops": "the node stops", "not_allowed": "the application 
 
 
 async def _looks(call: CommandCall, query: LiveQuery) -> AsyncGenerator[list[LiveEvent], None]:
-    """Until the caller wants no more. Raises Refusal, and Ended where the node stops or the caller may no more."""
+    """Until the caller wants no more. Raises Refusal; AnswerEnded if the node stops or the caller may no more."""
     stream = call.operations.live.open(query)
     try:
         stream.hello()
@@ -36,10 +36,10 @@ async def _looks(call: CommandCall, query: LiveQuery) -> AsyncGenerator[list[Liv
             try:
                 found = await stream.look()
             except Refusal as refusal:
-                raise Ended(refusal.code, refusal.message) from None
+                raise AnswerEnded(refusal.code, refusal.message) from None
             yield found
             why = await stream.wait(stream.every) or call.ended()
-        raise Ended(RPC_ERROR, _ENDS.get(why, why))
+        raise AnswerEnded(RPC_ERROR, _ENDS.get(why, why))
     finally:
         stream.close()
 

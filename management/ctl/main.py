@@ -44,11 +44,11 @@ _MAX_PATH_LENGTH: Final = 100
 """Bytes that a Unix socket's address may have everywhere."""
 
 
-class UsageError(Exception):
+class CommandLineError(Exception):
     """The command line cannot be used; one line: a noun, a name, and the problem, as of all errors."""
 
 
-class Unreachable(Exception):
+class NoNodeAnswers(Exception):
     """No node answers; one line that names the socket or the URL."""
 
 
@@ -108,13 +108,13 @@ def _run(arguments: Sequence[str]) -> int:
             with TopScreen() as screen:
                 return _ask(options, {"args": words, "json": True}, put=screen.take)
         return _ask(options, {"args": words, "json": as_json})
-    except UsageError as error:
+    except CommandLineError as error:
         _complain(str(error), _WRONG, as_json)
         return USAGE
     except Refused as error:
         _complain(str(error), error.code, as_json)
         return FAILED
-    except Unreachable as error:
+    except NoNodeAnswers as error:
         if not as_json and (not words or words[0] == "help"):
             return _help(words[1:], DONE if words else USAGE)
         _complain(str(error), _NOT_REACHED, as_json)
@@ -127,7 +127,9 @@ def _ask(options: Mapping[str, str], request: Mapping[str, object], keep: Keep =
     here = [name for name in _HERE if name in options]
     elsewhere = [name for name in _ELSEWHERE if name in options]
     if here and elsewhere:
-        raise UsageError(f"option {here[0]}: a node is reached over its socket or over HTTP, not both: {elsewhere[0]}")
+        raise CommandLineError(
+            f"option {here[0]}: a node is reached over its socket or over HTTP, not both: {elsewhere[0]}"
+        )
     if elsewhere or (not here and ("TAIPAN_CTL_URL" in os.environ or "TAIPAN_CTL_PROFILE" in os.environ)):
         from .remote import ask, place_of
 
@@ -172,15 +174,15 @@ def read_command_line(argv: Sequence[str]) -> tuple[dict[str, str], bool, list[s
             return options, as_json, [_VERSION]
         elif name in OPTIONS:
             if not equals and not rest:
-                raise UsageError(f"option {name}: the value is missing")
+                raise CommandLineError(f"option {name}: the value is missing")
             options[name] = value if equals else rest.pop(0)
         elif word.startswith("-"):
-            raise UsageError(f"option {shown(word)}: unknown; options of a command come after it")
+            raise CommandLineError(f"option {shown(word)}: unknown; options of a command come after it")
         else:
             words.append(word)
     for word in words:
         if not _is_text(word):
-            raise UsageError(f"argument {shown(word)}: is not UTF-8")
+            raise CommandLineError(f"argument {shown(word)}: is not UTF-8")
     return options, as_json, words
 
 
@@ -195,7 +197,7 @@ def find_data_dir(options: Mapping[str, str], environ: Mapping[str, str]) -> str
     else:
         found = "data"
     if not found or "\0" in found:
-        raise UsageError(f"data directory {found!a}: not a valid name")
+        raise CommandLineError(f"data directory {found!a}: not a valid name")
     return os.path.abspath(found)
 
 
@@ -228,12 +230,12 @@ def _configured(file: str) -> str:
     try:
         node = tomllib.loads(read_regular(file, MAX_CONFIGURATION).decode("utf-8")).get("node", {})
     except OSError as error:
-        raise UsageError(f"file {shown(os.path.abspath(file))}: {error.strerror or error}") from None
+        raise CommandLineError(f"file {shown(os.path.abspath(file))}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"file {shown(os.path.abspath(file))}: {error}") from None
+        raise CommandLineError(f"file {shown(os.path.abspath(file))}: {error}") from None
     found = node.get("data_dir", "data") if isinstance(node, dict) else None
     if not isinstance(found, str):
-        raise UsageError(f"file {shown(os.path.abspath(file))}: node.data_dir is not a text")
+        raise CommandLineError(f"file {shown(os.path.abspath(file))}: node.data_dir is not a text")
     return found
 
 
@@ -244,7 +246,7 @@ def _seconds(text: str | None) -> float:
     except ValueError:
         seconds = 0.0
     if not 0.0 < seconds <= 86_400.0:
-        raise UsageError("option --timeout: expected seconds, more than 0 and at most 86400")
+        raise CommandLineError("option --timeout: expected seconds, more than 0 and at most 86400")
     return seconds
 
 
@@ -271,7 +273,7 @@ def _connect(path: str, timeout: float) -> socket.socket:
             why = "nobody listens there; the node is not running"
         else:
             why = error.strerror or str(error)
-        raise Unreachable(f"node at {shown(path)}: cannot be reached: {why}") from None
+        raise NoNodeAnswers(f"node at {shown(path)}: cannot be reached: {why}") from None
     finally:
         if directory is not None:
             os.close(directory)
@@ -279,25 +281,25 @@ def _connect(path: str, timeout: float) -> socket.socket:
 
 
 def _converse(node: socket.socket, request: Mapping[str, object], path: str, keep: Keep, put: Keep) -> int:
-    """Say it and print what comes; the exit status that the node names. Raises Unreachable, BrokenPipeError."""
+    """Say it and print what comes; the exit status that the node names. Raises NoNodeAnswers, BrokenPipeError."""
     try:
         node.sendall(json.dumps(request).encode("ascii") + b"\n")
     except (BrokenPipeError, ConnectionResetError):
         pass  # The node may have said why before it closed.
     except OSError as error:
-        raise Unreachable(f"node at {shown(path)}: did not accept the command: {error}") from None
+        raise NoNodeAnswers(f"node at {shown(path)}: did not accept the command: {error}") from None
 
     def read() -> bytes:
         try:
             return node.recv(65_536)
         except TimeoutError:
-            raise Unreachable(f"node at {shown(path)}: is silent; --timeout has more patience") from None
+            raise NoNodeAnswers(f"node at {shown(path)}: is silent; --timeout has more patience") from None
         except OSError as error:
-            raise Unreachable(f"node at {shown(path)}: broke off: {error.strerror or error}") from None
+            raise NoNodeAnswers(f"node at {shown(path)}: broke off: {error.strerror or error}") from None
 
     status = print_frames(read, keep, put)
     if status is None:
-        raise Unreachable(f"node at {shown(path)}: broke off before it had finished")
+        raise NoNodeAnswers(f"node at {shown(path)}: broke off before it had finished")
     return status
 
 

@@ -39,7 +39,7 @@ class Gone(Exception):
     """The caller is gone; one line."""
 
 
-class Sink(Protocol):
+class FrameWriter(Protocol):
     """Where frames go. ``drain`` waits until the reader has taken most of them; raises ConnectionError."""
 
     def write(self, data: bytes) -> None: ...
@@ -49,7 +49,7 @@ class Sink(Protocol):
 class Output:
     """Writes frames to one client."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: FrameWriter) -> None:
         self._sink = sink
         self._pending = bytearray()
         self._work = CooperativeSlice(SLICE)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-from .main import FRAMES_TYPE, Keep, Refused, Unreachable, UsageError, print_frames, shown
+from .main import FRAMES_TYPE, CommandLineError, Keep, NoNodeAnswers, Refused, print_frames, shown
 
 URL: Final = "TAIPAN_CTL_URL"
 APP: Final = "TAIPAN_CTL_APP"
@@ -43,11 +43,11 @@ class Place(NamedTuple):
 
 
 def place_of(options: Mapping[str, str], environ: Mapping[str, str]) -> Place:
-    """Options win over the environment, and that over the profile. Raises UsageError."""
+    """Options win over the environment, and that over the profile. Raises CommandLineError."""
     if "--url" in options and "--profile" in options:
-        raise UsageError("option --url: not with --profile")
+        raise CommandLineError("option --url: not with --profile")
     if "--app" in options and "--app-file" in options:
-        raise UsageError("option --app: not with --app-file")
+        raise CommandLineError("option --app: not with --app-file")
     profile: dict[str, str] = {}
     if "--url" not in options:
         name = options.get("--profile") or (environ.get(PROFILE) if URL not in environ else None)
@@ -55,7 +55,7 @@ def place_of(options: Mapping[str, str], environ: Mapping[str, str]) -> Place:
             profile = _profile(name, environ)
     url = options.get("--url") or profile.get("url") or environ.get(URL)
     if not url:
-        raise UsageError("option --url: is missing; --profile or TAIPAN_CTL_URL say which node, too")
+        raise CommandLineError("option --url: is missing; --profile or TAIPAN_CTL_URL say which node, too")
     if "--app" in options:
         app = options["--app"]
     elif "--app-file" in options:
@@ -68,7 +68,7 @@ def place_of(options: Mapping[str, str], environ: Mapping[str, str]) -> Place:
         app = environ.get(APP, "")
     app_id, colon, secret = app.partition(":")
     if not (app_id and colon and secret):
-        raise UsageError("option --app-file: is missing; TAIPAN_CTL_APP has AppID:AppSecret, too")
+        raise CommandLineError("option --app-file: is missing; TAIPAN_CTL_APP has AppID:AppSecret, too")
     cafile = options.get("--cafile") or profile.get("cafile") or environ.get(CAFILE, "")
     return Place(_read_url(url), app, os.path.expanduser(cafile))
 
@@ -78,13 +78,13 @@ def _read_url(text: str) -> SplitResult:
         url = urlsplit(text)
         _ = url.port
     except ValueError as error:
-        raise UsageError(f"URL {shown(text)}: {error}") from None
+        raise CommandLineError(f"URL {shown(text)}: {error}") from None
     if url.username is not None or url.password is not None:
-        raise UsageError(
+        raise CommandLineError(
             "option --url: has a name or a secret in it: give the application by --app-file or TAIPAN_CTL_APP"
         )
     if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
-        raise UsageError(f"URL {shown(text)}: expected https://HOST:PORT or http://HOST:PORT")
+        raise CommandLineError(f"URL {shown(text)}: expected https://HOST:PORT or http://HOST:PORT")
     return url._replace(path=url.path.rstrip("/"))
 
 
@@ -94,31 +94,33 @@ def profiles_file(environ: Mapping[str, str]) -> str:
 
 
 def read_profiles(environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """The profiles by their names, none where there is no file. Raises UsageError."""
+    """The profiles by their names, none where there is no file. Raises CommandLineError."""
     file = profiles_file(environ)
     if not os.path.lexists(file):
         return {}
     try:
         document = tomllib.loads(_private_text(file))
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"file {shown(file)}: {error}") from None
+        raise CommandLineError(f"file {shown(file)}: {error}") from None
     unknown = [key for key in document if key != "profiles"]
     found = document.get("profiles", {})
     if unknown or not isinstance(found, dict):
-        raise UsageError(f"file {shown(file)}: expected tables [profiles.NAME], found {shown(', '.join(unknown))}")
+        raise CommandLineError(
+            f"file {shown(file)}: expected tables [profiles.NAME], found {shown(', '.join(unknown))}"
+        )
     for name, profile in found.items():
         where = f"file {shown(file)}: profiles.{shown(name)}"
         if not isinstance(profile, dict):
-            raise UsageError(f"{where}: expected a table")
+            raise CommandLineError(f"{where}: expected a table")
         for key, value in profile.items():
             if key not in _KEYS:
-                raise UsageError(f"{where}.{shown(key)}: there is no such key; there are {', '.join(_KEYS)}")
+                raise CommandLineError(f"{where}.{shown(key)}: there is no such key; there are {', '.join(_KEYS)}")
             if not isinstance(value, str) or not value:
-                raise UsageError(f"{where}.{key}: expected a text")
+                raise CommandLineError(f"{where}.{key}: expected a text")
         if "url" not in profile:
-            raise UsageError(f"{where}.url: is missing")
+            raise CommandLineError(f"{where}.url: is missing")
         if "app" in profile and "app_file" in profile:
-            raise UsageError(f"{where}: app and app_file, only one of them")
+            raise CommandLineError(f"{where}: app and app_file, only one of them")
     return found
 
 
@@ -126,7 +128,7 @@ def _profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
     profiles = read_profiles(environ)
     if name not in profiles:
         there = ", ".join(map(shown, sorted(profiles))) or "none"
-        raise UsageError(f"profile {shown(name)}: not found in {shown(profiles_file(environ))}; there: {there}")
+        raise CommandLineError(f"profile {shown(name)}: not found in {shown(profiles_file(environ))}; there: {there}")
     return profiles[name]
 
 
@@ -135,26 +137,29 @@ def _first_line(file: str) -> str:
 
 
 def _private_text(file: str) -> str:
-    """A file with secrets, which nobody else may read. Raises UsageError."""
+    """A file with secrets, which nobody else may read. Raises CommandLineError."""
     try:
         with open(file, "rb") as opened:
             found = os.fstat(opened.fileno())
             data = opened.read(_MAX_FILE)
     except OSError as error:
-        raise UsageError(f"file {shown(os.path.abspath(file))}: {error.strerror or error}") from None
+        raise CommandLineError(f"file {shown(os.path.abspath(file))}: {error.strerror or error}") from None
     if stat.S_ISREG(found.st_mode) and found.st_mode & 0o077:
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
-        raise UsageError(
+        raise CommandLineError(
             f"file {shown(os.path.abspath(file))}: has secrets, and mode {mode} lets others at it: chmod 600 it"
         )
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise UsageError(f"file {shown(os.path.abspath(file))}: is not UTF-8") from None
+        raise CommandLineError(f"file {shown(os.path.abspath(file))}: is not UTF-8") from None
 
 
 def ask(place: Place, request: Mapping[str, object], timeout: float, keep: Keep, put: Keep) -> int:
-    """Say it and print what comes; the exit status that the node names. Raises Refused, Unreachable, UsageError."""
+    """Send the request and print the answer. Return the exit status that the node names.
+
+    Raises Refused, NoNodeAnswers, CommandLineError.
+    """
     connection = _connection(place, timeout)
     credentials = base64.b64encode(place.app.encode()).decode("ascii")
     headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
@@ -162,31 +167,31 @@ def ask(place: Place, request: Mapping[str, object], timeout: float, keep: Keep,
         try:
             connection.request("POST", place.url.path + _PATH, json.dumps(request).encode("ascii"), headers)
         except BrokenPipeError:
-            raise Unreachable(f"node at {place.name}: broke off before it had heard all") from None
+            raise NoNodeAnswers(f"node at {place.name}: broke off before it had heard all") from None
         response = connection.getresponse()
         if response.status == 200 and response.getheader("Content-Type") == FRAMES_TYPE:
             status = print_frames(lambda: response.read1(65_536), keep, put)
             if status is None:
-                raise Unreachable(f"node at {place.name}: broke off before it had finished")
+                raise NoNodeAnswers(f"node at {place.name}: broke off before it had finished")
             return status
         raise _refusal(place, response)
     except TimeoutError:
-        raise Unreachable(f"node at {place.name}: is silent; --timeout has more patience") from None
+        raise NoNodeAnswers(f"node at {place.name}: is silent; --timeout has more patience") from None
     except ssl.SSLCertVerificationError as error:
         why = error.verify_message or "unknown"
-        raise Unreachable(
+        raise NoNodeAnswers(
             f"certificate of {place.name}: is not trusted: {why}; --cafile names the authority that signed it"
         ) from None
     except BrokenPipeError:
         raise  # of the output
     except http.client.IncompleteRead:
-        raise Unreachable(f"node at {place.name}: broke off before it had finished") from None
+        raise NoNodeAnswers(f"node at {place.name}: broke off before it had finished") from None
     except http.client.HTTPException as error:
-        raise Unreachable(
+        raise NoNodeAnswers(
             f"node at {place.name}: does not answer in HTTP: {shown(str(error) or type(error).__name__)}"
         ) from None
     except OSError as error:
-        raise Unreachable(f"node at {place.name}: cannot be reached: {error.strerror or error}") from None
+        raise NoNodeAnswers(f"node at {place.name}: cannot be reached: {error.strerror or error}") from None
     finally:
         sys.stdout.flush()
         connection.close()
@@ -199,7 +204,7 @@ def _connection(place: Place, timeout: float) -> http.client.HTTPConnection:
     try:
         context = ssl.create_default_context(cafile=place.cafile or None)
     except OSError as error:
-        raise UsageError(f"file {shown(os.path.abspath(place.cafile))}: {error.strerror or error}") from None
+        raise CommandLineError(f"file {shown(os.path.abspath(place.cafile))}: {error.strerror or error}") from None
     return http.client.HTTPSConnection(host, place.url.port, timeout=timeout, context=context)
 
 
@@ -216,12 +221,12 @@ def _refusal(place: Place, response: http.client.HTTPResponse) -> Exception:
             code, f"application {app_id}: is refused by the node at {place.name}: {shown(message) or response.reason}"
         )
     if response.status == 404 or code == _UNKNOWN:
-        return Unreachable(
+        return NoNodeAnswers(
             f"node at {place.name}: has no POST {_PATH}: it is older than this taipan-ctl, or this is not its HTTP API"
         )
     if message:
         return Refused(code, f"node at {place.name}: refuses: {shown(message)}")
-    return Unreachable(f"node at {place.name}: answers {response.status} {shown(response.reason)}: not a node")
+    return NoNodeAnswers(f"node at {place.name}: answers {response.status} {shown(response.reason)}: not a node")
 
 
 def profiles(as_json: bool) -> int:

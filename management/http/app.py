@@ -38,7 +38,7 @@ class Gate(Protocol):
         ...
 
 
-class Pages(Protocol):
+class PageFiles(Protocol):
     """The files of the dashboard."""
 
     def answer(self, request: web.Request, segments: list[str]) -> web.Response | None:
@@ -56,7 +56,7 @@ class Application:
         cross_site: CrossSite,
         routes: Iterable[Endpoint],
         root_routes: Iterable[Endpoint] = (),
-        pages: Pages | None = None,
+        pages: PageFiles | None = None,
     ) -> None:
         """``root_routes`` stand beside the prefixes: ``/status``, ``/metrics``."""
         self.operations = operations

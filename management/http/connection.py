@@ -11,7 +11,7 @@ MAX_WITHOUT_REQUEST: Final = 2_097_152
 """Bytes from which no request has come: far more than a head has, and than a body brings before it is asked for."""
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """Who accepted it: ``HttpListener``."""
 
     def authenticated(self, connection: "HttpConnection") -> None: ...
@@ -48,7 +48,11 @@ class HttpConnection(asyncio.Protocol):
     )
 
     def __init__(
-        self, owner: Owner, handler: "Callable[[HttpConnection], asyncio.Protocol]", timeout: float, address: str
+        self,
+        owner: ConnectionOwner,
+        handler: "Callable[[HttpConnection], asyncio.Protocol]",
+        timeout: float,
+        address: str,
     ) -> None:
         self.address = address
         self.is_authenticated = False

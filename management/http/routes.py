@@ -1,4 +1,4 @@
-"""Routes: which handler answers which method and path, and by which types its query and body are read."""
+"""Endpoints: which handler answers which method and path, and by which types its query and body are read."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
@@ -196,10 +196,10 @@ class Endpoint:
         self.variables = [(index, each[1:-1]) for index, each in enumerate(self.segments) if each.startswith("{")]
 
 
-class Routes:
+class Endpoints:
     """One resource's routes::
 
-    routes = Routes("Clients")
+    routes = Endpoints("Clients")
 
     @routes.get("/clients/{clientid}", "Clients of this identifier", reply=list[ClientRecord])
     def lookup_client(call: Call) -> list[ClientRecord]: ...

@@ -11,7 +11,7 @@ from taipan.broker.access.stored_users import USERNAME, StoredUser
 
 from .mosquitto_files import file_of, read_lines
 from .named_files import missing, read_named
-from .output import Migration, Source, Table
+from .output import Migration, SettingPlace, Table
 from .report import CannotMigrate
 
 NO_YAML: Final = "it wants the package PyYAML: pip install PyYAML"
@@ -153,7 +153,7 @@ class _Amqtt:
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             self.report.wrong(place, f"{what}: {_shown(value)}", "expected seconds")
             return
-        self.migration.set("sys_topics", "interval", value, Source(place, f"{what}: {value}"))
+        self.migration.set("sys_topics", "interval", value, SettingPlace(place, f"{what}: {value}"))
         self.report.changed(place, f"{what}: {value}", "sys_topics.interval; the topics have other names below $SYS")
 
     # ------------------------------------------------------------------ listeners
@@ -186,7 +186,7 @@ class _Amqtt:
             bind = bind.replace("localhost", "127.0.0.1", 1)
         of = {("tcp", False): "tcp", ("tcp", True): "ssl", ("ws", False): "ws", ("ws", True): "wss"}[kind, secure]
         table: Table = {"name": name, "type": of, "bind": bind}
-        self.migration.note(table, Source(place, f"listener {name}"))
+        self.migration.note(table, SettingPlace(place, f"listener {name}"))
         most = values.pop("max_connections", values.pop("max-connections", 0))
         if not isinstance(most, int) or most < 0:
             self.report.wrong(given.places.get("max_connections", place), "max_connections", "expected a number")
@@ -210,7 +210,7 @@ class _Amqtt:
             if "cafile" in tls:
                 tls["verify"] = "optional"
             table["tls"] = tls
-            self.migration.note(tls, Source(place, f"listener {name}"))
+            self.migration.note(tls, SettingPlace(place, f"listener {name}"))
         self.report.carried(place, f"listener {name}", f"listeners, {of}, {bind}")
         for key, value in values.items():
             if value is not None:
@@ -361,7 +361,7 @@ class _Amqtt:
             if topics:
                 who: Table = {"anonymous": True} if name == _NOBODY else {"username": name}
                 rule: Table = {"allow": True, **who, "action": action, "topics": topics}
-                self.migration.note(rule, Source(at, f"{action} rules of {name}"))
+                self.migration.note(rule, SettingPlace(at, f"{action} rules of {name}"))
                 self.migration.rules.append(rule)
             self.report.carried(at, f"{action} rules of {name}", "access.rules")
         self.migration.rules.append({"allow": False, "action": action})

@@ -10,7 +10,7 @@ import msgspec
 
 from .fitting import fit
 from .output import CONFIGURATION, Migration, check_target, write
-from .report import CannotMigrate, Entry, Outcome
+from .report import CannotMigrate, Outcome, ReportLine
 
 REFUSED: Final = 2
 """The status where nothing is written."""
@@ -22,7 +22,7 @@ class _Told(msgspec.Struct):
     written: str | None
     seconds: float
     counts: dict[Outcome, int]
-    lines: list[Entry]
+    lines: list[ReportLine]
     error: str = ""
 
 

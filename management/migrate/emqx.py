@@ -16,13 +16,13 @@ from taipan.ruleengine.import_check import ImportCheck
 
 from ..configuration.known_secrets import is_known
 from ..operations.backup.documents import env_of
-from ..operations.backup.import_file import ImportFile, ImportRefused
+from ..operations.backup.import_file import ImportedDocument, ImportRefused
 from ..operations.backup.json_document import BadRecord, Document
 from ..operations.refusal import Refusal
 from .emqx_acl import read_acl
 from .mosquitto_files import Directive, read_lines
 from .named_files import MAX_EXPORT, missing, read_named
-from .output import Migration, Source, Table
+from .output import Migration, SettingPlace, Table
 from .report import CannotMigrate
 from .scratch_engine import scratch_engine
 
@@ -126,7 +126,7 @@ async def _export(path: Path) -> Migration:
             document = _document(data.decode("utf-8"))
             if "version" not in document.members and document.has("file"):
                 document = _document("".join(document.long_text(document.members["file"])))
-            file = ImportFile(document, env_of(document), time.time(), 0)
+            file = ImportedDocument(document, env_of(document), time.time(), 0)
             for _ in file.read():
                 pass
             async for _ in file.check_engine(ImportCheck(engine)):
@@ -173,8 +173,8 @@ def _document(text: str) -> Document:
 # -------------------------------------------------------------------------- etc
 
 
-def _source(line: Directive) -> Source:
-    return Source(line.place, f"{line.key} {line.value}")
+def _source(line: Directive) -> SettingPlace:
+    return SettingPlace(line.place, f"{line.key} {line.value}")
 
 
 class _Value(ValueError):

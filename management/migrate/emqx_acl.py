@@ -9,7 +9,7 @@ from taipan.broker.access.acl import TopicPattern
 from .erlang_terms import Atom, NoTerms, Term, read_terms, shown
 from .named_files import read_named
 from .output import Table
-from .report import Report
+from .report import MigrationReport
 
 _ACTIONS: Final = {"publish": "publish", "subscribe": "subscribe", "pubsub": "pubsub"}
 _ALLOWS: Final = {"allow": True, "deny": False}
@@ -19,7 +19,7 @@ class _Unknown(ValueError):
     """Why a term is no rule here."""
 
 
-def read_acl(path: Path, report: Report) -> list[Table]:
+def read_acl(path: Path, report: MigrationReport) -> list[Table]:
     """The rules in their order. What is none is reported as wrong: a rule that is left out lets in or shuts out."""
     try:
         text = read_named(path).decode("utf-8")

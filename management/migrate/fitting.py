@@ -20,7 +20,7 @@ from ..configuration.settings import DashboardSettings, ManagementSettings
 from ..configuration.settings_validation import binds_overlap
 from ..configuration.toml_lines import KeyPath
 from ..configuration.validation import Fault, shown
-from .output import Migration, Source, Table
+from .output import Migration, SettingPlace, Table
 
 _ONLY_FOR_CLIENTS: Final = {
     "cafile": "it is only for client certificates, which this listener does not ask for. If it has the intermediate"
@@ -192,13 +192,15 @@ def _owner(migration: Migration, path: KeyPath) -> tuple[Table, str]:
     return owner, key
 
 
-def _source(migration: Migration, table: Table, key: str, name: str) -> Source:
+def _source(migration: Migration, table: Table, key: str, name: str) -> SettingPlace:
     """Where the setting was said; else where its table was; else the source as a whole."""
     found = migration.source_of(table, key) or migration.source_of(table, "")
     if found is not None:
         return found
     value = table.get(key)
-    return Source(migration.place, name if value is None or isinstance(value, dict) else f"{name} = {shown(value)}")
+    return SettingPlace(
+        migration.place, name if value is None or isinstance(value, dict) else f"{name} = {shown(value)}"
+    )
 
 
 def _dotted(path: KeyPath) -> str:

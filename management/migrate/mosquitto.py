@@ -20,9 +20,9 @@ from ..configuration.settings_validation import LEAST_MEMORY
 from .mosquitto_bridges import Bridge, bridge_records
 from .mosquitto_db import NEVER, MosquittoDb, NoMosquittoDb, read_mosquitto_db
 from .mosquitto_files import AclLine, Directive, acl_file, directives, file_of, password_file, without_mount_point
-from .mosquitto_store import ListenerFacts, MosquittoRecords, write_store
+from .mosquitto_store import MosquittoListener, MosquittoRecords, write_store
 from .named_files import MAX_DATABASE, missing, read_named
-from .output import Migration, Source, Table
+from .output import Migration, SettingPlace, Table
 from .report import CannotMigrate
 from .scratch_engine import add_engine_rows
 
@@ -87,7 +87,7 @@ class _Listener:
         self.keys: dict[str, Directive] = {}
         self.security: dict[str, Directive] = {}
         self.label = ""
-        self.facts = ListenerFacts("")
+        self.facts = MosquittoListener("")
         self.usable = True
         self.unsaid = False
         self.twin_of: _Listener | None = None
@@ -318,10 +318,10 @@ class _Mosquitto:
         if table == "zone":
             self._set(self.migration.zone, name, value, line)
         else:
-            self.migration.set(table, name, value, Source(line.place, f"{line.key} {line.value}"))
+            self.migration.set(table, name, value, SettingPlace(line.place, f"{line.key} {line.value}"))
 
     def _set(self, table: Table, name: str, value: object, line: Directive) -> None:
-        self.migration.put(table, name, value, Source(line.place, f"{line.key} {line.value}".strip()))
+        self.migration.put(table, name, value, SettingPlace(line.place, f"{line.key} {line.value}".strip()))
 
     @staticmethod
     def _table(table: str) -> str:
@@ -412,8 +412,8 @@ class _Mosquitto:
                 listener.label = f"{of}-{listener.port}-{number}"
         table: Table = {"name": listener.label, "type": of}
         what = f"listener {listener.port}" + (f" {listener.host}" if listener.host else "")
-        self.migration.note(table, Source(listener.place, what))
-        self.migration.put(table, "bind", self._bind(listener), Source(listener.place, what))
+        self.migration.note(table, SettingPlace(listener.place, what))
+        self.migration.put(table, "bind", self._bind(listener), SettingPlace(listener.place, what))
         self.report.carried(listener.place, what, f"listeners, {listener.label}, {table['bind']}")
         if protocol == "websockets":
             table["path"] = "*"
@@ -564,7 +564,7 @@ class _Mosquitto:
         table["allow_anonymous"] = allowed
         certificate = isinstance(table.get("tls"), dict) and "peer_cert_as_username" in table["tls"]  # type: ignore[operator]
         proves = "password_file" in security or certificate
-        listener.facts = ListenerFacts(listener.label, str(table.get("mountpoint", "")), proves)
+        listener.facts = MosquittoListener(listener.label, str(table.get("mountpoint", "")), proves)
 
     # -------------------------------------------------------------------- access
 
@@ -706,7 +706,7 @@ class _Mosquitto:
             return
         rule["action"] = actions[each.access]
         rule["topics"] = [topic]
-        self.migration.note(rule, Source(each.place, f"{each.access} {each.topic}"))
+        self.migration.note(rule, SettingPlace(each.place, f"{each.access} {each.topic}"))
         self.migration.rules.append(rule)
 
     # ------------------------------------------------------------------ database
@@ -755,7 +755,7 @@ class _Mosquitto:
             self.report.changed(str(path), "sessions without user names", why)
         self.migration.write_data = lambda directory: write_store(directory, iter(written))
 
-    def _facts_at(self, port: int) -> ListenerFacts:
+    def _facts_at(self, port: int) -> MosquittoListener:
         usable = [each for each in self.listeners if each.usable]
         return next((each.facts for each in usable if each.port == port), usable[0].facts)
 

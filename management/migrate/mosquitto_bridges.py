@@ -11,7 +11,7 @@ import msgspec
 from taipan.broker.mqtt.topics import valid_filter, valid_name
 
 from .mosquitto_files import Directive
-from .report import Report
+from .report import MigrationReport
 from .scratch_engine import Record
 
 _VERSIONS: Final = {"mqttv31": "mqttv3", "mqttv311": "mqttv4", "mqttv50": "mqttv5"}
@@ -69,7 +69,7 @@ class _Topic(msgspec.Struct):
 
 
 def bridge_records(
-    bridge: Bridge, report: Report, file_of: Callable[[str], str]
+    bridge: Bridge, report: MigrationReport, file_of: Callable[[str], str]
 ) -> tuple[list[tuple[str, Record]], list[tuple[str, Record]]]:
     """The resource and the rules of one bridge, each with its place."""
     config: dict[str, Any] = {
@@ -124,7 +124,11 @@ def bridge_records(
 
 
 def _take(
-    line: Directive, config: dict[str, Any], topics: list[_Topic], report: Report, file_of: Callable[[str], str]
+    line: Directive,
+    config: dict[str, Any],
+    topics: list[_Topic],
+    report: MigrationReport,
+    file_of: Callable[[str], str],
 ) -> None:
     key, value = line.key, line.value
     now = ""
@@ -188,7 +192,7 @@ def _address(text: str) -> str:
     return text if colon and port.isdecimal() and host else f"{text}:1883"
 
 
-def _topic(line: Directive, report: Report) -> _Topic | None:
+def _topic(line: Directive, report: MigrationReport) -> _Topic | None:
     words = [word[1:-1] if len(word) > 1 and word[0] == word[-1] == '"' else word for word in line.value.split()]
     pattern, *rest = words or [""]
     direction = rest[0] if rest else "out"

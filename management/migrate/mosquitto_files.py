@@ -12,7 +12,7 @@ from taipan.broker.access.acl import TopicPattern
 from taipan.broker.access.foreign_hashes import Pbkdf2Hash, Sha512Hash, new_hash
 
 from .named_files import read_named
-from .report import Report
+from .report import MigrationReport
 
 _MAX_NAME: Final = 65_535
 
@@ -35,7 +35,7 @@ class AclLine(msgspec.Struct, frozen=True):
     topic: str
 
 
-def read_lines(path: Path, report: Report, what: str) -> Iterator[tuple[str, str]]:
+def read_lines(path: Path, report: MigrationReport, what: str) -> Iterator[tuple[str, str]]:
     """Place and text of each line; that it cannot be read is reported."""
     try:
         data = read_named(path)
@@ -52,7 +52,7 @@ def read_lines(path: Path, report: Report, what: str) -> Iterator[tuple[str, str
         yield place, text.rstrip("\r")
 
 
-def directives(path: Path, report: Report) -> list[Directive]:
+def directives(path: Path, report: MigrationReport) -> list[Directive]:
     """Of a configuration, those of the files it includes in their place. These include no others."""
     found: list[Directive] = []
     for line in _directives(path, report):
@@ -77,7 +77,7 @@ def directives(path: Path, report: Report) -> list[Directive]:
     return found
 
 
-def _directives(path: Path, report: Report) -> Iterator[Directive]:
+def _directives(path: Path, report: MigrationReport) -> Iterator[Directive]:
     for place, line in read_lines(path, report, "configuration"):
         text = line.strip(" \t")
         if text and not text.startswith("#"):
@@ -103,7 +103,7 @@ def file_of(value: str, beside: Path) -> Path:
     return (beside / path).absolute()
 
 
-def password_file(path: Path, report: Report) -> dict[str, tuple[str, str]]:
+def password_file(path: Path, report: MigrationReport) -> dict[str, tuple[str, str]]:
     """Place and hash of each user. A line that is none is told and left out."""
     users: dict[str, tuple[str, str]] = {}
     for place, line in read_lines(path, report, "password file"):
@@ -130,7 +130,7 @@ def password_file(path: Path, report: Report) -> dict[str, tuple[str, str]]:
     return users
 
 
-def acl_file(path: Path, report: Report) -> list[AclLine]:
+def acl_file(path: Path, report: MigrationReport) -> list[AclLine]:
     """The rules of an ACL file as they stand there."""
     rules: list[AclLine] = []
     user: str | None = None
@@ -153,7 +153,7 @@ def acl_file(path: Path, report: Report) -> list[AclLine]:
     return rules
 
 
-def _acl_line(place: str, key: str, rest: str, user: str | None, report: Report) -> AclLine | None:
+def _acl_line(place: str, key: str, rest: str, user: str | None, report: MigrationReport) -> AclLine | None:
     access: Literal["read", "write", "readwrite", "deny"] = "readwrite"
     word, _, topic = rest.partition(" ")
     if topic and word in ("read", "write", "readwrite", "deny"):

@@ -16,7 +16,7 @@ from taipan.broker.session.client_info import USERNAME_OWNER
 from taipan.broker.store.store import FILE
 
 from . import mosquitto_db as db
-from .report import Report
+from .report import MigrationReport
 
 _RECORDS: Final = 2000
 _SENT: Final = (db.PUBLISH_QOS1, db.WAIT_FOR_PUBACK, db.PUBLISH_QOS2, db.WAIT_FOR_PUBREC)
@@ -25,7 +25,7 @@ _MAX_TOLD: Final = 20
 """Lines of one kind that a report has, before it says how many more there are."""
 
 
-class ListenerFacts(msgspec.Struct, frozen=True):
+class MosquittoListener(msgspec.Struct, frozen=True):
     """What a session takes from the listener that its client came by. ``proves_names``: nobody is let in there under a
     user name that is not proved."""
 
@@ -63,10 +63,10 @@ class MosquittoRecords:
         self,
         found: db.MosquittoDb,
         file: str,
-        report: Report,
+        report: MigrationReport,
         now: float,
         saved_at: float,
-        listener_at: Callable[[int], ListenerFacts],
+        listener_at: Callable[[int], MosquittoListener],
         longest_session: int,
     ) -> None:
         """``saved_at``: when the file was written. ``listener_at``: by its port, 0 for one that is not known.

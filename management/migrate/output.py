@@ -19,7 +19,7 @@ from ..configuration.config_document import ConfigError
 from ..configuration.served_certificates import served_certificates
 from ..operations.backup.import_file import Plan
 from ..operations.backup.import_plan import PLAN_FILE, written_plan
-from .report import CannotMigrate, Report
+from .report import CannotMigrate, MigrationReport
 
 CONFIGURATION: Final = "taipan.toml"
 DATA: Final = "data"
@@ -29,7 +29,7 @@ Table = dict[str, object]
 """Keys and their values, as TOML; a table in it is written as ``[a.b]``."""
 
 
-class Source(NamedTuple):
+class SettingPlace(NamedTuple):
     """The line that a setting comes from: ``place`` as in the report, ``what`` as it is called there."""
 
     place: str
@@ -47,7 +47,7 @@ class Migration:
         """``place``: the file or directory that is migrated."""
         self.source = source
         self.place = place or source
-        self.report = Report()
+        self.report = MigrationReport()
         self.listeners: list[Table] = []
         self.zone: Table = {}
         self.zones: dict[str, Table] = {}  # further ones
@@ -55,22 +55,22 @@ class Migration:
         self.rules: list[Table] = []
         self.plan = Plan()
         self.write_data: Callable[[Path], None] | None = None
-        self._sources: dict[tuple[int, str], Source] = {}
+        self._sources: dict[tuple[int, str], SettingPlace] = {}
 
-    def set(self, table: str, key: str, value: object, source: Source | None = None) -> None:
+    def set(self, table: str, key: str, value: object, source: SettingPlace | None = None) -> None:
         self.put(self.tables.setdefault(table, {}), key, value, source)
 
-    def put(self, table: Table, key: str, value: object, source: Source | None) -> None:
+    def put(self, table: Table, key: str, value: object, source: SettingPlace | None) -> None:
         """Set ``key`` and remember the line it comes from. ``table`` must stay a part of this migration."""
         table[key] = value
         if source is not None:
             self.note(table, source, key)
 
-    def note(self, table: Table, source: Source, key: str = "") -> None:
+    def note(self, table: Table, source: SettingPlace, key: str = "") -> None:
         """Remember where ``key`` comes from; without a key, the table as a whole."""
         self._sources[id(table), key] = source
 
-    def source_of(self, table: Table, key: str) -> Source | None:
+    def source_of(self, table: Table, key: str) -> SettingPlace | None:
         return self._sources.get((id(table), key))
 
     def data(self) -> dict[str, object]:

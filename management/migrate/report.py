@@ -1,4 +1,4 @@
-"""Report: what became of each thing that a migration has read, with its place."""
+"""MigrationReport: what became of each thing that a migration has read, with its place."""
 
 import re
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ _SECRET: Final = re.compile(
 """A key whose value may be a secret, and that value."""
 
 
-class Entry(msgspec.Struct):
+class ReportLine(msgspec.Struct):
     """``place``: ``file:line``, or ``file`` and an offset of it. ``what``: the key as it is called there. ``why``: what
     it is now, or why it is nothing."""
 
@@ -40,11 +40,11 @@ class CannotMigrate(Exception):
     """Nothing is written. The report says why, or the text of this."""
 
 
-class Report:
+class MigrationReport:
     """Entries in the order in which they were found."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[ReportLine] = []
         self._known: set[tuple[str, ...]] = set()
 
     def carried(self, place: str, what: str, why: str = "") -> None:
@@ -75,9 +75,9 @@ class Report:
         known = (outcome, place, shown, why)
         if known not in self._known:  # one line can be about two listeners
             self._known.add(known)
-            self.entries.append(Entry(outcome, one_line(place)[:_MAX_PLACE], shown, one_line(why)[:_MAX_PLACE]))
+            self.entries.append(ReportLine(outcome, one_line(place)[:_MAX_PLACE], shown, one_line(why)[:_MAX_PLACE]))
 
-    def of(self, *outcomes: Outcome) -> list[Entry]:
+    def of(self, *outcomes: Outcome) -> list[ReportLine]:
         return [entry for entry in self.entries if entry.outcome in outcomes]
 
     @property
@@ -85,7 +85,7 @@ class Report:
         return any(entry.outcome == "wrong" for entry in self.entries)
 
     @staticmethod
-    def lines(entries: Iterable[Entry]) -> Iterable[str]:
+    def lines(entries: Iterable[ReportLine]) -> Iterable[str]:
         """As an operator reads them."""
         for entry in entries:
             why = f": {entry.why}" if entry.why else ""

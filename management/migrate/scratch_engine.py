@@ -15,7 +15,7 @@ from taipan.ruleengine.import_check import ImportCheck
 
 from ..configuration.config import load
 from ..operations.backup.import_file import Plan
-from .report import Report
+from .report import MigrationReport
 
 Record = dict[str, Any]
 
@@ -35,7 +35,7 @@ async def scratch_engine() -> AsyncIterator[RuleEngine]:
 
 
 def add_engine_rows(
-    resources: Sequence[tuple[str, Record]], rules: Sequence[tuple[str, Record]], plan: Plan, report: Report
+    resources: Sequence[tuple[str, Record]], rules: Sequence[tuple[str, Record]], plan: Plan, report: MigrationReport
 ) -> None:
     """Records as an export has them, each with its place, into ``plan``."""
     if resources or rules:
@@ -43,7 +43,7 @@ def add_engine_rows(
 
 
 async def _add(
-    resources: Sequence[tuple[str, Record]], rules: Sequence[tuple[str, Record]], plan: Plan, report: Report
+    resources: Sequence[tuple[str, Record]], rules: Sequence[tuple[str, Record]], plan: Plan, report: MigrationReport
 ) -> None:
     async with scratch_engine() as engine:
         check = ImportCheck(engine)

@@ -21,7 +21,7 @@ from .client_record import CONNECTED, DISCONNECTED, IDLE, ClientRecord, address_
 from .durable_answer import wait_until_stored
 from .listing import EVERYTHING, FILTERED, Listing, PageQuery, found_in, window
 from .node_calls import NodeCalls
-from .node_listing import Page, Piece, listing_of, piece_of
+from .node_listing import ListingPiece, Page, listing_of, piece_of
 from .owners import Owners
 from .refusal import NOT_ONLINE, Refusal, wrong
 
@@ -115,7 +115,7 @@ class Clients:
         """How many this node has. Raises Refusal for a condition that is none."""
         return FILTERED if self._leaves(query) is not None else len(self._server.broker.sessions)
 
-    async def piece(self, query: ClientsQuery, skip: int, limit: int) -> Piece[ClientRecord]:
+    async def piece(self, query: ClientsQuery, skip: int, limit: int) -> ListingPiece[ClientRecord]:
         return await piece_of(self.cut(query, skip, limit))
 
     def cut(self, query: ClientsQuery, skip: int, limit: int) -> Listing[ClientRecord]:
@@ -159,8 +159,8 @@ class Clients:
 
     def _traffic(self, session: Session) -> Traffic:
         channel = self._server.context.channels.get(session.client_id)
-        if channel is not None and isinstance(channel.link, Connection):
-            return channel.link.traffic()
+        if channel is not None and isinstance(channel.connection, Connection):
+            return channel.connection.traffic()
         client = session.client
         return client.traffic or NO_TRAFFIC
 
@@ -337,8 +337,8 @@ class Clients:
 
     def _connected(self, client_id: str) -> tuple[Channel, Connection]:
         channel = self._server.context.channels.get(client_id)
-        if channel is not None and isinstance(channel.link, Connection):
-            return channel, channel.link
+        if channel is not None and isinstance(channel.connection, Connection):
+            return channel, channel.connection
         raise Refusal(NOT_ONLINE, f"client {client_id} is not connected")
 
 

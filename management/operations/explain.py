@@ -63,9 +63,9 @@ class Explain:
         answers, missing = await self._calls.everywhere(self.client_here, client_id)
         found = [(node, facts) for node, facts in answers if facts is not None]
         if not found:
-            owner = self._server.cluster.owner_of(client_id)
-            if owner is not None and owner not in self._calls.running():
-                raise stopped(owner)
+            node = self._server.cluster.node_of(client_id)
+            if node is not None and node not in self._calls.running():
+                raise stopped(node)
             raise may_have(missing[0], client_id) if missing else _unknown(client_id)
         _, explained = next((each for each in found if each[1]["session"] is not None), found[0])
         if self._calls.clustered:
@@ -112,11 +112,11 @@ class Explain:
         yield _limit("max_subscriptions", len(session.subscriptions), zone.max_subscriptions)
         yield _limit("max_subscription_bytes", session.filter_bytes, zone.max_subscription_bytes)
         channel = self._server.context.channels.get(session.client_id)
-        if channel is None or not isinstance(channel.link, Connection):
+        if channel is None or not isinstance(channel.connection, Connection):
             return
-        for setting, rate in zip(("message_rate", "byte_rate"), channel.link.limits, strict=True):
+        for setting, rate in zip(("message_rate", "byte_rate"), channel.connection.limits, strict=True):
             if rate is not None:
-                yield {"setting": setting, "now": None, "most": list(rate), "reached": channel.link.slowed}
+                yield {"setting": setting, "now": None, "most": list(rate), "reached": channel.connection.slowed}
 
     async def topic(self, topic: str) -> tuple[dict[str, Any], list[str]]:
         """Who would get a message published to ``topic`` now, and through which filter, at most 1000 of them; and the

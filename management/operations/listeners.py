@@ -34,7 +34,7 @@ class ListenerRecord(msgspec.Struct):
     running: bool | UnsetType = UNSET
 
 
-class HttpListener(Protocol):
+class ListenerCounts(Protocol):
     """What is asked of an HTTP listener: ``http.listener``."""
 
     max_connections: int
@@ -62,7 +62,7 @@ class Listeners:
         self._calls = calls
         self._as_array = shutdown_count == "array"
         self._restarting = asyncio.Lock()
-        self.http_listeners: list[HttpListener] = []
+        self.http_listeners: list[ListenerCounts] = []
         calls.serve(self.records, self.restart, self.stop)
 
     def records(self) -> list[ListenerRecord]:

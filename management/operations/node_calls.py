@@ -35,7 +35,7 @@ _TRY_AGAIN: Final = 1.0
 _encode_exactly: Final = msgspec.msgpack.Encoder(enc_hook=str).encode
 
 
-class Unreachable(Refusal):
+class NodeDoesNotAnswer(Refusal):
     """A node of the cluster that does not answer."""
 
     def __init__(self, node: str, why: str) -> None:
@@ -43,9 +43,9 @@ class Unreachable(Refusal):
         self.node = node
 
 
-def stopped(node: str) -> Unreachable:
+def stopped(node: str) -> NodeDoesNotAnswer:
     """Why a node that is Stopped is not asked."""
-    return Unreachable(node, "is stopped")
+    return NodeDoesNotAnswer(node, "is stopped")
 
 
 class Gathered(NamedTuple, Generic[R]):
@@ -182,7 +182,7 @@ class NodeCalls:
     # ------------------------------------------------------------------ asking
 
     async def on(self, node: str, function: Callable[P, R | Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
-        """What ``function`` gives on that node. Raises Refusal: its own, or Unreachable."""
+        """What ``function`` gives on that node. Raises Refusal: its own, or NodeDoesNotAnswer."""
         return await self._on(node, True, function, *args, **kwargs)
 
     async def _on(
@@ -209,9 +209,9 @@ class NodeCalls:
             decoded: R = operation.schema.answer.decode(answer.data)
             return decoded
         except NodeUnreachable:
-            raise Unreachable(node, "does not answer") from None
+            raise NodeDoesNotAnswer(node, "does not answer") from None
         except (CallFailed, msgspec.MsgspecError) as error:
-            raise Unreachable(node, f"cannot answer: {error}") from None
+            raise NodeDoesNotAnswer(node, f"cannot answer: {error}") from None
 
     async def _ask_suspect(self, node: str, method: str, argument: bytes) -> bytes:
         """Ask a node that may be away: as long as it does not answer, once a second and for half a second."""
@@ -249,7 +249,7 @@ class NodeCalls:
         found: list[tuple[str, R]] = []
         missing: list[str] = []
         for name, outcome in zip(names, outcomes, strict=True):
-            if isinstance(outcome, Unreachable):
+            if isinstance(outcome, NodeDoesNotAnswer):
                 missing.append(name)
             elif isinstance(outcome, Refusal) and name != self.name:
                 raise Refusal(outcome.code, f"node {name}: {outcome.message}")
@@ -263,13 +263,13 @@ class NodeCalls:
         """Have it done on all running nodes. Raises the first Refusal of one of them."""
         gathered: Gathered[object] = await self._everywhere(True, function, *args, **kwargs)
         if gathered.missing:
-            raise Unreachable(gathered.missing[0], "does not answer; on the others it is done")
+            raise NodeDoesNotAnswer(gathered.missing[0], "does not answer; on the others it is done")
 
     def may_lack(self, missing: list[str]) -> list[str]:
         """The same. Raises Refusal where an answer that lacks a node is none (setting ``cluster.strict_fanout``)."""
         settings = self._server.settings.cluster
         if missing and settings is not None and settings.strict_fanout:
-            raise Unreachable(missing[0], "does not answer (setting cluster.strict_fanout)")
+            raise NodeDoesNotAnswer(missing[0], "does not answer (setting cluster.strict_fanout)")
         return missing
 
 

@@ -13,7 +13,7 @@ import msgspec
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
 from .listing import FILTERED, Listing, offset_of
-from .node_calls import NodeCalls, Unreachable
+from .node_calls import NodeCalls, NodeDoesNotAnswer
 
 Query = TypeVar("Query", contravariant=True)
 Record = TypeVar("Record")
@@ -22,7 +22,7 @@ PIECE: Final = 1000
 """Records that a node is asked for at once."""
 
 
-class Piece(msgspec.Struct, Generic[Record]):
+class ListingPiece(msgspec.Struct, Generic[Record]):
     """``skipped``: matches before ``rows``; ``more``: there are others behind them."""
 
     rows: list[Record]
@@ -30,7 +30,7 @@ class Piece(msgspec.Struct, Generic[Record]):
     more: bool
 
 
-async def piece_of(listing: Listing[Record]) -> Piece[Record]:
+async def piece_of(listing: Listing[Record]) -> ListingPiece[Record]:
     """The first records of a listing, at most ``PIECE``."""
     listing.limit = min(listing.limit, PIECE)
     rows: list[Record] = []
@@ -39,10 +39,10 @@ async def piece_of(listing: Listing[Record]) -> Piece[Record]:
         if row is not None:
             rows.append(row)
         await work.checkpoint()
-    return Piece(rows, listing.skipped, listing.has_next)
+    return ListingPiece(rows, listing.skipped, listing.has_next)
 
 
-class Rows(Protocol[Query, Record]):
+class ListedRows(Protocol[Query, Record]):
     """What a node has of one kind; ``count`` and ``piece`` are served to other nodes."""
 
     def count(self, query: Query) -> int:
@@ -51,7 +51,7 @@ class Rows(Protocol[Query, Record]):
     def cut(self, query: Query, skip: int, limit: int) -> Listing[Record]:
         """Those of this node behind the first ``skip`` that match."""
 
-    async def piece(self, query: Query, skip: int, limit: int) -> Piece[Record]:
+    async def piece(self, query: Query, skip: int, limit: int) -> ListingPiece[Record]:
         """The same for another node."""
 
 
@@ -73,13 +73,13 @@ class NodeListing(ABC, Generic[Record]):
     def _records(self) -> AsyncIterator[Record | None]: ...
 
 
-class Joined(NodeListing[Record], Generic[Query, Record]):
+class JoinedListing(NodeListing[Record], Generic[Query, Record]):
     """The rows of one node behind those of another. ``counts``: how many each has."""
 
     def __init__(
         self,
         calls: NodeCalls,
-        rows: Rows[Query, Record],
+        rows: ListedRows[Query, Record],
         query: Query,
         page: int,
         limit: int,
@@ -106,14 +106,16 @@ class Joined(NodeListing[Record], Generic[Query, Record]):
             taken = 0
             try:
                 while True:
-                    piece: Piece[Record] = await self._calls.on(node, self._rows.piece, self._query, skip + taken, left)
+                    piece: ListingPiece[Record] = await self._calls.on(
+                        node, self._rows.piece, self._query, skip + taken, left
+                    )
                     for row in piece.rows:
                         yield row
                     taken += len(piece.rows)
                     left -= len(piece.rows)
                     if not (piece.rows and piece.more and left):
                         break
-            except Unreachable as gone:
+            except NodeDoesNotAnswer as gone:
                 if self._counts == [(node, count)]:
                     raise
                 self.missing = self._calls.may_lack([*self.missing, gone.node])
@@ -124,7 +126,7 @@ class Joined(NodeListing[Record], Generic[Query, Record]):
             skip = 0 if taken else max(0, skip - piece.skipped)
 
 
-class Completed(NodeListing[Record]):
+class CompletedListing(NodeListing[Record]):
     """Rows of this node, each completed with what the other nodes have to say about it: ``complete`` is given some at
     a time, and tells which nodes did not answer."""
 
@@ -161,7 +163,7 @@ Page = Listing[Record] | NodeListing[Record]
 
 async def listing_of(
     calls: NodeCalls,
-    rows: Rows[Query, Record],
+    rows: ListedRows[Query, Record],
     query: Query,
     page: int,
     limit: int,
@@ -177,6 +179,6 @@ async def listing_of(
     rows.count(query)  # what is wrong with the query is told before anybody is asked
     if node is not None:
         counts = [(node, await calls.on(node, rows.count, query))]
-        return Joined(calls, rows, query, page, limit, counts, [], meta)
+        return JoinedListing(calls, rows, query, page, limit, counts, [], meta)
     found, missing = await calls.everywhere(rows.count, query)
-    return Joined(calls, rows, query, page, limit, found, calls.may_lack(missing), meta)
+    return JoinedListing(calls, rows, query, page, limit, found, calls.may_lack(missing), meta)

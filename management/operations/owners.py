@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from taipan.broker.server import Server
 
-from .node_calls import NodeCalls, Unreachable
+from .node_calls import NodeCalls, NodeDoesNotAnswer
 
 ARGUMENT_SIZE: Final = 131_072
 """Bytes of text that one question has at most, where it asks about many."""
@@ -37,9 +37,9 @@ class Owners:
         nodes: dict[str, str] = {}
         unknown: list[str] = []
         for each in client_ids:
-            owner = self._calls.name if sessions.get(each) is not None else cluster.owner_of(each)
-            if owner is not None:
-                nodes[each] = owner
+            node = self._calls.name if sessions.get(each) is not None else cluster.node_of(each)
+            if node is not None:
+                nodes[each] = node
             else:
                 unknown.append(each)
         missing: list[str] = []
@@ -54,7 +54,7 @@ class Owners:
     async def ask(self, client_id: str, function: Callable[..., Any], *args: Any) -> Any:
         """What an operation gives where this client is; of a client that nobody has, what it gives here.
 
-        Raises Refusal, Unreachable too where the client may be on a node that does not answer.
+        Raises Refusal, NodeDoesNotAnswer too where the client may be on a node that does not answer.
         """
         found = await self.find([client_id])
         node = found.nodes.get(client_id)
@@ -63,9 +63,9 @@ class Owners:
         return await self._calls.on(node or self._calls.name, function, *args)
 
 
-def may_have(node: str, client_id: str) -> Unreachable:
+def may_have(node: str, client_id: str) -> NodeDoesNotAnswer:
     """Why nothing can be done about a client that no node which answers has."""
-    return Unreachable(node, f"does not answer, it may have client {client_id[:256]}")
+    return NodeDoesNotAnswer(node, f"does not answer, it may have client {client_id[:256]}")
 
 
 def portions(items: list[Any], size: Callable[[Any], int]) -> Iterator[list[Any]]:

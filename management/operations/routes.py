@@ -10,7 +10,7 @@ from taipan.broker.session.session import Session
 
 from .listing import PAUSE_EVERY, Listing, PageQuery
 from .node_calls import NodeCalls
-from .node_listing import Page, Piece, listing_of, piece_of
+from .node_listing import ListingPiece, Page, listing_of, piece_of
 
 
 class RouteRecord(msgspec.Struct):
@@ -42,7 +42,7 @@ class Routes:
         """How many this node has."""
         return self._server.broker.router.route_count()
 
-    async def piece(self, query: PageQuery, skip: int, limit: int) -> Piece[RouteRecord]:
+    async def piece(self, query: PageQuery, skip: int, limit: int) -> ListingPiece[RouteRecord]:
         return await piece_of(self.cut(query, skip, limit))
 
     def cut(self, query: PageQuery, skip: int, limit: int) -> Listing[RouteRecord]:

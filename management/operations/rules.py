@@ -24,7 +24,7 @@ from taipan.ruleengine.stored import StoredAction
 from .durable_answer import check_storable, check_store_writable, wait_until_stored
 from .listing import FILTERED, Listing, PageQuery, everything, searched
 from .node_calls import NodeCalls
-from .node_listing import Completed, Page
+from .node_listing import CompletedListing, Page
 from .refusal import BAD_TOPIC, Refusal, engine_refusals
 
 Matches = Callable[[Rule], bool]
@@ -91,7 +91,7 @@ class Rules:
         return self._completed(everything(matching, self._record))
 
     def _completed(self, listing: Listing[RuleRecord]) -> Page[RuleRecord]:
-        return Completed(listing, self._add_figures) if self._calls.clustered else listing
+        return CompletedListing(listing, self._add_figures) if self._calls.clustered else listing
 
     async def lookup(self, rule_id: str) -> tuple[RuleRecord, list[str]]:
         """A rule, and the nodes that did not answer."""

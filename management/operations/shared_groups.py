@@ -12,7 +12,7 @@ from taipan.broker.session.subscription import Subscription
 
 from .listing import FILTERED, PAUSE_EVERY, Listing, PageQuery, searched
 from .node_calls import NodeCalls
-from .node_listing import Page, Piece, listing_of, piece_of
+from .node_listing import ListingPiece, Page, listing_of, piece_of
 
 _NAMES: Final = {number: name for name, number in STRATEGIES.items()}
 
@@ -70,7 +70,7 @@ class SharedGroups:
         """How many this node has."""
         return FILTERED if query.topic is not None or query.share is not None else len(self._groups())
 
-    async def piece(self, query: SharedGroupsQuery, skip: int, limit: int) -> Piece[SharedGroupRecord]:
+    async def piece(self, query: SharedGroupsQuery, skip: int, limit: int) -> ListingPiece[SharedGroupRecord]:
         return await piece_of(self.cut(query, skip, limit))
 
     def cut(self, query: SharedGroupsQuery, skip: int, limit: int) -> Listing[SharedGroupRecord]:
@@ -118,7 +118,7 @@ class SharedMembers:
         group = self._group(query.topic)
         return 0 if group is None else len(group)
 
-    async def piece(self, query: SharedMembersQuery, skip: int, limit: int) -> Piece[SharedMemberRecord]:
+    async def piece(self, query: SharedMembersQuery, skip: int, limit: int) -> ListingPiece[SharedMemberRecord]:
         return await piece_of(self.cut(query, skip, limit))
 
     def cut(self, query: SharedMembersQuery, skip: int, limit: int) -> Listing[SharedMemberRecord]:

@@ -12,7 +12,7 @@ from taipan.broker.session.subscription import Subscription
 
 from .listing import PAUSE_EVERY, Listing, PageQuery
 from .node_calls import NodeCalls
-from .node_listing import Page, Piece, listing_of, piece_of
+from .node_listing import ListingPiece, Page, listing_of, piece_of
 from .refusal import BAD_TOPIC, Refusal
 
 _NAMES: Final = {number: name for name, number in STRATEGIES.items()}
@@ -60,7 +60,7 @@ class Subscribers:
         route = self._server.broker.router.match(query.topic)
         return len(route.targets) + sum(len(group) for group in route.groups)
 
-    async def piece(self, query: SubscribersQuery, skip: int, limit: int) -> Piece[SubscriberRecord]:
+    async def piece(self, query: SubscribersQuery, skip: int, limit: int) -> ListingPiece[SubscriberRecord]:
         return await piece_of(self.cut(query, skip, limit))
 
     def cut(self, query: SubscribersQuery, skip: int, limit: int) -> Listing[SubscriberRecord]:

@@ -13,7 +13,7 @@ from taipan.broker.session.subscription import Subscription
 
 from .listing import EVERYTHING, FILTERED, PAUSE_EVERY, Listing, PageQuery, searched
 from .node_calls import NodeCalls
-from .node_listing import Joined, Page, Piece, listing_of, piece_of
+from .node_listing import JoinedListing, ListingPiece, Page, listing_of, piece_of
 from .owners import Owners
 from .refusal import BAD_TOPIC, Refusal
 
@@ -66,14 +66,14 @@ class Subscriptions:
             node = found.nodes.get(client_id, self._calls.name)
             if client_id not in found.nodes and found.missing:
                 missing = self._calls.may_lack(found.missing)
-                return Joined(self._calls, self, query, 1, EVERYTHING, [], missing, meta=False)
+                return JoinedListing(self._calls, self, query, 1, EVERYTHING, [], missing, meta=False)
         return await listing_of(self._calls, self, query, 1, EVERYTHING, node, meta=False)
 
     def count(self, query: SubscriptionsQuery) -> int:
         """How many this node has. Raises Refusal for a condition that is none."""
         return FILTERED if list(_conditions(query)) else self._server.broker.router.subscription_count
 
-    async def piece(self, query: SubscriptionsQuery, skip: int, limit: int) -> Piece[SubscriptionRecord]:
+    async def piece(self, query: SubscriptionsQuery, skip: int, limit: int) -> ListingPiece[SubscriptionRecord]:
         return await piece_of(self.cut(query, skip, limit))
 
     def cut(self, query: SubscriptionsQuery, skip: int, limit: int) -> Listing[SubscriptionRecord]:

@@ -19,7 +19,7 @@ from taipan.broker.mqtt.topics import valid_filter
 from taipan.broker.server import Server
 
 from .durable_answer import check_store_writable, wait_until_stored
-from .node_calls import NodeCalls, Unreachable
+from .node_calls import NodeCalls, NodeDoesNotAnswer
 from .refusal import EXISTS, RPC_ERROR, Refusal, missing, not_found, wrong
 from .times import LATEST, rfc3339
 
@@ -163,7 +163,7 @@ class Traces:
                 try:
                     with archive.open(f"{node}_{path.name}", "w") as file:
                         await self._copy(node, name, file)
-                except Unreachable:
+                except NodeDoesNotAnswer:
                     missing.append(node)
         self._calls.may_lack(missing)
         return made.getvalue()

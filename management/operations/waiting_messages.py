@@ -12,7 +12,7 @@ from taipan.broker.session.session import Session
 
 from .listing import Listing, PageQuery, offset_of
 from .node_calls import NodeCalls
-from .node_listing import Page, Piece, listing_of, piece_of
+from .node_listing import ListingPiece, Page, listing_of, piece_of
 from .owners import Owners, may_have
 from .refusal import NOT_ONLINE, Refusal, wrong
 from .times import local_text
@@ -80,7 +80,7 @@ class WaitingMessages:
             return 0
         return session.queued if query.queue else len(session.inflight)
 
-    async def piece(self, query: WaitingQuery, skip: int, limit: int) -> Piece[WaitingMessage]:
+    async def piece(self, query: WaitingQuery, skip: int, limit: int) -> ListingPiece[WaitingMessage]:
         return await piece_of(self.cut(query, skip, limit))
 
     def cut(self, query: WaitingQuery, skip: int, limit: int) -> Listing[WaitingMessage]:

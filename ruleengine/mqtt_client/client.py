@@ -13,7 +13,7 @@ from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Connect, Properties, TopicFilter
 
 from ..allowed_networks import NOT_TRIED, Networks, reason_of
-from .connection import MAX_PACKET_SIZE, RECEIVE_MAXIMUM, Connection, Receiver, Unreachable
+from .connection import MAX_PACKET_SIZE, RECEIVE_MAXIMUM, BrokerConnection, BrokerUnreachable, MessageReceiver
 from .session_state import SessionState
 from .stream import Address, open_stream
 
@@ -62,7 +62,7 @@ class MqttClient:
         rng: Random,
         on_change: Callable[[], None],
         filters: list[TopicFilter] | None = None,
-        receiver: Receiver | None = None,
+        receiver: MessageReceiver | None = None,
     ) -> None:
         self.client_id = client_id
         self.reason = NOT_TRIED
@@ -75,7 +75,7 @@ class MqttClient:
         self._state = SessionState()
         # Whether the session that the server has, if it has one, is that of ``_state``.
         self._session_known = bool(self._filters)
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -91,20 +91,20 @@ class MqttClient:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def try_once(self) -> None:
-        """Connect and disconnect. Raises Unreachable."""
+        """Connect and disconnect. Raises BrokerUnreachable."""
         try:
             await self._visit()
         except (OSError, ValueError) as error:
-            raise Unreachable(reason_of(error)) from None
+            raise BrokerUnreachable(reason_of(error)) from None
 
     async def publish(self, key: object, message: Message) -> int:
         """The Reason Code of the server's answer, when the message is there; below 0x80 it has taken it.
 
         ``key``: the object that stands for the message; tried again with the same one, it is not sent twice within the
-        session. Raises Unreachable.
+        session. Raises BrokerUnreachable.
         """
         if self._connection is None:
-            raise Unreachable(f"not connected: {self.reason}")
+            raise BrokerUnreachable(f"not connected: {self.reason}")
         return await self._connection.publish(key, message)
 
     async def _run(self) -> None:
@@ -114,7 +114,7 @@ class MqttClient:
             began = loop.time()
             try:
                 connection = await self._connect()
-            except (OSError, Unreachable, ValueError) as error:  # ValueError: the address is none after all
+            except (OSError, BrokerUnreachable, ValueError) as error:  # ValueError: the address is none after all
                 self.reason = reason_of(error)
                 logger.info("bridge_refused client_id=%s reason=%s", self.client_id, self.reason)
                 self._on_change()
@@ -126,7 +126,7 @@ class MqttClient:
             failures += 1
             await asyncio.sleep(longest * self._rng.uniform(0.5, 1.0))
 
-    async def _stay(self, connection: Connection) -> None:
+    async def _stay(self, connection: BrokerConnection) -> None:
         address = self._options.address
         logger.info("bridge_connected client_id=%s host=%s port=%s", self.client_id, address.host, address.port)
         self._connection = connection
@@ -148,8 +148,8 @@ class MqttClient:
 
     # ---------------------------------------------------------------- connecting
 
-    async def _connect(self) -> Connection:
-        """Connected and subscribed. Raises OSError, Unreachable."""
+    async def _connect(self) -> BrokerConnection:
+        """Connected and subscribed. Raises OSError, BrokerUnreachable."""
         options = self._options
         if options.version == c.V4 and not self._session_known:
             # Of an earlier process: its Packet Identifiers may stand for other messages. Only a CONNECT with Clean
@@ -166,17 +166,17 @@ class MqttClient:
         return connection
 
     async def _visit(self) -> None:
-        """Connect with a clean session, and leave. Raises OSError, Unreachable."""
+        """Connect with a clean session, and leave. Raises OSError, BrokerUnreachable."""
         connection, _ = await self._open(SessionState(), True, visit=True)
         await connection.close(session_ends=True)
 
     async def _end_session(self) -> None:
         """A session of 3.1.1 that nobody comes back to stays on the server for ever otherwise."""
-        with contextlib.suppress(OSError, Unreachable):
+        with contextlib.suppress(OSError, BrokerUnreachable):
             async with asyncio.timeout(_CLEAN_UP):
                 await self._visit()
 
-    async def _open(self, state: SessionState, clean: bool, visit: bool = False) -> tuple[Connection, bool]:
+    async def _open(self, state: SessionState, clean: bool, visit: bool = False) -> tuple[BrokerConnection, bool]:
         """A connection, and whether the server had the session. ``visit``: without subscriptions."""
         options = self._options
         stream = await open_stream(
@@ -189,12 +189,12 @@ class MqttClient:
             MAX_PACKET_SIZE,
         )
         filters = [] if visit else self._filters
-        connection = Connection(stream, options.version, state, self._receiver, options.answer_timeout)
+        connection = BrokerConnection(stream, options.version, state, self._receiver, options.answer_timeout)
         try:
             async with asyncio.timeout(options.connect_timeout):
                 return connection, await connection.connect(self._packet(clean, visit), filters)
         except BaseException as error:
-            if not isinstance(error, Unreachable):
+            if not isinstance(error, BrokerUnreachable):
                 connection.abort()
             await connection.close()
             raise

@@ -1,4 +1,4 @@
-"""Connection: MQTT in the client's role over one network connection, from CONNECT to its end."""
+"""BrokerConnection: MQTT in the client's role over one network connection, from CONNECT to its end."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from taipan.broker.mqtt.reason_codes import DISCONNECT_FROM_CLIENT
 from taipan.broker.observability.log_text import one_line, shorten
 
 from ..allowed_networks import reason_of
-from .session_state import Outgoing, SessionState
+from .session_state import OutgoingMessages, SessionState
 from .stream import Stream
 
 logger = logging.getLogger(__name__)
@@ -53,11 +53,11 @@ _PING: Final = 0.75
 """Part of the keep alive after which PINGREQ goes out, so that it arrives in time."""
 
 
-class Unreachable(Exception):
+class BrokerUnreachable(Exception):
     """The other side cannot be reached or used at present; the text says why, in one line."""
 
 
-class Receiver(Protocol):
+class MessageReceiver(Protocol):
     """Who takes what the other side publishes."""
 
     async def ready(self) -> None:
@@ -73,7 +73,7 @@ class Receiver(Protocol):
         ...
 
 
-class Connection:
+class BrokerConnection:
     """``await connect(...)``, then ``publish``; ``await ended()`` says why it ended, and ``close`` is for its owner."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Connection:
         stream: Stream,
         version: int,
         state: SessionState,
-        receiver: Receiver | None,
+        receiver: MessageReceiver | None,
         answer_timeout: float,
     ) -> None:
         """``answer_timeout``: seconds for an acknowledgement, and for the other side to read."""
@@ -103,8 +103,8 @@ class Connection:
         # What waits for the socket, and which messages of QoS 0 are among it.
         self._unsent: list[bytes] = []
         self._unsent_octets = 0
-        self._unsent0: list[Outgoing] = []
-        self._writing0: list[Outgoing] = []
+        self._unsent0: list[OutgoingMessages] = []
+        self._writing0: list[OutgoingMessages] = []
         self._to_write = asyncio.Event()
         self._written = asyncio.Event()
         # PUBACK and PUBREC that wait until what they acknowledge is stored, in order [MQTT-4.6.0-2] [MQTT-4.6.0-3].
@@ -120,7 +120,10 @@ class Connection:
     # ---------------------------------------------------------------- beginning
 
     async def connect(self, packet: Connect, filters: list[TopicFilter]) -> bool:
-        """CONNECT and SUBSCRIBE; whether the other side had a session. Raises Unreachable; call it within a timeout."""
+        """CONNECT and SUBSCRIBE; whether the other side had a session. Call it within a timeout.
+
+        Raises BrokerUnreachable.
+        """
         self._send(encoder.encode(packet, self._version))
         for work in (self._read, self._write, self._acknowledge):
             self._spawn(work)
@@ -128,7 +131,7 @@ class Connection:
         properties = connack.properties
         if connack.reason_code:
             said = _told(connack.reason_code, properties)
-            raise Unreachable(f"CONNACK: {said if self._version == c.V5 else _REFUSALS[connack.reason_code]}")
+            raise BrokerUnreachable(f"CONNACK: {said if self._version == c.V5 else _REFUSALS[connack.reason_code]}")
         self._max_qos = int(properties.get(c.MAXIMUM_QOS, 2))
         self._max_packet_size = int(properties.get(c.MAXIMUM_PACKET_SIZE, 0))
         self._retain_available = bool(properties.get(c.RETAIN_AVAILABLE, 1))
@@ -138,7 +141,7 @@ class Connection:
         if filters:
             await self._subscribe(filters)
         if self._broken:
-            raise Unreachable(self._broken)
+            raise BrokerUnreachable(self._broken)
         self._send_messages()
         return connack.session_present
 
@@ -146,24 +149,24 @@ class Connection:
         packet_id = self._state.free_packet_id()
         octets = encoder.encode(Subscribe(packet_id, filters), self._version)
         if 0 < self._max_packet_size < len(octets):
-            raise Unreachable(f"SUBSCRIBE: {len(octets)} bytes, and the other side takes {self._max_packet_size}")
+            raise BrokerUnreachable(f"SUBSCRIBE: {len(octets)} bytes, and the other side takes {self._max_packet_size}")
         self._send(octets)
         suback: Suback = await self._answer(self._suback)
         codes = suback.reason_codes
         if suback.packet_id != packet_id or len(codes) != len(filters):
-            raise Unreachable("SUBACK: not the answer to this SUBSCRIBE")
+            raise BrokerUnreachable("SUBACK: not the answer to this SUBSCRIBE")
         refused = [
             f"{each.filter} ({reason_codes.name(code)})"
             for each, code in zip(filters, codes, strict=True)
             if code >= reason_codes.UNSPECIFIED_ERROR
         ]
         if refused:
-            raise Unreachable(f"SUBACK: refused {', '.join(refused)}")
+            raise BrokerUnreachable(f"SUBACK: refused {', '.join(refused)}")
 
     async def _answer(self, answer: "asyncio.Future[Any]") -> Any:
         await asyncio.wait((answer, self._ended), return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
-            raise Unreachable(self._ended.result())
+            raise BrokerUnreachable(self._ended.result())
         return answer.result()
 
     # ---------------------------------------------------------------- the end
@@ -178,7 +181,7 @@ class Connection:
         self._ended.set_result(reason)
         if self._overdue is not None:
             self._overdue.cancel()
-        error = Unreachable(reason)
+        error = BrokerUnreachable(reason)
         self._state.disconnected(error)
         for each in (*self._writing0, *self._unsent0):
             if each.waiter is not None and not each.waiter.done():
@@ -229,12 +232,12 @@ class Connection:
     # ---------------------------------------------------------------- messages out
 
     async def publish(self, key: object, message: Message) -> int:
-        """The Reason Code with which the other side has answered; QoS 0: 0 when it is sent. Raises Unreachable.
+        """The Reason Code with which the other side has answered; QoS 0: 0 when it is sent. Raises BrokerUnreachable.
 
         ``key`` names the message: where it was in flight when an earlier connection broke, it is not sent twice.
         """
         if self._ended.done():
-            raise Unreachable(self._ended.result())
+            raise BrokerUnreachable(self._ended.result())
         message.qos = min(message.qos, self._max_qos)  # [MQTT-3.2.2-11]
         message.retain = message.retain and self._retain_available  # [MQTT-3.2.2-14]
         outgoing = self._state.offer(key, message)

@@ -15,7 +15,7 @@ MAX_IN_FLIGHT: Final = 64
 """Messages of QoS 1 and 2 that are sent and not answered, however many the other side would take."""
 
 
-class Outgoing:
+class OutgoingMessages:
     """One PUBLISH on its way. ``key`` is the caller's name for it: the same object is the same message.
 
     ``released``: PUBREC has come, PUBREL is what is to be sent. ``sent_at``: when, on this connection (0: not yet).
@@ -43,13 +43,13 @@ class SessionState:
 
     def __init__(self) -> None:
         self.unreleased: set[int] = set()
-        self._waiting: deque[Outgoing] = deque()
-        self._resend: deque[Outgoing] = deque()
+        self._waiting: deque[OutgoingMessages] = deque()
+        self._resend: deque[OutgoingMessages] = deque()
         # Sent and not answered, by Packet Identifier, in the order in which they were sent first.
-        self._in_flight: dict[int, Outgoing] = {}
-        self._by_key: dict[int, Outgoing] = {}
+        self._in_flight: dict[int, OutgoingMessages] = {}
+        self._by_key: dict[int, OutgoingMessages] = {}
         # Answered when nobody waited: whoever offers them again is told.
-        self._answered: OrderedDict[int, Outgoing] = OrderedDict()
+        self._answered: OrderedDict[int, OutgoingMessages] = OrderedDict()
         self._window = MAX_IN_FLIGHT
         self._unanswered = 0
         self._packet_ids: Iterator[int] = itertools.cycle(range(1, 65_536))
@@ -82,20 +82,20 @@ class SessionState:
 
     # ---------------------------------------------------------------- messages to the other side
 
-    def offer(self, key: object, message: Message) -> Outgoing:
+    def offer(self, key: object, message: Message) -> OutgoingMessages:
         """What becomes of the message: the one that is on its way under this key, or a new one that waits."""
         answered = self._answered.pop(id(key), None)
         if answered is not None:
             return answered
         known = self._by_key.get(id(key))
         if known is None:
-            known = Outgoing(key, message)
+            known = OutgoingMessages(key, message)
             self._waiting.append(known)
             if message.qos:
                 self._by_key[id(key)] = known
         return known
 
-    def next_to_send(self, now: float) -> Outgoing | None:
+    def next_to_send(self, now: float) -> OutgoingMessages | None:
         """The next one in order, within the window: PUBLISH, or PUBREL where it is ``released``. None: not now.
 
         First of all what the last connection left, in its order and with DUP [MQTT-4.4.0-1] [MQTT-4.6.0-1].
@@ -124,11 +124,11 @@ class SessionState:
         """One that nothing in flight has [MQTT-2.2.1-3]."""
         return next(number for number in self._packet_ids if number not in self._in_flight)
 
-    def find(self, packet_id: int) -> Outgoing | None:
+    def find(self, packet_id: int) -> OutgoingMessages | None:
         """What is in flight under this Packet Identifier."""
         return self._in_flight.get(packet_id)
 
-    def answered(self, outgoing: Outgoing, reason_code: int) -> None:
+    def answered(self, outgoing: OutgoingMessages, reason_code: int) -> None:
         """The other side is through with it; at QoS 0 it is sent."""
         outgoing.answer = reason_code
         if self._in_flight.pop(outgoing.message.packet_id, None) is not None:

@@ -11,7 +11,7 @@ import aiohttp
 from yarl import URL
 
 from ..allowed_networks import Networks, reason_of
-from .http_reply import BadRequest, Reply
+from .http_reply import BadRequest, HttpReply
 from .resource import ResourceError
 
 _ENCODINGS: Final = {"gzip": 47, "x-gzip": 47, "deflate": 47}
@@ -79,11 +79,11 @@ class HttpClient:
             trace_configs=[trace],
         )
 
-    async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
+    async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpReply:
         """The server's answer. Raises ResourceError where there is none; BadRequest where nothing could be sent."""
         try:
             async with self._answered(method, url, headers, body) as response:
-                return Reply(response.status, await self._read(response))
+                return HttpReply(response.status, await self._read(response))
         except aiohttp.InvalidURL as error:
             raise BadRequest(reason_of(error)) from error
         except (aiohttp.ClientError, OSError) as error:  # also a certificate that does not hold, which is a ValueError

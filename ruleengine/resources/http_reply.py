@@ -9,7 +9,7 @@ from .resource import ResourceError
 _SHOWN: Final = 200
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     """``body`` is cut to ``max_reply`` bytes."""
 
     status: int
@@ -20,7 +20,7 @@ class BadRequest(ResourceError):
     """What was to be sent is no HTTP request."""
 
 
-def outcome_of(reply: Reply) -> DeliveryOutcome:
+def outcome_of(reply: HttpReply) -> DeliveryOutcome:
     """2xx is success. What the server may take later is tried again: 408, 429, and any 5xx."""
     status = reply.status
     if 200 <= status < 300:

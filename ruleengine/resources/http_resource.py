@@ -10,8 +10,8 @@ from ..delivery.buffer import Buffer, DeliveryOutcome
 from ..delivery.buffered_row import BufferedRow
 from ..params import Param, ParamError, Text
 from ..records import ResourceStatus
-from .http_reply import BadRequest, Reply, host_and_port
-from .liveness import Liveness
+from .http_reply import BadRequest, HttpReply, host_and_port
+from .liveness import LivenessCheck
 from .resource import ResourceContext, ResourceError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class HttpResource(ABC):
         self._clock = node.clock
         self._client: HttpClient | None = None
         self._on_alive = context.on_alive
-        self._liveness = Liveness(context.id, self._probe, self._settings.liveness_interval, self._changed)
+        self._liveness = LivenessCheck(context.id, self._probe, self._settings.liveness_interval, self._changed)
         self.buffer = Buffer(
             context.id,
             node.buffers,
@@ -126,7 +126,7 @@ class HttpResource(ABC):
 
     async def request(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
-    ) -> Reply | DeliveryOutcome:
+    ) -> HttpReply | DeliveryOutcome:
         """The server's answer; a DeliveryOutcome where there is none."""
         assert self._client is not None
         try:

@@ -1,4 +1,4 @@
-"""Liveness: whether the other side of a resource can be reached, probed at once and then at an interval."""
+"""LivenessCheck: whether the other side of a resource can be reached, probed at once and then at an interval."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from ..allowed_networks import NOT_TRIED, reason_of
 logger = logging.getLogger(__name__)
 
 
-class Liveness:
+class LivenessCheck:
     """Calls ``probe`` every ``interval`` seconds, and ``on_change`` when the result changes."""
 
     def __init__(

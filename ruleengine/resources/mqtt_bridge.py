@@ -23,7 +23,7 @@ from ..delivery.buffer import DELIVERED, Buffer, DeliveryOutcome
 from ..delivery.buffered_row import BufferedRow, deadline, encode_row
 from ..hops import hops_of, with_hops
 from ..mqtt_client.client import ClientOptions, MqttClient
-from ..mqtt_client.connection import Unreachable
+from ..mqtt_client.connection import BrokerUnreachable
 from ..mqtt_client.stream import Address
 from ..params import Param, ParamError, Text, read_duration
 from ..records import ResourceStatus
@@ -144,7 +144,7 @@ class MqttBridge:
         client_id = f"{self._client_id}:{uuid.uuid4().hex[:8]}"
         try:
             await self._client(client_id).try_once()
-        except Unreachable as error:
+        except BrokerUnreachable as error:
             raise ResourceError(str(error)) from None
 
     async def close(self) -> None:
@@ -179,7 +179,7 @@ class MqttBridge:
         message = Message(forward.topic, forward.payload, forward.qos, forward.retain, properties)
         try:
             code = await client.publish(buffered, message)
-        except Unreachable as error:
+        except BrokerUnreachable as error:
             return DeliveryOutcome(str(error), retry=True, unreachable=True)
         if code < reason_codes.UNSPECIFIED_ERROR:
             return DELIVERED

@@ -10,7 +10,7 @@ import msgspec
 from ..delivery.buffer import DELIVERED, DeliveryOutcome
 from ..delivery.buffered_row import BufferedRow, deadline, encode_row
 from ..params import Param, ParamError, Text
-from .http_reply import Reply, outcome_of
+from .http_reply import HttpReply, outcome_of
 from .http_resource import HttpResource, limit_params
 from .resource import ResourceContext, ResourceType
 from .tls import client_context
@@ -108,12 +108,12 @@ class OpenTsdb(HttpResource):
         return outcomes_of(reply, points)
 
 
-def refused_as_a_whole(reply: Reply) -> bool:
+def refused_as_a_whole(reply: HttpReply) -> bool:
     """Whether fewer points could pass: the request was too large, or one of them made it a bad request."""
     return reply.status == 413 or (reply.status == 400 and _failures(reply.body)[0] is None)
 
 
-def outcomes_of(reply: Reply, points: list[DataPoint]) -> list[DeliveryOutcome]:
+def outcomes_of(reply: HttpReply, points: list[DataPoint]) -> list[DeliveryOutcome]:
     """The outcome of each point. The server answers 400 when any was refused, although it stored the others."""
     whole = outcome_of(reply)
     if reply.status not in (200, 400):

@@ -82,7 +82,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """`name(argument, ...)`."""
 
     name: str
@@ -141,7 +141,7 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class InList:
     """`value [NOT] IN (item, ...)`."""
 
     value: Expression
@@ -158,7 +158,7 @@ class Logic:
 
 
 Expression: TypeAlias = (
-    Literal | Range | ListOf | Path | Slice | Call | Case | Unary | Arithmetic | Compare | Member | Logic
+    Literal | Range | ListOf | Path | Slice | FunctionCall | Case | Unary | Arithmetic | Compare | InList | Logic
 )
 
 
@@ -176,7 +176,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FromTopic:
     """One topic, Topic Filter or `$events/...` of FROM."""
 
     topic: str
@@ -189,7 +189,7 @@ class Statement:
 
     is_foreach: bool
     fields: tuple[Star | Field, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[FromTopic, ...]
     where: Expression | None = None
     do: tuple[Star | Field, ...] | None = None
     incase: Expression | None = None
@@ -203,7 +203,7 @@ def children(node: Node) -> Iterator[Node]:
     match node:
         case Literal() | Range() | Key() | Tail() | Star():
             return
-        case ListOf(items=items) | Call(arguments=items) | Logic(operands=items) | Path(steps=items):
+        case ListOf(items=items) | FunctionCall(arguments=items) | Logic(operands=items) | Path(steps=items):
             yield from items
         case Index(expression=only) | Slice(path=only) | Unary(operand=only) | Term(operand=only):
             yield only
@@ -222,7 +222,7 @@ def children(node: Node) -> Iterator[Node]:
         case Compare():
             yield node.left
             yield node.right
-        case Member():
+        case InList():
             yield node.value
             yield from node.items
         case Field():

@@ -11,7 +11,7 @@ from taipan.broker.mqtt.topics import is_shared, valid_filter
 from ..budget import Budget
 from ..columns import Columns
 from ..functions.function import Function
-from .ast import Call, Field, Path, Statement, walk
+from .ast import Field, FunctionCall, Path, Statement, walk
 from .error import EvaluationError, SqlError
 from .expressions import Evaluate, Expressions
 from .fields import Write, compile_fields, compile_place, compile_plain, element_path, written
@@ -155,4 +155,6 @@ def _where_comes_first(statement: Statement) -> bool:
         names.add(element_path(collection).name)
     if any(isinstance(node, Path) and node.name in names for node, _ in walk(statement.where)):
         return False
-    return not any(isinstance(node, Call) and node.name.startswith(_STATEFUL) for node, _ in walk(*statement.fields))
+    return not any(
+        isinstance(node, FunctionCall) and node.name.startswith(_STATEFUL) for node, _ in walk(*statement.fields)
+    )

@@ -14,16 +14,16 @@ from ..undefined import UNDEFINED
 from . import values
 from .ast import (
     Arithmetic,
-    Call,
     Case,
     Compare,
     Expression,
+    FunctionCall,
     Index,
+    InList,
     Key,
     ListOf,
     Literal,
     Logic,
-    Member,
     Path,
     Range,
     Slice,
@@ -78,11 +78,11 @@ class Expressions:
                 return _any_of(operands) if expression.operator == "or" else _all_of(operands)
             case Unary():
                 return self._unary(expression)
-            case Call():
+            case FunctionCall():
                 return self._call(expression)
             case Case():
                 return self._case(expression)
-            case Member():
+            case InList():
                 return self._member(expression)
             case ListOf():
                 return _list([self.compile(item) for item in expression.items])
@@ -236,7 +236,7 @@ class Expressions:
         apply = values.negate if unary.operator == "-" else values.affirm
         return lambda scope: apply(operand(scope))
 
-    def _call(self, call: Call) -> Evaluate:
+    def _call(self, call: FunctionCall) -> Evaluate:
         name = call.name
         function = self.functions.get(name)
         if function is None:
@@ -290,7 +290,7 @@ class Expressions:
 
         return choose
 
-    def _member(self, member: Member) -> Evaluate:
+    def _member(self, member: InList) -> Evaluate:
         value = self.compile(member.value)
         items = [self.compile(item) for item in member.items]
         found = not member.negated

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from ..undefined import UNDEFINED
-from .ast import Call, Case, Field, ListOf, Literal, Path, Slice, Star
+from .ast import Case, Field, FunctionCall, ListOf, Literal, Path, Slice, Star
 from .expressions import Evaluate, Expressions
 from .paths import store
 from .scope import Scope
@@ -159,7 +159,7 @@ def _star(metadata: dict[str, object] | None) -> Write:
 
 def _kind(expression: object) -> str:
     match expression:
-        case Call(name=name):
+        case FunctionCall(name=name):
             return f"func_{name}"
         case Literal():
             return "const"

@@ -13,23 +13,23 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 
 from .ast import (
     Arithmetic,
-    Call,
     Case,
     Compare,
     Expression,
     Field,
+    FromTopic,
+    FunctionCall,
     Index,
+    InList,
     Key,
     ListOf,
     Literal,
     Logic,
-    Member,
     Node,
     Path,
     Position,
     Range,
     Slice,
-    Source,
     Star,
     Statement,
     Step,
@@ -143,11 +143,11 @@ class _Builder(Transformer[Token, Statement]):
     def fields(self, parts: Parts) -> tuple[Star | Field, ...]:
         return tuple(parts)
 
-    def sources(self, parts: Parts) -> tuple[Source, ...]:
+    def sources(self, parts: Parts) -> tuple[FromTopic, ...]:
         return tuple(parts)
 
-    def source(self, parts: list[Token]) -> Source:
-        return Source(_unquote(parts[0]), _position(parts[0]))
+    def source(self, parts: list[Token]) -> FromTopic:
+        return FromTopic(_unquote(parts[0]), _position(parts[0]))
 
     def star(self, parts: list[Token]) -> Star:
         return Star()
@@ -185,9 +185,9 @@ class _Builder(Transformer[Token, Statement]):
         left, operator, right = parts
         return Compare("!=" if operator == "<>" else str(operator), left, right)
 
-    def member(self, parts: Parts) -> Member:
+    def member(self, parts: Parts) -> InList:
         negated = isinstance(parts[1], Token)
-        return Member(parts[0], tuple(parts[2 if negated else 1 :]), negated)
+        return InList(parts[0], tuple(parts[2 if negated else 1 :]), negated)
 
     def chain(self, parts: Parts) -> Arithmetic:
         operators = zip(parts[1::2], parts[2::2], strict=True)
@@ -222,8 +222,8 @@ class _Builder(Transformer[Token, Statement]):
             raise SqlError.at(_position(parts[1]), "there is no element 0", "bounds from 1, or negative from the end")
         return Slice(parts[0], first, last)
 
-    def call(self, parts: Parts) -> Call:
-        return Call(str(parts[0]), tuple(parts[1:]), _position(parts[0]))
+    def call(self, parts: Parts) -> FunctionCall:
+        return FunctionCall(str(parts[0]), tuple(parts[1:]), _position(parts[0]))
 
     def list_of(self, parts: Parts) -> ListOf:
         return ListOf(tuple(parts))

@@ -641,7 +641,7 @@ async def test_ratelimit_falls_back_to_the_zone() -> None:
     async with managed_node(zone={"message_rate": [7, 2]}) as node:
         await node.client("c", 4)
         await node.api.post("/clients/c/ratelimit", {"conn_messages_in": "1,1s", "conn_bytes_in": "1KB,1m"})
-        connection = node.server.context.channels["c"].link
+        connection = node.server.context.channels["c"].connection
         assert connection.limits == ((1, 1), (1024, 60))  # type: ignore[attr-defined]
         await node.api.post("/clients/c/ratelimit", {"conn_bytes_in": "2MB,500ms"})
         assert connection.limits == ((1, 1), (2 * 1024 * 1024, 0.5))  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.observability.alarms import Alarms
+from taipan.broker.observability.alarms import RaisedAlarms
 from taipan.management.certificate_expiry import ExpiryAlarms
 from taipan.management.configuration.config import load
 from taipan.management.configuration.served_certificates import served_certificates
@@ -71,7 +71,7 @@ def test_an_alarm_30_days_before_the_end(certificates: Certificates, tmp_path: P
     clock = Clock(certificates.now.timestamp())
     server: Any = SimpleNamespace(
         clock=clock,
-        alarms=Alarms("n@h", lambda message: None, clock),
+        alarms=RaisedAlarms("n@h", lambda message: None, clock),
         ticker=SimpleNamespace(every=lambda seconds, sweep: sweeps.append((seconds, sweep))),
     )
     settings = load(configure(tmp_path, *certificates.issue("localhost", days=40)), environ={})

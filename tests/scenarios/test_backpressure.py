@@ -32,13 +32,13 @@ HIGH = 16_384
 def narrow(clients: Clients, client_id: str) -> None:
     """Whatever the kernel would hold for a client that does not read, now it holds little."""
     channel = clients.server.context.channels[client_id]
-    transport = channel.link._transport  # type: ignore[attr-defined]
+    transport = channel.connection._transport  # type: ignore[attr-defined]
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
 
 
 def held(clients: Clients, client_id: str) -> int:
     """Bytes that the node itself has for a client."""
-    link = clients.server.context.channels[client_id].link
+    link = clients.server.context.channels[client_id].connection
     return int(link.traffic().held)  # type: ignore[attr-defined]
 
 

@@ -471,7 +471,7 @@ async def test_partition(tmp_path: Path) -> None:
         for version in VERSIONS:
             await taken[version].expect_publish("t", b"healed", 1)
             await majority[version].expect_publish("t", b"healed", 1)
-        owners = {cluster[number].server.cluster.owner_of(f"b-{version}") for version in VERSIONS for number in (0, 2)}
+        owners = {cluster[number].server.cluster.node_of(f"b-{version}") for version in VERSIONS for number in (0, 2)}
         assert owners == {cluster.name(1)}
         await until(lambda: not any(cluster[number].server.alarms.active for number in range(3)))
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from taipan.broker.cluster import retained
 from taipan.broker.cluster.nats import HEADROOM
 from taipan.broker.cluster.nats_cluster import NatsCluster
-from taipan.broker.cluster.retained import BUCKET, Retained
+from taipan.broker.cluster.retained import BUCKET, ClusterRetained
 from taipan.broker.cluster.wire import thing_key
 from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBACK, USER_PROPERTY
 from taipan.broker.mqtt.message import Message
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.asyncio
 QUOTA_EXCEEDED = 0x97
 
 
-def part(node: Node) -> Retained:
+def part(node: Node) -> ClusterRetained:
     cluster = node.server.cluster
     assert isinstance(cluster, NatsCluster)
     cluster.retained.write_timeout = 0.5

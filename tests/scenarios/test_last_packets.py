@@ -50,7 +50,7 @@ async def test_a_write_that_fails_before_the_rest_is_read(node: TlsNode, goodbye
     watching = await watcher(node)
     peer = await node.connect("c", will=Will("will", b"gone", 1))
     await peer.subscribe("in")
-    link = node.node.server.context.channels["c"].link
+    link = node.node.server.context.channels["c"].connection
     assert link.pause_reading(3600)  # type: ignore[attr-defined]
     await peer.send(Publish("out", b"last"), *[Disconnect()] * goodbye)
     await asyncio.sleep(0)

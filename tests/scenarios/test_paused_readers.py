@@ -36,7 +36,7 @@ async def watcher(node: TlsNode) -> Peer:
 
 async def send_more_than_is_read(node: TlsNode, peer: Peer) -> None:
     """Its connection is read no more, and then more comes: as much as the system takes for it."""
-    link = node.node.server.context.channels["fast"].link
+    link = node.node.server.context.channels["fast"].connection
     number = 0
     while not link._stopped:  # type: ignore[attr-defined]
         await peer.send(*[Publish("out", b"%d" % each) for each in range(number, number + 500)])

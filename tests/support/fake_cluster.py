@@ -84,7 +84,7 @@ class FakeCluster:
     def session_ended(self, session: Session) -> None:
         pass
 
-    def owner_of(self, client_id: str) -> str | None:
+    def node_of(self, client_id: str) -> str | None:
         owner = self._hub.owners.get(client_id)
         return None if owner == self._name else owner
 

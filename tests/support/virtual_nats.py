@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from taipan.broker.cluster.nats import (
     BUCKETS,
     NEVER_THERE,
-    Entry,
+    BucketEntry,
     NatsRefused,
     NoAnswer,
     NoResponders,
@@ -61,8 +61,8 @@ class Bucket:
     def __init__(self) -> None:
         self.revision = 0
         self.life = 0
-        self.last: dict[str, Entry] = {}
-        self.log: list[Entry] = []
+        self.last: dict[str, BucketEntry] = {}
+        self.log: list[BucketEntry] = []
         self._nonces: dict[str, int] = {}
 
     def apply(self, key: str, value: bytes | None, revision: int | None, nonce: str, about: bytes = b"") -> int:
@@ -78,7 +78,7 @@ class Bucket:
             if at != (0 if revision == NEVER_THERE else revision):
                 raise WrongRevision(f"{key} is at {at}, not {revision}")
         self.revision += 1
-        entry = Entry(key, value, self.revision, about if value is None else b"")
+        entry = BucketEntry(key, value, self.revision, about if value is None else b"")
         self.last[key] = entry
         self.log.append(entry)
         self._nonces[nonce] = self.revision
@@ -419,7 +419,7 @@ class VirtualWatch:
         self,
         client: "VirtualNatsClient",
         bucket: str,
-        on_entry: Callable[[Entry], None],
+        on_entry: Callable[[BucketEntry], None],
         on_current: Callable[[], None],
     ) -> None:
         self.client = client
@@ -622,10 +622,10 @@ class VirtualNatsClient:
         assert isinstance(made, int)
         return made
 
-    async def read(self, bucket: str, key: str) -> Entry | None:
+    async def read(self, bucket: str, key: str) -> BucketEntry | None:
         self.on_operation(f"read {bucket}")
         entry = await self._ask(lambda: self.hub.buckets[bucket].last.get(key), 2.0, NoAnswer)
-        assert entry is None or isinstance(entry, Entry)
+        assert entry is None or isinstance(entry, BucketEntry)
         return entry
 
     async def _ask(self, work: Callable[[], object], timeout: float, unanswered: type[Exception]) -> object:
@@ -660,7 +660,9 @@ class VirtualNatsClient:
             return False
         return True
 
-    def watch(self, bucket: str, on_entry: Callable[[Entry], None], on_current: Callable[[], None]) -> VirtualWatch:
+    def watch(
+        self, bucket: str, on_entry: Callable[[BucketEntry], None], on_current: Callable[[], None]
+    ) -> VirtualWatch:
         made = VirtualWatch(self, bucket, on_entry, on_current)
         self.watches.append(made)
         self.hub.tell(made)

@@ -34,7 +34,7 @@ from ..apps import App, Apps
 from ..backpressure_slice import BackpressureSlice
 from ..dashboard_users import DashboardUsers
 from ..durable_answer import check_store_writable, wait_until_stored
-from ..node_calls import Gathered, NodeCalls, Unreachable
+from ..node_calls import Gathered, NodeCalls, NodeDoesNotAnswer
 from ..refusal import MISSING, NOT_JSON, WRONG, Refusal, not_found
 from ..users import Users
 from .documents import Documents, env_of, filename_of, flag_of, is_blank
@@ -47,7 +47,7 @@ from .import_file import (
     MAX_ERRORS,
     OWN_LOGIN,
     REPLACE_OWN_LOGIN,
-    ImportFile,
+    ImportedDocument,
     ImportRefused,
     Plan,
     RecordError,
@@ -56,7 +56,7 @@ from .import_file import (
 from .import_plan import PLAN_FILE, read_plan, written_plan
 from .json_document import Document, JsonObject
 from .passthrough import PassthroughRecords
-from .retained_records import RetainedRecord
+from .retained_records import ExportedRetained
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class Backup:
             if its_size is not None:
                 return node, its_size
         if answers.missing:
-            raise Unreachable(answers.missing[0], f"does not answer, it may have file {name[:256]}")
+            raise NodeDoesNotAnswer(answers.missing[0], f"does not answer, it may have file {name[:256]}")
         raise not_found("file", name[:256])
 
     async def size(self, name: str) -> int | None:
@@ -336,7 +336,7 @@ class Backup:
         async with self._lock:
             work = BackpressureSlice(self._server)
             max_payload = self._server.settings.retained.max_payload_size
-            file = ImportFile(document, env, self._server.clock.now(), max_payload)
+            file = ImportedDocument(document, env, self._server.clock.now(), max_payload)
             for _ in file.read():
                 await work.checkpoint()
             async for _ in file.check_engine(ImportCheck(self._engine)):
@@ -389,7 +389,7 @@ class Backup:
                 plan.dashboard_users = [each for each in plan.dashboard_users if each.name != asker.username]
                 break
 
-    async def _told(self, file: ImportFile, work: BackpressureSlice) -> JsonObject:
+    async def _told(self, file: ImportedDocument, work: BackpressureSlice) -> JsonObject:
         """What an operator has to know of an import, beyond what it was asked for."""
         plan = file.plan
         told: JsonObject = {"replaced_apps": await self._replaced_apps(plan, work)}
@@ -591,7 +591,7 @@ class Backup:
             self._server.access.authorization.forget_decisions()
         yield
 
-    def _retain(self, record: RetainedRecord) -> None:
+    def _retain(self, record: ExportedRetained) -> None:
         message = record.message(self._publisher(record.client_id, record.username))
         message.id = os.urandom(16).hex().upper()
         self._server.broker.retain(message)

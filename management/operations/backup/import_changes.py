@@ -16,7 +16,7 @@ from ..dashboard_users import DashboardUsers
 from .emqx_formats import AccessRule
 from .import_file import Plan
 from .passthrough import PassthroughRecords
-from .retained_records import RetainedRecord
+from .retained_records import ExportedRetained
 
 Action = Literal["create", "change", "same", "remove"]
 
@@ -83,7 +83,7 @@ class ImportChanges:
             for key, action in self._passthrough.changes(section, records):
                 yield Change(section, key, action, "kept for the next export, nothing else")
 
-    def _retained(self, record: RetainedRecord) -> Change:
+    def _retained(self, record: ExportedRetained) -> Change:
         there = self._server.broker.retained.get(record.topic)
         if there is None:
             return Change("retained", record.topic, "create", "")

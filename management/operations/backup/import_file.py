@@ -33,7 +33,7 @@ from .emqx_formats import (
 )
 from .json_document import BadRecord, Document, JsonObject, Span
 from .passthrough import MAX_RECORD_SIZE, PassthroughRecord, identity_of
-from .retained_records import RetainedRecord, read_retained
+from .retained_records import ExportedRetained, read_retained
 
 LOGIN_KIND: Final = "auth.mnesia.as"
 """The member that says what ``login`` is in files up to 4.2."""
@@ -114,7 +114,7 @@ class Plan(msgspec.Struct):
     apps: list[App] = []
     dashboard_users: list[DashboardUser] = []
     left_out: list[LeftOut] = []
-    retained: list[RetainedRecord] = []
+    retained: list[ExportedRetained] = []
     resources: list[StoredResource] = []
     engine_rules: list[StoredRule] = []
     carried: dict[str, list[PassthroughRecord]] = {}
@@ -134,7 +134,7 @@ class Plan(msgspec.Struct):
         }
 
 
-class ImportFile:
+class ImportedDocument:
     """One document with what ``env`` says over it. ``for _ in file.read(): ...``, then ``plan``."""
 
     def __init__(self, document: Document, env: Mapping[str, Any], now: float, max_payload: int) -> None:

@@ -14,7 +14,7 @@ from ..dashboard_users import DashboardUser
 from .emqx_formats import AccessRule
 from .import_file import Plan
 from .passthrough import PassthroughRecord
-from .retained_records import RetainedRecord
+from .retained_records import ExportedRetained
 
 PLAN_FILE: Final = "import.plan"
 """In the data directory: an import that the next start carries out."""
@@ -39,7 +39,7 @@ _KINDS: Final[dict[str, object]] = {
     "dashboard_users": list[DashboardUser],
     "resources": list[StoredResource],
     "engine_rules": list[StoredRule],
-    "retained": list[RetainedRecord],
+    "retained": list[ExportedRetained],
     "carried": list[PassthroughRecord],
 }
 

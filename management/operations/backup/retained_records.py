@@ -25,7 +25,7 @@ _NAMES: Final = {
 _IDENTIFIERS: Final = {name: identifier for identifier, name in _NAMES.items()}
 
 
-class RetainedRecord(msgspec.Struct, array_like=True, frozen=True):
+class ExportedRetained(msgspec.Struct, array_like=True, frozen=True):
     """A retained message without its place in a node. ``timestamp``: unix seconds."""
 
     topic: str
@@ -62,7 +62,7 @@ def retained_row(message: Message) -> JsonObject:
     }
 
 
-def read_retained(value: object, max_payload: int) -> RetainedRecord:
+def read_retained(value: object, max_payload: int) -> ExportedRetained:
     """Raises BadField."""
     record = Record(value)
     topic = record.name("topic")
@@ -79,7 +79,7 @@ def read_retained(value: object, max_payload: int) -> RetainedRecord:
     of = Record(given)
     properties = {_identifier(name): _property(of, name) for name in given}
     client_id = record.text("clientid", "") or None
-    return RetainedRecord(
+    return ExportedRetained(
         topic,
         payload,
         record.integer("qos", most=2),

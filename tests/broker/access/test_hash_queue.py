@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from taipan.broker.access.hash_queue import KNOWN, NEW, OTHER, Busy, HashQueue, Job
+from taipan.broker.access.hash_queue import KNOWN, NEW, OTHER, HashingBusy, HashQueue, Job
 
 pytestmark = pytest.mark.asyncio
 
@@ -96,12 +96,12 @@ async def test_an_address_that_fills_the_queue_gives_way(blocked: BlockedQueue) 
     assert blocked.queue.limit == 20
     for number in range(22):
         blocked.add(f"flood {number}", address="flood")
-    with pytest.raises(Busy):
+    with pytest.raises(HashingBusy):
         blocked.add("one more", address="flood")
     blocked.add("somebody else", address="else")
     assert len(blocked.queue) == 20
     assert "somebody else" in await blocked.run() and "flood 21" not in blocked.done
-    assert isinstance((await asyncio.gather(blocked.tasks[21], return_exceptions=True))[0], Busy)
+    assert isinstance((await asyncio.gather(blocked.tasks[21], return_exceptions=True))[0], HashingBusy)
 
 
 async def test_how_many_may_wait_follows_the_time_of_a_hash(blocked: BlockedQueue) -> None:
@@ -120,7 +120,7 @@ async def test_who_waits_longer_than_is_allowed_is_told_so(blocked: BlockedQueue
     blocked.queue.patience = 0.05
     await asyncio.sleep(0.06)
     assert "waits" not in await blocked.run()
-    assert isinstance(blocked.tasks[2].exception(), Busy)
+    assert isinstance(blocked.tasks[2].exception(), HashingBusy)
 
 
 async def test_a_slowed_address_has_one_turn_at_a_time(blocked: BlockedQueue) -> None:
@@ -163,7 +163,7 @@ async def test_known_names_are_taken_where_unknown_ones_of_their_address_fill_th
     for number in range(22):  # two are with the thread
         blocked.add(f"guess {number}", address="nat", name=b"%d" % number, delay=0.02 if number > 1 else 0.0)
     await asyncio.sleep(0.05)
-    with pytest.raises(Busy):
+    with pytest.raises(HashingBusy):
         blocked.add("unknown", address="nat")
     blocked.add("known", KNOWN, address="nat")
     done = await blocked.run()

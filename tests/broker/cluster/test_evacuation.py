@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.cluster import evacuation
-from taipan.broker.cluster.evacuation import ALARM, CAN, GRACE, TAKE, Evacuation
+from taipan.broker.cluster.evacuation import ALARM, CAN, GRACE, TAKE, NodeEvacuation
 from taipan.broker.cluster.handover import Handover
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.outgoing import Outgoing
@@ -399,14 +399,14 @@ async def test_what_nodes_that_are_away_may_still_send_is_counted(tmp_path: Path
 async def test_a_fault_does_not_end_it(
     cluster: ClusterNodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    give, faults = Evacuation._give, [OSError("one")]
+    give, faults = NodeEvacuation._give, [OSError("one")]
 
-    async def fails(self: Evacuation, session: Session) -> str:
+    async def fails(self: NodeEvacuation, session: Session) -> str:
         if faults:
             raise faults.pop()
         return await give(self, session)
 
-    monkeypatch.setattr(Evacuation, "_give", fails)
+    monkeypatch.setattr(NodeEvacuation, "_give", fails)
     await cluster[0].leave_session("s", "t")
     for node in cluster.nodes.values():
         node.ignore(lambda record: "evacuation_failed" in record.getMessage())

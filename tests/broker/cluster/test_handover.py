@@ -222,7 +222,7 @@ async def test_clean_start_ends_the_session_on_the_other_node(cluster: ClusterNo
     await old.expect_disconnect(0x8E)
     assert not has(cluster, 0, "s")
     assert cluster[0].server.metrics.session_discarded == 1
-    await until(lambda: cluster[0].server.cluster.owner_of("s") == cluster.name(1))
+    await until(lambda: cluster[0].server.cluster.node_of("s") == cluster.name(1))
 
 
 async def test_a_question_that_comes_late_takes_no_session_that_has_been_elsewhere_since(cluster: ClusterNodes) -> None:

@@ -51,7 +51,7 @@ async def restart(cluster: ClusterNodes, number: int) -> None:
 async def test_after_a_restart_too_it_takes_part_again_without_another(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await cluster[1].leave_session("before", "t", qos=1)
-        await until(lambda: own(cluster, 0).owner_of("before"))
+        await until(lambda: own(cluster, 0).node_of("before"))
         await own(cluster, 1).leave()
         await until(lambda: sessions_with_a_key(cluster) == 0)
         await restart(cluster, 1)
@@ -65,7 +65,7 @@ async def test_after_a_restart_too_it_takes_part_again_without_another(tmp_path:
         await there.expect_disconnect(0x8E)
         await here.nothing()
         # Sessions are the cluster's: they move, with what came for them.
-        await until(lambda: own(cluster, 0).owner_of("before") and own(cluster, 0).owner_of("alone"))
+        await until(lambda: own(cluster, 0).node_of("before") and own(cluster, 0).node_of("alone"))
         await cluster[1].leave_session("after", "t", qos=1)
         publisher = await cluster[0].client("p")
         await until(lambda: cluster[0].server.broker.router.remote_mask("t"))
@@ -84,14 +84,14 @@ async def test_after_a_restart_too_it_takes_part_again_without_another(tmp_path:
 async def test_what_begins_while_it_is_out_has_a_key_when_it_is_back(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await cluster[1].leave_session("before", "t", qos=1)
-        await until(lambda: own(cluster, 0).owner_of("before"))
+        await until(lambda: own(cluster, 0).node_of("before"))
         await own(cluster, 1).leave()
         await until(lambda: sessions_with_a_key(cluster) == 0)
         await cluster[1].leave_session("alone", "t", qos=1)
         await cluster.wait_until_quiet()
         assert sessions_with_a_key(cluster) == 0
         await own(cluster, 1).join(cluster.name(0))
-        await until(lambda: own(cluster, 0).owner_of("before") and own(cluster, 0).owner_of("alone"))
+        await until(lambda: own(cluster, 0).node_of("before") and own(cluster, 0).node_of("alone"))
 
 
 async def test_a_join_to_a_node_that_is_no_member_leaves_everything_as_it_is(tmp_path: Path) -> None:
@@ -150,10 +150,10 @@ async def test_sessions_and_wills_of_those_that_stay_go_on_when_a_node_leaves(tm
             await each.subscribe("will", qos=1)
         await cluster[0].client("w", will=Will("will", b"gone", 1))
         await until(lambda: own(cluster, 1).wills._theirs.get(own(cluster, 0).membership.key))
-        await until(lambda: own(cluster, 1).owner_of("stays"))
-        key = own(cluster, 0).ownership.owner("stays")
+        await until(lambda: own(cluster, 1).node_of("stays"))
+        key = own(cluster, 0).ownership.place("stays")
         await own(cluster, 1).leave()
         await until(lambda: not own(cluster, 0).membership.peers)
         await near.nothing()
         await watcher.nothing()
-        assert own(cluster, 0).ownership.owner("stays") == key
+        assert own(cluster, 0).ownership.place("stays") == key

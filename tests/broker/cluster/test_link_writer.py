@@ -16,7 +16,7 @@ from taipan.broker.loop.clock import Clock
 from taipan.broker.loop.timers import Timers
 from taipan.broker.mqtt.decoder import Decoder, TopicNames
 from taipan.broker.mqtt.message import Message
-from taipan.broker.mqtt.message_ids import MessageIds, id_of
+from taipan.broker.mqtt.message_ids import MessageIdSource, id_of
 from taipan.broker.observability.metrics import Metrics
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.limits import Limits
@@ -66,7 +66,7 @@ class Sending:
 
         self.upto = 0
         self.runs: list[tuple[list[str], str, int]] = []
-        self.writer = LinkWriter(session, broker, None, CREDIT, MessageIds(Random(1)), send, loop)
+        self.writer = LinkWriter(session, broker, None, CREDIT, MessageIdSource(Random(1)), send, loop)
         self._last = 0
 
     def publish(self, count: int, size: int = 100) -> None:

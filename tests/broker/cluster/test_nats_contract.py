@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import pytest_asyncio
 
-from taipan.broker.cluster.nats import NEVER_THERE, Entry, Nats, NoAnswer, NoResponders, WrongRevision
+from taipan.broker.cluster.nats import NEVER_THERE, BucketEntry, Nats, NoAnswer, NoResponders, WrongRevision
 from taipan.broker.cluster.nats_client import NatsClient
 from taipan.broker.config import ClusterSettings
 
@@ -30,7 +30,7 @@ class Told:
     """What a watch told, and how often that it was current."""
 
     def __init__(self, nats: Nats, bucket: str = "rows") -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[BucketEntry] = []
         self.current: list[int] = []
         self.watch = nats.watch(bucket, self.entries.append, lambda: self.current.append(len(self.entries)))
 
@@ -126,43 +126,43 @@ async def test_compare_and_set(connect: Connect) -> None:
     first = await a.write("sessions", "k", b"1", 0, "n1")
     with pytest.raises(WrongRevision):
         await b.write("sessions", "k", b"2", 0, "n2")
-    assert await b.read("sessions", "k") == Entry("k", b"1", first)
+    assert await b.read("sessions", "k") == BucketEntry("k", b"1", first)
     second = await b.write("sessions", "k", b"2", first, "n3")
     assert second > first
     with pytest.raises(WrongRevision):
         await a.write("sessions", "k", b"3", first, "n4")
     third = await a.write("sessions", "k", b"3", None, "n5")
-    assert await b.read("sessions", "k") == Entry("k", b"3", third)
+    assert await b.read("sessions", "k") == BucketEntry("k", b"3", third)
     assert await b.read("sessions", "other") is None and a.quorum
 
 
 async def test_a_deleted_key_can_be_made_again(connect: Connect) -> None:
     a = await connect("a")
     first = await a.write("sessions", "k", b"", 0, "n1")
-    assert await a.read("sessions", "k") == Entry("k", b"", first)
+    assert await a.read("sessions", "k") == BucketEntry("k", b"", first)
     second = await a.write("sessions", "k", None, first, "n2")
-    assert await a.read("sessions", "k") == Entry("k", None, second)
+    assert await a.read("sessions", "k") == BucketEntry("k", None, second)
     with pytest.raises(WrongRevision):
         await a.write("sessions", "k", b"2", first, "n3")
     third = await a.write("sessions", "k", b"3", 0, "n4")
-    assert await a.read("sessions", "k") == Entry("k", b"3", third)
+    assert await a.read("sessions", "k") == BucketEntry("k", b"3", third)
     with pytest.raises(WrongRevision):
         await a.write("sessions", "k", b"4", 0, "n5")
 
 
 async def test_what_is_written_with_a_deletion_is_told_with_it(connect: Connect) -> None:
     a, b = await connect("a"), await connect("b")
-    told: list[Entry] = []
+    told: list[BucketEntry] = []
     current = asyncio.Event()
     b.watch("retained", told.append, current.set)
     await current.wait()
     first = await a.write("retained", "k", b"1", 0, "n1", about=b"not of a value")
     second = await a.write("retained", "k", None, first, "n2", about=b"why")
-    assert await b.read("retained", "k") == Entry("k", None, second, b"why")
-    await until(lambda: told == [Entry("k", b"1", first), Entry("k", None, second, b"why")])
-    late: list[Entry] = []
+    assert await b.read("retained", "k") == BucketEntry("k", None, second, b"why")
+    await until(lambda: told == [BucketEntry("k", b"1", first), BucketEntry("k", None, second, b"why")])
+    late: list[BucketEntry] = []
     a.watch("retained", late.append, lambda: None)
-    await until(lambda: late == [Entry("k", None, second, b"why")])
+    await until(lambda: late == [BucketEntry("k", None, second, b"why")])
 
 
 async def test_a_key_that_was_never_there_was_not_deleted_either(connect: Connect) -> None:
@@ -174,7 +174,7 @@ async def test_a_key_that_was_never_there_was_not_deleted_either(connect: Connec
     with pytest.raises(WrongRevision):
         await a.write("retained", "k", b"3", NEVER_THERE, "n4")
     third = await a.write("retained", "k", b"4", second, "n5")
-    assert await a.read("retained", "k") == Entry("k", b"4", third)
+    assert await a.read("retained", "k") == BucketEntry("k", b"4", third)
 
 
 async def test_the_same_nonce_writes_once(connect: Connect) -> None:
@@ -183,7 +183,7 @@ async def test_the_same_nonce_writes_once(connect: Connect) -> None:
     assert await a.write("rows", "k", b"1", 0, "n1") == first
     second = await a.write("rows", "k", b"2", first, "n2")
     assert await a.write("rows", "k", b"2", first, "n2") == second
-    assert await a.read("rows", "k") == Entry("k", b"2", second)
+    assert await a.read("rows", "k") == BucketEntry("k", b"2", second)
 
 
 async def test_one_of_many_writers_wins(connect: Connect) -> None:

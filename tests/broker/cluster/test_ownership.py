@@ -15,7 +15,7 @@ from taipan.broker.cluster.handover import Handover
 from taipan.broker.cluster.incoming import ADOPTED, FETCHING, HandoverRow, Incoming
 from taipan.broker.cluster.members import BUCKET as MEMBERS
 from taipan.broker.cluster.members import Members
-from taipan.broker.cluster.nats import Entry, Unavailable, WrongRevision
+from taipan.broker.cluster.nats import BucketEntry, Unavailable, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.outgoing import CANCEL, PREPARE, Leaving
 from taipan.broker.cluster.ownership import BUCKET, RETRY, Ownership
@@ -61,7 +61,7 @@ def owner(cluster: ClusterNodes, client_id: str) -> bytes | None:
 
 def is_over(cluster: ClusterNodes, number: int, client_id: str) -> bool:
     """Whether this node knows of nobody who has the session."""
-    known = own(cluster, number).ownership.owner(client_id)
+    known = own(cluster, number).ownership.place(client_id)
     return known is None or not known.node
 
 
@@ -82,9 +82,9 @@ async def test_a_key_is_there_as_long_as_the_session(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path) as cluster:
         client = await cluster[0].client("s", expiry=3600)
         assert owner(cluster, "s") is not None
-        await until(lambda: own(cluster, 1).owner_of("s") == cluster.name(0))
+        await until(lambda: own(cluster, 1).node_of("s") == cluster.name(0))
         await client.disconnect(properties={c.SESSION_EXPIRY_INTERVAL: 0})
-        await until(lambda: owner(cluster, "s") is None and own(cluster, 1).owner_of("s") is None)
+        await until(lambda: owner(cluster, "s") is None and own(cluster, 1).node_of("s") is None)
         await cluster[0].client("t")
         assert owner(cluster, "t") is None
 
@@ -364,7 +364,7 @@ async def test_a_node_that_was_cut_off_sends_its_client_away(tmp_path: Path) -> 
         await old.expect_disconnect(0x8E)
         await until(lambda: "s" not in sessions(cluster, 2))
         await new.nothing()
-        assert own(cluster, 2).owner_of("s") == cluster.name(0)
+        assert own(cluster, 2).node_of("s") == cluster.name(0)
 
 
 @pytest.mark.slow
@@ -372,7 +372,7 @@ async def test_a_node_without_quorum_goes_on_with_its_sessions(tmp_path: Path) -
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await cluster[1].leave_session("ours", "t")
         await cluster[0].leave_session("theirs", "t")
-        await until(lambda: own(cluster, 1).owner_of("theirs") == cluster.name(0))
+        await until(lambda: own(cluster, 1).node_of("theirs") == cluster.name(0))
         cluster.partition({0}, {1})
         await cluster[1].client("ours", expiry=3600, session_present=True)
         await cluster[1].client("none")
@@ -382,7 +382,7 @@ async def test_a_node_without_quorum_goes_on_with_its_sessions(tmp_path: Path) -
         await begun.subscribe("t", qos=1)
         assert owner(cluster, "new") is None
         cluster.heal()
-        await until(lambda: own(cluster, 0).owner_of("new") == cluster.name(1))
+        await until(lambda: own(cluster, 0).node_of("new") == cluster.name(1))
         await begun.nothing()
 
 
@@ -421,7 +421,7 @@ async def test_an_unanswered_write_gives_the_session_back(tmp_path: Path) -> Non
         cluster.hub.lose_answer = 0.0
         await publisher.publish("t", b"kept", qos=1)
         own(cluster, 1).ownership.step = lambda name: None
-        await until(lambda: own(cluster, 1).owner_of("s") == cluster.name(0))
+        await until(lambda: own(cluster, 1).node_of("s") == cluster.name(0))
         again = await cluster[1].client("s", expiry=60, session_present=True)
         await again.expect_publish("t", b"kept", 1)
 
@@ -446,7 +446,7 @@ async def test_an_unanswered_write_gives_the_session_back_after_a_restart(tmp_pa
         publisher = await cluster[0].client("p")
         await publisher.publish("t", b"kept", qos=1)
         await cluster.start(1)
-        await until(lambda: own(cluster, 1).owner_of("s") == cluster.name(0))
+        await until(lambda: own(cluster, 1).node_of("s") == cluster.name(0))
         again = await cluster[1].client("s", expiry=60, session_present=True)
         await again.expect_publish("t", b"kept", 1)
 
@@ -540,7 +540,7 @@ async def test_a_session_that_was_asked_for_and_then_begun_anew_does_not_come_ba
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
         await leave_five(cluster)
         far = own(cluster, 1)
-        known = far.ownership.owner("s")
+        known = far.ownership.place("s")
         assert known is not None
         ask = Prepare("s", "move", known.revision, "", None, False, False)
         await far.calls.call(cluster.name(0), PREPARE, msgspec.msgpack.encode(ask))
@@ -548,7 +548,7 @@ async def test_a_session_that_was_asked_for_and_then_begun_anew_does_not_come_ba
         await until(lambda: far.members()[0].status == STOPPED)
         client = await cluster[1].client("s", expiry=60, clean_start=clean_start, session_present=False)
         cluster.heal()
-        await until(lambda: own(cluster, 0).ownership.owner_of("s") == cluster.name(1))
+        await until(lambda: own(cluster, 0).ownership.node_of("s") == cluster.name(1))
         await cluster.wait_until_running()
         await far.calls.call(cluster.name(0), CANCEL, msgspec.msgpack.encode(Done("s", "move")))
         for number in range(0 if clean_start else 5):
@@ -747,8 +747,8 @@ async def rewritten(cluster: ClusterNodes) -> None:
     assert session is not None
     ownership = own(cluster, 1).ownership
     assert await ownership.keep(session)
-    owner = ownership.owner("s")
-    await until(lambda: own(cluster, 0).ownership.owner("s") == owner)
+    owner = ownership.place("s")
+    await until(lambda: own(cluster, 0).ownership.place("s") == owner)
 
 
 @pytest.mark.parametrize("takeover", ["fresh", "refuse"])
@@ -820,14 +820,14 @@ async def test_the_late_answer_of_a_write_takes_no_session_back(
             revision = await write(*arguments)
             monkeypatch.setattr(nats, "write", write)
             await cluster[1].client("s", expiry=60, session_present=True)
-            await until(lambda: ownership.owner_of("s") == cluster.name(1))
+            await until(lambda: ownership.node_of("s") == cluster.name(1))
             return revision
 
         monkeypatch.setattr(nats, "write", answer_late)
         session = cluster[0].server.broker.sessions.get("s")
         assert session is not None
         assert not await ownership.keep(session)
-        assert ownership.owner_of("s") == cluster.name(1) and not ownership.has("s")
+        assert ownership.node_of("s") == cluster.name(1) and not ownership.has("s")
         await until(lambda: "s" not in sessions(cluster, 0))
 
 
@@ -1006,7 +1006,7 @@ async def test_a_disk_in_trouble_keeps_no_client_from_going_elsewhere_when_its_s
             properties = {c.SESSION_EXPIRY_INTERVAL: expiry}
             assert await attempt(cluster[1].peer(), "s", clean_start=True, properties=properties) == 0
             # Should the first node have it again after its next start, this tells that it is over.
-            key = own(cluster, 1).ownership.owner("s")
+            key = own(cluster, 1).ownership.place("s")
             assert key is not None and key.earlier == {cluster.name(0): False}
         await until(lambda: not first.ownership._not_stored)
 
@@ -1096,8 +1096,8 @@ async def test_a_session_that_was_asked_for_and_is_over_after_a_restart_leaves_n
         await asyncio.sleep(1.5)
         await cluster.start(0)
         await cluster.start(1)
-        await until(lambda: own(cluster, 1).owner_of("other") == cluster.name(0))
-        await until(lambda: own(cluster, 1).owner_of("s") is None)
+        await until(lambda: own(cluster, 1).node_of("other") == cluster.name(0))
+        await until(lambda: own(cluster, 1).node_of("s") is None)
 
 
 async def test_a_session_that_was_begun_anew_and_is_over_does_not_come_back_with_its_node(tmp_path: Path) -> None:
@@ -1131,7 +1131,7 @@ async def be_back_when_it_is_over(cluster: ClusterNodes, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Ownership, "settle_soon", later)
     await cluster.start(0)
-    await until(lambda: own(cluster, 0).ownership.owner("s") is not None and is_over(cluster, 0, "s"))
+    await until(lambda: own(cluster, 0).ownership.place("s") is not None and is_over(cluster, 0, "s"))
     return held
 
 
@@ -1177,7 +1177,7 @@ async def test_a_session_that_begins_without_a_key_is_none_that_is_over(tmp_path
         await publisher.publish("t", b"1", qos=1)
         if healed:
             cluster.heal()
-            await until(lambda: own(cluster, 2).owner_of("s") == cluster.name(1))
+            await until(lambda: own(cluster, 2).node_of("s") == cluster.name(1))
         client = await cluster[1].client("s", expiry=3600, session_present=True)
         await client.expect_publish("t", b"1", 1)
 
@@ -1208,7 +1208,7 @@ async def test_nor_is_one_that_begins_so_where_an_earlier_one_has_just_ended(
         client = await cluster[0].client("s", expiry=3600, session_present=True)
         await client.expect_publish("u", b"1", 1)
         cluster.heal()
-        await until(lambda: own(cluster, 1).owner_of("s") == cluster.name(0))
+        await until(lambda: own(cluster, 1).node_of("s") == cluster.name(0))
         assert not list(own(cluster, 0).ownership._ended.items())
 
 
@@ -1302,7 +1302,7 @@ async def test_a_session_of_a_node_that_replaced_a_forced_out_one_stays(
         client = await cluster[1].client("s", expiry=3600, session_present=False)
         await client.subscribe("u", qos=1)
         key = owner(cluster, "s")
-        await until(lambda: own(cluster, 0).owner_of("s") == cluster.name(1))
+        await until(lambda: own(cluster, 0).node_of("s") == cluster.name(1))
         goes_on.set()
         await asyncio.sleep(RETRY + 0.2)
         assert owner(cluster, "s") == key is not None and len(tried) == 1
@@ -1318,7 +1318,7 @@ async def test_a_client_keeps_its_session_where_the_end_of_an_earlier_one_is_tol
         await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
         watch = own(cluster, 1).ownership._watch
         assert isinstance(watch, VirtualWatch)
-        tell, late = watch._on_entry, list[Entry]()
+        tell, late = watch._on_entry, list[BucketEntry]()
         watch._on_entry = late.append
         new = await cluster[1].client("s", clean_start=True)
         await new.subscribe("t", qos=2)
@@ -1343,13 +1343,13 @@ async def test_a_client_that_is_back_at_a_node_that_was_cut_off_keeps_its_sessio
         back = await cluster[0].client("s", expiry=3600, session_present=True)
         watch = own(cluster, 0).ownership._watch
         assert isinstance(watch, VirtualWatch)
-        tell, told = watch._on_entry, list[Entry]()
+        tell, told = watch._on_entry, list[BucketEntry]()
         watch._on_entry = told.append
         cluster.heal()
         await until(lambda: len(told) == 2)
         watch._on_entry = tell
         tell(told[1])
-        await until(lambda: own(cluster, 1).owner_of("s") == cluster.name(0))
+        await until(lambda: own(cluster, 1).node_of("s") == cluster.name(0))
         await cluster.wait_until_running()
         publisher = await cluster[1].client("p")
         await publisher.publish("t", b"1", qos=1)
@@ -1396,7 +1396,7 @@ async def test_a_client_is_let_in_where_the_key_of_a_node_that_is_forced_out_cou
 ) -> None:
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "refuse"}) as cluster:
         await cluster[1].leave_session("s", "t", qos=2)
-        await until(lambda: own(cluster, 0).owner_of("s") is not None)
+        await until(lambda: own(cluster, 0).node_of("s") is not None)
         await cluster.kill(1)
         await until(lambda: own(cluster, 0).members()[1].status == STOPPED)
         # NATS elects a leader for longer than a write waits.
@@ -1410,8 +1410,8 @@ async def test_the_session_of_a_node_that_is_no_member_is_nobodys(tmp_path: Path
     async with cluster_nodes(2, directory=tmp_path) as cluster:
         owned = own(cluster, 1).context.wire.write(Owned("s", "n9@gone", "uid of n9"))
         await cluster.clients[1].write(BUCKET, thing_key("s"), owned, 0, "nonce")
-        await until(lambda: own(cluster, 0).ownership.owner_of("s") == "n9@gone")
-        assert own(cluster, 0).owner_of("s") is None
+        await until(lambda: own(cluster, 0).ownership.node_of("s") == "n9@gone")
+        assert own(cluster, 0).node_of("s") is None
 
 
 async def test_who_was_paused_looks_whether_it_is_a_member_before_it_takes_a_session(tmp_path: Path) -> None:

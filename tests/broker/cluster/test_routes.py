@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from taipan.broker.cluster import nats_cluster
-from taipan.broker.cluster.nats import Entry, NoAnswer, Unknown, Watch, WrongRevision
+from taipan.broker.cluster.nats import BucketEntry, NoAnswer, Unknown, Watch, WrongRevision
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.routes import BUCKET
-from taipan.broker.cluster.wire import RouteRecord, node_key, thing_key
+from taipan.broker.cluster.wire import NodeRoute, node_key, thing_key
 from taipan.broker.core.cluster import STOPPED
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.reason_codes import SUCCESS, USE_ANOTHER_SERVER
@@ -102,7 +102,7 @@ async def test_a_route_is_written_again_where_nobody_knows_whether_it_was_delete
             await write(*arguments)
             raise Unknown
 
-        async def no_answer_to_a_read(bucket: str, key: str) -> Entry | None:
+        async def no_answer_to_a_read(bucket: str, key: str) -> BucketEntry | None:
             unknown.set()
             raise NoAnswer
 
@@ -220,7 +220,7 @@ async def test_100_000_routes_of_another_node_take_at_most_400_bytes_each() -> N
             before = tracemalloc.get_traced_memory()[0]
             for number in range(count):
                 filter = f"site/{number:06}/+/state" if number % 2 else f"site/{number:06}/machine/state"
-                routes._entry(Entry(f"{key}.{thing_key(filter)}", wire.write(RouteRecord(filter)), number + 1))
+                routes._entry(BucketEntry(f"{key}.{thing_key(filter)}", wire.write(NodeRoute(filter)), number + 1))
             gc.collect()
             each = (tracemalloc.get_traced_memory()[0] - before) / count
         finally:
@@ -289,7 +289,10 @@ async def test_who_comes_to_a_node_that_does_not_know_the_routes_yet_is_refused(
         withheld: list[Callable[[], None]] = []
 
         def slow_watch(
-            self: VirtualNatsClient, bucket: str, on_entry: Callable[[Entry], None], on_current: Callable[[], None]
+            self: VirtualNatsClient,
+            bucket: str,
+            on_entry: Callable[[BucketEntry], None],
+            on_current: Callable[[], None],
         ) -> Watch:
             if bucket != slow:
                 return watch(self, bucket, on_entry, on_current)
@@ -342,7 +345,7 @@ async def test_a_route_that_cannot_be_is_passed_over_and_messages_go_where_they_
         await until(lambda: len(list(parts(cluster[1]).routes.groups())) == 1)
         key = f"{node_key(cluster.name(0))}.{thing_key(record[0])}"
         wire = parts(cluster[0]).context.wire
-        revision = cluster.hub.write(BUCKET, key, wire.write(RouteRecord(*record)), None, "bad")
+        revision = cluster.hub.write(BUCKET, key, wire.write(NodeRoute(*record)), None, "bad")
         assert await parts(cluster[1]).routes.reached(revision)
         publisher = await cluster[1].client("p")
         for each in range(8):
@@ -356,7 +359,7 @@ async def test_a_route_under_the_key_of_another_is_passed_over() -> None:
         await cluster.wait_until_running()
         wire = parts(cluster[0]).context.wire
         key = f"{node_key(cluster.name(0))}.{thing_key('t')}"
-        revision = cluster.hub.write(BUCKET, key, wire.write(RouteRecord("u")), None, "bad")
+        revision = cluster.hub.write(BUCKET, key, wire.write(NodeRoute("u")), None, "bad")
         assert await parts(cluster[1]).routes.reached(revision)
         assert not cluster[1].server.broker.router.remote_mask("u")
         assert cluster[1].server.metrics.refusals.snapshot()["cluster_malformed"]

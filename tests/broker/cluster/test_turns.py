@@ -10,7 +10,7 @@ import pytest
 
 from taipan.broker.cluster.handover import Handover
 from taipan.broker.cluster.incoming import FINISHED
-from taipan.broker.cluster.nats import Entry, Watch
+from taipan.broker.cluster.nats import BucketEntry, Watch
 from taipan.broker.cluster.outgoing import DONE, Outgoing
 from taipan.broker.cluster.session_transfer import BUSY, Fetch, Piece, Prepare, Prepared
 from taipan.broker.cluster.turns import KEPT, Mark, Turn
@@ -258,7 +258,10 @@ async def test_a_node_that_does_not_know_yet_whose_a_session_is_does_not_take_it
         told: list[str] = []
 
         def slow_watch(
-            self: VirtualNatsClient, bucket: str, on_entry: Callable[[Entry], None], on_current: Callable[[], None]
+            self: VirtualNatsClient,
+            bucket: str,
+            on_entry: Callable[[BucketEntry], None],
+            on_current: Callable[[], None],
         ) -> Watch:
             if bucket != "sessions" or known.is_set():
                 return watch(self, bucket, on_entry, on_current)
@@ -439,7 +442,7 @@ async def test_a_session_that_is_back_gets_what_is_kept_behind_what_still_comes_
         _, near, far = await prepare(cluster)
         await cluster[1].client("s", expiry=3600, session_present=True)
         await until(lambda: "s" not in sessions(cluster, 0))
-        key = own(cluster, 1).ownership.owner("s")
+        key = own(cluster, 1).ownership.place("s")
         assert key is not None
         client = await cluster[0].client("s", expiry=3600, session_present=True)
         await until(lambda: "s" not in sessions(cluster, 1))
@@ -615,10 +618,10 @@ async def test_a_mark_that_comes_before_it_is_known_whose_the_session_is_asks_fo
         client = await cluster[0].client("s", expiry=60)
         await client.subscribe("t", qos=2)
         ownership = own(cluster, 0).ownership
-        key = ownership._owners.pop(thing_key("s"))
+        key = ownership._places.pop(thing_key("s"))
         own(cluster, 1).handover._turns.mark(Mark("s", cluster.name(1), 0), [cluster.name(0)])
         await until(lambda: turns(cluster))
-        ownership._owners[thing_key("s")] = key
+        ownership._places[thing_key("s")] = key
         await until(lambda: not turns(cluster))
         far = await cluster[1].client("far")
         await far.publish("t", b"1", qos=2)

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import pytest_asyncio
 
-from taipan.broker.cluster.nats import Entry, NoAnswer, NoResponders, Unavailable, Unknown, WrongRevision
+from taipan.broker.cluster.nats import BucketEntry, NoAnswer, NoResponders, Unavailable, Unknown, WrongRevision
 
 from ...support.virtual_nats import VirtualNats, VirtualNatsClient
 
@@ -18,7 +18,7 @@ class Told:
     """What a watch told."""
 
     def __init__(self, nats: VirtualNatsClient, bucket: str = "rows") -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[BucketEntry] = []
         self.current: list[int] = []
         self.watch = nats.watch(bucket, self.entries.append, lambda: self.current.append(len(self.entries)))
 
@@ -101,7 +101,7 @@ async def test_compare_and_set(clients: list[VirtualNatsClient]) -> None:
         await b.write("rows", "k", b"2", 0, "n2")
     assert await a.write("rows", "k", b"1", 0, "n1") == first, "the same write again has effect once"
     second = await b.write("rows", "k", None, first, "n3")
-    assert second > first and await a.read("rows", "k") == Entry("k", None, second)
+    assert second > first and await a.read("rows", "k") == BucketEntry("k", None, second)
     assert await a.write("rows", "k", b"4", 0, "n4") > second, "a deleted key is not there"
     assert await a.write("rows", "k", b"5", None, "n5") and await a.read("rows", "other") is None
 
@@ -219,7 +219,7 @@ async def test_a_bucket_that_lost_its_data_begins_again(hub: VirtualNats, client
 async def test_a_killed_client_is_called_no_more(hub: VirtualNats, clients: list[VirtualNatsClient]) -> None:
     a, b, _ = clients
     told = Told(b)
-    b.subscribe("s", lambda data, _: told.entries.append(Entry("s", data, 0)))
+    b.subscribe("s", lambda data, _: told.entries.append(BucketEntry("s", data, 0)))
     await until_quiet(hub)
     hub.delays = {("a", "b"): (0.01, 0.01), ("", "b"): (0.01, 0.01)}
     a.publish("s", b"x")

@@ -280,7 +280,7 @@ async def test_force_leave_publishes_the_wills_and_ends_the_sessions(tmp_path: P
         await until(lambda: all(status(cluster, number, 2) == STOPPED for number in range(2)))
         await cluster[0].server.cluster.force_leave(cluster.name(2))
         await peer.expect_publish("will", b"dead", 1)
-        await until(lambda: cluster[1].server.cluster.owner_of("s") is None)
+        await until(lambda: cluster[1].server.cluster.node_of("s") is None)
         new = await cluster[1].client("s", expiry=60, session_present=False)
         await new.nothing()
         await peer.nothing()

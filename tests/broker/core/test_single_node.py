@@ -14,7 +14,7 @@ async def test_a_node_without_a_cluster_is_its_only_member() -> None:
     (member,) = server.cluster.members()
     assert (member.name, member.status, member.version) == (server.settings.node.name, RUNNING, server.version)
     assert not server.cluster.clustered
-    assert server.cluster.owner_of("anybody") is None
+    assert server.cluster.node_of("anybody") is None
 
 
 async def test_what_needs_other_nodes_says_that_there_are_none() -> None:

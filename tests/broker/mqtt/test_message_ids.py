@@ -7,7 +7,7 @@ import pytest
 
 from taipan.broker.mqtt import message_ids
 from taipan.broker.mqtt.message import Message
-from taipan.broker.mqtt.message_ids import MessageIds
+from taipan.broker.mqtt.message_ids import MessageIdSource
 
 
 class TraceFunction(Protocol):
@@ -15,7 +15,7 @@ class TraceFunction(Protocol):
 
 
 def test_ids_are_the_start_of_the_node_and_a_number() -> None:
-    ids = MessageIds(Random(1))
+    ids = MessageIdSource(Random(1))
     prefix = f"{Random(1).getrandbits(64):016X}"
     messages = [Message("t") for _ in range(10_000)]
     assert not any(message.identified or message.id for message in messages)

@@ -6,7 +6,7 @@ import pytest
 
 from taipan.broker.mqtt.constants import CONTENT_TYPE
 from taipan.broker.mqtt.message import Message
-from taipan.broker.observability.alarms import Alarms
+from taipan.broker.observability.alarms import RaisedAlarms
 from tests.support.clock import Clock
 
 
@@ -14,7 +14,7 @@ class AlarmsHarness:
     def __init__(self, history: int = 3) -> None:
         self.clock = Clock(1_700_000_000.5)
         self.told: list[Message] = []
-        self.alarms = Alarms("n@h", self.told.append, self.clock, history)
+        self.alarms = RaisedAlarms("n@h", self.told.append, self.clock, history)
 
 
 def test_an_alarm_is_told_when_it_begins_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:

@@ -535,7 +535,7 @@ def test_whoever_still_holds_the_channel_of_a_lost_connection_does_no_harm() -> 
     node = FakeNode()
     client = node.connect()
     client.vanish()
-    link = client.channel.link
+    link = client.channel.connection
     link.close()
     link.flush()
     link.abort()

@@ -198,7 +198,7 @@ async def test_taken_ports_are_passed_over() -> None:
         holder.listen()
         port = holder.getsockname()[1]
         taken: set[int] = {port + 1}
-        assert try_cluster._free_port(port, taken) > port + 1
+        assert local_cluster._free_port(port, taken) > port + 1
 
 
 async def check(tmp_path: Path, text: str) -> tuple[int, str]:

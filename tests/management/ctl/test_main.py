@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from taipan.management.ctl.main import UsageError, find_data_dir, read_command_line
+from taipan.management.ctl.main import CommandLineError, find_data_dir, read_command_line
 from taipan.management.data_dir import DataDir
 from tests.support.api import managed_node
 from tests.support.ctl import ROOT, run
@@ -33,7 +33,7 @@ def test_options_come_first_and_json_anywhere() -> None:
 
 @pytest.mark.parametrize("argv", [["--data-dir"], ["--wrong", "x"], ["clients", "show", "\udcff"]])
 def test_a_command_line_that_cannot_be_used(argv: list[str]) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(CommandLineError):
         read_command_line(argv)
 
 
@@ -96,9 +96,9 @@ async def test_the_installed_command_finds_its_node_and_says_its_version(tmp_pat
 def test_a_file_that_does_not_say_it(tmp_path: Path, text: str) -> None:
     file = tmp_path / "taipan.toml"
     file.write_text(text)
-    with pytest.raises(UsageError):
+    with pytest.raises(CommandLineError):
         find_data_dir({"--config": str(file)}, {})
-    with pytest.raises(UsageError, match="No such file"):
+    with pytest.raises(CommandLineError, match="No such file"):
         find_data_dir({"--config": str(tmp_path / "none")}, {})
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from taipan.management.ctl import remote
-from taipan.management.ctl.main import UsageError
+from taipan.management.ctl.main import CommandLineError
 from taipan.management.ctl.remote import place_of, read_profiles
 from tests.support.api import APP_ID, SECRET, managed_node
 from tests.support.certificates import Certificates
@@ -146,19 +146,19 @@ async def test_no_way_there() -> None:
     ],
 )
 def test_command_lines_that_say_too_little_or_too_much(tmp_path: Path, options: dict[str, str], why: str) -> None:
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(CommandLineError, match=why):
         place_of(options, {"XDG_CONFIG_HOME": str(tmp_path)})
 
 
 def test_a_secret_that_others_may_read_is_refused(tmp_path: Path) -> None:
     file = private(tmp_path / "app", APP, 0o640)
-    with pytest.raises(UsageError, match="0640"):
+    with pytest.raises(CommandLineError, match="0640"):
         place_of({"--url": "http://h", "--app-file": file}, {})
     (tmp_path / "taipan").mkdir()
     environ = {"XDG_CONFIG_HOME": str(tmp_path)}
     assert read_profiles(environ) == {}
     file = private(tmp_path / "taipan" / "ctl.toml", '[profiles.a]\nurl = "http://h"\n', 0o604)
-    with pytest.raises(UsageError, match="chmod 600"):
+    with pytest.raises(CommandLineError, match="chmod 600"):
         read_profiles(environ)
 
 
@@ -178,7 +178,7 @@ def test_a_secret_that_others_may_read_is_refused(tmp_path: Path) -> None:
 def test_a_profiles_file_with_a_mistake(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "taipan").mkdir()
     private(tmp_path / "taipan" / "ctl.toml", text)
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(CommandLineError, match=why):
         read_profiles({"XDG_CONFIG_HOME": str(tmp_path)})
 
 

@@ -11,7 +11,7 @@ from taipan.broker.config import BrokerSettings
 from taipan.management.configuration.config import load
 from taipan.management.migrate.emqx_acl import read_acl
 from taipan.management.migrate.erlang_terms import Atom, NoTerms, read_terms
-from taipan.management.migrate.report import Report
+from taipan.management.migrate.report import MigrationReport
 from taipan.management.node import main
 from taipan.management.operations.backup.import_plan import read_plan
 from tests.support.certificates import Certificates
@@ -179,7 +179,7 @@ def test_what_is_wrong_is_told_and_nothing_is_written(
 def test_terms_that_are_no_rule(term: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "acl.conf"
     path.write_text("%% first\n" + term + "\n")
-    report = Report()
+    report = MigrationReport()
     assert read_acl(path, report) == []
     (entry,) = report.of("wrong")
     assert said in entry.why and entry.place.startswith(f"{path}:")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from taipan.ruleengine.mqtt_client.connection import Unreachable
+from taipan.ruleengine.mqtt_client.connection import BrokerUnreachable
 from tests.broker.transport.echo import on_both_loops
 from tests.ruleengine.mqtt_client.other_side import Visit, client_of, other_side
 from tests.support.api import managed_node
@@ -38,7 +38,7 @@ async def test_a_trial_says_what_is_broken(octets: bytes, said: str, ends: str) 
             await visit.gone()
 
     async with other_side(script) as there:
-        with pytest.raises(Unreachable) as told:
+        with pytest.raises(BrokerUnreachable) as told:
             await client_of(there.port, 5).try_once()
     assert said in str(told.value) or ends == "resets"
 

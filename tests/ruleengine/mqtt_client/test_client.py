@@ -15,7 +15,7 @@ from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Pingreq, Suback, Subscribe
 from taipan.ruleengine.mqtt_client.client import MqttClient
-from taipan.ruleengine.mqtt_client.connection import MAX_PACKET_SIZE, RECEIVE_MAXIMUM, Unreachable
+from taipan.ruleengine.mqtt_client.connection import MAX_PACKET_SIZE, RECEIVE_MAXIMUM, BrokerUnreachable
 from taipan.ruleengine.mqtt_client.stream import Address
 from tests.ruleengine.mqtt_client.other_side import Kept, Visit, client_of, message, other_side, running
 from tests.support.waiting import until
@@ -176,7 +176,7 @@ async def test_what_was_in_flight_is_sent_again_as_it_was(version: int) -> None:
         await connected(client)
         messages = [message(b"1", 1), message(b"2", 2), message(b"3", 1)]
         failed = await asyncio.gather(*publishing(client, *messages), return_exceptions=True)
-        assert all(isinstance(each, Unreachable) for each in failed)
+        assert all(isinstance(each, BrokerUnreachable) for each in failed)
         await until(lambda: len(there.visits) == 2 and client.connected)
         assert await asyncio.gather(*publishing(client, *messages, message(b"4"))) == [0] * 4
 
@@ -199,7 +199,7 @@ async def test_an_answer_that_comes_before_anybody_asks_again_is_kept_for_who_as
     async with other_side(breaks, goes_on) as there, running(client_of(there.port, version)) as client:
         await connected(client)
         one = message(b"x")
-        with pytest.raises(Unreachable):
+        with pytest.raises(BrokerUnreachable):
             await client.publish(one, one)
         await answered.wait()
         two = message(b"y", 1)
@@ -225,7 +225,7 @@ async def test_a_session_that_is_gone_gets_new_messages(version: int) -> None:
     async with other_side(breaks, goes_on) as there, running(client_of(there.port, version)) as client:
         await connected(client)
         one = message(b"x", 2)
-        with pytest.raises(Unreachable):
+        with pytest.raises(BrokerUnreachable):
             await client.publish(one, one)
         await until(lambda: len(there.visits) == 2 and client.connected)
         assert await client.publish(one, message(b"x", 2)) == 0
@@ -274,7 +274,7 @@ async def test_without_an_acknowledgement_the_connection_is_made_anew() -> None:
 
     async with other_side(silent) as there, running(client_of(there.port, 4, answer_timeout=0.05)) as client:
         await connected(client)
-        with pytest.raises(Unreachable, match=r"no acknowledgement within 0\.05 seconds"):
+        with pytest.raises(BrokerUnreachable, match=r"no acknowledgement within 0\.05 seconds"):
             await client.publish("k", message(b"x"))
         await until(lambda: len(there.visits) == 2)
 
@@ -291,7 +291,7 @@ async def test_a_side_that_reads_nothing_is_left_and_holds_little_memory() -> No
         assert connection is not None
         assert connection._unsent_octets < 3_000_000
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        failed = [each for each in results if isinstance(each, Unreachable)]
+        failed = [each for each in results if isinstance(each, BrokerUnreachable)]
         assert failed and "read nothing" in str(failed[0])
 
 
@@ -308,7 +308,7 @@ async def test_wrong_acknowledgements_end_the_connection_and_unknown_ones_do_not
 
     async with other_side(script, stay) as there, running(client_of(there.port, 5)) as client:
         await connected(client)
-        with pytest.raises(Unreachable, match="does not acknowledge QoS 1"):
+        with pytest.raises(BrokerUnreachable, match="does not acknowledge QoS 1"):
             await client.publish("k", message(b"x"))
 
 
@@ -636,7 +636,7 @@ async def test_a_websocket_that_is_closed_or_misused_says_why(text: bool) -> Non
     async with serve(handle, "127.0.0.1", 0, subprotocols=[Subprotocol("mqtt")]) as server:
         client = client_of(server.sockets[0].getsockname()[1], path="/mqtt")
         said = r"WebSocket: a text frame" if text else r"WebSocket closed: 1008 .*you are\\x1b not wanted"
-        with pytest.raises(Unreachable, match=said):
+        with pytest.raises(BrokerUnreachable, match=said):
             await client.try_once()
 
 
@@ -708,7 +708,7 @@ async def test_the_pauses_between_attempts_grow_up_to_the_longest(monkeypatch: p
 async def test_a_name_that_is_none_is_tried_again_and_says_so(host: str) -> None:
     client = client_of(1883)
     client._options = client._options._replace(address=Address(host, 1883))
-    with pytest.raises(Unreachable):
+    with pytest.raises(BrokerUnreachable):
         await client.try_once()
     async with running(client):
         await until(lambda: "not tried" not in client.reason)

@@ -7,25 +7,25 @@ import asyncio
 import pytest
 
 from taipan.broker.mqtt.message import Message
-from taipan.ruleengine.mqtt_client.session_state import MAX_IN_FLIGHT, Outgoing, SessionState
+from taipan.ruleengine.mqtt_client.session_state import MAX_IN_FLIGHT, OutgoingMessages, SessionState
 
 pytestmark = pytest.mark.asyncio
 
 
-def offered(state: SessionState, qos: int = 1) -> Outgoing:
+def offered(state: SessionState, qos: int = 1) -> OutgoingMessages:
     outgoing = state.offer(object(), Message("t", b"x", qos))
     outgoing.waiter = asyncio.get_running_loop().create_future()
     return outgoing
 
 
-def sent(state: SessionState) -> list[Outgoing]:
+def sent(state: SessionState) -> list[OutgoingMessages]:
     found = []
     while (outgoing := state.next_to_send(1.0)) is not None:
         found.append(outgoing)
     return found
 
 
-def lost(state: SessionState, *all: Outgoing) -> None:
+def lost(state: SessionState, *all: OutgoingMessages) -> None:
     waiters = [each.waiter for each in all]
     state.disconnected(ConnectionError("lost"))
     for waiter in waiters:

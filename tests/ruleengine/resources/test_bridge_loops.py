@@ -163,7 +163,7 @@ async def test_a_bridge_of_5_0_comes_back_and_loses_nothing() -> None:
             if number == 10:
                 for channel in list(b.server.context.channels.values()):
                     if channel.client.client_id.startswith("client:"):
-                        channel.link.close()
+                        channel.connection.close()
             await writer.publish("up/x", b"%d" % number, 1)
         seen: list[bytes] = []
         while len(set(seen)) < 30:

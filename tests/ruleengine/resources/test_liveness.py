@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taipan.ruleengine.resources.liveness import Liveness
+from taipan.ruleengine.resources.liveness import LivenessCheck
 from tests.support.waiting import until
 
 
@@ -20,7 +20,7 @@ async def test_an_error_that_nobody_expects_makes_it_down_and_the_next_probe_com
         if errors:
             raise errors.pop(0)
 
-    liveness = Liveness("resource:1", probe, 0.001, lambda alive: None)
+    liveness = LivenessCheck("resource:1", probe, 0.001, lambda alive: None)
     liveness.start()
     await until(lambda: liveness.alive)
     await liveness.close()

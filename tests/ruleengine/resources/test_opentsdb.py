@@ -18,7 +18,7 @@ from taipan.ruleengine.actions.action import ActionFailed
 from taipan.ruleengine.actions.opentsdb import data_point, sanitise
 from taipan.ruleengine.params import ParamError
 from taipan.ruleengine.resources import opentsdb
-from taipan.ruleengine.resources.http_reply import Reply
+from taipan.ruleengine.resources.http_reply import HttpReply
 from taipan.ruleengine.resources.opentsdb import DataPoint, PutOptions, outcomes_of
 from tests.support.fake_engine import QUICK, FakeEngine, published
 from tests.support.http_sink import HttpSink
@@ -309,14 +309,14 @@ async def test_characters_that_opentsdb_refuses_are_replaced() -> None:
 @pytest.mark.parametrize("body", [b"", b"no json", b"[]", b'{"failed":"x"}', b'{"failed":-1}'])
 @pytest.mark.parametrize("status", [200, 400])
 async def test_an_answer_that_says_nothing_counts_by_its_status(status: int, body: bytes) -> None:
-    outcomes = outcomes_of(Reply(status, body), [DataPoint("m", 1, 1, {"a": "b"})] * 2)
+    outcomes = outcomes_of(HttpReply(status, body), [DataPoint("m", 1, 1, {"a": "b"})] * 2)
     assert [bool(each.reason) for each in outcomes] == [status == 400] * 2
 
 
 async def test_errors_beyond_those_named_are_counted() -> None:
     points = [DataPoint("m", number, 1, {"a": "b"}) for number in range(4)]
     named = {"datapoint": {"metric": "m", "timestamp": 1, "value": "1", "tags": {"a": "b"}}, "error": "no"}
-    outcomes = outcomes_of(Reply(400, json.dumps({"success": 2, "failed": 2, "errors": [named]}).encode()), points)
+    outcomes = outcomes_of(HttpReply(400, json.dumps({"success": 2, "failed": 2, "errors": [named]}).encode()), points)
     assert [(bool(each.reason), each.attributed) for each in outcomes] == [
         (False, True),
         (True, True),
@@ -327,7 +327,7 @@ async def test_errors_beyond_those_named_are_counted() -> None:
 
 @pytest.mark.parametrize("status", [500, 503, 429])
 async def test_an_overloaded_server_is_asked_again(status: int) -> None:
-    assert outcomes_of(Reply(status, b""), [DataPoint("m", 1, 1, {"a": "b"})])[0].retry
+    assert outcomes_of(HttpReply(status, b""), [DataPoint("m", 1, 1, {"a": "b"})])[0].retry
 
 
 PARAMS = msgspec.to_builtins(action.TYPE.record().params)

@@ -7,17 +7,17 @@ from typing import Final
 
 from taipan.ruleengine.sql.ast import (
     Arithmetic,
-    Call,
     Case,
     Compare,
     Expression,
     Field,
+    FunctionCall,
     Index,
+    InList,
     Key,
     ListOf,
     Literal,
     Logic,
-    Member,
     Path,
     Range,
     Slice,
@@ -60,7 +60,7 @@ def print_expression(expression: Expression) -> str:
             return f"{_path(expression.path)}[{expression.first}..{expression.last}]"
         case ListOf(items=items):
             return f"[{_expressions(items)}]"
-        case Call(name=name, arguments=arguments):
+        case FunctionCall(name=name, arguments=arguments):
             return f"{name}({_expressions(arguments)})"
         case Case():
             return _case(expression)
@@ -70,7 +70,7 @@ def print_expression(expression: Expression) -> str:
             return " ".join([_operand(first_operand), *(f"{each.operator} {_operand(each.operand)}" for each in rest)])
         case Compare(operator=operator, left=left, right=right):
             return f"{_operand(left)} {operator} {_operand(right)}"
-        case Member():
+        case InList():
             between = "NOT IN" if expression.negated else "IN"
             return f"{_operand(expression.value)} {between} ({_expressions(expression.items)})"
         case Logic(operator=operator, operands=operands):
@@ -93,7 +93,7 @@ def _expressions(expressions: tuple[Expression, ...]) -> str:
 def _operand(expression: Expression) -> str:
     text = print_expression(expression)
     # A list after `mod` would be read as an index of a name.
-    is_bare = isinstance(expression, Literal | Path | Slice | Call | Case)
+    is_bare = isinstance(expression, Literal | Path | Slice | FunctionCall | Case)
     return text if is_bare else f"({text})"
 
 
@@ -139,4 +139,4 @@ def _step(step: Step) -> str:
 
 def _index(expression: Expression) -> str:
     text = print_expression(expression)
-    return f"({text})" if isinstance(expression, Compare | Member | Logic) or text.startswith("not ") else text
+    return f"({text})" if isinstance(expression, Compare | InList | Logic) or text.startswith("not ") else text

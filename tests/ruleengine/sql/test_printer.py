@@ -7,20 +7,20 @@ from hypothesis import strategies as st
 
 from taipan.ruleengine.sql.ast import (
     Arithmetic,
-    Call,
     Case,
     Compare,
     Field,
+    FromTopic,
+    FunctionCall,
     Index,
+    InList,
     Key,
     ListOf,
     Literal,
     Logic,
-    Member,
     Path,
     Range,
     Slice,
-    Source,
     Star,
     Statement,
     Tail,
@@ -64,13 +64,13 @@ def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         paths(inner),
         st.builds(Slice, paths(inner), bounds, bounds),
         st.builds(ListOf, tuples(inner)),
-        st.builds(Call, function_names, tuples(inner)),
+        st.builds(FunctionCall, function_names, tuples(inner)),
         st.builds(Case, st.none() | inner, tuples(st.builds(When, inner, inner), 1, 2), st.none() | inner),
         st.builds(Unary, st.sampled_from(["not", "-", "+"]), inner),
         st.builds(Arithmetic, inner, tuples(plus, 1)),
         st.builds(Arithmetic, inner, tuples(times, 1)),
         st.builds(Compare, st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "=~"]), inner, inner),
-        st.builds(Member, inner, tuples(inner, 1), st.booleans()),
+        st.builds(InList, inner, tuples(inner, 1), st.booleans()),
         st.builds(Logic, st.sampled_from(["and", "or"]), tuples(inner, 2)),
     )
 
@@ -82,7 +82,7 @@ alias_steps = st.one_of(texts.map(Key), st.just(Tail()), st.integers(0, 9).map(L
 aliases = st.builds(Path, names, tuples(alias_steps))
 one_field = st.builds(Field, expressions, st.none() | aliases)
 fields = tuples(st.one_of(st.just(Star()), one_field), 1)
-sources = tuples(texts.map(Source), 1)
+sources = tuples(texts.map(FromTopic), 1)
 conditions = st.none() | expressions
 
 selects = st.builds(Statement, st.just(False), fields, sources, conditions)
