@@ -31,7 +31,7 @@ from taipan.broker import compiled
 from taipan.broker.observability.log_text import one_line
 from taipan.broker.version import product_version
 
-from . import configuration_check, start
+from . import configuration_check, early_signals
 from .commands.index import COMMANDS
 from .configuration.config import Loaded, Settings, read
 from .configuration.config_document import ConfigError
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.print_defaults:
             return _print_defaults()
         if arguments.command is not None and not arguments.keeps_signals:
-            start.release()  # only nodes stop in order and reload
+            early_signals.release()  # only nodes stop in order and reload
         status: int = arguments.run(arguments)
         return status
     except argparse.ArgumentError as error:
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     finally:
-        start.release()
+        early_signals.release()
 
 
 def _stray_file(given: list[str]) -> str | None:
@@ -129,7 +129,7 @@ def _print_defaults() -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    start.keep()
+    early_signals.keep()
     loaded = read(arguments.config, arguments.set)
 
     def reread() -> Loaded:
@@ -168,10 +168,10 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
         if ready and not stop.is_set():
             _reload(node, reread)
 
-    for number in start.STOPS:
+    for number in early_signals.STOPS:
         loop.add_signal_handler(number, on_stop, number)
     loop.add_signal_handler(signal.SIGHUP, on_reload)
-    for number in start.kept():
+    for number in early_signals.kept():
         if number is signal.SIGHUP:
             on_reload()
         else:

@@ -120,8 +120,8 @@ PARTS = (
     Part(
         "node",
         "management.assembly management.certificate_expiry management.commands management.configuration_check"
-        " management.log_lines management.management_server management.node management.secret_line"
-        " management.start management.systemd_notify",
+        " management.early_signals management.log_lines management.management_server management.node"
+        " management.secret_line management.start management.systemd_notify",
         "access api cluster compiled configuration ctl dashboard data_dir history http loop migrate observability"
         " operations"
         " rules server session settings transport version",

@@ -17,7 +17,7 @@ import aiohttp
 
 from taipan.broker.access.random_secret import generate
 
-from .. import start
+from .. import early_signals
 
 _NATS_STARTS_IN: Final = 10.0
 _NODE_STARTS_IN: Final = 60.0
@@ -55,11 +55,11 @@ def run(options: Options) -> int:
 
 
 async def _try(options: Options, program: str) -> int:
-    """A signal to stop, however often it comes, interrupts nothing: what was made here is gone at the end."""
+    """A signal to stop, however often it comes, interrupts nothing: and what it made is gone at the end."""
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    if start.kept():
+    if early_signals.kept():
         return 0
     with contextlib.ExitStack() as stack:
         if options.directory is None:
@@ -84,7 +84,7 @@ def _nats_server() -> str:
 
 
 class _Child:
-    """A process of ours; what it writes to standard error goes to ``log``."""
+    """A process of ours, whose standard error goes to ``log``."""
 
     def __init__(self, name: str, log: Path) -> None:
         self.name = name
@@ -234,7 +234,7 @@ bind = "127.0.0.1:{dashboard}"
         return port
 
     async def _start_node(self, name: str, file: Path, port: int, management: int) -> str:
-        """The line that says where it is."""
+        """Return the line with its addresses."""
         node = _Child(name, file.with_suffix(".log"))
         self._nodes.append(node)
         process = await node.start(*_taipan(), "--config", str(file))
