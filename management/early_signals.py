@@ -35,7 +35,7 @@ def kept() -> list[signal.Signals]:
 
 
 def release() -> None:
-    """The handlers that were there before. A signal that came meanwhile and was not handled comes again."""
+    """The handlers that were there before. A signal that came since and was not handled comes again."""
     for number, handler in _replaced.items():
         signal.signal(number, handler)
     _replaced.clear()

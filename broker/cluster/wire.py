@@ -391,9 +391,9 @@ class HelloAnswer(msgspec.Struct, array_like=True, frozen=True):
 class Owned(msgspec.Struct, array_like=True, frozen=True):
     """A value of bucket ``sessions``: the key of a session.
 
-    ``node``, ``uid``: the node that has the session, and its data. ``node`` is empty if no node has the session; then
-    nobody wants what other nodes still have of it. ``owner``: the user of the session (``ClientInfo.owner``).
-    ``clean_start``: the session is new, and nobody wants what other nodes had before. ``earlier``: the nodes without
+    ``node``, ``uid``: the node that has the session, and its data. ``node`` is empty if no node has the session; what
+    other nodes still have of it is void then. ``owner``: the user of the session (``ClientInfo.owner``).
+    ``clean_start``: the session is new, and what other nodes had before is void. ``earlier``: the nodes without
     which the session went on, and whether what they still have is wanted. While there are such nodes, the key stays
     when the session ends, so that they do not take what they have for the session. ``giver``: the node that the session
     came from, if it was not certain that all of it had come. If the session goes on without ``node``, ``giver`` may
