@@ -19,6 +19,7 @@ from ..channel.channel import Channel
 from ..channel.outbound_writer import OutboundWriter
 from ..loop.budget import DELIVERIES_PER_ITERATION, LoopBudget
 from ..session.session import Session
+from .layer import Layer
 from .slow_reader import SlowReader
 
 logger = logging.getLogger(__name__)
@@ -277,10 +278,16 @@ class ConnectionWriter:
         if not parts:  # what was to be sent was dropped
             return
         transport = self.transport
-        if len(parts) > 1 and len(parts[-1]) > LARGE:
+        framed = 0
+        if len(parts) == 1:
+            pieces = parts
+        elif len(parts[-1]) > LARGE:
             pieces = _pieces(parts)
+        elif isinstance(transport, Layer):
+            framed = transport.write_packets(parts)
+            pieces = []
         else:
-            pieces = [parts[0] if len(parts) == 1 else b"".join(parts)]
+            pieces = [b"".join(parts)]
         metrics = channel.context.metrics
         sent0 = writer.sent0
         sent1 = writer.sent1
@@ -305,6 +312,8 @@ class ConnectionWriter:
         if transport is None:
             return
         self.sent_writes += 1
+        metrics.bytes_sent += framed
+        self.sent_bytes += framed
         for data in pieces:
             size = len(data)
             metrics.bytes_sent += size

@@ -21,6 +21,13 @@ class Layer(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.below.write(data)
 
+    def write_packets(self, pieces: list[bytes]) -> int:
+        """Write Control Packets, in pieces that begin with a packet or continue one; return how many
+        bytes of MQTT these are."""
+        data = b"".join(pieces)
+        self.write(data)
+        return len(data)
+
     def close(self) -> None:
         """Send what was written, then close."""
         self.below.close()

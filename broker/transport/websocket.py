@@ -19,7 +19,7 @@ from ..core.before_login import BeforeLogin
 from .layer import Layer
 from .origins import Origins
 from .unread import unread
-from .websocket_frames import MAX_HEADER, frame_size, framed, header, take_plain
+from .websocket_frames import MAX_HEADER, frame_size, framed, header, size_of, take_plain
 
 if TYPE_CHECKING:
     from .pending_connection import PendingConnection
@@ -459,10 +459,19 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         else:
             self.below.write(header(len(data)) + data)
 
+    def write_packets(self, pieces: list[bytes]) -> int:
+        if not self._single or self._extended:
+            return super().write_packets(pieces)
+        size = size_of(pieces)
+        if not self._closing and self._protocol.state is OPEN:
+            parts, self._unframed = framed(pieces, self._unframed)
+            self.below.write(b"".join(parts))
+        return size
+
     def _write_single(self, data: bytes) -> None:
         """Each packet in a frame of its own, all of them in one write."""
         first = 1 if self._unframed else 0
-        parts, self._unframed = framed(data, self._unframed)
+        parts, self._unframed = framed([data], self._unframed)
         if self._extended:
             # The library makes the headers, also of what goes on with a packet that was not whole.
             for part in parts[:first] + parts[first + 1 :: 2]:

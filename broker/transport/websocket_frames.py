@@ -96,37 +96,46 @@ def frame_size(head: bytes) -> int:
     return 6 + size + int.from_bytes(head[2 : 2 + size], "big")
 
 
-def framed(data: bytes, owed: int) -> tuple[list[bytes], int]:
-    """``data``, of whole Control Packets but the last one, which may go on in the next piece, with a header before each
-    of them. ``owed``: bytes that the packet before still lacks. What to write; and how many the last one lacks."""
-    parts: list[bytes] = []
-    size: i64 = len(data)
-    at: i64 = owed
-    if at >= size:
-        return [data], owed - len(data)
-    if at:
-        parts.append(data[:owed])
-    while at < size:
-        # Remaining Length, section 2.1.4
-        length: i64 = 0
-        shift: i64 = 0
-        behind: i64 = at + 1
-        while behind < size:
-            byte: i64 = data[behind]
-            behind += 1
-            length |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-        end: i64 = behind + length
-        whole: int = end - at
-        parts.append(header(whole))
-        if at == 0 and end >= size:
-            parts.append(data)
-        else:
-            parts.append(data[at : min(end, size)])
-        at = end
-    return parts, at - size
+def framed(pieces: list[bytes], owed: int) -> tuple[list[bytes], int]:
+    """Put a frame header before each Control Packet of an output.
+
+    ``pieces``: the output in order. Each begins with a packet, whose fixed header is whole in it, or continues the
+    packet of the piece before. ``owed``: bytes of a packet of an earlier output that come first. Return what to write,
+    and how many bytes of the last packet the next output owes.
+    """
+    written: list[bytes] = []
+    left: i64 = owed
+    for piece in pieces:
+        size: i64 = len(piece)
+        at: i64 = 0
+        while at < size:
+            if left == 0:
+                # Remaining Length, section 2.1.4
+                length: i64 = 0
+                shift: i64 = 0
+                behind: i64 = at + 1
+                while behind < size:
+                    byte: i64 = piece[behind]
+                    behind += 1
+                    length |= (byte & 0x7F) << shift
+                    if byte < 0x80:
+                        break
+                    shift += 7
+                left = behind + length - at
+                written.append(header(left))
+            end: i64 = min(at + left, size)
+            written.append(piece if end - at == size else piece[at:end])
+            left -= end - at
+            at = end
+    return written, left
+
+
+def size_of(pieces: list[bytes]) -> int:
+    """Return how many bytes these are together."""
+    total: i64 = 0
+    for piece in pieces:
+        total += len(piece)
+    return total
 
 
 def header(size: int) -> bytes:

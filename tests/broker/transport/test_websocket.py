@@ -505,9 +505,9 @@ async def test_frames_of_many_packets_where_they_are_asked_for() -> None:
         assert await peer.frame() == (BINARY, b"".join(PACKETS))
 
 
-@given(st.lists(st.binary(max_size=300), min_size=1, max_size=20), st.lists(st.integers(0, 30), max_size=8))
-def test_each_packet_has_its_frame(payloads: list[bytes], cuts: list[int]) -> None:
-    """Wherever a packet is cut behind its fixed header."""
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=20), st.lists(st.integers(0, 30), max_size=8), st.data())
+def test_each_packet_has_its_frame(payloads: list[bytes], cuts: list[int], data: st.DataObject) -> None:
+    """Wherever a packet is cut behind its fixed header, and wherever an output ends: one or several packets a piece."""
     packets = [encode(Publish("t", each), 5) for each in payloads]
     pieces: list[bytes] = [b""]
     for number, packet in enumerate(packets):
@@ -515,10 +515,14 @@ def test_each_packet_has_its_frame(payloads: list[bytes], cuts: list[int]) -> No
         pieces[-1] += packet[:at]
         if at < len(packet):
             pieces.append(packet[at:])
+        elif data.draw(st.booleans()):
+            pieces.append(b"")
     written, owed = b"", 0
-    for piece in pieces:
-        parts, owed = framed(piece, owed)
+    while pieces:
+        count = data.draw(st.integers(1, len(pieces)))
+        parts, owed = framed(pieces[:count], owed)
         written += b"".join(parts)
+        del pieces[:count]
     assert owed == 0
     assert written == b"".join(frame(BINARY, packet, masked=False) for packet in packets)
 
