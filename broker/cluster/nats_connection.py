@@ -262,6 +262,11 @@ class NatsConnection:
         except NatsRefused:
             await self.close()
             raise
+        except asyncio.CancelledError:
+            self._closing = True
+            self._lose(None)
+            self._abort()
+            raise
         except Exception as error:
             await self.close()
             raise self._why(self._why_lost or error, begun) from error

@@ -577,6 +577,32 @@ async def greeting(version: str, *others: str) -> AsyncIterator[str]:
         server.close()
 
 
+@pytest.mark.parametrize("greeted", [False, True])
+async def test_who_stops_while_it_connects_leaves_no_connection(greeted: bool) -> None:
+    """It was left open where the task was cancelled."""
+    come, gone = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if greeted:
+            writer.write(b'INFO {"server_id": "x", "version": "2.11.0", "max_payload": 8000000, "headers": true}\r\n')
+            await reader.readline()  # CONNECT; there is no answer to PING
+        come.set()
+        await reader.read()
+        writer.close()
+        gone.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    connecting = NatsClient(ClusterSettings(servers=(url,), connect_timeout=600.0), "a", LARGEST)
+    starting = asyncio.create_task(connecting.probe())
+    await asyncio.wait_for(come.wait(), 40)
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert starting.cancelled()
+    await asyncio.wait_for(gone.wait(), 40)
+    server.close()
+
+
 async def test_several_servers_that_are_too_old() -> None:
     async with greeting("2.9.10") as one, greeting("2.10.25") as other:
         wrong = await refusal((other, one))
