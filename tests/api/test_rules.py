@@ -332,6 +332,7 @@ async def test_a_rule_without_actions_and_one_made_disabled(version: int) -> Non
 )
 async def test_what_is_given_changes_and_the_rest_stays(field: str, value: Any) -> None:
     async with managed_node() as node:
+        await node.stand_still()  # no tick at which speeds are measured
         made = await new_rule(node, SQL, INSPECT, description="one")
         client = await node.client("c1", 4)
         await client.publish("t/1", b'{"x":2}', 1)
@@ -352,6 +353,7 @@ async def test_what_is_given_changes_and_the_rest_stays(field: str, value: Any) 
 @pytest.mark.parametrize("version", [4, 5])
 async def test_what_was_read_can_be_written_back(version: int) -> None:
     async with managed_node() as node:
+        await node.stand_still()  # no tick at which speeds are measured
         made = await new_rule(node, ALL, REPUBLISH, NOTHING)
         await (await node.client("c1", version)).publish("t/1", b"x", 1)
         before = await rule(node, made["id"])

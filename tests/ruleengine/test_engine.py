@@ -207,6 +207,7 @@ async def test_a_rule_that_goes_while_it_runs(how: str) -> None:
 @pytest.mark.asyncio
 async def test_a_change_keeps_the_counters_and_refusals_change_nothing() -> None:
     async with rule_engine_node() as node:
+        await node.stand_still()  # no tick at which speeds are measured
         id = await node.rule('SELECT * FROM "t"')
         client = await node.client()
         await client.publish("t")
