@@ -11,7 +11,6 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-ListenerType = Literal["tcp", "ssl", "ws", "wss"]
 SharedStrategy = Literal["random", "round_robin", "round_robin_per_group", "sticky", "hash_clientid", "hash_topic"]
 AccessSource = Literal["configuration", "stored", "jwt", "http"]
 HttpMethod = Literal["post", "get"]
@@ -135,8 +134,8 @@ class ListenerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """One address that accepts clients."""
 
     name: str
-    type: ListenerType
-    bind: str  # host:port, [v6]:port
+    type: str  # tcp, ssl, ws, wss or unix
+    bind: str  # host:port, [v6]:port; unix: the path of the socket
     zone: str = "external"
     max_connections: Natural = 1_024_000
     accept_rate: Count = 0  # new connections a second; 0: no limit
@@ -153,6 +152,10 @@ class ListenerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     # ws, wss: how many packets a frame has. Clients are to read frames as a stream; not all of them do.
     mqtt_piggyback: Literal["single", "multiple"] = "single"
     nodelay: bool = True
+    # unix: rights and owner of the socket; empty: the user and the group of the node
+    socket_mode: str = "0660"
+    socket_owner: str = ""
+    socket_group: str = ""
     tls: TlsSettings | None = None
 
 

@@ -62,7 +62,7 @@ from .store.store import Store
 from .transport.connection import Connection
 from .transport.connection_writer import Flusher
 from .transport.descriptors import descriptors
-from .transport.listener import Listener
+from .transport.listener import FIXED_KEYS, Listener
 from .transport.memory_guard import MemoryGuard, sources
 from .version import product_version
 
@@ -86,8 +86,6 @@ FIXED_TABLES: Final = (
     "node", "durability", "delayed", "slow_subscriptions", "sys_topics", "shared", "data", "cluster",
 )  # fmt: skip
 """Settings that only a start takes."""
-FIXED_LISTENER_KEYS: Final = ("name", "type", "bind", "reuse_port")
-"""The same of each listener."""
 
 
 class Server:
@@ -696,4 +694,4 @@ class Server:
 
 
 def _fixed_of_listeners(settings: BrokerSettings) -> list[list[object]]:
-    return [[getattr(each, key) for key in FIXED_LISTENER_KEYS] for each in settings.listeners]
+    return [[getattr(each, key) for key in FIXED_KEYS] for each in settings.listeners]

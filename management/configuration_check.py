@@ -3,9 +3,11 @@
 import time
 
 from taipan.broker.config import ClusterSettings, parse_bind
+from taipan.broker.listener_kinds import LISTENER_KINDS
 from taipan.broker.observability.log_text import one_line
 from taipan.broker.session.client_info import authority
 from taipan.broker.transport.tls import TlsError, build_context
+from taipan.broker.transport.unix_socket import rights_faults
 
 from .configuration.config import Settings
 from .configuration.served_certificates import served_certificates
@@ -23,6 +25,9 @@ def faults(settings: Settings) -> list[str]:
                 build_context(tls)
             except TlsError as error:
                 wrong.append(f"{place}.{error}")
+    for index, listener in enumerate(settings.broker.listeners):
+        if LISTENER_KINDS[listener.type].local:
+            wrong += [f"listeners.{index}.{error.key}: {error}" for error in rights_faults(listener)]
     if settings.broker.cluster is not None:
         wrong += _cluster_faults(settings.broker.cluster)
     wrong += filter(None, (each.fault(time.time()) for each in served_certificates(settings)))
@@ -46,9 +51,16 @@ def http_tables(settings: Settings) -> list[tuple[str, ManagementSettings | Dash
 
 
 def binds(settings: Settings) -> dict[str, str]:
-    """Every address that the node listens at, by its setting."""
-    found = {f"listeners.{index}.bind": each.bind for index, each in enumerate(settings.broker.listeners)}
+    """Every address and port that the node listens at, by its setting."""
+    listeners = enumerate(settings.broker.listeners)
+    found = {f"listeners.{index}.bind": each.bind for index, each in listeners if not LISTENER_KINDS[each.type].local}
     return found | {f"{name}.bind": each.bind for name, each in http_tables(settings) if each.enabled}
+
+
+def socket_paths(settings: Settings) -> dict[str, str]:
+    """Every Unix socket at which it accepts clients, by its setting."""
+    listeners = enumerate(settings.broker.listeners)
+    return {f"listeners.{index}.bind": each.bind for index, each in listeners if LISTENER_KINDS[each.type].local}
 
 
 def other_address(setting: str, taken: str) -> str:

@@ -11,18 +11,13 @@ from typing import Any, Final
 from amqtt.contexts import BrokerConfig, ListenerConfig, ListenerType
 from amqtt.errors import BrokerError
 
+from .broker.listener_kinds import find_kind
 from .broker.loop.regular_file import MAX_CREDENTIALS, read_regular
 from .broker.mqtt.constants import NEVER_EXPIRES
 
 logger = logging.getLogger(__name__)
 
 _PORTS: Final = {ListenerType.TCP: 1883, ListenerType.WS: 8883}
-_TYPES: Final = {
-    (ListenerType.TCP, False): "tcp",
-    (ListenerType.TCP, True): "ssl",
-    (ListenerType.WS, False): "ws",
-    (ListenerType.WS, True): "wss",
-}
 
 
 def node_settings(config: BrokerConfig, directory: tempfile.TemporaryDirectory[str]) -> dict[str, Any]:
@@ -58,7 +53,7 @@ def _listener(name: str, given: ListenerConfig, directory: Path) -> dict[str, An
         raise BrokerError(f"listener '{name}': type external is not possible here, there are tcp and ws")
     table: dict[str, Any] = {
         "name": name,
-        "type": _TYPES[given.type, bool(given.ssl)],
+        "type": find_kind(tls=bool(given.ssl), websocket=given.type == ListenerType.WS).name,
         "bind": _bind(str(given.bind), _PORTS[given.type]),
     }
     if given.max_connections > 0:

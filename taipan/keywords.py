@@ -9,6 +9,7 @@ from typing import Any, Final, TypedDict
 from urllib.parse import urlsplit
 
 from .broker.config import parse_bind
+from .broker.listener_kinds import LISTENER_KINDS
 from .management.configuration.config import DEFAULT_LISTENERS, TABLES, Loaded, read, read_data
 from .management.configuration.config_document import ConfigError
 from .management.configuration.validation import nearest, quoted
@@ -19,9 +20,10 @@ Table = Mapping[str, Any]
 class Keywords(TypedDict, total=False):
     """The keywords of ``Node``. Each is a table of the configuration file (docs/configuration.md).
 
-    Short forms: ``listeners`` also accepts URLs, such as ``tcp://127.0.0.1:0`` and ``ws://127.0.0.1:0/mqtt``; port 0 is
-    any free port. ``durability`` also accepts the level alone. ``management`` and ``dashboard`` also accept True, or a
-    URL such as ``http://127.0.0.1:0``. Management, dashboard and history are off unless you request them.
+    Short forms: ``listeners`` also accepts URLs, such as ``tcp://127.0.0.1:0``, ``ws://127.0.0.1:0/mqtt`` and
+    ``unix:///run/mqtt.sock``; port 0 is any free port. ``durability`` also accepts the level alone. ``management`` and
+    ``dashboard`` also accept True, or a URL such as ``http://127.0.0.1:0``. Management, dashboard and history are off
+    unless you request them.
     """
 
     listeners: Sequence[str | Table]
@@ -45,8 +47,8 @@ class Keywords(TypedDict, total=False):
 
 
 _OFF: Final = ("management", "dashboard", "history")
-_TYPES: Final = {"tcp": "tcp", "mqtt": "tcp", "ws": "ws"}
-_WITH_TLS: Final = ("ssl", "tls", "mqtts", "wss")
+_TYPES: Final = {"tcp": "tcp", "mqtt": "tcp", "ws": "ws", "unix": "unix"}
+_WITH_TLS: Final = {"tls"} | {word for kind in LISTENER_KINDS.values() if kind.tls for word in (kind.name, kind.scheme)}
 
 
 def load_keywords(config: Table | None, keywords: Keywords) -> tuple[Loaded, bool]:
@@ -109,8 +111,8 @@ def _listeners(given: Any) -> list[Any]:
         place = f"listeners.{index}"
         if isinstance(each, str):
             scheme, bind, path = _bind(place, each, tuple(_TYPES))
-            each = {"type": _TYPES[scheme], "bind": bind}
-            if path and each["type"] == "ws":
+            each = {"type": _TYPES[scheme], "bind": path if _is_local(scheme) else bind}
+            if path and LISTENER_KINDS[_TYPES[scheme]].websocket:
                 each["path"] = path
         elif isinstance(each, Mapping):
             each = dict(each)
@@ -122,6 +124,14 @@ def _listeners(given: Any) -> list[Any]:
     return made
 
 
+def _is_local(scheme: str) -> bool:
+    return scheme in _TYPES and LISTENER_KINDS[_TYPES[scheme]].local
+
+
+def _form(scheme: str) -> str:
+    return f"{scheme}:///path" if _is_local(scheme) else f"{scheme}://host:port"
+
+
 def _bind(place: str, url: str, schemes: tuple[str, ...]) -> tuple[str, str, str]:
     """Return scheme, ``host:port`` and path of a URL. Raises ConfigError."""
     try:
@@ -130,8 +140,11 @@ def _bind(place: str, url: str, schemes: tuple[str, ...]) -> tuple[str, str, str
         if parsed.scheme in _WITH_TLS and "tcp" in schemes:
             raise ConfigError(f"{place}: {quoted(url)} wants certificates: give a table with type, bind and tls")
         if parsed.scheme not in schemes:
-            raise ValueError(f"expected {' or '.join(f'{each}://host:port' for each in schemes)}")
-        parse_bind(bind)
+            raise ValueError(f"expected {' or '.join(map(_form, schemes))}")
+        if not _is_local(parsed.scheme):
+            parse_bind(bind)
+        elif bind or not parsed.path:
+            raise ValueError(f"expected {_form(parsed.scheme)}")
     except ValueError as error:
         raise ConfigError(f"{place}: {quoted(url)}: {error}") from None
     return parsed.scheme, bind, parsed.path

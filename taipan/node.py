@@ -32,7 +32,6 @@ from .subscription import Subscription
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-_SCHEMES: Final = {"tcp": "mqtt", "ssl": "mqtts", "ws": "ws", "wss": "wss"}
 _ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _DRAIN: Final = 5.0
 """The time in seconds that asynchronous actions have when the node stops."""
@@ -232,28 +231,28 @@ class Node(Extensions):
 
     @property
     def urls(self) -> list[str]:
-        """The URL of each listener, in their order."""
+        """The URL of each listener, in their order; ``unix:///run/mqtt.sock`` of a Unix socket."""
         self._running("urls")
         urls = []
         for listener in self._server.listeners:
             host, port = listener.bind
             path = ""
-            if listener.type in ("ws", "wss"):
+            if listener.kind.websocket:
                 paths = listener.settings.path
                 path = (paths if isinstance(paths, str) else paths[0]).replace("*", "/mqtt")
-            urls.append(f"{_SCHEMES[listener.type]}://{authority(_ANY.get(host, host), port)}{path}")
+            urls.append(f"{listener.kind.scheme}://{authority(_ANY.get(host, host), port)}{path}")
         return urls
 
     @property
     def host(self) -> str:
-        """The host of the first listener."""
+        """The host of the first listener; the path of a Unix socket."""
         self._running("host")
         host = self._server.listeners[0].bind[0]
         return _ANY.get(host, host)
 
     @property
     def port(self) -> int:
-        """The port of the first listener."""
+        """The port of the first listener; 0 of a Unix socket."""
         self._running("port")
         return self._server.listeners[0].port
 

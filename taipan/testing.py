@@ -348,7 +348,7 @@ class Broker:
             {**(each if isinstance(each, Mapping) else {}), **table} for each, table in zip(given, made, strict=True)
         ]
         for table, listener in zip(settings["listeners"], self._background.node._listeners, strict=True):
-            if listener.type in ("ws", "wss"):
+            if listener.kind.websocket:
                 table["path"] = listener.settings.path
         self._background.call(self._close())
         self._background.stop()

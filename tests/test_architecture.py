@@ -28,7 +28,7 @@ PARTS = (
     Part("compiled", "broker.compiled"),
     Part("packages", "broker management ruleengine", "compiled"),  # their __init__.py alone
     Part("version", "broker.version"),
-    Part("settings", "broker.config"),
+    Part("settings", "broker.config broker.listener_kinds"),
     Part("mqtt", "broker.mqtt"),
     Part("loop", "broker.loop"),
     Part("log", "broker.persistence.log"),

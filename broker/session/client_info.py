@@ -9,7 +9,9 @@ from ..mqtt.packets import NO_PROPERTIES, Properties
 
 
 def authority(host: str, port: int) -> str:
-    """``host:port`` as one text, an IPv6 address in brackets."""
+    """``host:port`` as one text, an IPv6 address in brackets; of a Unix socket its path alone."""
+    if host.startswith("/"):
+        return host
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -33,6 +35,15 @@ def is_loopback(host: str) -> bool:
     """Whether only this machine can reach that address; False for a name."""
     address = ip_address_of(host)
     return address is not None and address.is_loopback
+
+
+LOCAL_USER: Final = "uid-"
+"""How the peer of a Unix socket is called in the place of an address: ``uid-1000``."""
+
+
+def is_local_user(host: str) -> bool:
+    """Whether it is the name of such a peer."""
+    return host.startswith(LOCAL_USER) and host[len(LOCAL_USER) :].isdecimal() and host.isascii()
 
 
 class Traffic(NamedTuple):

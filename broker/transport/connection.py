@@ -1,6 +1,6 @@
 """Connection: one socket. Bytes in, packets to the channel; what the channel sends out, once an iteration.
 
-The only one there is, for tcp, ssl, ws and wss: whatever lies below looks like an asyncio transport.
+The only one there is, for every type of listener: whatever lies below looks like an asyncio transport.
 """
 
 import asyncio
@@ -32,6 +32,7 @@ from .layer import Layer, raise_packet_limit
 from .listener import Listener
 from .rate_limits import Rate, rate_limits
 from .tls import peer_identity
+from .unix_socket import peer_has_closed, peer_of
 from .unread import unread
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,11 @@ _MAX_UNSTORED: Final = 8192
 def has_left(transport: asyncio.Transport) -> bool:
     """Whether the client has closed its side of the connection, which is told to nobody who does not read."""
     sock = transport.get_extra_info("socket")
-    if sock is None or not _TCP_INFO:
+    if sock is None:
+        return False
+    if sock.family == socket.AF_UNIX:
+        return peer_has_closed(sock)
+    if not _TCP_INFO:
         return False
     try:
         return bool(sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0] != _ESTABLISHED)
@@ -201,8 +206,12 @@ class Connection:
         transport.set_write_buffer_limits(high=WRITE_HIGH, low=WRITE_LOW)
         context = self._context
         facts = self.facts
-        peer = transport.get_extra_info("peername") or ("", 0)
+        peer = transport.get_extra_info("peername")
         sock = transport.get_extra_info("sockname") or ("", 0)
+        if isinstance(sock, str):  # the path of a Unix socket, whose clients have no address
+            sock = (sock, 0)
+            peer = peer if isinstance(peer, tuple) else peer_of(transport.get_extra_info("socket"))
+        peer = peer or ("", 0)
         client = ClientInfo(
             context.node,
             facts.zone,

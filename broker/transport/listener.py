@@ -1,4 +1,4 @@
-"""Listener: one address that accepts clients, over TCP, TLS, WebSocket or secure WebSocket."""
+"""Listener: one address that accepts clients, over TCP, TLS, WebSocket, secure WebSocket or a Unix socket."""
 
 import asyncio
 import errno
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ..config import ListenerSettings, ZoneSettings, parse_bind
 from ..core.before_login import BeforeLogin
+from ..listener_kinds import LISTENER_KINDS, SOCKET_FILE_KEYS
 from ..loop.clock import Clock
 from ..session.client_info import authority, is_loopback
 from .binding import PlainSocket, listening_sockets
@@ -20,6 +21,7 @@ from .descriptors import SETTING, UNLIMITED, Descriptors
 from .pending_connection import PendingConnection
 from .rate_limits import TokenBucket
 from .tls import TlsError, build_context
+from .unix_socket import SocketFile, SocketFileError, listening_socket, peer_of
 
 if TYPE_CHECKING:
     from .websocket import WebSocketLayer
@@ -36,6 +38,8 @@ PROBE_LOG_INTERVAL: Final = 60.0  # seconds between two log lines about connecti
 REFUSAL_LOG_INTERVAL: Final = 10.0  # seconds between two log lines about the same reason
 
 
+FIXED_KEYS: Final = ("name", "type", "bind", "reuse_port", *SOCKET_FILE_KEYS)
+"""What of a listener only a start takes."""
 TLS_BYTES: Final = 27_000
 """About what the TLS of a connection takes, with its handshake or after it."""
 
@@ -92,6 +96,7 @@ class Listener:
         self.zone = zone
         self.name = settings.name
         self.label = label or settings.name
+        self.kind = LISTENER_KINDS[settings.type]
         self.type = settings.type
         self.accepted = 0  # Connections made
         self.throttled = 0  # times that accepting paused for ``accept_rate``
@@ -111,6 +116,7 @@ class Listener:
         self._descriptors = descriptors
         self._host, self._port = _bind_of(settings)
         self._sockets: list[socket.socket] = []
+        self._file: SocketFile | None = None  # of a Unix socket
         self._rest: asyncio.TimerHandle | None = None
         self._rate = _accept_rate(settings)
         # Connections without a byte since the last line about them, and when that was.
@@ -126,8 +132,8 @@ class Listener:
 
     @property
     def bind(self) -> tuple[str, int]:
-        """The host and port it is bound to, or will be."""
-        if self._sockets:
+        """The host and port it is bound to, or will be; of a Unix socket its path and 0."""
+        if self._sockets and self._file is None:
             address: tuple[str, int] = self._sockets[0].getsockname()[:2]
             return address
         return self._host, self._port
@@ -139,6 +145,8 @@ class Listener:
     @property
     def loopback(self) -> bool:
         """Whether only this machine can reach it; False for a host name before it is bound."""
+        if self.kind.local:
+            return True
         hosts = [sock.getsockname()[0] for sock in self._sockets] or [self._host]
         return all(map(is_loopback, hosts))
 
@@ -156,7 +164,7 @@ class Listener:
     @property
     def protocol(self) -> str:
         """As EMQX names it: ``mqtt:tcp``, ``mqtt:ssl``, ``mqtt:ws:8083``, ``mqtt:wss:8084``."""
-        return f"mqtt:{self.type}:{self.port}" if self.type in ("ws", "wss") else f"mqtt:{self.type}"
+        return f"{self.kind.protocol}:{self.port}" if self.kind.protocol_has_port else self.kind.protocol
 
     @property
     def listen_on(self) -> str:
@@ -193,15 +201,22 @@ class Listener:
         if self._sockets:
             raise ListenerError(f"listener {self.name}: is running")
         self.context = _tls_context(self.settings)
-        if self.type in ("ws", "wss"):
+        if self.kind.websocket:
             # Imported here: a node without WebSocket needs none of it. Not later, as clients would wait for it.
             from .websocket import WebSocketLayer
 
             self.layer = WebSocketLayer
         try:
-            self._sockets = await listening_sockets(
-                self._host, self._port, self.settings.backlog, self.settings.reuse_port
-            )
+            if self.kind.local:
+                self._file = listening_socket(self.settings)
+                self._sockets = [self._file.sock]
+            else:
+                self._sockets = await listening_sockets(
+                    self._host, self._port, self.settings.backlog, self.settings.reuse_port
+                )
+        except SocketFileError as exc:
+            where = f"cannot bind {self.settings.bind}" if exc.key == "bind" else exc.key
+            raise ListenerError(f"listener {self.name}: {where}: {exc}") from None
         except socket.gaierror as exc:
             raise ListenerError(f"listener {self.name}: cannot resolve {self._host!r}: {exc.strerror}") from None
         except OSError as exc:
@@ -217,6 +232,9 @@ class Listener:
         if not self._sockets:
             return
         self._pause_accepting()
+        if self._file is not None:
+            self._file.remove()
+            self._file = None
         for sock in self._sockets:
             sock.close()
         self._sockets = []
@@ -241,7 +259,7 @@ class Listener:
 
         Raises TlsError for files that cannot be used, and ListenerError for what only a restart can change.
         """
-        for key in ("name", "type", "bind", "reuse_port"):
+        for key in FIXED_KEYS:
             if getattr(settings, key) != getattr(self.settings, key):
                 raise ListenerError(f"listener {self.name}: {key} cannot change while the node runs")
         return PreparedListener(settings, zone, _tls_context(settings))
@@ -288,19 +306,20 @@ class Listener:
                     continue
                 self._exhausted(("", 0), text)
                 return
+            peer: tuple[str, int] = peer_of(sock) if self.kind.local else address[:2]
             if sock.fileno() >= self._descriptors.for_clients:
                 sock.close()
                 kept = self._descriptors.limit - self._descriptors.for_clients
-                self._exhausted(address[:2], f"{kept} of {self._descriptors.limit} are kept for the node itself")
+                self._exhausted(peer, f"{kept} of {self._descriptors.limit} are kept for the node itself")
                 return
             sock.__class__ = PlainSocket
-            self._admit(sock, address[:2], loop)
+            self._admit(sock, peer, loop)
             if self._rate is not None:
                 wait = self._rate.consume(1, self._clock.now())
                 if wait > 0:
                     # Further ones wait in the backlog, where they cost nothing.
                     self.throttled += 1
-                    self._warn("accept_rate", self.throttled, "accept_rate", address[:2], "further ones wait")
+                    self._warn("accept_rate", self.throttled, "accept_rate", peer, "further ones wait")
                     self._pause_accepting()
                     self._rest = loop.call_later(wait, self._resume_accepting)
                     return
@@ -423,6 +442,8 @@ class Listener:
 
 
 def _bind_of(settings: ListenerSettings) -> tuple[str, int]:
+    if LISTENER_KINDS[settings.type].local:
+        return settings.bind, 0
     try:
         return parse_bind(settings.bind)
     except ValueError as error:
@@ -434,7 +455,7 @@ def _accept_rate(settings: ListenerSettings) -> TokenBucket | None:
 
 
 def _tls_context(settings: ListenerSettings) -> ssl.SSLContext | None:
-    if settings.type not in ("ssl", "wss"):
+    if not LISTENER_KINDS[settings.type].tls:
         if settings.tls is not None:
             raise TlsError("tls", f"listener {settings.name}: type {settings.type} has no TLS")
         return None

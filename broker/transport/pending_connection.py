@@ -165,7 +165,7 @@ class PendingConnection(asyncio.Protocol):
         if self not in listener.pending:  # the listener was stopped meanwhile
             below.abort()
             return
-        if not settings.nodelay:
+        if not (settings.nodelay or listener.kind.local):
             sock = below.get_extra_info("socket")
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
         top = below if self._header is None else ProxiedTransport(below, self._header)

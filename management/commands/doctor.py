@@ -16,6 +16,7 @@ from typing import Final
 from taipan.broker.config import parse_bind
 from taipan.broker.observability.log_text import one_line
 from taipan.broker.transport.binding import try_to_bind
+from taipan.broker.transport.unix_socket import IN_USE, LEFT_OVER, NO_SOCKET, state_of
 
 from .. import configuration_check
 from ..certificate_expiry import WARN_BEFORE
@@ -92,6 +93,7 @@ def examined(file: str | None, overrides: list[str]) -> Iterator[Finding]:
         yield waiting
     yield from machine_checks.disk(_existing(data), settings.broker.durability.level == "disk")
     yield from ports(settings, process)
+    yield from socket_files(settings, process)
     yield from machine_checks.clock(started, data / DATABASE)
 
 
@@ -206,6 +208,32 @@ def ports(settings: Settings, process: int) -> Iterator[Finding]:
         yield _port(setting, bind, bind in shared, process)
 
 
+def socket_files(settings: Settings, process: int) -> Iterator[Finding]:
+    """The same of each Unix socket."""
+    for setting, path in configuration_check.socket_paths(settings).items():
+        where = f"{setting} {path}"
+        if process and _has_socket(process, path):
+            yield Finding("ok", "socket", f"{where} is the node's")
+            continue
+        try:
+            found = state_of(path)
+        except OSError as error:
+            yield Finding("error", "socket", f"{where}: {error.strerror}", "let the node use the directory")
+            continue
+        if not Path(path).parent.is_dir():
+            yield Finding("error", "socket", f"{where}: there is no such directory", "make it, and let the node use it")
+        elif found == IN_USE:
+            yield Finding("error", "socket", f"{where} is used by another process", f"ss -lxp src {path} tells by whom")
+        elif found == NO_SOCKET:
+            yield Finding("error", "socket", f"{where} is a file that is no socket", "name another path, or remove it")
+        elif process:
+            what = "the node does not listen there: restart it or see its log"
+            yield Finding("warning", "socket", f"{where} is {found}", what)
+        else:
+            then = ": the next start replaces it" if found == LEFT_OVER else ""
+            yield Finding("ok", "socket", f"{where} is {found}{then}")
+
+
 def _port(setting: str, bind: str, shared: bool, process: int) -> Finding:
     host, port = parse_bind(bind)
     where = f"{setting} {bind}"
@@ -240,7 +268,23 @@ def _taken(setting: str, bind: str, process: int, error: OSError) -> Finding:
 
 def _listens(process: int, port: int) -> bool:
     """Whether one of the process' sockets listens at this port; no where that cannot be told."""
-    inodes = {inode for name in ("tcp", "tcp6") for inode in _listening(Path(f"/proc/{process}/net/{name}"), port)}
+    return _owns(
+        process,
+        {inode for name in ("tcp", "tcp6") for inode in _listening(Path(f"/proc/{process}/net/{name}"), port)},
+    )
+
+
+def _has_socket(process: int, path: str) -> bool:
+    """Whether one of the process' sockets is bound to this path; no where that cannot be told."""
+    try:
+        lines = [line.split(maxsplit=7) for line in Path(f"/proc/{process}/net/unix").read_text().splitlines()[1:]]
+    except OSError:
+        return False
+    return _owns(process, {f"socket:[{line[6]}]" for line in lines if line[7:] == [path]})
+
+
+def _owns(process: int, inodes: set[str]) -> bool:
+    """Whether these have one of the process' sockets."""
     try:
         with os.scandir(f"/proc/{process}/fd") as found:
             return any(_target(each) in inodes for each in found)

@@ -15,6 +15,7 @@ from typing import Final
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.random_secret import generate
 from taipan.broker.config import parse_bind
+from taipan.broker.listener_kinds import LISTENER_KINDS
 from taipan.broker.session.client_info import authority
 
 from ..configuration.config_document import ConfigError
@@ -27,7 +28,6 @@ TLS: Final = "tls"
 _PAGE_OF_KEYS: Final = "What each means in more words: docs/configuration.md."
 _PAGE: Final = re.compile(r" \(docs/[\w/-]+\.md\)|: docs/[\w/-]+\.md(?=\.)")
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
-_PORTS: Final = {"tcp": 1883, "ws": 8083, "ssl": 8883, "wss": 8084}
 
 
 @dataclass
@@ -167,7 +167,7 @@ def configuration(directory: Path, wanted: Wanted) -> str:
     text = template()
     text = _put(text, 'data_dir = "data"', f"data_dir = {toml_value(str(directory / 'data'))}")
     for kind in ("tcp", "ws"):
-        port = _PORTS[kind]
+        port = LISTENER_KINDS[kind].port
         text = _put(text, f'bind = "127.0.0.1:{port}"', f"bind = {toml_value(authority(wanted.address, port))}")
     if wanted.tls_names:
         tables = [_tls_listener(directory, wanted, name, kind) for name, kind in (("tls", "ssl"), ("secure", "wss"))]
@@ -189,7 +189,7 @@ def template() -> str:
 
 
 def _tls_listener(directory: Path, wanted: Wanted, name: str, kind: str) -> str:
-    bind = toml_value(authority(wanted.address, _PORTS[kind]))
+    bind = toml_value(authority(wanted.address, LISTENER_KINDS[kind].port))
     certfile, keyfile = (toml_value(str(directory / TLS / file)) for file in ("server.pem", "server.key"))
     return (
         f'[[listeners]]\nname = "{name}"\ntype = "{kind}"\nbind = {bind}\n'
@@ -210,7 +210,7 @@ def _tell(directory: Path, wanted: Wanted, files: list[str]) -> None:
     client = ["mosquitto_sub"] + ([] if host == "127.0.0.1" else ["-h", host])
     if wanted.tls_names:
         ca = str(directory / TLS / "ca.pem")
-        client = ["mosquitto_sub", "-h", wanted.tls_names[0], "-p", str(_PORTS["ssl"]), "--cafile", ca]
+        client = ["mosquitto_sub", "-h", wanted.tls_names[0], "-p", str(LISTENER_KINDS["ssl"].port), "--cafile", ca]
     if wanted.user:
         client += ["-u", wanted.user, "-P", wanted.password]
     print("start it: ", shlex.join(["taipan", "--config", str(directory / CONFIG)]))

@@ -15,11 +15,11 @@ from typing import Final
 import msgspec
 
 from taipan.broker.config import ListenerSettings, ZoneSettings
+from taipan.broker.listener_kinds import LISTENER_KINDS
 from taipan.broker.version import product_version
 
 from .config import DEFAULT_LISTENERS, DEFAULT_ZONE, OPTIONAL_TABLES, TABLES
 from .setting_types import is_list, struct_in, union_members
-from .settings_validation import WEBSOCKET_KEYS
 from .validation import expected
 
 _WIDTH: Final = 120
@@ -45,6 +45,7 @@ def _keys(struct: type[msgspec.Struct], place: str, given: Mapping[str, object],
     """The keys of a table, its own tables last; ``off``: put before what is not in force."""
     notes = _notes(struct)
     tables = []
+    unused = LISTENER_KINDS[str(given["type"])].unused_keys() if struct is ListenerSettings else {}
     for field in msgspec.structs.fields(struct):
         if struct_in(field.type) is not None:
             tables.append(field)
@@ -53,7 +54,7 @@ def _keys(struct: type[msgspec.Struct], place: str, given: Mapping[str, object],
         for note in notes.get(field.name, ()):
             yield from _comment(note)
         value = given.get(field.name, _default(field))
-        if _needs_websocket(struct, field.name) and given.get("type") not in ("ws", "wss"):
+        if field.name in unused:
             yield f"#{field.name} = {toml_value(value)}"
         elif value is None:
             yield f"#{field.name} = {toml_value(_example(field.type))}"
@@ -68,10 +69,6 @@ def _keys(struct: type[msgspec.Struct], place: str, given: Mapping[str, object],
             yield from _comment(note)
         yield f"#{brackets[0]}{place}{field.name}{brackets[1]}"
         yield from _keys(inner, f"{place}{field.name}.", {}, "#")
-
-
-def _needs_websocket(struct: type[msgspec.Struct], name: str) -> bool:
-    return struct is ListenerSettings and name in WEBSOCKET_KEYS
 
 
 def _default(field: msgspec.structs.FieldInfo) -> object:

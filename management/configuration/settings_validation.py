@@ -3,6 +3,7 @@
 Each tells all that is wrong, and not only the first of it, with its place below what it is of.
 """
 
+import posixpath
 import re
 from collections.abc import Callable, Collection, Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -28,6 +29,7 @@ from taipan.broker.config import (
     parse_bind,
 )
 from taipan.broker.core.memory import MIN_BUDGET, parse_limit
+from taipan.broker.listener_kinds import LISTENER_KINDS, MAX_SOCKET_PATH, words
 from taipan.broker.observability.masking import mask_text
 from taipan.ruleengine.config import RuleEngineSettings
 
@@ -38,14 +40,6 @@ from .validation import Fault, ValueRule, ValueRules, quoted, shown, unknown_key
 LEAST_MEMORY: Final = MIN_BUDGET
 """Bytes that ``limits.memory`` must have at least."""
 _SERVER_NAME_KEYS: Final = ("certfile", "keyfile", "key_password")
-WEBSOCKET_KEYS: Final = (
-    "path",
-    "subprotocols",
-    "subprotocol_required",
-    "allowed_origins",
-    "compress",
-    "mqtt_piggyback",
-)
 # Reason Codes of SUBACK that refuse (MQTT 5.0 table 3-8).
 _SUBACK_REFUSALS: Final = (0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2)
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^`|~\w-]+", re.ASCII)
@@ -56,8 +50,11 @@ _NO_HEADER_VALUE: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 def binds_overlap(one: str, other: str) -> bool:
     """Whether two binds want the same port of the same address; port 0 is another one each time.
 
-    Every address of a family (``0.0.0.0``, ``[::]``) holds each one of it, ``localhost`` is the loopback of both.
+    Every address of a family (``0.0.0.0``, ``[::]``) holds each one of it, ``localhost`` is the loopback of both. Two
+    paths overlap where they are the same file.
     """
+    if one.startswith("/") and other.startswith("/"):
+        return posixpath.normpath(one) == posixpath.normpath(other)
     try:
         (host, port), (other_host, other_port) = parse_bind(one), parse_bind(other)
     except ValueError:
@@ -178,6 +175,11 @@ def _server_names(value: dict[str, dict[str, str]]) -> Iterator[Fault]:
                 yield Fault((name,), f"needs {key}")
 
 
+def _listener_type(value: str) -> Iterator[Fault]:
+    if value not in LISTENER_KINDS:
+        yield Fault((), f"expected one of {', '.join(map(quoted, LISTENER_KINDS))}, got {shown(value)}")
+
+
 def _somebody(value: str) -> Iterator[Fault]:
     if not value:
         yield Fault((), "matches nobody; leave it away for everybody")
@@ -249,6 +251,19 @@ _NAME: Final = "letters, digits, '_', '-' or '.'"
 _PEM_FILE: Final = _filled("the name of a PEM file")
 _TOPIC_FILTER: Final = _parsed(lambda text: AclRule(RuleSettings(allow=True, topics=[text])))
 _URL: Final = _parsed(check_url)
+_HOST_AND_PORT: Final = _parsed(parse_bind)
+
+
+def _bind(value: str) -> Iterator[Fault]:
+    yield from _socket_path(value) if value.startswith("/") else _HOST_AND_PORT(value)
+
+
+def _socket_path(value: str) -> Iterator[Fault]:
+    if not value.startswith("/") or value.endswith("/") or "\0" in value:
+        yield Fault((), "expected the path of the socket, such as /run/taipan/mqtt.sock")
+    elif not _is_text(value) or len(value.encode()) > MAX_SOCKET_PATH:
+        yield Fault((), f"expected a path of at most {MAX_SOCKET_PATH} bytes: the system takes no longer one")
+
 
 VALUE_RULES: Final[ValueRules] = {
     NodeSettings: {
@@ -258,8 +273,10 @@ VALUE_RULES: Final[ValueRules] = {
     LimitsSettings: {"memory": _parsed(parse_limit)},
     ListenerSettings: {
         "name": _like(r"[\w.-]{1,64}", f"1 to 64 {_NAME}"),
-        "bind": _parsed(parse_bind),
+        "type": _listener_type,
+        "bind": _bind,
         "path": _paths,
+        "socket_mode": _like("0?[0-7]{3}", 'a mode in octal digits, such as "0660"'),
         "allowed_origins": _each(_like(rf"\*|null|{_ORIGIN}", _ORIGIN_WORDS)),
     },
     TlsSettings: {"certfile": _PEM_FILE, "keyfile": _PEM_FILE, "server_names": _server_names},
@@ -318,17 +335,21 @@ VALUE_RULES: Final[ValueRules] = {
 
 def validate_listener(listener: ListenerSettings, given: Collection[str]) -> Iterator[Fault]:
     """``given``: the keys that were written."""
-    secure = listener.type in ("ssl", "wss")
-    if secure and listener.tls is None:
+    kind = LISTENER_KINDS.get(listener.type)
+    if kind is None:
+        return
+    if kind.local != listener.bind.startswith("/"):  # each form for itself is judged by ``VALUE_RULES``
+        yield from _below(("bind",), _socket_path(listener.bind) if kind.local else _HOST_AND_PORT(listener.bind))
+    if kind.tls and listener.tls is None:
         yield Fault((), f"{quoted(listener.type)} needs tls with certfile and keyfile")
     if listener.tls is not None:
-        if not secure:
-            yield Fault(("tls",), f"a {quoted(listener.type)} listener has no TLS; use ssl or wss")
+        if not kind.tls:
+            secure = words(each.name for each in LISTENER_KINDS.values() if each.tls)
+            yield Fault(("tls",), f"a {quoted(listener.type)} listener has no TLS; use {secure}")
         yield from _below(("tls",), _validate_tls(listener.tls))
-    if listener.type in ("tcp", "ssl"):
-        for key in WEBSOCKET_KEYS:
-            if key in given:
-                yield Fault((key,), "only ws and wss listeners have this key")
+    for key, those in kind.unused_keys().items():
+        if key in given:
+            yield Fault((key,), f"only {those} listeners have this key")
 
 
 def _validate_tls(tls: TlsSettings) -> Iterator[Fault]:

@@ -149,9 +149,9 @@ class Pages:
         host = _HOST.fullmatch(request.headers.get("Host", ""))
         name = host[1] if host else "*"
         return [
-            f"{listener.type}://{name}:{listener.port}"
+            f"{listener.kind.scheme}://{name}:{listener.port}"
             for listener in self._listeners
-            if listener.type in ("ws", "wss") and listener.running
+            if listener.kind.websocket and listener.running
         ]
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from taipan.broker.access.acl import TopicPattern
 from taipan.broker.access.foreign_hashes import BcryptHash, read_hash
 from taipan.broker.access.stored_users import USERNAME, StoredUser
+from taipan.broker.listener_kinds import find_kind
 
 from .mosquitto_files import file_of, read_lines
 from .named_files import missing, read_named
@@ -184,7 +185,7 @@ class _Amqtt:
             bind = f"{bind}:1883"
         elif bind.startswith("localhost:"):
             bind = bind.replace("localhost", "127.0.0.1", 1)
-        of = {("tcp", False): "tcp", ("tcp", True): "ssl", ("ws", False): "ws", ("ws", True): "wss"}[kind, secure]
+        of = find_kind(tls=secure, websocket=kind == "ws").name
         table: Table = {"name": name, "type": of, "bind": bind}
         self.migration.note(table, SettingPlace(place, f"listener {name}"))
         most = values.pop("max_connections", values.pop("max-connections", 0))

@@ -12,6 +12,7 @@ from typing import Final
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
 from taipan.broker.config import ListenerSettings, ZoneSettings
+from taipan.broker.listener_kinds import LISTENER_KINDS
 from taipan.ruleengine.import_check import ImportCheck
 
 from ..configuration.known_secrets import is_known
@@ -58,6 +59,7 @@ _ZONE: Final = {
     "rate_limit.conn_messages_in": ("message_rate", "rate"), "publish_limit": ("message_rate", "rate"),
     "rate_limit.conn_bytes_in": ("byte_rate", "rate"),
 }  # fmt: skip
+_KINDS: Final = {name: kind for name, kind in LISTENER_KINDS.items() if not kind.local}
 _LISTENER: Final = {
     "max_connections": ("max_connections", "number"), "max_conn_rate": ("accept_rate", "number"),
     "zone": ("zone", "text"), "mountpoint": ("mountpoint", "text"), "proxy_protocol": ("proxy_protocol", "flag"),
@@ -392,7 +394,7 @@ class _Etc:
 
     def _listener(self, line: Directive) -> None:
         _, kind, *rest = line.key.split(".")
-        if kind not in ("tcp", "ssl", "ws", "wss") or not rest:
+        if kind not in _KINDS or not rest:
             self.report.left_out(line.place, f"{line.key} {line.value}", "there are listeners of tcp, ssl, ws and wss")
             return
         name, key = rest[0], ".".join(rest[1:])
@@ -407,7 +409,7 @@ class _Etc:
             self.migration.note(table, _source(line))
             self.places[kind, name] = line
             self.report.carried(line.place, f"{line.key} {line.value}", f"listeners, {kind} {name}, {bind}")
-        elif kind not in ("ssl", "wss") and (key in _TLS or key in _TLS_ONLY):
+        elif not _KINDS[kind].tls and (key in _TLS or key in _TLS_ONLY):
             self.report.left_out(line.place, f"{line.key} {line.value}", f"a listener of {kind} has no TLS here")
         elif key == "peer_cert_as_username":
             if line.value in ("cn", "dn"):
@@ -432,7 +434,7 @@ class _Etc:
         elif key in ("check_origin_enable", "allow_origin_absence"):
             table[f".{key}"] = line.value
             self.report.carried(line.place, f"{line.key} {line.value}", "listeners.allowed_origins")
-        elif key in _TLS and kind in ("ssl", "wss"):
+        elif key in _TLS and _KINDS[kind].tls:
             self._setting(line, tls, _TLS, key, "listeners.tls")
         else:
             self._setting(line, table, _LISTENER, key, "listeners")
@@ -445,7 +447,7 @@ class _Etc:
             place = self.places[kind, name].place
             if table.get("max_connections") == 0:
                 del table["max_connections"]
-            if kind in ("ssl", "wss"):
+            if _KINDS[kind].tls:
                 tls = self.tls[kind, name]
                 verify, fails = tls.pop(".verify", ""), tls.pop(".fail_if_no_peer_cert", "")
                 if verify == "verify_peer":
@@ -454,9 +456,8 @@ class _Etc:
                 if "certfile" not in tls or "keyfile" not in tls:
                     self.report.wrong(place, f"listener.{kind}.{name}", "it has no certfile, or no keyfile")
                 table["tls"] = tls
-            if kind not in ("ws", "wss"):
-                for key in ("path", "compress", "mqtt_piggyback", "subprotocol_required", "allowed_origins"):
-                    table.pop(key, None)
+            for key in _KINDS[kind].unused_keys():
+                table.pop(key, None)
             self._finish_origins(table)
             zone = str(table.get("zone", "external"))
             if zone not in self.zones:

@@ -13,6 +13,7 @@ import msgspec
 from taipan.broker.access.acl import ConfiguredAclRules, reads_some
 from taipan.broker.access.stored_users import USERNAME, StoredUser
 from taipan.broker.config import RuleSettings, ZoneSettings
+from taipan.broker.listener_kinds import find_kind
 from taipan.broker.mqtt.topics import parse_filter, valid_filter
 from taipan.broker.session.client_info import RESTORED, ClientInfo
 
@@ -91,6 +92,11 @@ class _Listener:
         self.usable = True
         self.unsaid = False
         self.twin_of: _Listener | None = None
+
+    @property
+    def local(self) -> bool:
+        """Whether it listens at a Unix socket, whose path is the host."""
+        return self.port == 0 and self.host.startswith("/")
 
     def twin(self) -> "_Listener":
         """The same listener for IPv6: a node listens at one address for each listener, Mosquitto at both families."""
@@ -194,12 +200,7 @@ class _Mosquitto:
     def _new_listener(self, line: Directive) -> _Listener:
         port, _, host = line.value.partition(" ")
         made = _Listener(line.place, self._whole(port, line, 0, 65_535) or 0, host.strip())
-        if made.port == 0 and made.host.startswith("/"):
-            self.report.left_out(
-                line.place, f"listener {line.value}", "there are no Unix sockets; use a loopback address"
-            )
-            made.usable = False
-        elif not made.port:
+        if not made.port and not made.local:
             self.report.wrong(line.place, f"listener {line.value}", "expected a port from 1 to 65535")
         self.listeners.append(made)
         return made
@@ -401,8 +402,12 @@ class _Mosquitto:
             self.report.left_out(line.place, f"protocol {protocol}", "it is neither mqtt nor websockets")
             listener.usable = False
             return None
-        kind = {("mqtt", False): "tcp", ("mqtt", True): "ssl", ("websockets", False): "ws", ("websockets", True): "wss"}
-        of = kind[protocol, secure]
+        if listener.local and (secure or protocol != "mqtt"):
+            why = "a Unix socket has neither TLS nor WebSocket here"
+            self.report.left_out(listener.place, f"listener 0 {listener.host}", why)
+            listener.usable = False
+            return None
+        of = find_kind(tls=secure, websocket=protocol == "websockets", local=listener.local).name
         if listener.twin_of is not None:
             listener.label = f"{listener.twin_of.label}-ipv6"
         else:
@@ -445,7 +450,7 @@ class _Mosquitto:
             line = listener.keys["enable_proxy_protocol"]
             table["proxy_protocol"] = line.value in ("1", "2", "true")
             self._carried(line, "listeners.proxy_protocol")
-        if "set_tcp_nodelay" in self.common:
+        if "set_tcp_nodelay" in self.common and not listener.local:
             table["nodelay"] = self._flag(self.common["set_tcp_nodelay"])
         security = listener.security if self.per_listener else self.common
         for key, name in (
@@ -470,6 +475,8 @@ class _Mosquitto:
 
     def _bind(self, listener: _Listener) -> str:
         host, domain = listener.host, listener.get("socket_domain")
+        if listener.local:
+            return host
         if not host:
             host = "::" if domain == "ipv6" else "0.0.0.0"
         if "socket_domain" in listener.keys:

@@ -12,7 +12,7 @@ from taipan.broker.access.acl_cache import AclCache
 from taipan.broker.channel import closing
 from taipan.broker.channel.channel import Channel
 from taipan.broker.server import Server
-from taipan.broker.session.client_info import NO_TRAFFIC, Traffic, unmapped
+from taipan.broker.session.client_info import NO_TRAFFIC, Traffic, is_local_user, unmapped
 from taipan.broker.session.session import Session
 from taipan.broker.transport.connection import Connection
 from taipan.broker.transport.rate_limits import TokenBucket
@@ -368,6 +368,8 @@ def _address(text: str | None) -> str | None:
     try:
         return str(unmapped(ipaddress.ip_address(text)))
     except ValueError:
+        if is_local_user(text):
+            return text
         raise wrong("ip_address", f"not an IP address: {text}") from None
 
 

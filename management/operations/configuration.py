@@ -7,7 +7,8 @@ import msgspec
 
 from taipan.broker.config import BrokerSettings, ZoneSettings
 from taipan.broker.observability.masking import MASK, is_secret, mask, mask_text
-from taipan.broker.server import FIXED_LISTENER_KEYS, FIXED_TABLES, Server
+from taipan.broker.server import FIXED_TABLES, Server
+from taipan.broker.transport.listener import FIXED_KEYS
 from taipan.ruleengine.engine import RuleEngine
 
 from ..configuration.config import TABLES, Loaded, Settings
@@ -147,7 +148,7 @@ def reloadable(path: KeyPath) -> bool:
     """Whether another value may come with SIGHUP."""
     root = path[0]
     if root == "listeners":
-        return path[-1] not in FIXED_LISTENER_KEYS
+        return path[-1] not in FIXED_KEYS
     if root == "management":
         return path[1] in RELOADED
     return root == "log" or (root in BrokerSettings.__struct_fields__ and root not in FIXED_TABLES)

@@ -147,4 +147,4 @@ class Listeners:
 
 def identifier(listener: Listener) -> str:
     """As EMQX 4.3 makes it: ``mqtt:tcp:default``."""
-    return f"mqtt:{listener.type}:{listener.name}"
+    return f"{listener.kind.protocol}:{listener.name}"

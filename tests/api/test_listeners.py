@@ -1,6 +1,7 @@
 """/listeners: records, the bound on HTTP connections, restart."""
 
 import asyncio
+import os
 import socket
 import ssl
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from taipan.broker.channel import closing
 from tests.support.api import ManagedNode, managed_node
 from tests.support.certificates import Certificates
+from tests.support.ctl import ctl
 from tests.support.peer import Closed, Peer
 
 pytestmark = pytest.mark.asyncio
@@ -61,6 +63,31 @@ async def test_field_of_mqtt(field: str) -> None:
             "shutdown_count": ([], []),
         }
         assert (rows["mqtt:tcp:one"][field], rows["mqtt:ws:two"][field]) == expected[field]
+
+
+async def test_a_unix_socket(tmp_path: Path) -> None:
+    """Its record; its clients, whom the number of their user finds; the sentence where no rule with an address is
+    asked; and that it can be stopped and restarted."""
+    path = str(tmp_path / "mqtt.sock")
+    listeners: list[dict[str, Any]] = [{"type": "unix", "name": "local", "bind": path}, {"type": "tcp"}]
+    async with managed_node(listeners=listeners) as node:
+        peer, me = await node.client("c1", transport="unix"), f"uid-{os.getuid()}"
+        await node.client("c2")
+        row = (await records(node))["mqtt:unix:local"]
+        assert (row["protocol"], row["listen_on"], row["current_conns"]) == ("mqtt:unix", path, 1)
+        found = (await node.api.get(f"/clients?ip_address={me}")).data
+        assert [(each["clientid"], each["ip_address"], each["port"]) for each in found] == [("c1", me, os.getpid())]
+        assert (await node.api.get("/clients?ip_address=uid-x")).status == 400
+        said = await ctl(node, "listeners")
+        assert path in said.out
+        assert (await node.api.put("/listeners/mqtt:unix:local/stop")).code == 0
+        with pytest.raises(OSError):
+            await asyncio.open_unix_connection(path)
+        await peer.ping()
+        assert (await node.api.put("/listeners/mqtt:unix:local/restart")).code == 0
+        await node.client("c3", transport="unix")
+        asked = await node.api.get("/access/explain?clientid=c1&action=publish&topic=a")
+        assert asked.data["client"]["address"] == me
 
 
 @pytest.mark.parametrize("field", FIELDS)

@@ -168,6 +168,8 @@ def test_a_wrong_keyword_is_one_sentence() -> None:
         ({"listeners": ["mqtts://127.0.0.1:0"]}, "listeners.0: .* wants certificates"),
         ({"listeners": ["http://127.0.0.1:0"]}, "listeners.0: .*expected tcp://host:port or "),
         ({"listeners": [{"type": "tcp", "bind": "127.0.0.1:0", "nme": "x"}]}, "listeners.0.nme: "),
+        ({"listeners": ["unix://run/mqtt.sock"]}, "listeners.0: .*expected unix:///path$"),
+        ({"listeners": ["unix:"]}, "listeners.0: .*expected unix:///path$"),
         ({"log": {"level": "debug"}}, "log: a program sets up its own logging"),
         ({"retained": 5}, "retained: expected a table, got int 5"),
         ({"config": [1]}, "config: expected a dictionary"),
@@ -395,6 +397,18 @@ async def test_websocket_and_any_address() -> None:
         first, second = node.urls
         assert first.startswith("ws://127.0.0.1:") and first.endswith("/in")
         assert second.startswith("mqtt://[::1]:")
+
+
+@pytest.mark.asyncio
+async def test_a_unix_socket(tmp_path: Path) -> None:
+    path = tmp_path / "mqtt.sock"
+    async with Node(listeners=[f"unix://{path}"], durability="memory") as node:
+        assert (node.url, node.host, node.port) == (f"unix://{path}", str(path), 0)
+        other = Node(listeners=[f"unix://{path}"], durability="memory")
+        with pytest.raises(NodeError, match=rf"cannot bind {path}: another process listens at this socket$"):
+            await other.start()
+        await other.stop()
+    assert not path.exists()
 
 
 def test_on_uvloop() -> None:

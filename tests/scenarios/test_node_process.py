@@ -53,6 +53,39 @@ async def test_serves_from_the_ready_line_to_sigterm(tmp_path: Path) -> None:
     assert await stopping == 0
 
 
+async def test_a_unix_socket_that_a_killed_node_has_left(tmp_path: Path) -> None:
+    """The next start replaces it. While a node listens there, another does not start; at its stop the file is gone."""
+    path = tmp_path / "mqtt.sock"
+    files = []
+    for name in ("a", "b"):
+        file = tmp_path / f"{name}.toml"
+        file.write_text(
+            f'[node]\ndata_dir = "{tmp_path / name}"\n[[listeners]]\nname = "local"\ntype = "unix"\nbind = "{path}"\n'
+        )
+        files.append(file)
+    first = await NodeProcess(files[0]).start()
+    assert f"local=unix:{path}" in first.ready
+    peer = Peer(Address(str(path), 0, "unix"))
+    await peer.connect()
+    with pytest.raises(AssertionError, match=f"listener local: cannot bind {path}: another process listens at this"):
+        await NodeProcess(files[1]).start()
+    await peer.ping()
+    first.process.kill()
+    await first.process.communicate()
+    await peer.close()
+    assert path.exists()
+    second = await NodeProcess(files[0]).start()
+    peer = Peer(Address(str(path), 0, "unix"))
+    await peer.connect()
+    second.process.send_signal(signal.SIGHUP)
+    await peer.ping()
+    stopping = asyncio.create_task(second.stop())
+    await peer.expect_disconnect(0x8B)
+    await peer.close()
+    assert await stopping == 0
+    assert not path.exists()
+
+
 async def test_bind_from_the_command_line(tmp_path: Path) -> None:
     path, _, _ = write_config(tmp_path)
     port = free_port()

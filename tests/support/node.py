@@ -329,5 +329,7 @@ def _first(paths: str | list[str]) -> str:
 
 
 def _host_port(bind: str) -> tuple[str, int]:
+    if bind.startswith("/"):
+        return bind, 0
     host, _, port = bind.rpartition(":")
     return host.strip("[]"), int(port)

@@ -47,7 +47,7 @@ class Address(NamedTuple):
 
     host: str
     port: int
-    transport: str = "tcp"  # tcp, ssl, ws, wss
+    transport: str = "tcp"  # tcp, ssl, ws, wss, unix: the host is the path
     path: str = "/mqtt"
 
 
@@ -173,6 +173,8 @@ class Peer:
                 open_timeout=TIMEOUT, close_timeout=1, proxy=None, **options,
             )  # fmt: skip
             self._stream = _WebSocket(socket)
+        elif transport == "unix":
+            self._stream = _Tcp(*await asyncio.open_unix_connection(host, **options))
         else:
             self._stream = _Tcp(*await asyncio.open_connection(host, port, ssl=self.ssl, **options))
         return self

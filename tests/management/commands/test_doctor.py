@@ -131,6 +131,31 @@ def test_a_port_that_another_process_has(tmp_path: Path, capsys: pytest.CaptureF
     assert said["level"] == "error" and "no-such-host.invalid" in said["found"]
 
 
+def test_unix_sockets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "s"
+    file = configured(tmp_path, more=f'[[listeners]]\nname = "b"\ntype = "unix"\nbind = "{path}"\n')
+    where = f"listeners.1.bind {path}"
+    assert asked(capsys, file)["socket"] == [Finding("ok", "socket", f"{where} is free")._asdict()]
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(path))
+        sock.listen()
+        (said,) = asked(capsys, file, status=1)["socket"]
+        assert said["found"] == f"{where} is used by another process" and str(path) in said["advice"]
+        held = DataDir(str(tmp_path / "data"), file)  # as if this process were the node
+        assert asked(capsys, file)["socket"] == [Finding("ok", "socket", f"{where} is the node's")._asdict()]
+        held.close()
+    (said,) = asked(capsys, file)["socket"]
+    assert (said["level"], said["found"]) == ("ok", f"{where} is left over: the next start replaces it")
+    path.unlink()
+    path.write_text("")
+    assert asked(capsys, file, status=1)["socket"][0]["found"] == f"{where} is a file that is no socket"
+    path.unlink()
+    beside = ("--set", f"listeners.1.bind={tmp_path}/none/s")
+    assert asked(capsys, file, *beside, status=1)["socket"][0]["found"].endswith("/none/s: there is no such directory")
+    wrong = asked(capsys, file, "--set", "listeners.1.socket_group=no-such-group", status=1)
+    assert any("there is no group 'no-such-group'" in each["found"] for found in wrong.values() for each in found)
+
+
 def test_the_data_directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from tests.support.no_package import without
 HASH = str(ScryptHash.create(b"secret", n=16))
 SCRAM = str(ScramVerifier.create("secret"))
 LISTENER = '[[listeners]]\nname = "a"\ntype = "tcp"\nbind = "127.0.0.1:1"\n'
+UNIX = '[[listeners]]\nname = "a"\ntype = "unix"\nbind = "/run/a.sock"\n'
 SECURE = (
     '[[listeners]]\nname = "a"\ntype = "ssl"\nbind = "127.0.0.1:1"\n[listeners.tls]\ncertfile = "c"\nkeyfile = "k"\n'
 )
@@ -187,7 +188,26 @@ def test_a_new_listener_by_index() -> None:
             "t.toml:8: listeners.1.bind: listeners.0 is bound to 127.0.0.1:1 already",
         ),
         (LISTENER.replace('"a"', '"a b"'), "t.toml:2: listeners.0.name: expected 1 to 64 letters"),
-        (LISTENER.replace("tcp", "tpc"), 't.toml:3: listeners.0.type: expected one of "tcp", "ssl", "ws", "wss", got'),
+        (
+            LISTENER.replace("tcp", "tpc"),
+            't.toml:3: listeners.0.type: expected one of "tcp", "ssl", "ws", "wss", "unix", got "tpc"',
+        ),
+        (LISTENER.replace("tcp", "unix"), "t.toml:4: listeners.0.bind: expected the path of the socket, such as /run/"),
+        (LISTENER.replace("127.0.0.1:1", "/run/a.sock"), "t.toml:4: listeners.0.bind: expected host:port"),
+        (UNIX + 'path = "/x"', "t.toml:5: listeners.0.path: only ws and wss listeners have this key"),
+        (UNIX + "nodelay = true", "t.toml:5: listeners.0.nodelay: only tcp, ssl, ws and wss listeners have this key"),
+        (UNIX + "reuse_port = true", "t.toml:5: listeners.0.reuse_port: only tcp, ssl, ws and wss listeners have"),
+        (LISTENER + 'socket_mode = "0660"', "t.toml:5: listeners.0.socket_mode: only unix listeners have this key"),
+        (UNIX + 'socket_mode = "rw"', "t.toml:5: listeners.0.socket_mode: expected a mode in octal digits, such as"),
+        (
+            UNIX.replace("/run/a.sock", f"/run/{'a' * 103}"),
+            "t.toml:4: listeners.0.bind: expected a path of at most 107",
+        ),
+        (
+            UNIX + "[listeners.tls]\ncertfile = 'c'\nkeyfile = 'k'",
+            't.toml:5: listeners.0.tls: a "unix" listener has no',
+        ),
+        (UNIX + UNIX.replace('"a"', '"b"'), "t.toml:8: listeners.1.bind: listeners.0 is bound to /run/a.sock already"),
         (LISTENER.replace("127.0.0.1:1", "1883"), "t.toml:4: listeners.0.bind: expected host:port"),
         (LISTENER.replace("tcp", "wss"), 't.toml:1: listeners.0: "wss" needs tls with certfile and keyfile'),
         (LISTENER + 'path = "/x"', "t.toml:5: listeners.0.path: only ws and wss listeners have this key"),

@@ -117,7 +117,7 @@ def test_keys_that_are_off_would_be_taken(tmp_path: Path) -> None:
     everything = tmp_path / "everything.toml"
     everything.write_text(re.sub(r"(?m)^#(?=[^\s#])", "", SHIPPED.read_text("utf-8")), "utf-8")
     settings = load(str(everything), environ={}).broker
-    assert [listener.type for listener in settings.listeners] == ["tcp", "ws", "ssl"]
+    assert [listener.type for listener in settings.listeners] == ["tcp", "ws", "unix", "ssl"]
     assert len(settings.access.users) == len(settings.access.rules) == 1
 
 

@@ -137,13 +137,18 @@ use_identity_as_username true
 listener 0 /run/mosquitto.sock
 """
     found = settings(tmp_path, text, capsys)
-    tls, ws, wss = found.listeners
+    tls, ws, wss, local = found.listeners
     assert tls.tls is not None and wss.tls is not None
     assert (tls.tls.verify, tls.tls.peer_cert_as_username, tls.tls.min_version) == ("required", "cn", "1.3")
     assert (ws.type, wss.type, wss.tls.verify) == ("ws", "wss", "none")
     assert (ws.path, wss.path) == ("*", "*")
+    assert (local.type, local.name, local.bind) == ("unix", "unix", "/run/mosquitto.sock")
     told = capsys.readouterr().out
-    assert "pre-shared keys" in told and "Unix sockets" in told and "http_dir /srv: no files are served" in told
+    assert (
+        "pre-shared keys" in told
+        and "listener 0 /run/mosquitto.sock" in told
+        and "http_dir /srv: no files are served" in told
+    )
 
 
 def test_users(tmp_path: Path) -> None:
