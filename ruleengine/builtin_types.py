@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import pkgutil
+from importlib import import_module
+from types import ModuleType
 from typing import Final
 
-from .actions import mqtt_bridge as bridge_action
-from .actions import opentsdb as opentsdb_action
-from .actions import web_hook as web_hook_action
+from . import sinks
 from .actions.action import ActionType
 from .actions.debug import DO_NOTHING, INSPECT
 from .actions.republish import REPUBLISH
-from .resources import mqtt_bridge, opentsdb, web_hook
 from .resources.resource import ResourceType
 
-ACTION_TYPES: Final[tuple[ActionType, ...]] = (
-    INSPECT,
-    DO_NOTHING,
-    REPUBLISH,
-    web_hook_action.TYPE,
-    bridge_action.TYPE,
-    opentsdb_action.TYPE,
-)
-RESOURCE_TYPES: Final[tuple[ResourceType, ...]] = (web_hook.TYPE, mqtt_bridge.TYPE, opentsdb.TYPE)
+
+def _modules(name: str) -> list[ModuleType]:
+    """The module of this name of each sink."""
+    folders = [each.name for each in pkgutil.iter_modules(sinks.__path__)]
+    return [import_module(f"{sinks.__name__}.{folder}.{name}") for folder in folders]
+
+
+def _place(kind: ActionType | ResourceType) -> tuple[int, str]:
+    return kind.order, kind.name
+
+
+_actions: list[ActionType] = [INSPECT, DO_NOTHING, REPUBLISH]
+_resources: list[ResourceType] = []
+for _module in _modules("action"):
+    _actions += _module.ACTIONS
+for _module in _modules("resource"):
+    _resources += _module.RESOURCES
+
+ACTION_TYPES: Final = tuple(sorted(_actions, key=_place))
+RESOURCE_TYPES: Final = tuple(sorted(_resources, key=_place))

@@ -1,6 +1,13 @@
-"""The rule engine's own settings: table ``[ruleengine]`` of the configuration file."""
+"""The settings of the rule engine and of its sinks: table ``[ruleengine]`` of the configuration file.
 
-from typing import Annotated, Final
+A sink with settings has a struct of them, ``SETTINGS`` in ``settings.py`` of its folder.
+"""
+
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -24,7 +31,7 @@ class FunctionModule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     module: Annotated[str, Meta(min_length=1)]
 
 
-class RuleEngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What actions and resources may do, and how long they try. Times are seconds."""
 
     # Whether rules see nothing of messages below $SYS
@@ -65,6 +72,39 @@ class RuleEngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     # How long a resource that ends waits for what is on its way
     close_timeout: PositiveSeconds = 2.0
     max_reply_bytes: PositiveBytes = 1_048_576
-    opentsdb_connect_timeout: PositiveSeconds = 10.0
-    opentsdb_response_timeout: PositiveSeconds = 30.0
     functions: tuple[FunctionModule, ...] = ()
+
+
+Settings = TypeVar("Settings", bound=msgspec.Struct)
+
+
+def settings_of(kind: type[Settings], settings: EngineSettings) -> Settings:
+    """The settings of a sink, of those of the node."""
+    return kind(**{name: getattr(settings, name) for name in kind.__struct_fields__})
+
+
+def _of_sinks() -> Iterator[tuple[str, Any, Any]]:
+    """Name, type and default of each setting of a sink."""
+    sinks = Path(__file__).with_name("sinks")
+    for folder in sorted(each.name for each in pkgutil.iter_modules([str(sinks)])):
+        if any(each.name == "settings" for each in pkgutil.iter_modules([str(sinks / folder)])):
+            kind = import_module(f"{__package__}.sinks.{folder}.settings").SETTINGS
+            for field in msgspec.structs.fields(kind):
+                yield field.name, field.type, field.default
+
+
+if TYPE_CHECKING:
+
+    class RuleEngineSettings(EngineSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """Those of the engine and of its sinks."""
+
+else:
+    RuleEngineSettings = msgspec.defstruct(
+        "RuleEngineSettings",
+        list(_of_sinks()),
+        bases=(EngineSettings,),
+        module=__name__,
+        frozen=True,
+        forbid_unknown_fields=True,
+        kw_only=True,
+    )

@@ -40,10 +40,14 @@ class RuleEngine:
         self.settings = settings
         self.action_types: dict[str, ActionType] = {each.name: each for each in ACTION_TYPES}
         self.resource_types: dict[str, ResourceType] = {each.name: each for each in RESOURCE_TYPES}
-        for added in load_operator_modules(each.module for each in settings.functions):
-            if added.name in self.action_types:
-                raise OperatorModuleError(f"there is an action {added.name} already")
-            self.action_types[added.name] = added
+        added = load_operator_modules(each.module for each in settings.functions)
+        try:
+            for resource_type in added.resources:
+                self.add_resource_type(resource_type)
+            for action_type in added.actions:
+                self.add_action_type(action_type)
+        except ValueError as error:
+            raise OperatorModuleError(str(error)) from None
         # Those of this node alone come first in the look-up; they cannot have names that exist.
         self._functions: ChainMap[str, Function] = ChainMap({}, FUNCTIONS)
         broker, name = server.broker, server.settings.node.name
@@ -119,6 +123,12 @@ class RuleEngine:
         if action_type.name in self.action_types:
             raise ValueError(f"there is an action {action_type.name} already")
         self.action_types[action_type.name] = action_type
+
+    def add_resource_type(self, resource_type: ResourceType) -> None:
+        """A resource type of this node alone; before the start if stored resources are of it. Raises ValueError."""
+        if resource_type.name in self.resource_types:
+            raise ValueError(f"there is a resource type {resource_type.name} already")
+        self.resource_types[resource_type.name] = resource_type
 
     def add_function(self, function: Function) -> None:
         """A function of this node's SQL alone; before the start where stored rules use it. Raises ValueError."""

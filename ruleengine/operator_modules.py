@@ -1,6 +1,7 @@
-"""Modules of the operator's own, whose functions and actions rules may use.
+"""Modules of the operator: their SQL functions, actions and resource types are there for rules.
 
-Found by entry points (``taipan.rule_functions`` and ``taipan.rule_actions``) and by ``[[ruleengine.functions]]``.
+They are found by entry points (``taipan.rule_functions``, ``taipan.rule_actions``, ``taipan.rule_resources``) and by
+``[[ruleengine.functions]]``.
 """
 
 from __future__ import annotations
@@ -14,46 +15,65 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 from .actions.action import ActionType
+from .resources.resource import ResourceType
 
 logger = logging.getLogger(__name__)
 
 FUNCTIONS_GROUP: Final = "taipan.rule_functions"
 ACTIONS_GROUP: Final = "taipan.rule_actions"
+RESOURCES_GROUP: Final = "taipan.rule_resources"
+_GROUPS: Final = (FUNCTIONS_GROUP, ACTIONS_GROUP, RESOURCES_GROUP)
 ACTIONS: Final = "ACTIONS"
-"""What a module calls its tuple of action types."""
+"""The name in a module of its action types."""
+RESOURCES: Final = "RESOURCES"
+"""The name in a module of its resource types."""
+
+_Type = TypeVar("_Type", ActionType, ResourceType)
 
 
 class OperatorModuleError(Exception):
     """A module that cannot be used; one line that names it."""
 
 
-def load_operator_modules(modules: Iterable[str]) -> list[ActionType]:
-    """Import the configured modules and those of the entry points, which registers their functions; their action types.
+class OperatorTypes(NamedTuple):
+    """The types that modules of the operator add."""
 
-    An entry point of the actions' group names an ``ActionType`` or a module; all others name modules. Raises
-    OperatorModuleError.
+    actions: list[ActionType]
+    resources: list[ResourceType]
+
+
+def load_operator_modules(modules: Iterable[str]) -> OperatorTypes:
+    """Import the configured modules and those of the entry points, which registers their functions.
+
+    Returns their action and resource types. An entry point of the group of actions or resources names a type or a
+    module; one of the functions' group names a module. Raises OperatorModuleError.
     """
-    found: list[ActionType] = []
-    for name in modules:
-        found += _actions_of(_import(name), f"ruleengine.functions: module {name}")
-    for group in (FUNCTIONS_GROUP, ACTIONS_GROUP):
+    actions: list[ActionType] = []
+    resources: list[ResourceType] = []
+    loaded: list[tuple[object, str]] = [(_import(name), f"ruleengine.functions: module {name}") for name in modules]
+    for group in _GROUPS:
         for point in _entry_points(_path())[group]:
             where = f"entry point {point.name} of {group}"
             try:
-                loaded = point.load()
+                found = point.load()
             except Exception as error:
                 raise OperatorModuleError(f"{where}: {type(error).__name__}: {error}") from error
-            if isinstance(loaded, ActionType):
-                found.append(loaded)
-            elif isinstance(loaded, ModuleType):
-                found += _actions_of(loaded, where)
-            else:
-                raise OperatorModuleError(f"{where}: {point.value} is neither a module nor an ActionType")
+            if not isinstance(found, ModuleType | ActionType | ResourceType):
+                raise OperatorModuleError(f"{where}: {point.value} is not a module, an ActionType or a ResourceType")
             logger.info("extension_loaded group=%s name=%s value=%s", group, point.name, point.value)
-    return list(dict.fromkeys(found))
+            loaded.append((found, where))
+    for found, where in loaded:
+        if isinstance(found, ActionType):
+            actions.append(found)
+        elif isinstance(found, ResourceType):
+            resources.append(found)
+        else:
+            actions += _types_of(found, ACTIONS, ActionType, where)
+            resources += _types_of(found, RESOURCES, ResourceType, where)
+    return OperatorTypes(list(dict.fromkeys(actions)), list(dict.fromkeys(resources)))
 
 
 def _path() -> tuple[tuple[str, int], ...]:
@@ -70,9 +90,9 @@ def _changed(place: str) -> int:
 
 @lru_cache(1)
 def _entry_points(path: tuple[tuple[str, int], ...]) -> dict[str, tuple[EntryPoint, ...]]:
-    """Of both groups. The files of every distribution are read for it: for many nodes of a process, once."""
+    """Of each group. The files of every distribution are read for it: for many nodes of a process, once."""
     found = entry_points()
-    return {group: tuple(found.select(group=group)) for group in (FUNCTIONS_GROUP, ACTIONS_GROUP)}
+    return {group: tuple(found.select(group=group)) for group in _GROUPS}
 
 
 def validate_modules(modules: Iterable[str]) -> Iterator[str]:
@@ -96,8 +116,9 @@ def _import(name: str) -> ModuleType:
     return module
 
 
-def _actions_of(module: ModuleType, where: str) -> list[ActionType]:
-    actions = getattr(module, ACTIONS, ())
-    if not isinstance(actions, list | tuple) or not all(isinstance(each, ActionType) for each in actions):
-        raise OperatorModuleError(f"{where}: {ACTIONS} is not a list of ActionType")
-    return list(actions)
+def _types_of(module: object, name: str, kind: type[_Type], where: str) -> list[_Type]:
+    """The types that a module lists under this name."""
+    found = getattr(module, name, ())
+    if not isinstance(found, list | tuple) or not all(isinstance(each, kind) for each in found):
+        raise OperatorModuleError(f"{where}: {name} is not a list of {kind.__name__}")
+    return list(found)

@@ -7,6 +7,7 @@ import ast
 import functools
 import sys
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,6 +59,7 @@ PARTS = (
         " version",
     ),
     Part("records", "ruleengine.records"),
+    Part("settings-of-sinks", "ruleengine.sinks.opentsdb.settings", "settings"),
     Part(
         "basis",
         "ruleengine.budget ruleengine.config ruleengine.hops ruleengine.metrics"
@@ -75,12 +77,17 @@ PARTS = (
     Part(
         "resources",
         "ruleengine.resources",
-        "basis core delivery loop mqtt mqtt_client observability persistence records session template",
+        "basis core delivery loop mqtt observability persistence records session",
     ),
     Part(
         "actions",
         "ruleengine.actions",
         "basis core delivery events functions mqtt records resources session settings template",
+    ),
+    Part(
+        "sinks",
+        "ruleengine.sinks",
+        "actions basis core delivery events functions mqtt mqtt_client resources session template settings-of-sinks",
     ),
     Part(
         "rules",  # the managers of rules and of resources, and the engine that assembles them
@@ -90,7 +97,7 @@ PARTS = (
         " ruleengine.rule ruleengine.rule_index ruleengine.rule_manager ruleengine.runtime ruleengine.shared_rows"
         " ruleengine.stored_counters ruleengine.tester ruleengine.trace",
         "actions basis columns core delivery errors events functions loop mqtt observability persistence records"
-        " resources routing server session settings sql template",
+        " resources routing server session settings sinks sql template",
     ),
     Part("configuration", "management.configuration", "access basis core loop observability settings version"),
     Part("history", "management.history", "configuration loop observability server"),
@@ -330,6 +337,47 @@ def test_every_package_and_module_says_what_it_is() -> None:
         if f"{file.rpartition('/')[0]}/__init__.py" not in files:
             found.append(f"{file} is in no package")
     assert not found, "\n".join(found)
+
+
+NAMES_OF_SINKS = (
+    # The form of EMQX's exports, its list of plugins, and what a bridge of another broker becomes.
+    "taipan/management/operations/backup/emqx_formats.py",
+    "taipan/management/operations/backup/import_file.py",
+    "taipan/management/operations/modules.py",
+    "taipan/management/migrate/emqx.py",
+    "taipan/management/migrate/mosquitto_bridges.py",
+)
+"""Files that name types of sinks, since a specification does."""
+
+
+def test_nothing_but_its_folder_names_a_sink() -> None:
+    """The names of its types, and its modules."""
+    files = source_files()
+    modules = {module_of(file) for file in files}
+    names = {}
+    for folder in {_sink_of(file) for file in files} - {""}:
+        place = f"taipan.ruleengine.sinks.{folder}"
+        types = [*import_module(f"{place}.resource").RESOURCES, *import_module(f"{place}.action").ACTIONS]
+        assert types, folder
+        names |= {each.name: folder for each in types}
+    found = []
+    for file, source in files.items():
+        mine = _sink_of(file)
+        for node in ast.walk(parsed(source)):
+            if isinstance(node, ast.Constant) and names.get(str(node.value), mine) != mine:
+                if file not in NAMES_OF_SINKS:
+                    found.append(f"{file}:{node.lineno} names {node.value}")
+        for imported in imports_of(file, source, modules):
+            other = _sink_of(imported.replace(".", "/") + "/")
+            if other and other != mine:
+                found.append(f"{file} imports {imported}")
+    assert not found, "\n".join(found)
+
+
+def _sink_of(file: str) -> str:
+    """The folder of the sink that a file belongs to; empty: none."""
+    inside = file.removeprefix("taipan/ruleengine/sinks/")
+    return inside.partition("/")[0] if inside != file and "/" in inside else ""
 
 
 def test_the_broker_logs_and_never_prints() -> None:

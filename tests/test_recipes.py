@@ -54,6 +54,14 @@ def test_action() -> None:
     made.close()
 
 
+def test_sink() -> None:
+    """Its package is what ``tests/ruleengine/test_added_sink.py`` installs."""
+    package = RECIPES.parents[1] / "tests" / "packages" / "lines"
+    page = (RECIPES / "add-a-sink.md").read_text("utf-8")
+    assert code("add-a-sink") == [(package / "taipan_lines.py").read_text("utf-8")]
+    assert f"```toml\n{(package / 'pyproject.toml').read_text('utf-8')}```" in page
+
+
 def test_sql_function(monkeypatch: pytest.MonkeyPatch) -> None:
     (text,) = code("sql-function")
     known = set(FUNCTIONS)

@@ -50,7 +50,7 @@ class ActionType:
     """What ``GET /actions`` offers. ``create`` checks what only the instance can know and raises ParamError.
 
     ``resource_types``: names of the types that ``$resource`` may be of; empty: it takes no resource. ``any_params``: it
-    has a use for parameters of every name.
+    has a use for parameters of every name. ``order``: its place in lists; those with the same one are listed by name.
     """
 
     name: str
@@ -63,6 +63,7 @@ class ActionType:
     app: str = "taipan_rule_engine"
     category: str = "debug"
     any_params: bool = False
+    order: int = 100
 
     def undeclared(self, params: Mapping[str, object]) -> list[str]:
         """Return a sentence for each parameter that has no effect."""

@@ -61,10 +61,12 @@ INSPECT: Final = ActionType(
     Text("Write the result and the event to the log", "将结果与事件写入日志"),
     Inspect,
     any_params=True,
+    order=1,
 )
 DO_NOTHING: Final = ActionType(
     "do_nothing",
     Text("Do Nothing (debug)", "空动作 (调试)"),
     Text("Count, and nothing else", "只计数，不做其他操作"),
     _do_nothing,
+    order=2,
 )

@@ -208,4 +208,5 @@ REPUBLISH: Final = ActionType(
         ),
     ),
     category="data_forward",
+    order=3,
 )

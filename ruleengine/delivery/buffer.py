@@ -2,7 +2,7 @@
 
 Lanes work side by side, each in order::
 
-    append ──► store (disk) ──► lane by key ──► batch ──► breaker ──► deliver ──► done: removed, reported
+    append ──► store (disk) ──► lane by key ──► batch ──► breaker ──► write ────► done: removed, reported
                                    ▲                                    │
                                    ├─ the lane waits ◄── jittered back-off ◄── the other side is away
                                    └─ its key waits ◄─── jittered back-off ◄── answered with an error of its own;
@@ -64,10 +64,10 @@ class DeliveryOutcome(NamedTuple):
 DELIVERED: Final = DeliveryOutcome()
 
 
-class Sink(Protocol):
+class RowWriter(Protocol):
     """What the buffer delivers to: the resource."""
 
-    async def deliver(self, lane: int, batch: list[BufferedRow]) -> list[DeliveryOutcome]:
+    async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
         """One outcome for each row, in order. Limits its own time."""
         ...
 
@@ -86,7 +86,7 @@ class Buffer:
         resource_id: str,
         store: BufferStore,
         settings: RuleEngineSettings,
-        sink: Sink,
+        writer: RowWriter,
         lanes: int,
         rng: Random,
         durable: bool = True,
@@ -103,7 +103,7 @@ class Buffer:
         self._last_failure = ""
         self._store = store
         self._settings = settings
-        self._sink = sink
+        self._writer = writer
         self._rng = rng
         self._durable = durable
         self._now = now
@@ -278,9 +278,12 @@ class Buffer:
                 await self._breaker.admit()
                 self._pass_over_refused(lane)
                 batch = [] if self._stopping() else lane.batch()
-                if batch and len(batch) < batch[0].buffered.max_batch and self._settings.batch_linger:
-                    await asyncio.sleep(self._settings.batch_linger)
-                    batch = lane.batch()
+                if batch and len(batch) < batch[0].buffered.max_batch:
+                    linger = batch[0].buffered.linger
+                    linger = self._settings.batch_linger if linger is None else linger
+                    if linger:
+                        await asyncio.sleep(linger)
+                        batch = lane.batch()
                 if not batch:
                     self._breaker.withdraw()
                     continue
@@ -303,7 +306,7 @@ class Buffer:
 
     async def _attempt(self, lane: Lane, batch: list[BufferedRow]) -> list[DeliveryOutcome]:
         try:
-            outcomes = await self._sink.deliver(lane.index, batch)
+            outcomes = await self._writer.write(batch, lane.index)
         except Exception as error:
             logger.exception("deliver_failed resource=%s error=%s", self.resource_id, error)
             outcomes = [DeliveryOutcome(reason_of(error), retry=True)] * len(batch)

@@ -21,7 +21,8 @@ class BufferedRow(msgspec.Struct, frozen=True, array_like=True):
     ``key``: rows of one key are delivered one after the other, in order. ``group``: only rows of one group share a
     request, at most ``max_batch`` of them. ``request`` is encoded by the resource, ``row`` is for fallbacks
     (``decode_row``). ``at``: when the rule made it, in unix seconds. ``until``: from then on it fails even if
-    the other side only cannot be reached; 0: it never does; the same as ``at``: it has one attempt.
+    the other side only cannot be reached; 0: it never does; the same as ``at``: it has one attempt. ``linger``: seconds
+    that it waits for others to share a request; None: ``ruleengine.batch_linger``.
     """
 
     action: str
@@ -32,6 +33,7 @@ class BufferedRow(msgspec.Struct, frozen=True, array_like=True):
     request: bytes
     row: bytes
     until: float = 0.0
+    linger: float | None = None
 
     @property
     def single_attempt(self) -> bool:

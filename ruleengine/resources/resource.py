@@ -88,6 +88,8 @@ class ResourceType:
     provider: str = "taipan_rule_engine"
     connection: tuple[str, ...] = ()
     """The parameters that decide whether the other side can be reached; empty: all."""
+    order: int = 100
+    """Its place in lists; types with the same one are listed by name."""
 
     def same_connection(self, one: Mapping[str, object], other: Mapping[str, object]) -> bool:
         """Whether the two configurations connect alike, so that a change needs no trial."""

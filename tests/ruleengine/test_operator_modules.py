@@ -79,9 +79,9 @@ def install(folder: Path, name: str, **points: str) -> None:
 
 def test_entry_points(folder: Path) -> None:
     (folder / "my_rules.py").write_text(example(), "utf-8")
-    assert load_operator_modules([]) == []
+    assert load_operator_modules([]) == ([], [])
     install(folder, "one", rule_functions="my_rules")
-    assert [each.name for each in load_operator_modules([])] == ["count_words"]
+    assert [each.name for each in load_operator_modules([]).actions] == ["count_words"]
     assert "celsius" in FUNCTIONS
     install(folder, "two", rule_actions="my_rules:ACTIONS")
     with pytest.raises(OperatorModuleError, match="entry point two"):
@@ -90,7 +90,7 @@ def test_entry_points(folder: Path) -> None:
     module.WORDS = module.ACTIONS[0]  # type: ignore[attr-defined]
     shutil.rmtree(folder / "two-1.0.dist-info")
     install(folder, "three", rule_actions="my_rules:WORDS")
-    assert [each.name for each in load_operator_modules([])] == ["count_words"]
+    assert [each.name for each in load_operator_modules([]).actions] == ["count_words"]
 
 
 def test_entry_points_are_looked_for_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

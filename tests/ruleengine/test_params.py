@@ -6,8 +6,8 @@ import pytest
 
 from taipan.ruleengine.actions.republish import REPUBLISH
 from taipan.ruleengine.params import ParamError, check_params, read_retry_for
-from taipan.ruleengine.resources.ingress import read_ingress
-from taipan.ruleengine.resources.web_hook import TYPE as WEB_HOOK
+from taipan.ruleengine.sinks.mqtt_bridge.ingress import read_ingress
+from taipan.ruleengine.sinks.web_hook.resource import TYPE as WEB_HOOK
 from tests.support.fake_engine import FakeEngine
 
 

@@ -33,12 +33,12 @@ class Sink:
         self.answer: Callable[[BufferedRow], DeliveryOutcome] = lambda entry: DELIVERED
         self.hold: asyncio.Event | None = None
 
-    async def deliver(self, lane: int, batch: list[BufferedRow]) -> list[DeliveryOutcome]:
+    async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
         self.lanes.add(lane)
-        self.batches.append([each.request for each in batch])
+        self.batches.append([each.request for each in rows])
         if self.hold is not None:
             await self.hold.wait()
-        return [self.answer(each) for each in batch]
+        return [self.answer(each) for each in rows]
 
     @property
     def taken(self) -> list[bytes]:

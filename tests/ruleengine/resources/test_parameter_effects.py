@@ -14,10 +14,11 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from taipan.ruleengine.actions import web_hook as web_hook_action
 from taipan.ruleengine.builtin_types import ACTION_TYPES, RESOURCE_TYPES
-from taipan.ruleengine.resources import mqtt_bridge, web_hook
 from taipan.ruleengine.resources.resource import ResourceError
+from taipan.ruleengine.sinks.mqtt_bridge import resource as mqtt_bridge
+from taipan.ruleengine.sinks.web_hook import action as web_hook_action
+from taipan.ruleengine.sinks.web_hook import resource as web_hook
 from tests.support.certificates import Certificates
 from tests.support.fake_engine import FakeEngine, published
 from tests.support.http_sink import HttpSink
@@ -25,10 +26,10 @@ from tests.support.waiting import until
 
 TESTS: Final = Path(__file__).resolve().parents[2]
 HERE: Final = "ruleengine/resources/test_parameter_effects.py"
-HOOK: Final = "ruleengine/resources/test_web_hook.py"
-BRIDGE: Final = "ruleengine/resources/test_mqtt_bridge.py"
-TRANSPORTS: Final = "ruleengine/resources/test_bridge_transports.py"
-TSDB: Final = "ruleengine/resources/test_opentsdb.py"
+HOOK: Final = "ruleengine/sinks/test_web_hook.py"
+BRIDGE: Final = "ruleengine/sinks/test_mqtt_bridge.py"
+TRANSPORTS: Final = "ruleengine/sinks/test_bridge_transports.py"
+TSDB: Final = "ruleengine/sinks/test_opentsdb.py"
 REPUBLISH: Final = "ruleengine/actions/test_republish.py"
 SET_ASIDE: Final = "ruleengine/actions/test_set_aside.py"
 

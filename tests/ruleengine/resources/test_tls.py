@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from taipan.ruleengine.actions import web_hook as action
-from taipan.ruleengine.resources import mqtt_bridge, web_hook
 from taipan.ruleengine.resources.liveness import NOT_TRIED
 from taipan.ruleengine.resources.resource import ResourceError
+from taipan.ruleengine.sinks.mqtt_bridge import resource as mqtt_bridge
+from taipan.ruleengine.sinks.web_hook import action
+from taipan.ruleengine.sinks.web_hook import resource as web_hook
 from tests.support.certificates import Certificates
 from tests.support.fake_engine import FakeEngine, published
 from tests.support.http_sink import HttpSink

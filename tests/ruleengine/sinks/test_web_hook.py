@@ -15,12 +15,12 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from taipan.ruleengine.actions import web_hook as action
 from taipan.ruleengine.actions.action import ActionFailed
 from taipan.ruleengine.allowed_networks import Networks
 from taipan.ruleengine.params import ParamError
-from taipan.ruleengine.resources import web_hook
 from taipan.ruleengine.resources.resource import ResourceError
+from taipan.ruleengine.sinks.web_hook import action
+from taipan.ruleengine.sinks.web_hook import resource as web_hook
 from tests.support.fake_engine import QUICK, FakeEngine, FakeReport, published
 from tests.support.http_sink import HttpSink, status
 from tests.support.node import free_port

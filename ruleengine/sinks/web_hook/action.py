@@ -1,16 +1,18 @@
 """The action ``data_to_webserver``: one HTTP request for each row, through a ``web_hook`` resource."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
-from ..params import RESOURCE, Param, ParamError, Text, read_retry_for, resource_param, retry_for_param
-from ..resources.web_hook import URL_CHARACTERS, HttpRequest, WebHook, header_name, header_value
-from ..template import Template
-from .action import ActionContext, ActionFailed, ActionType, Row
-from .message_facts import order_key
+import msgspec
 
-if TYPE_CHECKING:
-    from ..event import Event
+from ...actions.action import ActionContext, ActionType, Row
+from ...actions.message_facts import order_key
+from ...actions.sink_action import to_sink
+from ...event import Event
+from ...params import Param, ParamError, Text, resource_param, retry_for_param
+from ...resources.sink import SinkRequest
+from ...template import Template
+from .resource import URL_CHARACTERS, HttpRequest, WebHook, header_name, header_value
 
 _METHODS: Final = ["POST", "DELETE", "PUT", "GET"]
 _WITHOUT_BODY: Final = frozenset({"GET", "DELETE"})
@@ -18,17 +20,13 @@ _JSON: Final = {"content-type": "application/json"}
 
 
 class DataToWebServer:
-    """A running action. Method, headers and URL are the resource's where the action has none of its own."""
+    """Makes the request. Method, headers and URL are the resource's where the action has none of its own."""
 
     def __init__(self, context: ActionContext) -> None:
         """Raises ParamError."""
         params = context.params
         if params.get("payload_tmpl") and params.get("body"):
             raise ParamError("payload_tmpl", "cannot be given together with body")
-        self._id = context.id
-        self._find_resource = context.resource
-        self._buffers = context.node.buffers
-        self._resource_id: str = params[RESOURCE]
         self._method: str | None = params.get("method")
         self._body = Template(params.get("body") or params.get("payload_tmpl") or "")
         path = params.get("path", "")
@@ -36,34 +34,21 @@ class DataToWebServer:
             raise ParamError("path", "cannot hold '#', white space or control characters")
         self._path = Template(path)
         self._headers = [_header(name, value) for name, value in params.get("headers", {}).items()]
-        self._retry_for = read_retry_for(params)
-        self._report = context.report
-        self._buffers.reports[context.id] = context.report
 
-    def run(self, row: Row, event: "Event") -> bool:
-        resource = self._find_resource(self._resource_id)
-        if not isinstance(resource, WebHook):
-            raise ActionFailed(f"the resource {self._resource_id} is not running")
-        method = self._method or resource.method
-        headers = {**_JSON, **resource.headers}
-        try:
-            for name, value in self._headers:
-                sent = header_name("headers", _text(name.render(row)))
-                headers[sent] = header_value("headers", _text(value.render(row)))
-            body = None if method in _WITHOUT_BODY else self._body.render_bytes(row)
-            target = self._target(resource, row)
-        except ValueError as error:
-            raise ActionFailed(str(error)) from None
+    def request(self, row: Row, event: Event, sink: WebHook) -> SinkRequest:
+        method = self._method or sink.method
+        headers = {**_JSON, **sink.headers}
+        for name, value in self._headers:
+            sent = header_name("headers", _text(name.render(row)))
+            headers[sent] = header_value("headers", _text(value.render(row)))
+        body = None if method in _WITHOUT_BODY else self._body.render_bytes(row)
         if body is None:
             headers.pop("content-type", None)
-        resource.send(self._id, order_key(event), HttpRequest(method, target, headers, body), row, self._retry_for)
-        return False
+        made = HttpRequest(method, self._target(sink, row), headers, body)
+        return SinkRequest(msgspec.msgpack.encode(made), order_key(event))
 
-    def close(self) -> None:
-        self._buffers.remove_report(self._id, self._report)
-
-    def _target(self, resource: WebHook, row: Row) -> str:
-        path, query = resource.path, resource.query
+    def _target(self, sink: WebHook, row: Row) -> str:
+        path, query = sink.path, sink.query
         if self._path.text:
             rendered = quote(self._path.render_each(row, _escape), safe=URL_CHARACTERS)
             more, _, more_query = rendered.partition("?")
@@ -102,7 +87,7 @@ TYPE: Final = ActionType(
     "data_to_webserver",
     Text("Data to Web Server", "发送数据到 Web 服务"),
     Text("Send each row to an HTTP server", "将每条数据发送到 HTTP 服务器"),
-    DataToWebServer,
+    to_sink(WebHook, DataToWebServer),
     (
         resource_param("web_hook"),
         Param("method", 1, "string", Text("Method", "请求方法"),
@@ -125,4 +110,6 @@ TYPE: Final = ActionType(
     ),
     resource_types=("web_hook",),
     category="data_forward",
+    order=4,
 )  # fmt: skip
+ACTIONS: Final = (TYPE,)

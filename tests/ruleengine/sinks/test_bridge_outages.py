@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from taipan.broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
-from taipan.ruleengine.actions import mqtt_bridge as action
-from taipan.ruleengine.resources import mqtt_bridge
-from tests.ruleengine.resources.remotes import KINDS, remote
+from taipan.ruleengine.sinks.mqtt_bridge import action
+from taipan.ruleengine.sinks.mqtt_bridge import resource as mqtt_bridge
+from tests.ruleengine.sinks.remotes import KINDS, remote
 from tests.support.fake_engine import FakeEngine, published
 from tests.support.node import NodeProcess, free_port, start_node
 from tests.support.peer import Address, Peer
@@ -159,7 +159,7 @@ async def test_what_is_fetched_over_connections_that_break(tmp_path: Path, kind:
         here = await node.client("here", 4)
         await here.subscribe("t/#", qos=2)
         bridge = run(engine, line.port, proto_ver=version, ingress=[{"remote_topic": "t/#", "qos": 2}])
-        await until(lambda: bridge._fetching.connected)
+        await until(lambda: bridge.sink._fetching.connected)
         sender = await there.client()
         for number in range(MESSAGES):
             await sender.publish("t/1", b"%d" % number, qos)

@@ -1,19 +1,19 @@
 """The resource type ``web_hook``: an HTTP server that takes rows."""
 
 import re
-from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from ..delivery.buffer import DeliveryOutcome
-from ..delivery.buffered_row import BufferedRow, deadline, encode_row
-from ..params import Param, ParamError, Text, read_duration
-from .http_reply import outcome_of
-from .http_resource import HttpResource, limit_params
-from .resource import ResourceContext, ResourceType
-from .tls import asked_name, client_context, tls_params
+from ...delivery.buffer import DeliveryOutcome
+from ...delivery.buffered_row import BufferedRow
+from ...params import Param, ParamError, Text, read_duration
+from ...resources.http_reply import outcome_of
+from ...resources.http_sink import HttpSink
+from ...resources.resource import ResourceType
+from ...resources.sink import SinkContext, buffered, limit_params
+from ...resources.tls import asked_name, client_context, tls_params
 
 URL_CHARACTERS: Final = "/?:@!$&'()*+,;=-._~%"
 """What of a path or a query is sent as it was written: RFC 3986's characters, and what is encoded already."""
@@ -51,10 +51,10 @@ def header_value(key: str, value: object) -> str:
     return text
 
 
-class WebHook(HttpResource):
-    """A running ``web_hook``. One lane for each connection; the requests of one client stay in one lane, in order."""
+class WebHook(HttpSink):
+    """The server of a ``web_hook``. The requests of one client stay in one lane, in order."""
 
-    def __init__(self, context: ResourceContext) -> None:
+    def __init__(self, context: SinkContext) -> None:
         """Raises ParamError."""
         config = context.config
         self.method: str = config["method"]
@@ -77,21 +77,11 @@ class WebHook(HttpResource):
             config["enable_pipelining"],
         )
 
-    def send(
-        self, action: str, key: str, request: HttpRequest, row: Mapping[str, object], retry_for: float | None = None
-    ) -> None:
-        """Take a request; its outcome goes to the report of the action. Raises ActionFailed."""
-        now = self._clock.now()
-        until = deadline(now, retry_for)
-        self.buffer.append(
-            BufferedRow(action, key, "", 1, now, msgspec.msgpack.encode(request), encode_row(row), until)
-        )
+    async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
+        return [await self._write(each) for each in rows]
 
-    async def deliver(self, lane: int, batch: list[BufferedRow]) -> list[DeliveryOutcome]:
-        return [await self._deliver(each) for each in batch]
-
-    async def _deliver(self, buffered: BufferedRow) -> DeliveryOutcome:
-        request = msgspec.msgpack.decode(buffered.request, type=HttpRequest)
+    async def _write(self, row: BufferedRow) -> DeliveryOutcome:
+        request = msgspec.msgpack.decode(row.request, type=HttpRequest)
         reply = await self.request(request.method, self.origin + request.target, request.headers, request.body)
         return reply if isinstance(reply, DeliveryOutcome) else outcome_of(reply)
 
@@ -100,7 +90,7 @@ TYPE: Final = ResourceType(
     "web_hook",
     Text("WebHook", "WebHook"),
     Text("An HTTP server that rows are sent to", "接收数据的 HTTP 服务器"),
-    WebHook,
+    buffered(WebHook),
     (
         Param("url", 1, "string", Text("Request URL", "请求 URL"),
               Text("Where requests go: http:// or https://", "请求的目的 URL,以 http:// 或 https:// 开头"),
@@ -122,4 +112,6 @@ TYPE: Final = ResourceType(
         *limit_params(13),
     ),
     connection=("url", "connect_timeout", *(param.name for param in tls_params(0))),
+    order=1,
 )  # fmt: skip
+RESOURCES: Final = (TYPE,)

@@ -3,7 +3,7 @@
 import pytest
 
 from taipan.ruleengine.params import ParamError
-from taipan.ruleengine.resources.ingress import read_ingress
+from taipan.ruleengine.sinks.mqtt_bridge.ingress import read_ingress
 
 
 @pytest.mark.parametrize(

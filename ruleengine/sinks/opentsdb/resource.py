@@ -1,19 +1,21 @@
 """The resource type ``backend_opentsdb``: an OpenTSDB server that stores data points."""
 
 import json
-from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 
-from ..delivery.buffer import DELIVERED, DeliveryOutcome
-from ..delivery.buffered_row import BufferedRow, deadline, encode_row
-from ..params import Param, ParamError, Text
-from .http_reply import HttpReply, outcome_of
-from .http_resource import HttpResource, limit_params
-from .resource import ResourceContext, ResourceType
-from .tls import client_context
+from ...config import settings_of
+from ...delivery.buffer import DELIVERED, DeliveryOutcome
+from ...delivery.buffered_row import BufferedRow
+from ...params import Param, ParamError, Text
+from ...resources.http_reply import HttpReply, outcome_of
+from ...resources.http_sink import HttpSink
+from ...resources.resource import ResourceType
+from ...resources.sink import SinkContext, SinkRequest, buffered, limit_params
+from ...resources.tls import client_context
+from .settings import OpenTsdbSettings
 
 _HEADERS: Final = {"content-type": "application/json"}
 _REASON: Final = 200
@@ -45,10 +47,10 @@ class PutOptions(msgspec.Struct, frozen=True):
         return "?" + "&".join(flags) if flags else ""
 
 
-class OpenTsdb(HttpResource):
-    """A running ``backend_opentsdb``. ``pool_size`` requests at a time; the order of points means nothing."""
+class OpenTsdb(HttpSink):
+    """The server of a ``backend_opentsdb``. The order of points means nothing."""
 
-    def __init__(self, context: ResourceContext) -> None:
+    def __init__(self, context: SinkContext) -> None:
         """Raises ParamError."""
         server = str(context.config["server"]).strip()
         self._url = (server if "://" in server else f"http://{server}").rstrip("/")
@@ -62,7 +64,7 @@ class OpenTsdb(HttpResource):
         if not usable or parts.query or parts.fragment or parts.username is not None:
             raise ParamError("server", "expected http://host:port, https://host:port or host:port")
         self._appended = 0
-        settings = context.node.settings
+        settings = settings_of(OpenTsdbSettings, context.node.settings)
         super().__init__(
             context,
             self._url,
@@ -71,29 +73,17 @@ class OpenTsdb(HttpResource):
             client_context({"verify": True}) if parts.scheme == "https" else None,
         )
 
-    def send(
-        self,
-        action: str,
-        point: DataPoint,
-        options: PutOptions,
-        max_batch: int,
-        row: Mapping[str, object],
-        retry_for: float | None = None,
-    ) -> None:
-        """Take a point, to be sent with at most ``max_batch`` others of this action. Raises ActionFailed."""
+    def request(self, action: str, point: DataPoint, options: PutOptions, max_batch: int) -> SinkRequest:
+        """A point, to be sent with at most ``max_batch`` others of this action."""
         # So many in a row into one lane: they can share a request, and the next ones take another connection.
         key = str(self._appended // max_batch)
         self._appended += 1
         group = f"{action} {msgspec.json.encode(options).decode()}"
-        now = self._clock.now()
-        until = deadline(now, retry_for)
-        self.buffer.append(
-            BufferedRow(action, key, group, max_batch, now, msgspec.msgpack.encode(point), encode_row(row), until)
-        )
+        return SinkRequest(msgspec.msgpack.encode(point), key, group, max_batch)
 
-    async def deliver(self, lane: int, batch: list[BufferedRow]) -> list[DeliveryOutcome]:
-        points = [msgspec.msgpack.decode(each.request, type=DataPoint) for each in batch]
-        options = msgspec.json.decode(batch[0].group.partition(" ")[2], type=PutOptions)
+    async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
+        points = [msgspec.msgpack.decode(each.request, type=DataPoint) for each in rows]
+        options = msgspec.json.decode(rows[0].group.partition(" ")[2], type=PutOptions)
         return await self._put(points, f"{self._url}/api/put{options.query}")
 
     async def _put(self, points: list[DataPoint], url: str) -> list[DeliveryOutcome]:
@@ -174,7 +164,7 @@ TYPE: Final = ResourceType(
     "backend_opentsdb",
     Text("OpenTSDB", "OpenTSDB"),
     Text("An OpenTSDB server that stores data points", "存储数据点的 OpenTSDB 服务器"),
-    OpenTsdb,
+    buffered(OpenTsdb),
     (
         Param("server", 1, "string", Text("Server", "服务器地址"),
               Text("Address of the server's HTTP interface", "服务器 HTTP 接口的地址"),
@@ -184,4 +174,6 @@ TYPE: Final = ResourceType(
         *limit_params(3),
     ),
     connection=("server",),
+    order=3,
 )  # fmt: skip
+RESOURCES: Final = (TYPE,)

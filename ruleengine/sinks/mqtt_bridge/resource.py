@@ -18,18 +18,18 @@ from taipan.broker.mqtt.packets import TopicFilter
 from taipan.broker.mqtt.topics import has_wildcard, matches, valid_name
 from taipan.broker.session.memory_account import SLOWING
 
-from ..allowed_networks import NOT_TRIED, Networks
-from ..delivery.buffer import DELIVERED, Buffer, DeliveryOutcome
-from ..delivery.buffered_row import BufferedRow, deadline, encode_row
-from ..hops import hops_of, with_hops
-from ..mqtt_client.client import ClientOptions, MqttClient
-from ..mqtt_client.connection import BrokerUnreachable
-from ..mqtt_client.stream import Address
-from ..params import Param, ParamError, Text, read_duration
-from ..records import ResourceStatus
+from ...allowed_networks import NOT_TRIED, Networks
+from ...delivery.buffer import DELIVERED, DeliveryOutcome
+from ...delivery.buffered_row import BufferedRow
+from ...hops import hops_of, with_hops
+from ...mqtt_client.client import ClientOptions, MqttClient
+from ...mqtt_client.connection import BrokerUnreachable
+from ...mqtt_client.stream import Address
+from ...params import Param, ParamError, Text, read_duration
+from ...resources.resource import ResourceError, ResourceType
+from ...resources.sink import Sink, SinkContext, SinkReport, SinkRequest, buffered
+from ...resources.tls import asked_name, client_context, tls_params
 from .ingress import Ingress, read_ingress
-from .resource import ResourceContext, ResourceError, ResourceType
-from .tls import asked_name, client_context, tls_params
 
 logger = logging.getLogger(__name__)
 
@@ -58,21 +58,19 @@ class Forward(msgspec.Struct, frozen=True, array_like=True):
     hops: int = 0
 
 
-class MqttBridge:
-    """A running ``bridge_mqtt``: ``pool_size`` connections that send, one lane each, and one more that receives.
+class MqttBridge(Sink):
+    """The broker of a ``bridge_mqtt``: ``pool_size`` connections that send, one lane each, and one more that receives.
 
     What the sending ones have no acknowledgement for stays in the buffer here. The receiving one has a persistent
     session there, so that the other broker keeps messages while this one is away.
     """
 
-    def __init__(self, context: ResourceContext) -> None:
+    def __init__(self, context: SinkContext) -> None:
         """Raises ParamError."""
         config = context.config
         self._carries_hops = config["proto_ver"] == "mqttv5"
         if self._carries_hops and config["bridge_mode"]:
             raise ParamError("bridge_mode", "MQTT 5.0 has no such level; it is for 3.1 and 3.1.1")
-        if not isinstance(config["pool_size"], int):
-            raise ParamError("pool_size", "expected a whole number")
         node = context.node
         self._settings = node.settings
         self._networks = Networks(self._settings.refused_networks)
@@ -81,8 +79,7 @@ class MqttBridge:
         self._node = node
         self._refusals = node.metrics.refusals
         self._said = float("-inf")
-        self._on_alive = context.on_alive
-        self._alive = False
+        self._noticed = context.noticed
         self._options = _client_options(config)
         self.mountpoint = str(config["mountpoint"]).replace("${node}", node.node)
         if self.mountpoint and not valid_name(self.mountpoint):
@@ -103,41 +100,20 @@ class MqttBridge:
         if self.ingress:
             filters = [TopicFilter(each.remote_topic, each.qos, retain_as_published=True) for each in self.ingress]
             self._fetching = MqttClient(
-                f"{base}:in", self._options, self._networks, node.rng, self._changed, filters, self
+                f"{base}:in", self._options, self._networks, node.rng, self._noticed, filters, self
             )
-        self.buffer = Buffer(
-            context.id,
-            node.buffers,
-            self._settings,
-            self,
-            len(self._senders),
-            node.rng,
-            config["disk_cache"] == "on",
-            self._clock.now,
-        )
 
     @property
-    def alive(self) -> bool:
-        return self._alive
-
-    @property
-    def status(self) -> ResourceStatus:
+    def report(self) -> SinkReport:
         clients = self._clients()
-        return ResourceStatus(
-            node=self._node.node,
-            is_alive=self.alive,
-            connections=sum(each.connected for each in clients),
-            # Of a pool, some may still be away: that is what ``connections`` says.
-            reason="" if self.alive else _reason(clients),
-            received=self.received,
-            received_refused=self.refused,
-            buffer=self.buffer.status,
-        )
+        connected = sum(each.connected for each in clients)
+        details = {"connections": connected, "received": self.received, "received_refused": self.refused}
+        # Of a pool, some may still be away: that is what ``connections`` says.
+        return SinkReport(connected > 0, "" if connected else _reason(clients), details)
 
-    def start(self) -> None:
+    async def connect(self) -> None:
         for each in self._clients():
             each.start()
-        self.buffer.start()
 
     async def test(self) -> None:
         """As a client of its own, so that nobody who is connected loses its context."""
@@ -150,7 +126,6 @@ class MqttBridge:
     async def close(self) -> None:
         if self._fetching is not None:
             await self._fetching.close()
-        await self.buffer.close()
         await asyncio.gather(*(each.close() for each in self._senders))
 
     def comes_back(self, topic: str) -> str | None:
@@ -159,26 +134,20 @@ class MqttBridge:
             return None
         return next((each.remote_topic for each in self.ingress if matches(each.remote_topic, topic)), None)
 
-    def send(
-        self, action: str, key: str, message: Forward, row: Mapping[str, object], retry_for: float | None = None
-    ) -> None:
-        """Take a message; its outcome is told to the report of the action. Raises ActionFailed."""
-        now = self._clock.now()
-        request = msgspec.msgpack.encode(message)
-        self.buffer.append(
-            BufferedRow(action, key, "", _WINDOW, now, request, encode_row(row), deadline(now, retry_for))
-        )
+    def request(self, message: Forward, key: str) -> SinkRequest:
+        """A message; those with the same key are sent in order."""
+        return SinkRequest(msgspec.msgpack.encode(message), key, max_batch=_WINDOW)
 
-    async def deliver(self, lane: int, batch: list[BufferedRow]) -> list[DeliveryOutcome]:
+    async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
         client = self._senders[lane]
-        return await asyncio.gather(*(self._deliver(client, each) for each in batch))
+        return await asyncio.gather(*(self._write(client, each) for each in rows))
 
-    async def _deliver(self, client: MqttClient, buffered: BufferedRow) -> DeliveryOutcome:
-        forward = msgspec.msgpack.decode(buffered.request, type=Forward)
+    async def _write(self, client: MqttClient, row: BufferedRow) -> DeliveryOutcome:
+        forward = msgspec.msgpack.decode(row.request, type=Forward)
         properties = with_hops({}, forward.hops if self._carries_hops else 0)
         message = Message(forward.topic, forward.payload, forward.qos, forward.retain, properties)
         try:
-            code = await client.publish(buffered, message)
+            code = await client.publish(row, message)
         except BrokerUnreachable as error:
             return DeliveryOutcome(str(error), retry=True, unreachable=True)
         if code < reason_codes.UNSPECIFIED_ERROR:
@@ -237,17 +206,10 @@ class MqttBridge:
             )
 
     def _client(self, client_id: str) -> MqttClient:
-        return MqttClient(client_id, self._options, self._networks, self._node.rng, self._changed)
+        return MqttClient(client_id, self._options, self._networks, self._node.rng, self._noticed)
 
     def _clients(self) -> list[MqttClient]:
         return self._senders if self._fetching is None else [*self._senders, self._fetching]
-
-    def _changed(self) -> None:
-        alive = any(each.connected for each in self._clients())
-        self.buffer.retry_now()
-        if alive != self._alive:
-            self._alive = alive
-            self._on_alive(alive)
 
 
 def _reason(clients: list[MqttClient]) -> str:
@@ -308,7 +270,7 @@ TYPE: Final = ResourceType(
     "bridge_mqtt",
     Text("MQTT Bridge", "MQTT Bridge"),
     Text("Another MQTT broker that messages are forwarded to, and fetched from", "转发到对端,或从其订阅"),
-    MqttBridge,
+    buffered(MqttBridge),
     (
         Param("address", 1, "string", Text("Address", "地址"),
               Text("host:port of the other broker; over WebSocket a URL such as ws://host:8083/mqtt or "
@@ -358,4 +320,6 @@ TYPE: Final = ResourceType(
     ),
     connection=("address", "clientid", "username", "password", "proto_ver", "bridge_mode", "ssl",
                 *(param.name for param in tls_params(0, ciphers=True))),
+    order=2,
 )  # fmt: skip
+RESOURCES: Final = (TYPE,)

@@ -1,18 +1,18 @@
 """The action ``data_to_mqtt_broker``: each row as a message to another broker, through a ``bridge_mqtt`` resource."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from taipan.broker.core.delayed_topic import reserved
 from taipan.broker.mqtt.topics import has_wildcard, valid_name
 
-from ..params import RESOURCE, Param, ParamError, Text, one_of, read_retry_for, resource_param, retry_for_param
-from ..resources.mqtt_bridge import Forward, MqttBridge
-from ..template import Template, always_reserved
-from .action import ActionContext, ActionFailed, ActionType, Row
-from .message_facts import message_facts, order_key
-
-if TYPE_CHECKING:
-    from ..event import Event
+from ...actions.action import ActionContext, ActionFailed, ActionType, Row
+from ...actions.message_facts import message_facts, order_key
+from ...actions.sink_action import to_sink
+from ...event import Event
+from ...params import RESOURCE, Param, ParamError, Text, one_of, resource_param, retry_for_param
+from ...resources.sink import SinkRequest, SinkResource
+from ...template import Template, always_reserved
+from .resource import Forward, MqttBridge
 
 _INHERITED: Final = "inherited_from_source_msg"
 _QOS: Final[dict[str, int | None]] = {_INHERITED: None, "0": 0, "1": 1, "2": 2}
@@ -20,13 +20,10 @@ _QOS: Final[dict[str, int | None]] = {_INHERITED: None, "0": 0, "1": 1, "2": 2}
 
 
 class DataToMqttBroker:
-    """A running action. RETAIN, and QoS unless ``qos`` says otherwise, are those of the message of the row."""
+    """Makes the message. RETAIN, and QoS unless ``qos`` says otherwise, are those of the message of the row."""
 
     def __init__(self, context: ActionContext) -> None:
         """Raises ParamError."""
-        self._id = context.id
-        self._find_resource = context.resource
-        self._buffers = context.node.buffers
         self._max_hops = context.node.settings.max_hops
         self._resource_id: str = context.params[RESOURCE]
         topic = context.params["forward_topic"]
@@ -34,35 +31,27 @@ class DataToMqttBroker:
             raise ParamError("forward_topic", "a topic that is published to has no wildcards")
         self._topic = Template(topic)
         resource = context.resource(self._resource_id)
-        if isinstance(resource, MqttBridge) and always_reserved(Template(resource.mountpoint + topic)):
+        bridge = resource.sink if isinstance(resource, SinkResource) else None
+        if isinstance(bridge, MqttBridge) and always_reserved(Template(bridge.mountpoint + topic)):
             raise ParamError("forward_topic", "$SYS is reserved for the other broker's own messages")
         self._payload = Template(context.params["payload_tmpl"])
         qos = context.params.get("qos", _INHERITED)  # what an older version has stored has none, or any
         if not isinstance(qos, str) or qos not in _QOS:
             raise ParamError("qos", f"expected one of {one_of(_QOS)}")
         self._qos = _QOS[qos]
-        self._retry_for = read_retry_for(context.params)
-        self._report = context.report
-        self._buffers.reports[context.id] = context.report
 
-    def run(self, row: Row, event: "Event") -> bool:
-        resource = self._find_resource(self._resource_id)
-        if not isinstance(resource, MqttBridge):
-            raise ActionFailed(f"the resource {self._resource_id} is not running")
+    def request(self, row: Row, event: Event, sink: MqttBridge) -> SinkRequest:
         facts = message_facts(event)
-        try:
-            rendered = self._topic.render(row) if self._topic.text else facts.topic
-            payload = self._payload.render_bytes(row)
-        except ValueError as error:
-            raise ActionFailed(str(error)) from None
+        rendered = self._topic.render(row) if self._topic.text else facts.topic
+        payload = self._payload.render_bytes(row)
         if not isinstance(rendered, str) or not rendered:
             raise ActionFailed("forward_topic: there is no topic")
-        topic = resource.mountpoint + rendered
+        topic = sink.mountpoint + rendered
         if not valid_name(topic) or has_wildcard(topic):
             raise ActionFailed(f"forward_topic: {topic!r} is no topic to publish to")
         if reserved(topic):
             raise ActionFailed(f"forward_topic: {topic!r} is reserved for the other broker's own messages")
-        loop = resource.comes_back(topic)
+        loop = sink.comes_back(topic)
         if loop is not None:
             raise ActionFailed(f"{topic} would come back by the ingress {loop} of {self._resource_id}")
         hops = event.hops + 1
@@ -70,19 +59,14 @@ class DataToMqttBroker:
         if hops > most:
             raise ActionFailed(f"a loop: {most} rules and brokers were on the way already (ruleengine.max_hops)")
         qos = facts.qos if self._qos is None else self._qos
-        message = Forward(topic, payload, qos, facts.retain, hops)
-        resource.send(self._id, order_key(event), message, row, self._retry_for)
-        return False
-
-    def close(self) -> None:
-        self._buffers.remove_report(self._id, self._report)
+        return sink.request(Forward(topic, payload, qos, facts.retain, hops), order_key(event))
 
 
 TYPE: Final = ActionType(
     "data_to_mqtt_broker",
     Text("Data bridge to MQTT Broker", "桥接数据到 MQTT Broker"),
     Text("Publish each row on another MQTT broker", "将每条数据发布到另一个 MQTT 服务器"),
-    DataToMqttBroker,
+    to_sink(MqttBridge, DataToMqttBroker),
     (
         resource_param("bridge_mqtt"),
         Param("forward_topic", 1, "string", Text("Forward Topic", "转发消息主题"),
@@ -99,4 +83,6 @@ TYPE: Final = ActionType(
     resource_types=("bridge_mqtt",),
     events="message.publish",
     category="data_forward",
+    order=5,
 )  # fmt: skip
+ACTIONS: Final = (TYPE,)

@@ -3,16 +3,16 @@
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ..functions.values import float_text
-from ..params import RESOURCE, Param, ParamError, Text, read_retry_for, resource_param, retry_for_param
-from ..resources.opentsdb import DataPoint, OpenTsdb, PutOptions
-from ..undefined import UNDEFINED
-from .action import ActionContext, ActionFailed, ActionType, Row
-
-if TYPE_CHECKING:
-    from ..event import Event
+from ...actions.action import ActionContext, ActionFailed, ActionType, Row
+from ...actions.sink_action import to_sink
+from ...event import Event
+from ...functions.values import float_text
+from ...params import Param, ParamError, Text, resource_param, retry_for_param
+from ...resources.sink import SinkRequest
+from ...undefined import UNDEFINED
+from .resource import DataPoint, OpenTsdb, PutOptions
 
 MAX_TAGS: Final = 8
 """What an OpenTSDB server takes unless it is configured otherwise."""
@@ -24,35 +24,21 @@ _INTEGER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 class DataToOpenTsdb:
-    """A running action."""
+    """Makes the data point."""
 
     def __init__(self, context: ActionContext) -> None:
         """Raises ParamError."""
         params = context.params
         self._id = context.id
-        self._find_resource = context.resource
-        self._buffers = context.node.buffers
         self._clock = context.node.clock
-        self._resource_id: str = params[RESOURCE]
         for name in ("max_batch_size", "sync_timeout"):
             if not isinstance(params[name], int):
                 raise ParamError(name, "expected a whole number")
         self._options = PutOptions(params["details"], params["summary"], params["sync"], params["sync_timeout"])
         self._max_batch: int = 1 if params["sync"] else params["max_batch_size"]
-        self._retry_for = read_retry_for(params)
-        self._report = context.report
-        self._buffers.reports[context.id] = context.report
 
-    def run(self, row: Row, event: "Event") -> bool:
-        resource = self._find_resource(self._resource_id)
-        if not isinstance(resource, OpenTsdb):
-            raise ActionFailed(f"the resource {self._resource_id} is not running")
-        point = data_point(row, self._clock.wall())
-        resource.send(self._id, point, self._options, self._max_batch, row, self._retry_for)
-        return False
-
-    def close(self) -> None:
-        self._buffers.remove_report(self._id, self._report)
+    def request(self, row: Row, event: Event, sink: OpenTsdb) -> SinkRequest:
+        return sink.request(self._id, data_point(row, self._clock.wall()), self._options, self._max_batch)
 
 
 def data_point(row: Row, now: float) -> DataPoint:
@@ -118,7 +104,7 @@ TYPE: Final = ActionType(
     Text("Data to OpenTSDB", "保存数据到 OpenTSDB"),
     Text("Store each row as a data point: metric, tags, value and, where given, timestamp",
          "将每条数据保存为数据点:metric、tags、value,可选 timestamp"),
-    DataToOpenTsdb,
+    to_sink(OpenTsdb, DataToOpenTsdb),
     (
         resource_param("backend_opentsdb"),
         Param("details", 1, "boolean", Text("Details", "详细信息"),
@@ -139,4 +125,6 @@ TYPE: Final = ActionType(
     ),
     resource_types=("backend_opentsdb",),
     category="data_persist",
+    order=6,
 )  # fmt: skip
+ACTIONS: Final = (TYPE,)

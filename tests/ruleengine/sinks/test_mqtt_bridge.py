@@ -14,12 +14,12 @@ import pytest_asyncio
 
 from taipan.broker.mqtt.constants import PUBACK, PUBREC
 from taipan.broker.session.memory_account import NORMAL, SLOWING
-from taipan.ruleengine.actions import mqtt_bridge as action
 from taipan.ruleengine.actions.action import ActionFailed
 from taipan.ruleengine.params import ParamError
-from taipan.ruleengine.resources import mqtt_bridge
 from taipan.ruleengine.resources.resource import ResourceError
-from tests.ruleengine.resources.remotes import KINDS, Remote, remote
+from taipan.ruleengine.sinks.mqtt_bridge import action
+from taipan.ruleengine.sinks.mqtt_bridge import resource as mqtt_bridge
+from tests.ruleengine.sinks.remotes import KINDS, Remote, remote
 from tests.support.fake_engine import QUICK, FakeEngine, published
 from tests.support.node import free_port, start_node
 from tests.support.peer import Peer
@@ -313,7 +313,7 @@ async def test_a_bridge_that_is_alive_gives_no_reason(engine: FakeEngine) -> Non
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     bridge = run(engine, f"127.0.0.1:{server.sockets[0].getsockname()[1]}", pool_size=3)
     await refused.wait()
-    await until(lambda: any("not authorized" in each.reason for each in bridge._clients()))
+    await until(lambda: any("not authorized" in each.reason for each in bridge.sink._clients()))
     await until(lambda: bridge.alive)
     assert (bridge.status.is_alive, bridge.status.reason, bridge.status.connections) == (True, "", 1)
     server.close()
@@ -362,10 +362,10 @@ async def test_the_client_identifier_is_the_same_after_a_restart_and_another_on_
         bridge = run(engine, there.address, pool_size=2, clientid="br")
         again = engine.make(mqtt_bridge.TYPE, address=there.address, mountpoint="", pool_size=2, clientid="br")
         plain = engine.make(mqtt_bridge.TYPE, address=there.address, pool_size=1, clientid="br", append=False)
-        names = [each.client_id for each in bridge._senders]
-        assert names == [each.client_id for each in again._senders]  # type: ignore[attr-defined]
+        names = [each.client_id for each in bridge.sink._senders]
+        assert names == [each.client_id for each in again.sink._senders]  # type: ignore[attr-defined]
         assert names[0].startswith("br:") and names[0].endswith(":1") and len(set(names)) == 2
-        assert [each.client_id for each in plain._senders] == ["br:1"]  # type: ignore[attr-defined]
+        assert [each.client_id for each in plain.sink._senders] == ["br:1"]  # type: ignore[attr-defined]
         await engine.close()
 
 

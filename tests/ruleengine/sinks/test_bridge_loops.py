@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from taipan.broker.mqtt.constants import USER_PROPERTY
-from taipan.ruleengine.actions import mqtt_bridge as action_type
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.hops import NAME, hops_of, with_hops
 from taipan.ruleengine.params import ParamError
-from taipan.ruleengine.resources import mqtt_bridge
-from tests.ruleengine.resources.remotes import KINDS, remote
+from taipan.ruleengine.sinks.mqtt_bridge import action as action_type
+from taipan.ruleengine.sinks.mqtt_bridge import resource as mqtt_bridge
+from tests.ruleengine.sinks.remotes import KINDS, remote
 from tests.support.fake_engine import QUICK, FakeEngine
 from tests.support.fake_engine import published as event_of
 from tests.support.rule_engine_node import RuleEngineNode, rule_engine_node

@@ -13,13 +13,13 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from taipan.ruleengine.actions import opentsdb as action
 from taipan.ruleengine.actions.action import ActionFailed
-from taipan.ruleengine.actions.opentsdb import data_point, sanitise
 from taipan.ruleengine.params import ParamError
-from taipan.ruleengine.resources import opentsdb
 from taipan.ruleengine.resources.http_reply import HttpReply
-from taipan.ruleengine.resources.opentsdb import DataPoint, PutOptions, outcomes_of
+from taipan.ruleengine.sinks.opentsdb import action
+from taipan.ruleengine.sinks.opentsdb import resource as opentsdb
+from taipan.ruleengine.sinks.opentsdb.action import data_point, sanitise
+from taipan.ruleengine.sinks.opentsdb.resource import DataPoint, PutOptions, outcomes_of
 from tests.support.fake_engine import QUICK, FakeEngine, published
 from tests.support.http_sink import HttpSink
 from tests.support.waiting import until

@@ -13,11 +13,11 @@ import pytest
 import pytest_asyncio
 from amqtt.broker import Broker  # type: ignore[import-untyped]
 
-from taipan.ruleengine.actions import mqtt_bridge as action
 from taipan.ruleengine.params import ParamError
-from taipan.ruleengine.resources import mqtt_bridge
 from taipan.ruleengine.resources.resource import ResourceError
-from tests.ruleengine.resources.remotes import MOSQUITTO
+from taipan.ruleengine.sinks.mqtt_bridge import action
+from taipan.ruleengine.sinks.mqtt_bridge import resource as mqtt_bridge
+from tests.ruleengine.sinks.remotes import MOSQUITTO
 from tests.support.absent import absent
 from tests.support.amqtt_broker import shut_down
 from tests.support.certificates import Certificates
@@ -237,7 +237,7 @@ async def test_the_alarm_says_what_the_disconnect_of_the_other_broker_said() -> 
         assert bridge.alive
         # Somebody with the same identifier takes the session over.
         taker = Peer(there.address(), 5)
-        await taker.connect(bridge._senders[0].client_id)
+        await taker.connect(bridge.sink._senders[0].client_id)
         await until(lambda: here.server.alarms.active)
         (alarm,) = here.server.alarms.active.values()
         assert alarm.details["fault"].startswith("DISCONNECT: session_taken_over")
@@ -258,7 +258,8 @@ async def test_addresses_that_are_none_are_refused(engine: FakeEngine, address: 
 async def test_what_an_address_means(engine: FakeEngine) -> None:
     def meant(address: str, **more: Any) -> tuple[Any, ...]:
         made: Any = engine.make(mqtt_bridge.TYPE, address=address, **more)
-        return (*made._options.address, made._options.tls is not None)
+        options = made.sink._options
+        return (*options.address, options.tls is not None)
 
     assert meant("h:1883") == ("h", 1883, "", False)
     assert meant("[::1]:8883", ssl=True) == ("::1", 8883, "", True)

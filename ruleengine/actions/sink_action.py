@@ -1,0 +1,102 @@
+"""SinkAction: puts each row into the buffer of its resource; an action of a sink says only how a row is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from ..event import Event
+from ..params import RESOURCE, Param, ParamError, Text, read_retry_for
+from ..resources.sink import Sink, SinkRequest, SinkResource
+from .action import Action, ActionContext, ActionFailed, Row
+
+_MAX_BATCH: Final = 10_000
+_MAX_BATCH_TIME: Final = 60_000
+"""Milliseconds."""
+
+SinkT = TypeVar("SinkT", bound=Sink)
+_Taken = TypeVar("_Taken", bound=Sink, contravariant=True)
+
+
+class RequestMaker(Protocol[_Taken]):
+    """What an action of a sink implements. Its constructor takes the ActionContext and raises ParamError."""
+
+    def request(self, row: Row, event: Event, sink: _Taken) -> SinkRequest:
+        """The row as ``sink`` writes it. On the publish path: never waits. Raises ActionFailed or ValueError."""
+        ...
+
+
+class Batch(NamedTuple):
+    """How many rows may share a ``write``, and how many seconds one waits for others."""
+
+    size: int
+    linger: float
+
+
+class SinkAction(Generic[SinkT]):
+    """A running action."""
+
+    def __init__(
+        self, context: ActionContext, sink_type: type[SinkT], maker: RequestMaker[SinkT], batch: Batch | None
+    ) -> None:
+        """``batch`` None: each request says it. Raises ParamError."""
+        self._id = context.id
+        self._find_resource = context.resource
+        self._buffers = context.node.buffers
+        self._resource_id: str = context.params[RESOURCE]
+        self._sink_type = sink_type
+        self._maker = maker
+        self._batch = batch
+        self._retry_for = read_retry_for(context.params)
+        self._report = context.report
+        self._buffers.reports[context.id] = context.report
+
+    def run(self, row: Row, event: Event) -> bool:
+        resource = self._find_resource(self._resource_id)
+        if not isinstance(resource, SinkResource) or not isinstance(resource.sink, self._sink_type):
+            raise ActionFailed(f"the resource {self._resource_id} is not running")
+        try:
+            request = self._maker.request(row, event, resource.sink)
+        except ValueError as error:
+            raise ActionFailed(str(error)) from None
+        if self._batch is not None:
+            size, linger = self._batch
+            request = request._replace(group=request.group or self._id, max_batch=size, linger=linger)
+        resource.put(self._id, request, row, self._retry_for)
+        return False
+
+    def close(self) -> None:
+        self._buffers.remove_report(self._id, self._report)
+
+
+def to_sink(
+    sink_type: type[SinkT], create: Callable[[ActionContext], RequestMaker[SinkT]], batches: bool = False
+) -> Callable[[ActionContext], Action]:
+    """``create`` of an ActionType whose rows go to sinks of this type. ``batches``: it has ``batch_params``."""
+
+    def action(context: ActionContext) -> Action:
+        maker = create(context)
+        return SinkAction(context, sink_type, maker, _read_batch(context.params) if batches else None)
+
+    return action
+
+
+def batch_params(order: int) -> tuple[Param, ...]:
+    """``enable_batch``, ``batch_size`` and ``batch_time``, as EMQX has them; numbered from ``order``."""
+    return (
+        Param("enable_batch", order, "boolean", Text("Enable Batch", "启用批量"),
+              Text("Write several rows at once", "将多条数据合并写入"), default=True),
+        Param("batch_size", order + 1, "number", Text("Batch Size", "批量大小"),
+              Text("How many rows may be written at once", "一次最多写入的数据条数"),
+              default=100, range=(1, _MAX_BATCH)),
+        Param("batch_time", order + 2, "number", Text("Batch Time", "批量等待时间"),
+              Text("How long a row waits for others, in milliseconds", "一条数据等待其他数据的最长时间 (毫秒)"),
+              default=10, range=(0, _MAX_BATCH_TIME)),
+    )  # fmt: skip
+
+
+def _read_batch(params: Mapping[str, Any]) -> Batch:
+    size = params["batch_size"] if params["enable_batch"] else 1
+    if not isinstance(size, int):
+        raise ParamError("batch_size", "expected a whole number")
+    return Batch(size, params["batch_time"] / 1000)

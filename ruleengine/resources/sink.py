@@ -1,0 +1,253 @@
+"""Sink: what a system that rows are sent to brings along; ``SinkResource`` does the rest, for all of them.
+
+A type implements ``connect``, ``test``, ``write`` and ``close``. Batches, the buffer on disk, the order of rows with
+one key, retries, the circuit breaker, dead letters, the watch on the other side, fallbacks and metrics are here and in
+``delivery``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from ..allowed_networks import reason_of
+from ..delivery.buffer import Buffer, DeliveryOutcome
+from ..delivery.buffered_row import BufferedRow, deadline, encode_row
+from ..params import Param, ParamError, Text
+from ..records import ResourceStatus
+from .liveness import LivenessCheck
+from .resource import NodeContext, Resource, ResourceContext, ResourceError
+
+_LIMITS: Final = ("retry_attempts", "dead_letters")
+_NO_DETAILS: Final[Mapping[str, int]] = {}
+_GRACE: Final = 2.0
+"""Seconds that ``connect`` and ``test`` may take beyond ``ruleengine.liveness_timeout``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """What a sink is made for: ``id`` of the resource and its checked configuration; what it may use.
+
+    ``noticed``: the sink calls it when the other side has answered, and when its ``report`` has changed.
+    """
+
+    id: str
+    config: dict[str, Any]
+    node: NodeContext
+    noticed: Callable[[], None]
+
+
+class SinkReport(NamedTuple):
+    """What a sink that watches its own connections says of them. ``details``: further fields of ResourceStatus."""
+
+    alive: bool
+    reason: str = ""
+    details: Mapping[str, int] = _NO_DETAILS
+
+
+class Sink(ABC):
+    """A system that rows are sent to. Each method limits its own time, except ``connect`` and ``test``.
+
+    The constructor checks the configuration and raises ParamError; it does not connect, and needs no event loop.
+    """
+
+    async def connect(self) -> None:  # noqa: B027 - not every sink keeps connections
+        """Make what ``write`` and ``test`` need. Called before the first of them, and again after one of them has
+        raised: what can still be used may stay. Raises OSError or ResourceError."""
+
+    @abstractmethod
+    async def test(self) -> None:
+        """Ask whether the other side takes rows. Called at an interval. Raises OSError or ResourceError."""
+
+    @abstractmethod
+    async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
+        """Send rows that may share a request: one outcome for each row, in order.
+
+        Raises OSError or ResourceError if the other side cannot be reached: all of them are then sent again. ``lane``:
+        below ``pool_size``; the rows of one key are always in the same lane, and a lane has one call at a time.
+        """
+
+    async def close(self) -> None:  # noqa: B027
+        """End what ``connect`` has made; nothing is called any more."""
+
+    @property
+    def report(self) -> SinkReport | None:
+        """None: the engine watches the other side with ``test``. Else the sink does, and ``test`` is for trials only,
+        without ``connect``."""
+        return None
+
+
+class SinkRequest(NamedTuple):
+    """A row as ``write`` gets it: ``body`` is for the sink alone.
+
+    ``key``: rows with the same key are written in order. ``group``: only rows of one group share a ``write``, at most
+    ``max_batch`` of them. ``linger``: seconds that a row waits for others; None: ``ruleengine.batch_linger``.
+    """
+
+    body: bytes
+    key: str = ""
+    group: str = ""
+    max_batch: int = 1
+    linger: float | None = None
+
+
+class SinkResource:
+    """A running resource: a sink behind a buffer with ``pool_size`` lanes, and a watch on the other side."""
+
+    def __init__(self, context: ResourceContext, create: Callable[[SinkContext], Sink]) -> None:
+        """Raises ParamError."""
+        config, node = context.config, context.node
+        lanes = _whole(config, "pool_size", 1)
+        limits = {name: _whole(config, name, 0) for name in _LIMITS if config.get(name) is not None}
+        self._node = node
+        self._on_alive = context.on_alive
+        self._alive = False
+        self._connecting = asyncio.Lock()
+        self._connected = False
+        self._starting: asyncio.Task[None] | None = None
+        self._liveness = LivenessCheck(context.id, self._probe, node.settings.liveness_interval, self._changed)
+        self.sink = create(SinkContext(context.id, config, node, self._noticed))
+        self.buffer = Buffer(
+            context.id,
+            node.buffers,
+            node.settings,
+            self,
+            lanes,
+            node.rng,
+            config.get("disk_cache") != "off",
+            node.clock.now,
+            limits,
+        )
+
+    @property
+    def alive(self) -> bool:
+        report = self.sink.report
+        return self._liveness.alive if report is None else report.alive
+
+    @property
+    def status(self) -> ResourceStatus:
+        alive, reason, details = self.sink.report or SinkReport(self._liveness.alive, self._liveness.reason)
+        status = ResourceStatus(node=self._node.node, is_alive=alive, reason=reason, buffer=self.buffer.status)
+        return msgspec.structs.replace(status, **details)
+
+    def start(self) -> None:
+        if self.sink.report is None:
+            self._liveness.start()
+        else:
+            self._starting = asyncio.get_running_loop().create_task(self.sink.connect())
+        self.buffer.start()
+
+    async def test(self) -> None:
+        try:
+            await (self._probe() if self.sink.report is None else self.sink.test())
+        except OSError as error:
+            raise ResourceError(reason_of(error)) from None
+
+    async def close(self) -> None:
+        await self._liveness.close()
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        await self.buffer.close()
+        await self.sink.close()
+
+    def put(self, action: str, request: SinkRequest, row: Mapping[str, object], retry_for: float | None = None) -> None:
+        """Take a row of an action, whose report gets the outcome. Raises ActionFailed."""
+        now = self._node.clock.now()
+        self.buffer.append(
+            BufferedRow(
+                action,
+                request.key,
+                request.group,
+                request.max_batch,
+                now,
+                request.body,
+                encode_row(row),
+                deadline(now, retry_for),
+                request.linger,
+            )
+        )
+
+    async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
+        """As the buffer's ``RowWriter``."""
+        try:
+            if self.sink.report is None:
+                await self._connect()
+            outcomes = await self.sink.write(rows, lane)
+        except (OSError, ResourceError) as error:
+            self._connected = False
+            reason = reason_of(error)
+            return [DeliveryOutcome(reason, retry=True, unreachable=True)] * len(rows)
+        if self.sink.report is None and not all(each.reason for each in outcomes):
+            self._liveness.learn()
+        return outcomes
+
+    async def _connect(self) -> None:
+        if self._connected:
+            return
+        async with self._connecting, asyncio.timeout(self._node.settings.liveness_timeout + _GRACE):
+            if not self._connected:
+                await self.sink.connect()
+                self._connected = True
+
+    async def _probe(self) -> None:
+        """As Liveness calls it. Raises OSError."""
+        try:
+            await self._connect()
+            async with asyncio.timeout(self._node.settings.liveness_timeout + _GRACE):
+                await self.sink.test()
+        except ResourceError as error:
+            self._connected = False
+            raise OSError(str(error)) from error
+        except BaseException:
+            self._connected = False
+            raise
+
+    def _noticed(self) -> None:
+        report = self.sink.report
+        if report is None:
+            self._liveness.learn()
+            return
+        self.buffer.retry_now()
+        if report.alive != self._alive:
+            self._alive = report.alive
+            self._on_alive(report.alive)
+
+    def _changed(self, alive: bool) -> None:
+        if alive:
+            self.buffer.retry_now()
+        self._on_alive(alive)
+
+
+def buffered(create: Callable[[SinkContext], Sink]) -> Callable[[ResourceContext], Resource]:
+    """``create`` of a ResourceType whose resources are sinks."""
+
+    def resource(context: ResourceContext) -> Resource:
+        return SinkResource(context, create)
+
+    return resource
+
+
+def limit_params(order: int) -> tuple[Param, ...]:
+    """What a resource may have of its own instead of the node's; numbered from ``order``."""
+    return (
+        Param("retry_attempts", order, "number", Text("Attempts", "尝试次数"),
+              Text("How often a row is tried that the server answers with an error of its own (HTTP 500); then it is "
+                   "set aside. Without: ruleengine.retry_attempts", "服务器以 HTTP 500 应答的数据的尝试次数"),
+              range=(1, 1000)),
+        Param("dead_letters", order + 1, "number", Text("Dead Letters", "死信数"),
+              Text("How many rows that were set aside are kept, to be seen and sent again; 0: none. Without: "
+                   "ruleengine.dead_letters", "保留的死信条数;0 则不保留"), range=(0, 100_000)),
+    )  # fmt: skip
+
+
+def _whole(config: Mapping[str, Any], name: str, default: int) -> int:
+    value = config.get(name, default)
+    if not isinstance(value, int):
+        raise ParamError(name, "expected a whole number")
+    return value

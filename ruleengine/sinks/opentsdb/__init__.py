@@ -1,0 +1,4 @@
+"""OpenTSDB: a time series database that takes rows as data points.
+
+The resource type ``backend_opentsdb`` and the action ``data_to_opentsdb``.
+"""

@@ -1,0 +1,4 @@
+"""Web hooks: HTTP servers that take rows.
+
+The resource type ``web_hook`` and the action ``data_to_webserver``.
+"""

@@ -1,0 +1,155 @@
+"""The other side of each sink, for the tests that all of them pass."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from tests.ruleengine.sinks.remotes import Remote
+from tests.support.http_sink import HttpSink
+from tests.support.line_server import LineServer
+from tests.support.peer import Peer
+
+
+class OtherSide(ABC):
+    """A system that can be started, stopped and started again; ``action`` writes one of ``rows`` to it."""
+
+    action: ClassVar[str]
+    params: ClassVar[dict[str, Any]] = {}
+    address: ClassVar[str]
+    """The parameter that says where it is; ``value``: as it has an address."""
+    ordered: ClassVar[bool] = True
+
+    port: int
+
+    def value(self, host: str) -> str:
+        return f"{host}:{self.port}"
+
+    def config(self, host: str = "127.0.0.1") -> dict[str, Any]:
+        return {self.address: self.value(host)}
+
+    @abstractmethod
+    async def start(self) -> None: ...
+
+    @abstractmethod
+    async def stop(self) -> None: ...
+
+    @abstractmethod
+    def taken(self) -> list[int]:
+        """The numbers of the rows that it has taken."""
+
+
+def row(number: int) -> dict[str, Any]:
+    """One that every action can write."""
+    return {"n": number, "metric": "m", "value": number, "tags": {"a": "b"}}
+
+
+class _Http(OtherSide):
+    def __init__(self) -> None:
+        self._server = HttpSink()
+        self.port = self._server.port
+
+    def value(self, host: str) -> str:
+        return f"http://{host}:{self.port}"
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    def taken(self) -> list[int]:
+        return [number for body in self._server.bodies for number in self.numbers(json.loads(body))]
+
+    def numbers(self, body: Any) -> list[int]:
+        return [body]
+
+
+class WebHookSide(_Http):
+    action = "data_to_webserver"
+    params: ClassVar = {"body": "${n}"}
+    address = "url"
+
+
+class OpenTsdbSide(_Http):
+    action = "data_to_opentsdb"
+    address = "server"
+    ordered = False  # a point has its time
+
+    def numbers(self, body: Any) -> list[int]:
+        return [each["value"] for each in body]
+
+
+class BridgeSide(OtherSide):
+    """A client has subscribed there before the bridge connects, also after a restart."""
+
+    action = "data_to_mqtt_broker"
+    params: ClassVar = {"payload_tmpl": "${n}", "qos": "1"}
+    address = "address"
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="taipan-other-side-")
+        self._remote = Remote("taipan", Path(self._directory.name))
+        self.port = self._remote.port
+        self._taken: list[int] = []
+        self._listener: Peer | None = None
+        self._listening: asyncio.Task[None] | None = None
+
+    def config(self, host: str = "127.0.0.1") -> dict[str, Any]:
+        return {**super().config(host), "mountpoint": "", "reconnect_interval": "50ms", "pool_size": 2}
+
+    async def start(self) -> None:
+        await self._remote.start()
+        self._listener = await self._remote.client("#")
+        self._listening = asyncio.get_running_loop().create_task(self._listen(self._listener))
+
+    async def _listen(self, peer: Peer) -> None:
+        while True:
+            packet = await peer.expect_publish()
+            self._taken.append(int(packet.payload))
+
+    async def stop(self) -> None:
+        if self._listening is not None and self._listener is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+            await self._listener.close()
+            self._listening = None
+            await self._remote.stop()
+
+    def taken(self) -> list[int]:
+        return self._taken
+
+
+class LinesSide(OtherSide):
+    action = "data_to_lines"
+    params: ClassVar = {"line": "${n}", "batch_size": 7}
+    address = "server"
+
+    def __init__(self) -> None:
+        self._server = LineServer("t0ken")
+        self.port = self._server.port
+
+    def config(self, host: str = "127.0.0.1") -> dict[str, Any]:
+        return {**super().config(host), "token": "t0ken"}
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    def taken(self) -> list[int]:
+        return [int(each) for each in self._server.lines]
+
+
+OTHER_SIDES: Final[dict[str, type[OtherSide]]] = {
+    "web_hook": WebHookSide,
+    "bridge_mqtt": BridgeSide,
+    "backend_opentsdb": OpenTsdbSide,
+    "line_server": LinesSide,
+}
+"""By resource type; ``line_server`` is that of the package ``tests/packages/lines``."""
