@@ -90,7 +90,7 @@ def _changed(place: str) -> int:
 
 @lru_cache(1)
 def _entry_points(path: tuple[tuple[str, int], ...]) -> dict[str, tuple[EntryPoint, ...]]:
-    """Of each group. The files of every distribution are read for it: for many nodes of a process, once."""
+    """Return the entry points of each group. They are read from the files of all distributions, once per process."""
     found = entry_points()
     return {group: tuple(found.select(group=group)) for group in _GROUPS}
 

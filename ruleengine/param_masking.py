@@ -15,8 +15,8 @@ _TEXT: Final = ("file",)
 
 
 def shown(params: Mapping[str, object], declared: tuple[Param, ...]) -> dict[str, object]:
-    """``params`` without secrets. A declared parameter is a secret if its type says so, whatever its name; one that is
-    not declared, as all are of a type that is not known here, goes by its name."""
+    """``params`` without secrets: those that the declarations name. A parameter that is not declared, as all are of an
+    unknown type, is masked by its name."""
     known = {param.name: param for param in declared}
     return {name: _shown(name, value, known.get(name)) for name, value in params.items()}
 
@@ -24,11 +24,11 @@ def shown(params: Mapping[str, object], declared: tuple[Param, ...]) -> dict[str
 def _shown(name: str, value: object, param: Param | None) -> object:
     if param is None:
         return mask({name: value})[name]
-    if param.data:
-        return value
     if param.type == "password":
         return mask({name: value}, (name,))[name]
-    return mask(value, _TEXT if _is_file(param, value) else ())
+    if param.parts or _is_file(param, value):
+        return mask(value, _TEXT if _is_file(param, value) else ())
+    return value
 
 
 def given_back(
@@ -45,11 +45,11 @@ def given_back(
 def _given_back(name: str, given: object, stored: object, param: Param | None) -> object:
     if param is None:
         return restore({name: given}, {name: stored})[name]
-    if param.data:
-        return given
     if param.type == "password":
         return restore({name: given}, {name: stored}, (name,))[name]
-    return restore(given, stored, _TEXT if _is_file(param, given) else (), name)
+    if param.parts or _is_file(param, given):
+        return restore(given, stored, _TEXT if _is_file(param, given) else (), name)
+    return given
 
 
 def actions_given_back(given: object, stored: Sequence[StoredAction], types: Mapping[str, ActionType]) -> Any:

@@ -60,7 +60,6 @@ class Param:
     """One parameter. ``schema``, ``items`` and ``input`` are for forms."""
 
     __slots__ = (
-        "data",
         "default",
         "description",
         "enum",
@@ -70,6 +69,7 @@ class Param:
         "items",
         "name",
         "order",
+        "parts",
         "range",
         "required",
         "schema",
@@ -93,11 +93,12 @@ class Param:
         schema: dict[str, object] | None = None,
         items: dict[str, object] | None = None,
         input: str | None = None,
-        data: bool = False,
+        parts: bool = False,
     ) -> None:
         """``format``: ``url`` or a regular expression that must match the whole text. ``insist``: it must be given
-        although it has a default, which is for forms to show. ``data``: what messages have, so that no name in it
-        makes a secret of a value."""
+        although it has a default, which is for forms to show. ``parts``: parts of the value may be secrets, such
+        as a password in a URL or an authorization header; answers mask them. A value of the type ``password`` is a
+        secret as a whole. All others are shown as they are."""
         self.name = name
         self.order = order
         self.type = type
@@ -112,7 +113,7 @@ class Param:
         self.schema = schema
         self.items = items
         self.input = input
-        self.data = data
+        self.parts = parts
 
     def record(self) -> ParamDefinition:
         return ParamDefinition(

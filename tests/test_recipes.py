@@ -59,7 +59,7 @@ def test_sink() -> None:
     package = RECIPES.parents[1] / "tests" / "packages" / "lines"
     page = (RECIPES / "add-a-sink.md").read_text("utf-8")
     assert code("add-a-sink") == [(package / "taipan_lines.py").read_text("utf-8")]
-    assert f"```toml\n{(package / 'pyproject.toml').read_text('utf-8')}```" in page
+    assert f"```\n{(package / 'pyproject.toml').read_text('utf-8')}```" in page
 
 
 def test_sql_function(monkeypatch: pytest.MonkeyPatch) -> None:

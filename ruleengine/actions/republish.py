@@ -168,6 +168,7 @@ REPUBLISH: Final = ActionType(
             Text("What to publish; empty for the whole result as JSON", "消息内容；为空则为整个结果的 JSON"),
             default="${payload}",
             input="textarea",
+            parts=True,
         ),
         Param(
             USER,
@@ -176,7 +177,6 @@ REPUBLISH: Final = ActionType(
             Text("User Properties", "用户属性"),
             Text("Names and values, or one placeholder for an object of them", "名称与值，或一个代表对象的占位符"),
             schema={},
-            data=True,
         ),
         Param(
             USER_TEMPLATE,
@@ -189,7 +189,6 @@ REPUBLISH: Final = ActionType(
                 "同上,以含 key 与 value 的对象列表给出 (EMQX 企业版的形式),名称可重复",
             ),
             items={"type": "object", "schema": {}},
-            data=True,
         ),
         Param(
             MQTT_TEMPLATE,
@@ -204,7 +203,6 @@ REPUBLISH: Final = ActionType(
                 "Response-Topic 或 Correlation-Data;占位符无值时省略该属性",
             ),
             items={"type": "object", "schema": {}},
-            data=True,
         ),
     ),
     category="data_forward",

@@ -68,7 +68,7 @@ class HttpSink(Sink):
     async def request(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> HttpReply | DeliveryOutcome:
-        """The server's answer; a DeliveryOutcome where there is none."""
+        """Return the server's answer, or a DeliveryOutcome if there is none."""
         assert self._client is not None
         try:
             reply = await self._client.send(method, url, headers, body)

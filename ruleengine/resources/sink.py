@@ -31,7 +31,7 @@ _GRACE: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """What a sink is made for: ``id`` of the resource and its checked configuration; what it may use.
+    """What a sink is created for: the ``id`` of the resource, its checked configuration, and the node.
 
     ``noticed``: the sink calls it when the other side has answered, and when its ``report`` has changed.
     """

@@ -35,7 +35,7 @@ def test_what_is_named_like_a_secret_and_is_none() -> None:
 
 
 def test_secrets_within_a_parameter() -> None:
-    declared = (param("headers", "object"), param("key"), param("properties", "object", data=True))
+    declared = (param("headers", "object", parts=True), param("key", parts=True), param("properties", "object"))
     config = {
         "headers": {"Authorization": "Bearer s", "X": "y"},
         "key": "http://u:p@h/?token=abc",
@@ -52,6 +52,20 @@ def test_secrets_within_a_parameter() -> None:
         given_back(masked, {}, declared)
     with pytest.raises(RuleEngineError, match=r"key has \*"):
         given_back({"key": f"http://u:{MASK}@h/"}, {}, declared)
+
+
+def test_what_is_declared_without_a_secret_is_shown_as_it_is() -> None:
+    """SQL and templates look like URLs and forms now and then."""
+    declared = (param("sql"), param("fields", "object"), param("servers", "array"), param("count", "number"))
+    config = {
+        "sql": "UPDATE t SET token='x', url='http://u:p@h/' WHERE password=${payload.p}",
+        "fields": {"secret": "x", "api_key": "y"},
+        "servers": ["http://u:p@h"],
+        "count": 5,
+    }
+    assert shown(config, declared) == config
+    given = {**config, "sql": f"SELECT '{MASK}'"}
+    assert given_back(given, config, declared) == given
 
 
 def test_what_is_not_declared_goes_by_its_name() -> None:

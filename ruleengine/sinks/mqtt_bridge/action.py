@@ -59,7 +59,7 @@ class DataToMqttBroker:
         if hops > most:
             raise ActionFailed(f"a loop: {most} rules and brokers were on the way already (ruleengine.max_hops)")
         qos = facts.qos if self._qos is None else self._qos
-        return sink.request(Forward(topic, payload, qos, facts.retain, hops), order_key(event))
+        return sink.request_of(Forward(topic, payload, qos, facts.retain, hops), order_key(event))
 
 
 TYPE: Final = ActionType(
@@ -74,7 +74,7 @@ TYPE: Final = ActionType(
                    "对端主题的模板 (挂载点之后);留空则为原消息的主题"), default=""),
         Param("payload_tmpl", 2, "string", Text("Payload Template", "消息内容模板"),
               Text("Template of the payload; empty: the whole row as JSON", "消息内容模板;留空则为整条数据的 JSON"),
-              default="", input="textarea"),
+              default="", input="textarea", parts=True),
         Param("qos", 3, "string", Text("QoS", "QoS"),
               Text("The QoS of the message there", "对端消息的 QoS"),
               default=_INHERITED, enum=list(_QOS)),

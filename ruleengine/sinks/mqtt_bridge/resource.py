@@ -134,7 +134,7 @@ class MqttBridge(Sink):
             return None
         return next((each.remote_topic for each in self.ingress if matches(each.remote_topic, topic)), None)
 
-    def request(self, message: Forward, key: str) -> SinkRequest:
+    def request_of(self, message: Forward, key: str) -> SinkRequest:
         """A message; those with the same key are sent in order."""
         return SinkRequest(msgspec.msgpack.encode(message), key, max_batch=_WINDOW)
 
@@ -275,7 +275,7 @@ TYPE: Final = ResourceType(
         Param("address", 1, "string", Text("Address", "地址"),
               Text("host:port of the other broker; over WebSocket a URL such as ws://host:8083/mqtt or "
                    "wss://host:8084/mqtt", "对端服务器的 host:port;WebSocket 则为 ws:// 或 wss:// 的 URL"),
-              required=True, default="127.0.0.1:1883"),
+              required=True, default="127.0.0.1:1883", parts=True),
         Param("pool_size", 2, "number", Text("Pool Size", "连接池大小"),
               Text("Connections that send", "用于发送的连接数"), required=True, default=8, range=(1, 64)),
         Param("clientid", 3, "string", Text("Client ID", "客户端 ID"),

@@ -38,7 +38,7 @@ class DataToOpenTsdb:
         self._max_batch: int = 1 if params["sync"] else params["max_batch_size"]
 
     def request(self, row: Row, event: Event, sink: OpenTsdb) -> SinkRequest:
-        return sink.request(self._id, data_point(row, self._clock.wall()), self._options, self._max_batch)
+        return sink.request_of(self._id, data_point(row, self._clock.wall()), self._options, self._max_batch)
 
 
 def data_point(row: Row, now: float) -> DataPoint:

@@ -31,7 +31,7 @@ class DataPoint(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PutOptions(msgspec.Struct, frozen=True):
-    """What is asked of ``/api/put`` beside storing. ``sync_timeout``: milliseconds, 0: as long as it takes."""
+    """Options of ``/api/put``. ``sync_timeout``: milliseconds; 0: no limit."""
 
     details: bool
     summary: bool
@@ -73,7 +73,7 @@ class OpenTsdb(HttpSink):
             client_context({"verify": True}) if parts.scheme == "https" else None,
         )
 
-    def request(self, action: str, point: DataPoint, options: PutOptions, max_batch: int) -> SinkRequest:
+    def request_of(self, action: str, point: DataPoint, options: PutOptions, max_batch: int) -> SinkRequest:
         """A point, to be sent with at most ``max_batch`` others of this action."""
         # So many in a row into one lane: they can share a request, and the next ones take another connection.
         key = str(self._appended // max_batch)
@@ -168,7 +168,7 @@ TYPE: Final = ResourceType(
     (
         Param("server", 1, "string", Text("Server", "服务器地址"),
               Text("Address of the server's HTTP interface", "服务器 HTTP 接口的地址"),
-              required=True, default="http://127.0.0.1:4242"),
+              required=True, default="http://127.0.0.1:4242", parts=True),
         Param("pool_size", 2, "number", Text("Pool Size", "连接池大小"),
               Text("Requests at the same time", "同时进行的请求数"), default=8, range=(1, 256)),
         *limit_params(3),

@@ -94,11 +94,11 @@ TYPE: Final = ResourceType(
     (
         Param("url", 1, "string", Text("Request URL", "请求 URL"),
               Text("Where requests go: http:// or https://", "请求的目的 URL,以 http:// 或 https:// 开头"),
-              required=True, format="url"),
+              required=True, format="url", parts=True),
         Param("method", 2, "string", Text("Request Method", "请求方法"),
               Text("The method of requests", "请求使用的方法"), default="POST", enum=["PUT", "POST"]),
         Param("headers", 3, "object", Text("Request Header", "请求头"),
-              Text("Headers of every request", "每个请求都带的请求头"), default={}, schema={}),
+              Text("Headers of every request", "每个请求都带的请求头"), default={}, schema={}, parts=True),
         Param("connect_timeout", 4, "string", Text("Connect Timeout", "连接超时"),
               Text("How long a connection may take to come about", "建立连接的最长时间"), default="5s"),
         Param("request_timeout", 5, "string", Text("Request Timeout", "请求超时"),

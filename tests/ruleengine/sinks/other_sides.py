@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -92,8 +91,7 @@ class BridgeSide(OtherSide):
     address = "address"
 
     def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="taipan-other-side-")
-        self._remote = Remote("taipan", Path(self._directory.name))
+        self._remote = Remote("taipan", Path())  # only Mosquitto writes files
         self.port = self._remote.port
         self._taken: list[int] = []
         self._listener: Peer | None = None

@@ -92,15 +92,15 @@ def test_every_sink_has_another_side(types: Any) -> None:
 async def test_rows_arrive_in_order(contract: Contract) -> None:
     await contract.there.start()
     made = contract.run()
+    await until(lambda: made.alive)
     contract.write(range(ROWS))
     await contract.all_arrive(ROWS)
     assert sorted(contract.there.taken()) == list(range(ROWS))
-    await until(lambda: made.alive)
     status = made.status
     assert (status.is_alive, status.reason) == (True, "")
     buffer = status.buffer
     assert isinstance(buffer, msgspec.Struct)
-    assert (buffer.delivered, buffer.waiting, buffer.retried) == (ROWS, 0, 0)
+    assert (buffer.delivered, buffer.waiting) == (ROWS, 0)
 
 
 @pytest.mark.asyncio

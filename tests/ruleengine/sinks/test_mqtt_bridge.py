@@ -471,10 +471,10 @@ async def test_nothing_is_fetched_while_memory_is_short(tmp_path: Path) -> None:
         node.server.broker.account.level = SLOWING
         sender = await there.client()
         await sender.publish("cmd/x", b"first", 0)
-        await until(lambda: bridge.received == 1)  # what is read already is taken
+        await until(lambda: bridge.sink.received == 1)  # what is read already is taken
         for _ in range(200):
             await sender.publish("cmd/x", b"later", 0)
-        assert bridge.received == 1 and bridge.alive
+        assert bridge.sink.received == 1 and bridge.alive
         memory.look = looked  # type: ignore[method-assign]
         node.server.broker.account.level = NORMAL
         await until(lambda: bridge.received == 201)
