@@ -477,7 +477,7 @@ async def test_nothing_is_fetched_while_memory_is_short(tmp_path: Path) -> None:
         assert bridge.sink.received == 1 and bridge.alive
         memory.look = looked  # type: ignore[method-assign]
         node.server.broker.account.level = NORMAL
-        await until(lambda: bridge.received == 201)
+        await until(lambda: bridge.sink.received == 201)
         await sender.close()
         await engine.close()
         await node.stop()
