@@ -13,8 +13,9 @@ from zlib import crc32
 from .access.banned import TABLE as BANNED
 from .access.banned import Banned
 from .access.control import AccessControl
-from .access.decision import IS_SUPERUSER, Decision
 from .access.flapping import Flapping
+from .access.guesses import was_here
+from .access.publisher_rights import PublisherRights
 from .access.stored_rules import PLACES as ACL_PLACES
 from .access.stored_rules import TABLE as STORED_RULES
 from .access.stored_rules import StoredAclRules
@@ -23,8 +24,8 @@ from .access.stored_users import StoredUsers
 from .channel import closing
 from .channel.banned_clients import BannedClients
 from .channel.channel import ListenerFacts
+from .channel.closing import authorize_stored_will
 from .channel.context import ChannelContext
-from .channel.packet_refusal import NOT_ASKED
 from .channel.review import Reviews
 from .channel.user_changes import UsersOfOthers
 from .config import BrokerSettings, ListenerSettings, ZoneSettings, listener_labels
@@ -32,7 +33,6 @@ from .core.broker import Broker
 from .core.cluster import Cluster, SingleNode
 from .core.hooks import Hooks
 from .core.memory import Memory, parse_limit
-from .core.outcome import Outcome
 from .extensions.delayed import Delayed
 from .extensions.presence import Presence
 from .extensions.slow_subscriptions import SlowSubscriptions
@@ -43,9 +43,6 @@ from .loop.ticker import Ticker
 from .loop.timers import Timers
 from .mqtt.constants import V5
 from .mqtt.decoder import TopicNames
-from .mqtt.message import Message, Publisher
-from .mqtt.reason_codes import BANNED as PUBLISHER_BANNED
-from .mqtt.reason_codes import NOT_AUTHORIZED
 from .observability.alarms import RaisedAlarms
 from .observability.lag import LagProbe
 from .observability.metrics import Metrics
@@ -53,7 +50,6 @@ from .observability.stats import Stats
 from .observability.sys_topics import SysTopics
 from .persistence.durability import Durability
 from .persistence.tables import Tables
-from .session.client_info import CLIENT_ID_OWNER, ClientInfo
 from .session.limits import Limits
 from .session.memory_account import SHEDDING, MemoryAccount
 from .session.resend import retransmit_older
@@ -78,7 +74,6 @@ _DATED_PER_SWEEP = 1000
 _DISCONNECTS_PER_ITERATION = 200
 _QUIET = 0.25
 """Seconds that a client has to close its connection when the node stops and owes it nothing."""
-_UNKNOWN_PUBLISHER = Decision(False, "-")
 _HELD = "sessions, subscriptions, queued, retained and delayed messages, rules and resources"
 
 
@@ -132,7 +127,7 @@ class Server:
             rng,
             self.delayed,
             account,
-            self._may_be_retained,
+            lambda message: self.rights.may_be_retained(message),
         )
         self.stored_users = StoredUsers(self.tables, self.clock)
         self.stored_rules = StoredAclRules(self.tables)
@@ -144,9 +139,10 @@ class Server:
             stored_rules=self.stored_rules,
             banned=self.banned,
             count=self.metrics.refusals.add,
-            was_here=self._was_here,
+            was_here=lambda client: was_here(self.broker.sessions, client),
             on_change=lambda: self.context.reviews.rules_changed(),
         )
+        self.rights = PublisherRights(self.access)
         self.flapping = Flapping(self.banned, self.clock)
         self.slow_subscriptions = SlowSubscriptions(settings.slow_subscriptions, self.hooks, self.clock)
         traces = Path(settings.node.data_dir) / "trace"
@@ -162,6 +158,7 @@ class Server:
             self.wall_timers,
         )
         self.context.reviews = Reviews(self.context)
+        self.refusal_of_will = partial(authorize_stored_will, self.broker, self.rights)
         self.banned_clients = BannedClients(self.context, self.banned)
         self.users_of_others = UsersOfOthers(self.context, self.stored_users.name)
         self.sys_topics = SysTopics(
@@ -218,7 +215,7 @@ class Server:
         for stored in (self.stored_users, self.stored_rules, self.banned):
             self.on_recovered.append(stored.index_restored)
         self.banned.on_kick.append(self.banned_clients.put)
-        broker.withheld = self._withheld
+        broker.withheld = self.banned_clients.withheld
         broker.any_withheld = lambda: self.banned.any_kicking
         self.stored_users.on_taken.append(self.users_of_others.changed)
         self.stored_rules.on_taken.append(self.access.authorization.forget_decisions)
@@ -290,7 +287,7 @@ class Server:
         return NatsCluster(
             context,
             self._zone_of,
-            self._refusal_of_will,
+            self.refusal_of_will,
             None if self.settings.durability.level == "memory" else Path(self.settings.node.data_dir),
         )
 
@@ -314,54 +311,6 @@ class Server:
             return False
         self.flusher.wake()
         return True
-
-    def _was_here(self, client: ClientInfo) -> bool:
-        """Whether a session shows that this client was let in before, from this address: under this user name, or
-        without one because its identifier was its own."""
-        session = self.broker.sessions.get(client.client_id)
-        if session is None or not (client.username or session.owner == CLIENT_ID_OWNER):
-            return False
-        before = session.client
-        return before.username == client.username and before.peer_host == client.peer_host
-
-    def _withheld(self, publisher: Publisher) -> Outcome | None:
-        """Why nothing that this publisher has sent before is published now: the ban that ends its session."""
-        ban = self.banned.find_kicking(publisher)
-        return None if ban is None else Outcome(PUBLISHER_BANNED, ban.setting, ban.detail)
-
-    def _refusal_of_will(self, message: Message, approved: bool) -> Outcome | None:
-        """Why the owner of a will from the store may not publish it; None: it may. ``approved``: it might when the
-        record was written."""
-        topic = self.broker.destination(message.topic)
-        if isinstance(topic, Outcome):
-            return topic
-        decision = self._decision_of_today(message.publisher, topic)
-        if decision is None:
-            return None if approved else NOT_ASKED
-        return None if decision.allowed else Outcome(NOT_AUTHORIZED, decision.setting)
-
-    def _may_be_retained(self, message: Message) -> bool:
-        """Whether a retained message may still be delivered, by its publisher's rights of today."""
-        if message.publisher is None:
-            return True  # the node's own
-        decision = self._decision_of_today(message.publisher, message.topic)
-        # No service can be asked about each of a million messages: it was allowed when it was published.
-        return decision is None or decision.allowed
-
-    def _decision_of_today(self, publisher: Publisher | None, topic: str) -> Decision | None:
-        """Whether the publisher of a message that was kept may publish it. ``None``: a service outside would have to be
-        asked. ``topic``: where the message ends up, the mount point of its publisher on it."""
-        if not isinstance(publisher, ClientInfo):
-            return _UNKNOWN_PUBLISHER
-        if publisher.mountpoint and topic.startswith(publisher.mountpoint):
-            topic = topic[len(publisher.mountpoint) :]
-        authentication, authorization = self.access.authentication, self.access.authorization
-        if publisher.is_superuser:
-            publisher.is_superuser = authentication.is_superuser(publisher)  # it may be none any more since it left
-        decision = authorization.authorize(publisher, "publish", topic)
-        if decision is not None and not decision.allowed and authentication.is_superuser(publisher):
-            return IS_SUPERUSER
-        return decision
 
     # ------------------------------------------------------------ start, stop
 
@@ -440,7 +389,7 @@ class Server:
             self.broker.durability = self.context.durability = self.delayed.durability = durability
             shed = self.guard.shed_at_once
             hold = None if self._nats_cluster is None else self._nats_cluster.wills.hold
-            self.store.recover(self.broker, self._zone_of, self.delayed.recover, self._refusal_of_will, shed, hold)
+            self.store.recover(self.broker, self._zone_of, self.delayed.recover, self.refusal_of_will, shed, hold)
         finally:
             if collecting:
                 gc.enable()

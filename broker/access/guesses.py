@@ -13,7 +13,8 @@ from hashlib import blake2b
 from typing import Final
 
 from ..loop.clock import Clock
-from ..session.client_info import ip_address_of
+from ..session.client_info import CLIENT_ID_OWNER, ClientInfo, ip_address_of
+from ..session.registry import SessionRegistry
 
 logger = logging.getLogger(__name__)
 
@@ -153,3 +154,13 @@ def name_key(text: bytes) -> bytes:
 
 def _pair(address: str, name: bytes) -> bytes:
     return blake2b(name + address.encode(), digest_size=16).digest()
+
+
+def was_here(sessions: SessionRegistry, client: ClientInfo) -> bool:
+    """Whether a session shows that this client was let in before, from this address: under this user name, or without
+    one because its identifier was its own."""
+    session = sessions.get(client.client_id)
+    if session is None or not (client.username or session.owner == CLIENT_ID_OWNER):
+        return False
+    before = session.client
+    return before.username == client.username and before.peer_host == client.peer_host

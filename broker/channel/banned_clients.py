@@ -5,7 +5,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..access.banned import CLIENT_ID, Ban, Banned
+from ..core.outcome import Outcome
 from ..loop.cooperative_slice import CooperativeSlice
+from ..mqtt import reason_codes
+from ..mqtt.message import Publisher
 from ..session.session import Session
 from . import closing
 
@@ -36,6 +39,11 @@ class BannedClients:
                 self._judge(session)
         else:
             self.look_at_all()
+
+    def withheld(self, publisher: Publisher) -> Outcome | None:
+        """Why nothing that this publisher has sent before is published now: the ban that ends its session."""
+        ban = self._banned.find_kicking(publisher)
+        return None if ban is None else Outcome(reason_codes.BANNED, ban.setting, ban.detail)
 
     def look_at_all(self) -> None:
         """Look at every session, now or after the pass that runs."""

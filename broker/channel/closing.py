@@ -3,6 +3,8 @@
 import logging
 from typing import Final
 
+from ..access.publisher_rights import PublisherRights
+from ..core.broker import Broker
 from ..core.delayed_topic import with_mountpoint
 from ..core.outcome import Outcome
 from ..mqtt import reason_codes
@@ -288,4 +290,16 @@ def authorize_will(channel: Channel, topic: str, now: float) -> Outcome | None:
     decision = channel.context.authorization.authorize(channel.client, "publish", real, now) or channel.will_decision
     if decision is None:  # a service that was set up after this client had connected
         return NOT_ASKED
+    return None if decision.allowed else Outcome(reason_codes.NOT_AUTHORIZED, decision.setting)
+
+
+def authorize_stored_will(broker: Broker, rights: PublisherRights, message: Message, approved: bool) -> Outcome | None:
+    """Why the publisher of a stored Will Message may not publish it; None: it may. ``approved``: it might when the
+    record was written."""
+    topic = broker.destination(message.topic)
+    if isinstance(topic, Outcome):
+        return topic
+    decision = rights.decide(message.publisher, topic)
+    if decision is None:
+        return None if approved else NOT_ASKED
     return None if decision.allowed else Outcome(reason_codes.NOT_AUTHORIZED, decision.setting)

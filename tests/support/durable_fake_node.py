@@ -108,7 +108,7 @@ class DurableFakeNode(FakeNode):
             self.durability,
             lambda _: (self.zone, self.facts.limits),
             server.delayed.recover,
-            server._refusal_of_will,
+            server.refusal_of_will,
         )
         self.run()
 

@@ -161,7 +161,7 @@ class DiskFakeNode(FakeNode):
         self.store._mark()
         recover(
             read_batches([]), self.broker, self.durability, lambda _: (self.zone, self.facts.limits),
-            server.delayed.recover, server._refusal_of_will,
+            server.delayed.recover, server.refusal_of_will,
         )  # fmt: skip
         self.compactions = 0
 

@@ -1,0 +1,42 @@
+"""PublisherRights: whether a client may publish, by the rules of today, what the node has kept of it."""
+
+from typing import Final
+
+from ..mqtt.message import Message, Publisher
+from ..session.client_info import ClientInfo
+from .control import AccessControl
+from .decision import IS_SUPERUSER, Decision
+
+_UNKNOWN_PUBLISHER: Final = Decision(False, "-")
+
+
+class PublisherRights:
+    """Judges retained messages and stored Will Messages. Their publisher may have left long ago."""
+
+    def __init__(self, access: AccessControl) -> None:
+        self._access = access
+
+    def may_be_retained(self, message: Message) -> bool:
+        """Whether a retained message may still be delivered."""
+        if message.publisher is None:
+            return True  # the node's own
+        decision = self.decide(message.publisher, message.topic)
+        # No service can be asked about each of a million messages: it was allowed when it was published.
+        return decision is None or decision.allowed
+
+    def decide(self, publisher: Publisher | None, topic: str) -> Decision | None:
+        """Decide whether ``publisher`` may publish to ``topic``. ``None``: an external service would have to be asked.
+
+        ``topic``: where the message ends up, with the mount point of its publisher.
+        """
+        if not isinstance(publisher, ClientInfo):
+            return _UNKNOWN_PUBLISHER
+        if publisher.mountpoint and topic.startswith(publisher.mountpoint):
+            topic = topic[len(publisher.mountpoint) :]
+        authentication, authorization = self._access.authentication, self._access.authorization
+        if publisher.is_superuser:
+            publisher.is_superuser = authentication.is_superuser(publisher)  # it may be none any more since it left
+        decision = authorization.authorize(publisher, "publish", topic)
+        if decision is not None and not decision.allowed and authentication.is_superuser(publisher):
+            return IS_SUPERUSER
+        return decision
