@@ -193,7 +193,7 @@ class Server:
         self.store = Store(Path(settings.node.data_dir), queue_memory, accept_loss) if on_disk else None
         self._nats_cluster = None if settings.cluster is None else self._make_cluster(nats)
         self.cluster: Cluster = self._nats_cluster or SingleNode(settings.node.name, self.version, self.clock.now())
-        self.broker.cluster = self.context.cluster = self.cluster
+        self.broker.cluster = self.cluster
         # Of a zone that does not say ``max_queued_messages``.
         self._most_queued = 100_000 if on_disk else 1000
         self.listeners: list[Listener] = []
@@ -360,7 +360,7 @@ class Server:
             if self._nats_cluster is not None:
                 await self._nats_cluster.stop()
             await self.access.stop()
-            if self.store is not None and self.context.durability is not None:
+            if self.store is not None and self.broker.durability is not None:
                 await self.store.close()
             raise
         if self.banned.any_kicking:
@@ -386,7 +386,7 @@ class Server:
                 self.memory.limit,
                 self.broker.budget,
             )
-            self.broker.durability = self.context.durability = self.delayed.durability = durability
+            self.broker.attach_durability(durability)
             shed = self.guard.shed_at_once
             hold = None if self._nats_cluster is None else self._nats_cluster.wills.hold
             self.store.recover(self.broker, self._zone_of, self.delayed.recover, self.refusal_of_will, shed, hold)
@@ -472,7 +472,7 @@ class Server:
 
     def _end_of_iteration(self) -> None:
         self.guard.end_of_iteration()
-        durability = self.context.durability
+        durability = self.broker.durability
         if durability is not None:
             commit = durability.commit
             commit.end_of_iteration()

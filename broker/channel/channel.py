@@ -248,13 +248,13 @@ class Channel:
 
     def save_log_position(self) -> None:
         """A packet is taken whose answer promises what it causes."""
-        durability = self.context.durability
+        durability = self.context.broker.durability
         if durability is not None:
             self.log_position = durability.commit.written
 
     def send_when_durable(self, data: bytes) -> None:
         """Send an acknowledgement, when what the packet in hand caused is on disk."""
-        durability = self.context.durability
+        durability = self.context.broker.durability
         writer = self.writer
         if durability is None or (durability.commit.written == self.log_position and writer.held_packets is None):
             writer.send(data)
@@ -275,7 +275,7 @@ class Channel:
     @property
     def batch_in_hand(self) -> int:
         """The batch of the journal that has what the packet in hand caused; 0: there is none."""
-        durability = self.context.durability
+        durability = self.context.broker.durability
         if durability is None:
             return 0
         commit = durability.commit
@@ -283,7 +283,7 @@ class Channel:
 
     def send_pubacks_when_durable(self, packet_ids: list[int]) -> None:
         """The same for PUBACKs that say success, of packets that were taken as one."""
-        durability = self.context.durability
+        durability = self.context.broker.durability
         writer = self.writer
         if durability is None or (durability.commit.written == self.log_position and writer.held_packets is None):
             writer.send_pubacks(packet_ids)

@@ -249,7 +249,7 @@ def _leave(channel: Channel, reason: str, now: float, told: bool) -> None:
         message = None
         if will is not None:
             channel.will = None
-            if not context.closing or context.durability is not None:  # else all sessions end with the node
+            if not context.closing or context.broker.durability is not None:  # else all sessions end with the node
                 delay = int(will.properties.get(WILL_DELAY_INTERVAL, 0))
             message = will_message(channel, will, now)
         context.broker.leave(session, message, delay, now, reason)

@@ -5,12 +5,10 @@ from typing import TYPE_CHECKING
 from ..access.control import AccessControl
 from ..core.before_login import BeforeLogin
 from ..core.broker import Broker
-from ..core.cluster import Cluster
 from ..core.hooks import Hooks
 from ..loop.clock import Clock
 from ..loop.timers import Timers
 from ..observability.metrics import Metrics
-from ..persistence.durability import Durability
 
 if TYPE_CHECKING:
     from .channel import Channel
@@ -28,8 +26,6 @@ class ChannelContext:
         "channels",
         "clock",
         "closing",
-        "cluster",
-        "durability",
         "hooks",
         "metrics",
         "node",
@@ -61,12 +57,8 @@ class ChannelContext:
         self.authorization = access.authorization
         # What connections hold that are not let in yet.
         self.before_login = BeforeLogin(now=clock.now)
-        # None at level ``memory``.
-        self.durability: Durability | None = None
         self.channels: dict[str, Channel] = {}
         # Set by the server, which makes it of this.
         self.reviews: Reviews
-        # The other nodes. The server sets it.
-        self.cluster: Cluster = broker.cluster
         # The node is stopping: no new CONNECT is accepted.
         self.closing = False

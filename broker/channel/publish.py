@@ -69,7 +69,7 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
     qos = message.qos
     if qos:
         channel.save_log_position()
-        durability = context.durability
+        durability = context.broker.durability
         if durability is not None and durability.commit.trouble is not None and _needs_disk(channel, message):
             # Here and not only in ``Broker.accept``: of QoS 2 the identifier would have to be stored before.
             told = _refuse_for_now(channel, message, STORE_TROUBLE, now)
@@ -443,7 +443,7 @@ async def _wait_until_taken(channel: Channel, session: Session, message: Message
     """Publish it when it can be taken, if the client may still publish it then."""
     context = channel.context
     broker = context.broker
-    durability = context.durability
+    durability = context.broker.durability
     topic = broker.destination(without_mountpoint(message.topic, channel.client.mountpoint))
     assert isinstance(topic, str)
     asked: Decision | None = None
@@ -500,7 +500,7 @@ def _needs_disk(channel: Channel, message: Message) -> bool:
 
 async def _wait_for_store(channel: Channel, message: Message) -> None:
     context = channel.context
-    durability = context.durability
+    durability = context.broker.durability
     assert durability is not None
     while durability.commit.trouble is not None and channel.state != CLOSED:
         await durability.commit.wait_for_recovery(_CHECK_CLIENT_EVERY)

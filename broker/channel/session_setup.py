@@ -67,7 +67,7 @@ def accept(channel: Channel, connect: Connect, now: float, extra: Properties) ->
     if not check_mountpoint(channel):
         return None
     client.mountpoint = mountpoint_of(channel.zone.mountpoint, client.client_id, client.user)
-    cluster = channel.context.cluster
+    cluster = channel.context.broker.cluster
     if cluster.clustered:
         # Whoever is refused disturbs no session, wherever it is.
         if _connack_properties_if_admitted(channel, connect, extra) is None:
@@ -212,7 +212,7 @@ def _connack_properties_if_admitted(channel: Channel, connect: Connect, extra: P
     if not channel.fits(Connack(reason_codes.SUCCESS, False, properties)):
         end(channel, "packet_too_large", "the client's Maximum Packet Size leaves no room for a CONNACK", NONE)
         return None
-    durability = context.durability
+    durability = context.broker.durability
     if durability is not None and durability.commit.trouble is not None and _needs_disk(channel, connect, expiry):
         refuse(channel, STORE_TROUBLE.code, STORE_TROUBLE.detail, STORE_TROUBLE.setting)
         return None
@@ -239,7 +239,7 @@ def _answer_connect(
 ) -> Waiting:
     """Answer, when what must be on disk for it is."""
     client = channel.client
-    durability = channel.context.durability
+    durability = channel.context.broker.durability
     if durability is not None:
         # Also that a client is back must be on disk, or its session could end by its earlier absence after a crash.
         due = (
@@ -261,7 +261,7 @@ def _answer_connect(
 
 
 async def _answer_when_stored(channel: Channel, connect: Connect, connack: Connack, batch: int) -> None:
-    durability = channel.context.durability
+    durability = channel.context.broker.durability
     assert durability is not None
     stored = await durability.commit.wait_until_durable(batch)
     session = channel.session
@@ -282,7 +282,7 @@ def _needs_disk(channel: Channel, connect: Connect, expiry: int) -> bool:
     """Whether the answer to a CONNECT would have to wait for the disk: a durable session begins or is discarded."""
     session = channel.context.broker.sessions.get(channel.client.client_id)
     if session is None or not session.durable:
-        durability = channel.context.durability
+        durability = channel.context.broker.durability
         return expiry > 0 or (durability is not None and durability.sessions.ending(channel.client.client_id) > 0)
     resumed = not connect.clean_start and (session.expiry_interval > 0 or not session.connected)
     return not resumed
@@ -299,7 +299,7 @@ def _answer(channel: Channel, connect: Connect, connack: Connack, now: float) ->
     if connect.version == V5:
         window = min(window, int(connect.properties.get(RECEIVE_MAXIMUM, MAX_PACKET_ID)))  # [MQTT-3.3.4-9]
     writer = channel.writer
-    writer.commit = None if context.durability is None else context.durability.commit
+    writer.commit = None if context.broker.durability is None else context.broker.durability.commit
     writer.open(session, client.mountpoint)
     session.attach(writer, window, channel.limits, now)
     channel.send_connack(connack)  # [MQTT-3.2.2-2] [MQTT-3.2.2-3]
@@ -322,7 +322,7 @@ def _answer(channel: Channel, connect: Connect, connack: Connack, now: float) ->
         client.expiry_interval,
     )
     if connect.will is not None:
-        context.cluster.will_changed(client.client_id)
+        context.broker.cluster.will_changed(client.client_id)
     channel.connection.accepted(client.keep_alive * zone.keep_alive_multiplier)
     if context.hooks.client_connected:
         context.hooks.client_connected(client)

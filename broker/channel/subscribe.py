@@ -109,7 +109,7 @@ def _subscribe_all(
     channel.save_log_position()
     identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER)
     identifiers = (identifier,) if identifier is not None else ()
-    durability = context.durability
+    durability = context.broker.durability
     if in_use(session, channel.version, packet.packet_id):
         codes = [reason_codes.PACKET_IDENTIFIER_IN_USE] * len(packet.filters)
     elif durability is not None and durability.commit.trouble is not None and session.durable:
@@ -121,7 +121,7 @@ def _subscribe_all(
         return until_answered(channel, _subscribe_in_slices(channel, session, packet, filters, identifiers, decided))
     else:
         codes = _subscribe_some(channel, session, packet, filters, identifiers, now, decided)
-        if context.cluster.strict_subscribe and channel.state == CONNECTED:
+        if context.broker.cluster.strict_subscribe and channel.state == CONNECTED:
             return until_answered(channel, _answer_when_known(channel, session, packet, filters, codes))
     _answer(channel, session, Suback(packet.packet_id, codes), now)
     return None
@@ -133,7 +133,7 @@ async def _answer_when_known(
     """SUBACK when all nodes know of what was granted."""
     pairs = zip(filters, codes, strict=True)
     granted = [plan_filter(entry, channel.client).filter for entry, code in pairs if code < 0x80]
-    await channel.context.cluster.subscribed(channel.client.client_id, granted)
+    await channel.context.broker.cluster.subscribed(channel.client.client_id, granted)
     if channel.state == CONNECTED and channel.session is session:
         channel.log_position = -1  # what was written then may be on disk meanwhile
         _answer(channel, session, Suback(packet.packet_id, codes), channel.context.clock.now())
@@ -160,7 +160,7 @@ async def _subscribe_in_slices(
         codes += _subscribe_some(channel, session, packet, some, identifiers, now, decided)
     if decided and generation != channel.context.authorization.generation:
         channel.context.reviews.add(session)  # as in _subscribe_when_answered
-    if channel.context.cluster.strict_subscribe and channel.state == CONNECTED:
+    if channel.context.broker.cluster.strict_subscribe and channel.state == CONNECTED:
         await _answer_when_known(channel, session, packet, filters, codes)
         return
     _answer(channel, session, Suback(packet.packet_id, codes), channel.context.clock.now())

@@ -94,6 +94,8 @@ _NOT_RETAINED: Final[dict[int, tuple[Outcome, str]]] = {
 class DelayedMessages(Protocol):
     """What holds messages to ``$delayed/...`` until their time has come: ``extensions.delayed``."""
 
+    durability: Durability | None
+
     def handles(self, topic: str) -> bool:
         """Whether a message to this topic is for ``accept``."""
 
@@ -170,7 +172,7 @@ class Broker:
         self.retained_changes: RetainedChanges | None = None
         # What the acknowledgement of the last accepted message has to wait for, beside the disk.
         self.undecided: Future[None] | None = None
-        # What outlives the process; None at durability level ``memory``.
+        # What outlives the process; None at durability level ``memory``: see ``attach_durability``.
         self.durability: Durability | None = None
         # Why nothing that a publisher has sent before may be published now; None: it may.
         self.withheld: Callable[[Publisher], Outcome | None] = _nobody
@@ -178,6 +180,12 @@ class Broker:
         self.any_withheld: Callable[[], bool] = _none
         # The other nodes. The server sets it.
         self.cluster: Cluster = SingleNode(self.node, "", 0.0)
+
+    def attach_durability(self, durability: Durability) -> None:
+        """From now on everything that has to outlive the process is written to ``durability``."""
+        self.durability = durability
+        if self._delayed is not None:
+            self._delayed.durability = durability
 
     # ---------------------------------------------------------------- publish
 

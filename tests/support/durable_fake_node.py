@@ -100,7 +100,7 @@ class DurableFakeNode(FakeNode):
             [] if batches is None else batches, lambda seq: self.durability.on_durable(seq), self.flusher.wake
         )
         self.durability = Durability(self.journal, self.flusher.wake, budget=self.broker.budget)  # type: ignore[arg-type]
-        self.broker.durability = self.context.durability = server.delayed.durability = self.durability
+        self.broker.attach_durability(self.durability)
         state = read_batches(enumerate(self.journal.batches, 1))
         recover(
             state,

@@ -151,7 +151,7 @@ class DiskFakeNode(FakeNode):
         tables = Tables()
         self.users = tables.open(USERS, User, access=True)
         self.durability = Durability(self.journal, self.flusher.wake, queue_memory, self.clock.now, tables)
-        self.broker.durability = self.context.durability = server.delayed.durability = self.durability
+        self.broker.attach_durability(self.durability)
         self.store = Store(directory)
         self.store.durability = self.durability
         self.compaction = self.store.compaction = Compaction(self.durability)

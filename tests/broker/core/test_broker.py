@@ -37,6 +37,7 @@ from taipan.broker.loop.timers import Timers
 from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, NEVER_EXPIRES
 from taipan.broker.mqtt.message import Delivery, Message
 from taipan.broker.observability.metrics import Metrics
+from taipan.broker.persistence.durability import Durability
 from taipan.broker.session import inbound_qos2
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.limits import Limits
@@ -80,6 +81,7 @@ class DelayedTopics:
         self.topics: set[str] = set()
         self.taken: list[str] = []
         self.outcome = DELAYED
+        self.durability: Durability | None = None
 
     def handles(self, topic: str) -> bool:
         return topic in self.topics
