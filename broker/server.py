@@ -410,7 +410,7 @@ class Server:
                 session.queued + len(session.inflight),
             )
             self.metrics.refusals.add("cluster_link_dropped", session.queued + len(session.inflight))
-            self.broker.end_session(session, "no_cluster", self.clock.now())
+            self.broker.life.end_session(session, "no_cluster", self.clock.now())
 
     def _tell_loss(self, store: Store) -> None:
         loss = store.loss
@@ -522,7 +522,7 @@ class Server:
             # What waits for the disk goes out before DISCONNECT.
             await asyncio.wait([asyncio.ensure_future(self.store.flush())], timeout=STOP_TIMEOUT)
         else:
-            self.broker.publish_waiting_wills()
+            self.broker.life.publish_waiting_wills()
         keep = self.settings.stop.wills == "keep"
         # Those with a will first, so that it reaches those without, who are there to see it.
         await self._send_away([each for each in self.connections if each.channel.will is not None], keep)
@@ -598,7 +598,7 @@ class Server:
             retained.max_messages, retained.max_payload_size, retained.expiry_interval, retained.max_bytes
         )
         self.memory.resize(parse_limit(settings.limits.memory))
-        self.broker.check_retained_source = retained.check_source
+        self.broker.retaining.check_source = retained.check_source
         self._set_refusing(settings)
         self.settings = settings
 
@@ -627,10 +627,10 @@ class Server:
             session = self._to_date.pop()
             if session.durable and not session.connected:
                 self._durability().sessions.left(session)
-        self.broker.sweep_retained(now, _RETAINED_PER_SWEEP)
+        self.broker.retaining.sweep(now, _RETAINED_PER_SWEEP)
         if not self._to_sweep:
             self._to_sweep = list(self.broker.sessions.all())
-        self.broker.sweep_sessions(self._to_sweep, now)
+        self.broker.life.sweep_sessions(self._to_sweep, now)
         if any(facts.zone.retry_interval for facts in self._facts.values()):
             for channel in list(self.context.channels.values()):
                 if channel.version != V5 and channel.session is not None and channel.zone.retry_interval:

@@ -287,7 +287,7 @@ class Broker:
         broker = self.node._server.broker
         message.timestamp = broker.clock.now()
         if message.retain:
-            broker.retain(message)
+            broker.retaining.retain(message)
         else:
             broker.publish_internal(message)
 
@@ -342,11 +342,11 @@ class Broker:
             zone = server.settings.zones["external"]
             client = ClientInfo(server.settings.node.name, zone, client_id=client_id)
             now = server.clock.now()
-            made, _ = server.broker.open_session(
+            made, _ = server.broker.life.open_session(
                 client, False, zone.session_expiry_interval, server.limits_of(zone), now
             )
             made.announced = True
-            server.broker.leave(made, None, 0, now, "normal")
+            server.broker.life.leave(made, None, 0, now, "normal")
         session = self._sessions.by_id.get(client_id)
         if session is None:
             session = self._sessions.by_id[client_id] = self._sessions.make(Client(client_id, clean_start=False))

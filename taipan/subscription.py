@@ -178,7 +178,7 @@ class Subscription:
 
 
 def _end(server: Server, session: Session, receiver: _Receiver) -> None:
-    server.broker.end_session(session, "normal", server.clock.now())
+    server.broker.life.end_session(session, "normal", server.clock.now())
     receiver.over = True
     receiver.arrived.set()
 

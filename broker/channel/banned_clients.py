@@ -81,4 +81,4 @@ class BannedClients:
             closing.ban(channel, ban.setting, ban.detail)
             return
         logger.info("session_of_banned_client client_id=%s setting=%s", session.client_id, ban.setting)
-        broker.end_session(session, closing.BANNED, self._context.clock.now())
+        broker.life.end_session(session, closing.BANNED, self._context.clock.now())

@@ -252,7 +252,7 @@ def _leave(channel: Channel, reason: str, now: float, told: bool) -> None:
             if not context.closing or context.broker.durability is not None:  # else all sessions end with the node
                 delay = int(will.properties.get(WILL_DELAY_INTERVAL, 0))
             message = will_message(channel, will, now)
-        context.broker.leave(session, message, delay, now, reason)
+        context.broker.life.leave(session, message, delay, now, reason)
     if not told:
         return
     context.metrics.client_disconnected += 1
@@ -269,7 +269,7 @@ def will_message(channel: Channel, will: Will, now: float) -> Message | None:
     if refusal is None and len(mounted.encode()) > MAX_STRING:
         refusal = MOUNTED_TOO_LONG
     if refusal is not None:
-        channel.context.broker.will_refused(client.client_id, topic, refusal, now)
+        channel.context.broker.life.will_refused(client.client_id, topic, refusal, now)
         return None
     return as_message(channel, will, now)
 

@@ -21,6 +21,7 @@ from ..core.outcome import (
     STORE_TROUBLE,
     Outcome,
 )
+from ..core.runs import accept_run
 from ..mqtt import encoder, reason_codes
 from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, V5
 from ..mqtt.errors import ProtocolError
@@ -126,7 +127,7 @@ def publish_run(channel: Channel, run: list[Message], now: float) -> int:
     for message in run:
         message.publisher = client
         message.timestamp = now
-    taken = context.broker.publish_run(run)
+    taken = accept_run(context.broker, run)
     if taken:
         metrics = context.metrics
         metrics.client_acl_cache_hit += taken
@@ -270,7 +271,7 @@ def _note_qos2(channel: Channel, session: Session, message: Message, now: float)
         metrics.packets_publish_inuse += 1
         metrics.packets_pubrec_sent += 1
         channel.log_position = -1  # the first one may not be on disk yet
-        changes = channel.context.broker.retained_changes
+        changes = channel.context.broker.retaining.changes
         decision = None
         if changes is not None and message.retain:
             decision = changes.undecided(channel.client.mountpoint + message.topic)

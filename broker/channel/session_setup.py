@@ -182,7 +182,7 @@ def _open(
     if old is not None:
         take_over(old, connect.clean_start)  # [MQTT-3.1.4-3]: out before the answer goes out
     channel.save_log_position()
-    session, present = broker.open_session(client, connect.clean_start, expiry, channel.limits, now)
+    session, present = broker.life.open_session(client, connect.clean_start, expiry, channel.limits, now)
     channel.session = session
     channel.will = connect.will
     channel.state = CONNECTED

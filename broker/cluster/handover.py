@@ -163,7 +163,7 @@ class Handover:
         for client_id, staging in self._waiting.stagings():
             main = self._incoming.get(client_id)
             if main is None or main.staging is not staging:
-                self._broker.forget_session(staging)
+                self._broker.life.forget_session(staging)
         self._turns.load(self._session_of, self.outgoing.stays)
         for client_id in self._waiting.held_clients():
             if self._turns.get(client_id) is None:
@@ -513,7 +513,7 @@ class Handover:
         # If the other node dies now, it may not remember that these were sent, and has them in its queue.
         doubt = keys_of(each for _, each in moved.inflight if each is not None)
         session = self.receiver.session(moved)
-        self._broker.adopt_session(session)
+        self._broker.life.adopt_session(session)
         incoming = self._incoming.begin(client_id, HandoverRow(node, move, ADOPTED, doubt=doubt), session)
         incoming.will_due = self.receiver.hold(session, moved)
         incoming.replays = moved.replays
@@ -525,7 +525,7 @@ class Handover:
         for incoming in found:
             self._remove(incoming)
         if found and found[0].session is not None:
-            self._broker.forget_session(found[0].session)
+            self._broker.life.forget_session(found[0].session)
 
     def cancel(self, client_id: str) -> None:
         """The other node need not wait any longer."""
@@ -544,7 +544,7 @@ class Handover:
         assert incoming is not None and incoming.session is not None
         session = incoming.session
         self._stage(incoming, session)
-        self._broker.continue_session(session, incoming.will_due, self._context.clock.now())
+        self._broker.life.continue_session(session, incoming.will_due, self._context.clock.now())
         for filter in incoming.replays:
             subscription = session.subscriptions.get(filter)
             if subscription is not None:
@@ -679,7 +679,7 @@ class Handover:
     def _end_staging(self, incoming: Incoming) -> None:
         staging, incoming.staging = incoming.staging, None
         if staging is not None:
-            self._broker.forget_session(staging)
+            self._broker.life.forget_session(staging)
 
     # --------------------------------------------------------------------- fetch
 

@@ -77,7 +77,7 @@ class Link:
         broker = context.broker
         client = ClientInfo(context.node, ZoneSettings(), listener=LISTENER, client_id=PREFIX + peer.name)
         self._limits = link_limits(context.settings)
-        self.session = broker.open_internal(client, self._limits, context.clock.now())
+        self.session = broker.life.open_internal(client, self._limits, context.clock.now())
         commit = None if broker.durability is None else broker.durability.commit
         self._loop = asyncio.get_running_loop()
         self._writer = LinkWriter(
@@ -437,7 +437,7 @@ class Links:
         if held:
             self._context.refusals.add("link_node_removed", node, "taipan-ctl cluster force-leave", held)
         logger.info("link_ended node=%s dropped=%s", node, held)
-        broker.end_session(session, "node_removed", self._context.clock.now())
+        broker.life.end_session(session, "node_removed", self._context.clock.now())
 
     def _acked(self, data: bytes, _: str) -> None:
         found = self._acks.message(data)

@@ -15,6 +15,7 @@ import msgspec
 
 from ..config import ZoneSettings
 from ..core.cluster import CallFailed
+from ..core.runs import route_local_run, route_packets
 from ..loop.budget import DELIVERIES_PER_ITERATION
 from ..mqtt.constants import MAX_REMAINING_LENGTH, NEVER_EXPIRES, V4, V5
 from ..mqtt.message import Message
@@ -385,7 +386,7 @@ class LinkReceiver:
         if together and run.packets[0] == _FIRST_0:
             if not fresh:
                 return sequence
-            if valid_name(run.topic) and broker.route_packets(run.topic, run.packets, run.count, run.version):
+            if valid_name(run.topic) and route_packets(broker, run.topic, run.packets, run.count, run.version):
                 return sequence
         publisher = publishers[run.publisher] if 0 <= run.publisher < len(publishers) else None
         timestamp = now - run.age / 1000
@@ -398,7 +399,7 @@ class LinkReceiver:
                 if sequence < incoming.taken:
                     del found[: incoming.taken - sequence]
                 incoming.taken = last
-                broker.route_local_run(found)
+                route_local_run(broker, found)
                 return last
         messages = self._decoder.read(
             run.packets, run.version, publisher, timestamp, run.ids, run.id_prefix, run.id_number
@@ -418,7 +419,7 @@ class LinkReceiver:
                 if sequence < incoming.taken:
                     del messages[: incoming.taken - sequence]
                 incoming.taken = sequence = last
-            broker.route_local_run(messages)
+            route_local_run(broker, messages)
             return sequence
         for message in messages:
             if message.qos:

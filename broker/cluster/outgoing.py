@@ -280,7 +280,7 @@ class Outgoing:
         if channel is not None:
             take_over(channel, ask.clean_start, node)
         elif ask.clean_start:
-            self._broker.discard_session(session, now)
+            self._broker.life.discard_session(session, now)
         if ask.clean_start:
             return self._over(client_id, DISCARDED)
         session = self._broker.sessions.get(client_id)
@@ -303,7 +303,7 @@ class Outgoing:
         self._leaving[session.client_id] = leaving
         timer = session.will_timer
         leaving.will_due = timer.when if isinstance(timer, Timer) else 0.0
-        self._broker.suspend_session(session)
+        self._broker.life.suspend_session(session)
         session.limits = with_qos0(session.limits)
         self.on_leaving(session.client_id)
         self._wait_for_key(leaving)
@@ -359,7 +359,7 @@ class Outgoing:
         logger.info("session_kept client_id=%s node=%s", session.client_id, leaving.node)
         self._forget(leaving)
         session.limits = leaving.limits
-        self._broker.continue_session(session, leaving.will_due, self._context.clock.now())
+        self._broker.life.continue_session(session, leaving.will_due, self._context.clock.now())
         self.on_kept(session.client_id)
 
     def returned(self, client_id: str) -> None:
@@ -480,7 +480,7 @@ class Outgoing:
         session.inflight.clear()
         session.inflight_bytes = 0
         session.awaiting_rel = None
-        self._broker.drop_will(session)
+        self._broker.life.drop_will(session)
         leaving.sent = again
         leaving.number = ask.taken + 1 if again else ask.taken
         self._drop_doubted(leaving, ask)
@@ -664,7 +664,7 @@ class Outgoing:
     def _forget_session(self, session: Session) -> None:
         """Nothing of it is wanted here any more."""
         self._given.forget(session.client_id)
-        self._broker.forget_session(session)
+        self._broker.life.forget_session(session)
 
     # --------------------------------------------------------------- what is late
 
@@ -678,7 +678,7 @@ class Outgoing:
             self._turns.end(client_id)
             return
         client = ClientInfo(self._broker.node, session.client.zone, client_id=kept_name(client_id, epoch))
-        kept = self._broker.open_internal(client, session.limits, self._context.clock.now())
+        kept = self._broker.life.open_internal(client, session.limits, self._context.clock.now())
         row = KeptRow(node, epoch, late, turn.epoch)
         self._turns.hand_over(turn, kept, epoch)
         waiting = [each for of_node in held.values() for each in of_node.queue or ()]
@@ -693,7 +693,7 @@ class Outgoing:
         self._forget(leaving)
         self._kept.remove(leaving.session.client_id)
         self._turns.end_stay(leaving.client_id, leaving.kept.epoch)
-        self._broker.forget_session(leaving.session)
+        self._broker.life.forget_session(leaving.session)
 
     def _removed(self, peer: Peer) -> None:
         """A node is out for good, and with it its sessions."""
@@ -766,7 +766,7 @@ class Outgoing:
             # It was on its way when this node ended, and what other nodes still have for it comes here first.
             empty = False
         if clean_start or empty:
-            self._broker.suspend_session(session)
+            self._broker.life.suspend_session(session)
             self._forget_session(session)
             self.on_gone(client_id, False)
             return

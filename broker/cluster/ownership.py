@@ -388,7 +388,7 @@ class Ownership:
         if session is None or not session.persistent or self._has_begun_since(client_id, place):
             return False
         self._ended.put(client_id, Ended(place.revision))
-        self._context.broker.discard_session(session, self._context.clock.now())
+        self._context.broker.life.discard_session(session, self._context.clock.now())
         return True
 
     def _has_begun_since(self, client_id: str, place: SessionPlace) -> bool:

@@ -179,13 +179,13 @@ class ClusterRetained:
         self._alone_since: float | None = None
         calls.serve(SETTLE, self._settle)
         context.nats.on_lost.append(self._on_lost)
-        context.broker.retained_changes = self
+        context.broker.retaining.changes = self
 
     # ------------------------------------------------------------- start, stop
 
     def start(self) -> None:
         """Give the bucket what it does not have yet, and follow it."""
-        self._broker.retained_changes = self
+        self._broker.retaining.changes = self
         for topic, row in list(self._rows.items()):
             change = self._change(topic, row.base, row.at)
             change.late = change.restored = True
@@ -198,7 +198,7 @@ class ClusterRetained:
 
     def stop(self) -> None:
         """Follow no more. What is retained stays."""
-        self._broker.retained_changes = None
+        self._broker.retaining.changes = None
         if self._watch is not None:
             self._watch.stop()
             self._watch = None
@@ -548,7 +548,7 @@ class ClusterRetained:
         if entry.value is None:
             known = self._known.pop(entry.key, None)
             if known is not None:
-                self._broker.take_retained(Message(known.topic, b"", retain=True))
+                self._broker.retaining.take(Message(known.topic, b"", retain=True))
             return
         read = self._read(entry)
         if read is None:
@@ -557,9 +557,9 @@ class ClusterRetained:
         message = self._message(value)
         self._known[entry.key] = _Known(message.topic, entry.revision)
         self._will_expire(entry.key, message, entry.revision, _LATER)
-        if self._broker.retained.expired(message, self._clock.now()) or not self._broker.take_retained(message):
+        if self._broker.retained.expired(message, self._clock.now()) or not self._broker.retaining.take(message):
             # What was there before is not what the others have.
-            self._broker.take_retained(Message(message.topic, b"", retain=True))
+            self._broker.retaining.take(Message(message.topic, b"", retain=True))
 
     def _read(self, entry: BucketEntry) -> tuple[str, RetainedValue] | None:
         """The node that wrote it, and what."""
@@ -730,7 +730,7 @@ class ClusterRetained:
             message = broker.retained.get(topic)
             if replaced or message is None or fits(self._encoded(message, None), self._nats.max_payload):
                 gone += 1
-                broker.take_retained(Message(topic, b"", retain=True))
+                broker.retaining.take(Message(topic, b"", retain=True))
         if first and gone:
             logger.warning(
                 "cluster_retained_replaced count=%s detail=%s", gone, "the cluster did not have what this node had"

@@ -86,11 +86,11 @@ class DeferredMessages:
             del self._held[client_id]
         if session is not None:
             self.deliver(held, session)
-        self._broker.forget_session(held)
+        self._broker.life.forget_session(held)
 
     def _open(self, prefix: str, session: Session) -> Session:
         client = ClientInfo(self._broker.node, session.client.zone, client_id=prefix + session.client_id)
-        return self._broker.open_internal(client, with_qos0(session.limits), self._context.clock.now())
+        return self._broker.life.open_internal(client, with_qos0(session.limits), self._context.clock.now())
 
     def stage(self, staging: Session, subscription: Subscription) -> None:
         """What matches waits."""

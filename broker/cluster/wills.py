@@ -248,7 +248,7 @@ class Wills:
                 self._over.discard(client_id)
             if wanted is None and client_id in self._unclaimed:
                 will, number = self._unclaimed.pop(client_id)
-                self._broker.publish_will_late(will, number)
+                self._broker.life.publish_will_late(will, number)
                 self.changed(client_id)  # its client may have another one by now
         finally:
             self._active.discard(client_id)
@@ -334,7 +334,7 @@ class Wills:
         if channel is not None and self._current:
             channel.will = None
         if session is not None:
-            self._broker.drop_will(session)
+            self._broker.life.drop_will(session)
         self.changed(client_id)
 
     def _is_current(self) -> None:
@@ -387,7 +387,7 @@ class Wills:
             if session is not None and session.will is not will:
                 continue  # its client came back, or another node has published it
             if session is not None and due > now:
-                self._broker.will_at(session, will, number, due)
+                self._broker.life.will_at(session, will, number, due)
                 continue
             if session is not None:
                 session.will, session.will_number = None, 0
@@ -397,7 +397,7 @@ class Wills:
             elif self._has_key(client_id):
                 self._hold(client_id, will, number)
             else:
-                self._broker.publish_will_late(will, number)
+                self._broker.life.publish_will_late(will, number)
 
     async def _publish_own(self, client_id: str, key: str, uid: str) -> None:
         await self._publish_one(None, key, self._context.clock.wall(), uid)
@@ -498,7 +498,7 @@ class Wills:
         message = self._receiver.message(will.body, will.listener, will.mountpoint)
         refusal = self._refusal(message, will.approved)
         if refusal is not None:
-            self._broker.will_refused(client_id, message.topic, refusal, self._context.clock.now())
+            self._broker.life.will_refused(client_id, message.topic, refusal, self._context.clock.now())
             return
         logger.info("will_of_stopped_node client_id=%s node=%s", client_id, writer.node)
-        self._broker.send_will(message)
+        self._broker.life.send_will(message)

@@ -1,4 +1,5 @@
-"""The broker: ``Broker.publish``, subscribing, how sessions begin and end; hook points; the budget of memory.
+"""The broker: ``Broker`` routes messages, ``SessionLife`` begins and ends sessions, ``Retaining`` decides what is
+retained; hook points; the budget of memory.
 
 ``Broker.subscribe`` applies Retain Handling; ``Broker.accept`` refuses or takes what anybody publishes.
 

@@ -1,4 +1,4 @@
-"""Broker: one way in for messages, one subscribe, one way for a session to begin and to end.
+"""Broker: one way in for messages, one subscribe, and the way of a message to its subscribers.
 
 Whoever publishes - a client, a will, an operator, a rule, a bridge - comes through ``Broker.accept``, which is one
 synchronous chain down to the subscribers' writers. What was held goes on through ``publish``, what the node says of
@@ -12,60 +12,48 @@ from random import Random
 from typing import Final, Protocol
 
 from ..config import BrokerSettings
-from ..loop.budget import DELIVERIES_PER_ITERATION, LoopBudget
+from ..loop.budget import LoopBudget
 from ..loop.clock import Clock
 from ..loop.timers import Timers
 from ..mqtt import reason_codes
-from ..mqtt.constants import NEVER_EXPIRES, V5
+from ..mqtt.constants import V5
 from ..mqtt.message import Delivery, Message, Publisher
 from ..mqtt.message_ids import MessageIdSource
 from ..mqtt.topics import matches
 from ..observability.metrics import Metrics
 from ..observability.throttled_log import ThrottledLog
 from ..persistence.durability import Durability
-from ..routing.retained import ABSENT, CLEARED, FULL, FULL_BYTES, STORED, TOO_LARGE, RetainedStore
+from ..routing.retained import RetainedStore
 from ..routing.router import Router
 from ..routing.shared import SharedGroup
-from ..session import inbound_qos2
-from ..session.client_info import ClientInfo
-from ..session.limits import Limits
 from ..session.memory_account import NORMAL, SHEDDING, MemoryAccount
 from ..session.protocols import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, REVOKED
 from ..session.protocols import QUEUE_FULL as SESSION_QUEUE_FULL
 from ..session.protocols import TOO_LARGE as DELIVERY_TOO_LARGE
-from ..session.queue import EXPIRY_SLICE
 from ..session.registry import SessionRegistry
 from ..session.session import Session
 from ..session.subscription import Subscription, VolatileSubscription, without_no_local
-from .cluster import Cluster, RetainedChanges, SingleNode
+from .cluster import Cluster, SingleNode
 from .delayed_topic import reserved, split
 from .hooks import Hooks
 from .outcome import (
     LINK_FULL,
-    NO_MEMORY,
     NO_MEMORY_FOR_QUEUES,
     NO_SUBSCRIBERS,
     NOT_DELAYED,
     PUBLISHED,
     QUEUE_FULL,
-    REFUSED,
     RESERVED,
     RETAINED_ALONE,
-    RETAINED_BYTES_FULL,
-    RETAINED_FULL,
-    RETAINED_TOO_LARGE,
-    RETAINED_TOO_LARGE_FOR_NATS,
     STORE_TROUBLE,
-    WILL,
     Outcome,
     PublisherKind,
 )
 from .retained_matches import RetainedMatches
+from .retaining import Retaining
+from .session_life import SessionLife
 
 logger = logging.getLogger(__name__)
-
-WILL_STEPS: Final = 8
-"""Deliveries that a published will counts as, in the loop budget."""
 
 PUBLISH_STEPS = 1
 """Deliveries that a published message counts as, in the loop budget, beside those to its subscribers."""
@@ -75,20 +63,6 @@ PUBLISH_STEPS = 1
 EVERYWHERE: Final = 0
 THIS_NODE: Final = 1
 FROM_A_NODE: Final = 2
-
-_SESSIONS_PER_SWEEP = 1000
-_QUEUED_PER_SWEEP = 20_000  # messages, where sessions have some queued
-_SHORT_OF_MEMORY: Final = -1  # beside the answers of ``RetainedStore.refusal``
-_TOO_LARGE_FOR_NATS: Final = -2
-
-# Why a message is not retained, and the word for that in log and metrics.
-_NOT_RETAINED: Final[dict[int, tuple[Outcome, str]]] = {
-    FULL: (RETAINED_FULL, "full"),
-    FULL_BYTES: (RETAINED_BYTES_FULL, "full"),
-    TOO_LARGE: (RETAINED_TOO_LARGE, "too_large"),
-    _SHORT_OF_MEMORY: (NO_MEMORY, "memory"),
-    _TOO_LARGE_FOR_NATS: (RETAINED_TOO_LARGE_FOR_NATS, "too_large"),
-}
 
 
 class DelayedMessages(Protocol):
@@ -124,7 +98,8 @@ def _none() -> bool:
 
 
 class Broker:
-    """Routes messages and owns the sessions. Knows neither packets nor sockets."""
+    """Routes messages. ``life``: opens and ends the sessions; ``retaining``: decides what is retained. Knows neither
+    packets nor sockets."""
 
     def __init__(
         self,
@@ -140,7 +115,7 @@ class Broker:
     ) -> None:
         """``delayed``: takes what is sent to ``$delayed/...``. ``account``: what queues take, and how short the node's
         memory is. ``retained_allowed``: whether a retained message may still be delivered, by its publisher's rights of
-        today; asked while ``check_retained_source`` is set."""
+        today; asked while ``retained.check_source`` is set."""
         self.node = settings.node.name
         self.clock = clock
         self.timers = timers
@@ -158,8 +133,6 @@ class Broker:
             settings.retained.max_bytes,
         )
         self.sessions = SessionRegistry()
-        self.check_retained_source = settings.retained.check_source
-        self._retained_allowed = retained_allowed
         self._delayed = delayed
         # Topic -> whether rules select from it; a topic that is not in it is asked about by calling ``on_rule_match``.
         # None: there are no rules. So what no rule selects costs one look-up.
@@ -168,8 +141,6 @@ class Broker:
         # Whether a queue may refuse a message of QoS 1 or 2: a zone says so for a full one, or memory is used up.
         self.refusing = False
         self.throttled_log = ThrottledLog()
-        # Tells the other nodes of a cluster what is retained.
-        self.retained_changes: RetainedChanges | None = None
         # What the acknowledgement of the last accepted message has to wait for, beside the disk.
         self.undecided: Future[None] | None = None
         # What outlives the process; None at durability level ``memory``: see ``attach_durability``.
@@ -180,6 +151,8 @@ class Broker:
         self.any_withheld: Callable[[], bool] = _none
         # The other nodes. The server sets it.
         self.cluster: Cluster = SingleNode(self.node, "", 0.0)
+        self.retaining = Retaining(self, settings.retained, retained_allowed)
+        self.life = SessionLife(self)
 
     def attach_durability(self, durability: Durability) -> None:
         """From now on everything that has to outlive the process is written to ``durability``."""
@@ -197,7 +170,7 @@ class Broker:
         if special and reserved(topic):
             return RESERVED
         if source.must_retain or (
-            message.qos and source.refusable and (message.retain or self.refusing or self._store_in_trouble)
+            message.qos and source.refusable and (message.retain or self.refusing or self.store_in_trouble)
         ):
             refusal = self.refusal(message, source)
             if refusal is not None:
@@ -209,7 +182,7 @@ class Broker:
         return PUBLISHED if self.publish(message) else NO_SUBSCRIBERS
 
     @property
-    def _store_in_trouble(self) -> bool:
+    def store_in_trouble(self) -> bool:
         return self.durability is not None and self.durability.commit.trouble is not None
 
     def refusal(self, message: Message, source: PublisherKind) -> Outcome | None:
@@ -217,15 +190,15 @@ class Broker:
         delayed = message.topic.startswith("$") and self._delayed is not None and self._delayed.handles(message.topic)
         if (message.qos or message.retain or delayed) and self.cannot_store(message.topic, message.retain):
             return STORE_TROUBLE
-        changes = self.retained_changes
+        changes = self.retaining.changes
         if changes is not None and message.retain and message.qos:
             # Whoever asks over HTTP is told at once, a client's acknowledgement waits for an election.
             if not (changes.writable if source.must_retain else changes.takes):
                 return RETAINED_ALONE
         if message.retain and (source.must_retain or _is_told(message)):
-            refused = self._not_retained(message)
-            if refused:
-                return _NOT_RETAINED[refused][0]
+            refusal = self.retaining.refusal(message)
+            if refusal is not None:
+                return refusal
         if self.refusing and message.qos and not delayed:
             if self.account.level >= SHEDDING and self._would_be_shed(message):
                 return NO_MEMORY_FOR_QUEUES
@@ -238,7 +211,7 @@ class Broker:
 
     def cannot_store(self, topic: str, retain: bool) -> bool:
         """Whether the store is in trouble, and a message to ``topic`` is one that it must keep."""
-        if not self._store_in_trouble:
+        if not self.store_in_trouble:
             return False
         return (self._delayed is not None and self._delayed.handles(topic)) or self.needs_disk(topic, retain)
 
@@ -275,66 +248,14 @@ class Broker:
                 self.hooks.message_dropped(message, "no_subscribers")
         return count
 
-    def publish_run(self, run: list[Message]) -> int:
-        """Accept messages of a client that are the same but for payload, identifier and properties (QoS 0 or 1, RETAIN
-        0, no expiry), and route them together. How many from the first one on, by the budget of the iteration: the rest
-        is taken out of ``run``. 0: something is to be decided for each."""
-        first = run[0]
-        topic = first.topic
-        hooks = self.hooks
-        rules = self.rule_index
-        if (
-            topic.startswith("$")
-            or self._store_in_trouble
-            or (rules is not None and rules.get(topic, True))
-            or hooks.message_publish
-            or hooks.message_delivered
-            or hooks.delivery_dropped
-        ):
-            return 0
-        route = self.router.recent.get(topic)
-        if route is None:
-            route = self.router.match(topic)
-        targets = route.targets
-        remote = route.remote
-        ways = len(targets) + len(remote)
-        if not ways or route.groups:
-            return 0
-        for subscription in targets:
-            if subscription.no_local:
-                return 0
-        budget = self.budget
-        steps = PUBLISH_STEPS + ways
-        del run[1 + max(0, DELIVERIES_PER_ITERATION - budget.deliveries) // steps :]
-        if self.refusing and first.qos:
-            # What a queue may have to refuse is looked at one by one.
-            for subscription in targets:
-                if subscription.session.may_refuse(run):
-                    return 0
-            for subscription in remote:
-                if subscription.session.may_refuse(run):
-                    return 0
-        size = 0
-        for message in run:
-            size += len(message.frame) + 64
-        self.metrics.messages_publish += len(run)
-        budget.deliveries += steps * len(run)
-        budget.bytes += size * ways
-        for subscription in targets:
-            subscription.session.deliver_run(run, subscription)
-        if remote:
-            if first.qos or ways > 1:
-                for message in run:
-                    self._identify(message)
-            for subscription in remote:
-                if first.qos and isinstance(subscription, VolatileSubscription):
-                    subscription.session.deliver_volatile_run(run, subscription)
-                else:
-                    subscription.session.deliver_run(run, subscription)
-        if first.qos:
-            for message in run:
-                message.release_plain()
-        return len(run)
+    def publish_delayed(self, message: Message) -> None:
+        """Publish a delayed message whose time has come."""
+        refusal = None if message.publisher is None else self.withheld(message.publisher)
+        if refusal is None or message.publisher is None:
+            self.publish(message)
+        else:
+            client_id = message.publisher.client_id
+            self.note_refusal("delayed_refused", client_id, message.topic, refusal, self.clock.now())
 
     def publish_internal(self, message: Message) -> int:
         """Route what the node says of itself below ``$SYS``: uncounted, without hooks and to no other node, but rules
@@ -363,7 +284,7 @@ class Broker:
         """Retain and deliver, and nothing else that ``publish`` does; how many subscriptions matched, another node
         counting as one."""
         if message.retain and scope != FROM_A_NODE:
-            self.retain(message)
+            self.retaining.retain(message)
         router = self.router
         route = router.recent.get(message.topic)
         if route is None:
@@ -387,14 +308,14 @@ class Broker:
         if route.groups and scope != FROM_A_NODE:
             for group in route.groups:
                 if group.remote is not None and scope == EVERYWHERE:
-                    self._identify(message)
+                    self.identify(message)
                     if group.remote.deliver(message, ()):
                         count += 1
                 elif self.deliver_shared(message, group):
                     count += 1
         return count
 
-    def _identify(self, message: Message) -> None:
+    def identify(self, message: Message) -> None:
         """Before anything of it is written down: by its id a node knows what comes to it by two ways."""
         if not message.identified:
             self._ids.give(message)
@@ -403,65 +324,6 @@ class Broker:
         """Deliver what another node has accepted: it has run the hooks and rules, and picked of each Shared
         Subscription."""
         return self.route(message, FROM_A_NODE)
-
-    def route_local_run(self, run: list[Message]) -> None:
-        """The same for messages of one topic and QoS, 0 or 1, with RETAIN 0 that never expire."""
-        first = run[0]
-        hooks = self.hooks
-        route = self.router.recent.get(first.topic)
-        if route is None:
-            route = self.router.match(first.topic)
-        targets = route.targets
-        alike = not (hooks.message_delivered or hooks.delivery_dropped)
-        for subscription in targets:
-            if subscription.no_local:
-                alike = False
-        if not alike:
-            for message in run:
-                self.route_local(message)
-            return
-        size = 0
-        for message in run:
-            size += len(message.frame) + 64
-        budget = self.budget
-        budget.deliveries += len(targets) * len(run)
-        budget.bytes += len(targets) * size
-        for subscription in targets:
-            subscription.session.deliver_run(run, subscription)
-        if first.qos:
-            for message in run:
-                message.release_plain()
-
-    def route_packets(self, topic: str, packets: bytes, count: int, version: int) -> bool:
-        """The same for so many PUBLISH packets of QoS 0 on this topic, if all clients take them as they are; False:
-        nothing was done."""
-        hooks = self.hooks
-        if hooks.message_delivered or hooks.delivery_dropped:
-            return False
-        route = self.router.recent.get(topic)
-        if route is None:
-            route = self.router.match(topic)
-        targets = route.targets
-        for subscription in targets:
-            session = subscription.session
-            writer = session.writer
-            if (
-                writer is None
-                or session.queue is not None
-                or subscription.no_local
-                or subscription.identifiers
-                or session.limits.upgrade_qos
-                or not writer.takes_packets(version)
-            ):
-                return False
-        budget = self.budget
-        budget.deliveries += len(targets) * count
-        budget.bytes += len(targets) * (len(packets) + 64 * count)
-        for subscription in targets:
-            writer = subscription.session.writer
-            if writer is not None:
-                writer.send_packets0(packets, count)
-        return True
 
     def deliver_to(self, message: Message, targets: list[Subscription]) -> None:
         """Deliver to these alone what another node has accepted."""
@@ -482,7 +344,7 @@ class Broker:
         budget.deliveries += len(nodes)
         budget.bytes += len(nodes) * (len(message.frame) + 64)
         if message.qos or ways > 1:
-            self._identify(message)
+            self.identify(message)
         for subscription in nodes:
             if message.qos and isinstance(subscription, VolatileSubscription):
                 subscription.session.deliver_volatile(message, subscription)
@@ -604,101 +466,29 @@ class Broker:
         else:
             session.deliver_shared(delivery)
 
-    # --------------------------------------------------------------- retained
-
-    def retain(self, message: Message) -> None:
-        """Keep it for subscriptions to come, within the bounds; an empty one takes away what is kept. If the
-        message cannot be kept, the retained message of its topic is deleted, because it is out of date."""
-        # [MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-7] [3.1.1 MQTT-3.3.1-7]
-        done = self._refused_before(message, message.topic)
-        if not done:
-            done = self.retained.put(message)
-            # An iteration ends about every 4 MiB, so that memory is looked at before too much is kept.
-            self.budget.deliveries += message.payload_size >> 10
-        refused = _NOT_RETAINED.get(done)
-        if refused is not None:
-            outcome, reason = refused
-            client_id = "" if message.publisher is None else message.publisher.client_id
-            self.throttled_log.warn(
-                "retain_refused", client_id, message.topic, reason, outcome.setting, message.timestamp
-            )
-            self.metrics.refusals.add("retained_" + reason)
-            done = CLEARED if self.retained.delete(message.topic) else done
-        if (refused is None or done == CLEARED) and not message.topic.startswith("$SYS"):
-            self._journal_retained(message, done)
-            if self.retained_changes is not None:
-                decision = self.retained_changes.changed(message.topic)
-                if decision is not None:
-                    self.undecided = decision
-        self.metrics.messages_retained = len(self.retained)
-
-    def _journal_retained(self, message: Message, done: int) -> None:
-        if self.durability is None:
+    def pass_on(self, session: Session, delivery: Delivery, now: float, reason: str) -> None:
+        """Another member of the group gets it; it is dropped for ``reason`` where there is none."""
+        if delivery.message.expired(now):
+            self.delivery_dropped(session, delivery, EXPIRED)
             return
-        if done == CLEARED:
-            self.durability.node.retained_cleared(message.topic)
-        elif done != ABSENT:
-            self.durability.node.retained_stored(message, done == STORED)
+        # By its name: the group it came through may have lost all members and have been made anew since.
+        # One that was for another node also says which nodes had no member for it.
+        group = self.router.group(delivery.group.partition("\0")[0]) if delivery.group else None
+        if group is None:
+            passed = False
+        elif group.remote is not None:
+            passed = group.remote.deliver(delivery.message, (session,))
+        else:
+            passed = self.deliver_shared(delivery.message, group, (session,))
+        if not passed:
+            self.delivery_dropped(session, delivery, reason)
 
-    def take_retained(self, message: Message) -> bool:
-        """What another node has retained, or cleared (an empty payload); whether it is so here, too."""
-        done = self.retained.put(message, True)
-        refused = _NOT_RETAINED.get(done)
-        if refused is None:
-            self._journal_retained(message, done)
-            self.metrics.messages_retained = len(self.retained)
-            return True
-        outcome, reason = refused
-        now = self.clock.now()
-        self.throttled_log.warn("retain_refused", "-", message.topic, reason, outcome.setting, now)
-        self.metrics.refusals.add("retained_" + reason)
-        return False
-
-    def clear_retained(self, topic: str) -> Future[None] | None:
-        """An operator's order. What it returns is as of ``RetainedChanges.changed``."""
-        decision: Future[None] | None = None
-        if self.retained.delete(topic) and not topic.startswith("$SYS"):
-            if self.durability is not None:
-                self.durability.node.retained_cleared(topic)
-            if self.retained_changes is not None:
-                decision = self.retained_changes.changed(topic)
-        self.metrics.messages_retained = len(self.retained)
-        return decision
-
-    def _not_retained(self, message: Message) -> int:
-        """Why a message that was not published yet cannot be retained at the topic where it ends up; 0: it can."""
-        topic = self.destination(message.topic)
-        if not isinstance(topic, str):
-            return 0  # it is refused for that
-        return self._refused_before(message, topic) or self.retained.refusal(message, topic)
-
-    def _refused_before(self, message: Message, topic: str) -> int:
-        """Why it cannot be retained, whatever room the store has; 0: it can."""
-        if topic.startswith("$SYS"):
-            return 0
-        if self.account.level > NORMAL and self.retained.grows_by(message, topic) > 0:
-            return _SHORT_OF_MEMORY
-        changes = self.retained_changes
-        return 0 if changes is None or changes.fits(message) else _TOO_LARGE_FOR_NATS
-
-    def may_be_replayed(self, message: Message) -> bool:
-        """Whether its publisher may still publish to its topic. To be asked while ``check_retained_source`` is set."""
-        if self._retained_allowed is None or self._retained_allowed(message):
-            return True
-        self.metrics.refusals.add("retained_source_denied")
-        return False
-
-    def not_withheld(self, messages: list[Message]) -> list[Message]:
-        """Those of these retained messages whose publishers are not withheld. To be asked while ``any_withheld``."""
-        given = [each for each in messages if each.publisher is None or self.withheld(each.publisher) is None]
-        if len(given) < len(messages):
-            self.metrics.refusals.add("retained_publisher_banned", len(messages) - len(given))
-        return given
-
-    def sweep_retained(self, now: float, budget: int) -> None:
-        """Drop retained messages that have expired, at most ``budget`` of them."""
-        self.retained.sweep(now, budget)
-        self.metrics.messages_retained = len(self.retained)
+    def withdraw(self, session: Session, deliveries: list[Delivery], now: float) -> None:
+        """What was taken out of a session's queue, since its client may not read it any more, is not owed to it."""
+        for delivery in deliveries:
+            self.pass_on(session, delivery, now, REVOKED)
+        if session.journal is not None:
+            session.journal.done(session, [delivery for delivery in deliveries if delivery.qos])
 
     # -------------------------------------------------------- subscriptions
 
@@ -737,295 +527,6 @@ class Broker:
         if self.hooks.session_unsubscribed and not session.internal:
             self.hooks.session_unsubscribed(session.client, subscription)
         return True
-
-    # ------------------------------------------------------------- sessions
-
-    def open_session(
-        self, client: ClientInfo, clean_start: bool, expiry_interval: int, limits: Limits, now: float
-    ) -> tuple[Session, bool]:
-        """The session of an accepted client, and whether it existed before, as far as a client may know: one that began
-        for a connection that had no CONNACK begins with this one. No client may be connected to it."""
-        session = self.sessions.get(client.client_id)
-        if session is not None and clean_start:
-            self.discard_session(session, now)
-            session = None
-        present = session is not None and session.announced
-        if session is None:
-            session = Session(client, limits, self, now, expiry_interval)
-            session.announced = False
-            session.account = self.account
-            session.owner = client.owner
-            self.sessions.add(session)
-            self.metrics.session_created += 1
-            if self.hooks.session_created:
-                self.hooks.session_created(client, session)
-            if self.durability is not None and expiry_interval:
-                self.durability.sessions.opened(session)
-        else:
-            self._stop_timers(session)
-            self.drop_will(session)  # [MQTT-3.1.3-9] the session goes on within the delay
-            session.expire_queued(now)
-            session.disconnected_at = 0.0
-            session.expiry_interval = expiry_interval
-            session.client = client
-            session.owner = client.owner or session.owner or ""
-            self.sessions.count_names(session)
-            if present:
-                self.metrics.session_resumed += 1
-                if self.hooks.session_resumed:
-                    self.hooks.session_resumed(client, session)
-            if self.durability is not None and session.durable:
-                self.durability.sessions.opened(session)
-        return session, present
-
-    def discard_session(self, session: Session, now: float) -> None:
-        """Its client, which is not connected to it, begins a new one [MQTT-3.1.2-4]. Its delayed will goes out, because
-        its session ends here."""
-        self.metrics.session_discarded += 1
-        if self.hooks.session_discarded:
-            self.hooks.session_discarded(session.client, session)
-        self.end_session(session, "discarded", now)
-
-    def suspend_session(self, session: Session) -> None:
-        """Another node may be about to have this session: neither it nor its will is due meanwhile."""
-        self._stop_timers(session)
-
-    def drop_will(self, session: Session) -> None:
-        """Its will is not published: the session goes on, here or on another node."""
-        session.will = None
-        self._will_gone(session)
-
-    def continue_session(self, session: Session, will_due: float, now: float) -> None:
-        """It stays, or has come here: it ends when its time is over, unless its client comes. ``will_due``: when its
-        delayed will goes out, where it has one."""
-        if session.expiry_interval != NEVER_EXPIRES:
-            self.expire_at(session, max(now, min(session.disconnected_at, now) + session.expiry_interval))
-        if session.will is not None:
-            self.will_at(session, session.will, session.will_number, will_due)
-
-    def adopt_session(self, session: Session) -> None:
-        """A session comes from another node, with its subscriptions, which are not in the router yet."""
-        self.sessions.add(session)
-        if self.durability is not None:
-            journal = self.durability.sessions
-            journal.opened(session)
-            for subscription in session.subscriptions.values():
-                journal.subscribed(session, subscription)
-
-    def forget_session(self, session: Session) -> bool:
-        """Another node has this session: nothing of it ends, it is only here no longer. False: it was not here."""
-        if not self.sessions.remove(session):
-            return False
-        self._stop_timers(session)
-        for subscription in session.subscriptions.values():
-            self.router.unsubscribe(subscription)
-        session.clear_subscriptions()
-        owed = session.undelivered()
-        session.end()
-        self.drop_will(session)
-        if self.durability is not None and session.durable:
-            self.durability.sessions.ended(session, owed)
-        return True
-
-    def open_internal(self, client: ClientInfo, limits: Limits, now: float) -> Session:
-        """The session of a part of the node: the one that was recovered, or a new one. It outlives the process where
-        anything does, and ends by ``end_session`` only."""
-        session = self.sessions.internal.get(client.client_id)
-        if session is None:
-            session = Session(client, limits, self, now, NEVER_EXPIRES)
-            session.account = self.account
-            self.sessions.add(session)
-            if self.durability is not None:
-                self.durability.sessions.opened(session)
-        else:
-            session.client = client
-            session.limits = limits
-        return session
-
-    def leave(self, session: Session, will: Message | None, will_delay: int, now: float, reason: str) -> None:
-        """A client's connection is over: its session waits or ends, its will goes out now or later."""
-        session.detach()
-        session.disconnected_at = now
-        session.will = will
-        if will is None:
-            self._will_gone(session)
-        expiry = session.expiry_interval
-        if expiry == 0:
-            self.end_session(session, reason, now)
-            return
-        if self.durability is not None and session.durable:
-            self.durability.sessions.left(session)
-        if expiry != NEVER_EXPIRES:
-            self.expire_at(session, now + expiry)
-        if will is not None:
-            if will_delay == 0:
-                self._publish_will(session)
-            else:
-                # [MQTT-3.1.2-8] after the delay or at the session's end, whichever is first
-                due = now + will_delay
-                session.will_timer = self.timers.at(due, lambda: self._publish_will(session))
-                self.cluster.will_changed(session.client_id)
-                if self.durability is not None and session.will_number:
-                    self.durability.node.will_stored(will, will_delay, due, session.will_number)
-
-    def expire_at(self, session: Session, due: float) -> None:
-        """End a session without a connected client at ``due``, unless its client comes back."""
-        session.expiry_timer = self.timers.at(due, lambda: self._expire(session))
-
-    def will_at(self, session: Session, will: Message, number: int, due: float) -> None:
-        """Publish a will at ``due``, unless its client comes back."""
-        session.will = will
-        session.will_number = number
-        session.will_timer = self.timers.at(due, lambda: self._publish_will(session))
-        self.cluster.will_changed(session.client_id)
-
-    def _expire(self, session: Session) -> None:
-        session.expiry_timer = None
-        logger.info("session_expired client_id=%s expiry_interval=%s", session.client_id, session.expiry_interval)
-        self.end_session(session, "expired", self.clock.now())
-
-    def end_session(self, session: Session, reason: str, now: float) -> None:
-        """The end of a session: its will, its subscriptions, and what shared subscriptions give to others."""
-        if not self.sessions.remove(session):
-            return
-        if not session.internal:
-            self.throttled_log.events.add(session.client_id, now, "session_ended", reason, "-")
-        self._stop_timers(session)
-        for subscription in session.subscriptions.values():
-            self.router.unsubscribe(subscription)
-        session.clear_subscriptions()
-        owed = session.undelivered()
-        reassignable = session.end()
-        self._publish_will(session)
-        for delivery in reassignable:
-            self._pass_on(session, delivery, now, SESSION_QUEUE_FULL)
-        if self.durability is not None and session.durable:
-            # After the others have it: there is no moment in which no session holds a message.
-            self.durability.sessions.ended(session, owed)
-        if session.internal:
-            return
-        self.cluster.session_ended(session)
-        if reason == "discarded":
-            return
-        self.metrics.session_terminated += 1
-        if self.hooks.session_terminated:
-            self.hooks.session_terminated(session.client, session, reason)
-
-    def _pass_on(self, session: Session, delivery: Delivery, now: float, reason: str) -> None:
-        """Another member of the group gets it; it is dropped for ``reason`` where there is none."""
-        if delivery.message.expired(now):
-            self.delivery_dropped(session, delivery, EXPIRED)
-            return
-        # By its name: the group it came through may have lost all members and have been made anew since.
-        # One that was for another node also says which nodes had no member for it.
-        group = self.router.group(delivery.group.partition("\0")[0]) if delivery.group else None
-        if group is None:
-            passed = False
-        elif group.remote is not None:
-            passed = group.remote.deliver(delivery.message, (session,))
-        else:
-            passed = self.deliver_shared(delivery.message, group, (session,))
-        if not passed:
-            self.delivery_dropped(session, delivery, reason)
-
-    def withdraw(self, session: Session, deliveries: list[Delivery], now: float) -> None:
-        """What was taken out of a session's queue, since its client may not read it any more, is not owed to it."""
-        for delivery in deliveries:
-            self._pass_on(session, delivery, now, REVOKED)
-        if session.journal is not None:
-            session.journal.done(session, [delivery for delivery in deliveries if delivery.qos])
-
-    def publish_waiting_wills(self) -> None:
-        """Every session ends now [MQTT-3.1.2-8]."""
-        for session in list(self.sessions):
-            if session.will_timer is not None:
-                session.will_timer.cancel()
-                self._publish_will(session)
-
-    def _publish_will(self, session: Session) -> None:
-        session.will_timer = None
-        will = session.will
-        if will is None:
-            return
-        session.will = None
-        if self.cluster.hold_will(session.client_id, will, session.will_number):
-            session.will_number = 0
-            return
-        if self.timers.enough is not None and self.timers.enough():
-            # One of many sessions whose connections end at once. On disk the will stays until it is published.
-            number, session.will_number = session.will_number, 0
-            self.cluster.will_changed(session.client_id)
-            self.timers.at(self.clock.now(), lambda: self.publish_will_late(will, number))
-            return
-        self.send_will(will)
-        self._will_gone(session)
-
-    def publish_will_late(self, will: Message, number: int) -> None:
-        """A will was due before. ``number``: of it in the store; 0: it is in none."""
-        self.send_will(will)
-        if number and self.durability is not None:
-            self.durability.node.will_gone(number)
-
-    def send_will(self, will: Message) -> None:
-        """Publish a will whose time has come."""
-        self.budget.deliveries += WILL_STEPS
-        will.timestamp = now = self.clock.now()  # its Message Expiry counts from publication
-        refusal = None if will.publisher is None else self.withheld(will.publisher)
-        if refusal is not None and will.publisher is not None:
-            self.will_refused(will.publisher.client_id, will.topic, refusal, now)
-            return
-        outcome = self.accept(will, WILL)
-        if outcome.code >= REFUSED:
-            self.will_refused("" if will.publisher is None else will.publisher.client_id, will.topic, outcome, now)
-
-    def publish_delayed(self, message: Message) -> None:
-        """Publish a delayed message whose time has come."""
-        refusal = None if message.publisher is None else self.withheld(message.publisher)
-        if refusal is None or message.publisher is None:
-            self.publish(message)
-        else:
-            client_id = message.publisher.client_id
-            self.note_refusal("delayed_refused", client_id, message.topic, refusal, self.clock.now())
-
-    def will_refused(self, client_id: str, topic: str, refusal: Outcome, now: float) -> None:
-        """Count and log a will that is not published."""
-        if refusal.code == reason_codes.NOT_AUTHORIZED:
-            self.metrics.packets_publish_auth_error += 1
-        else:
-            self.metrics.packets_publish_error += 1
-        self.note_refusal("will_refused", client_id, topic, refusal, now)
-
-    def _will_gone(self, session: Session) -> None:
-        self.cluster.will_changed(session.client_id)
-        if session.will_number and self.durability is not None:
-            self.durability.node.will_gone(session.will_number)
-            session.will_number = 0
-
-    def _stop_timers(self, session: Session) -> None:
-        for timer in (session.expiry_timer, session.will_timer):
-            if timer is not None:
-                timer.cancel()
-        session.expiry_timer = session.will_timer = None
-
-    def sweep_sessions(self, sessions: list[Session], now: float) -> None:
-        """Housekeeping for sessions from the end of the list, which it takes out, as many as a slice holds: expired
-        queue entries, QoS 2 identifiers never released."""
-        left = _QUEUED_PER_SWEEP
-        while sessions and left > 0:
-            session = sessions.pop()
-            left -= _QUEUED_PER_SWEEP // _SESSIONS_PER_SWEEP
-            if session.queue is not None:
-                left -= min(session.queued, EXPIRY_SLICE)
-                session.expire_queued(now)
-            if session.awaiting_rel is not None:
-                forgotten = inbound_qos2.drop_unreleased(session, now - session.client.zone.await_rel_timeout)
-                if forgotten:
-                    self.metrics.messages_dropped_await_pubrel_timeout += forgotten
-                    logger.warning(
-                        "await_pubrel_timeout client_id=%s count=%s setting=await_rel_timeout",
-                        session.client_id,
-                        forgotten,
-                    )
 
     @property
     def short_of_memory(self) -> bool:

@@ -51,10 +51,10 @@ class RetainedMatches:
         judge = self._broker.router.judge
         if judge is not None and self._is_judged():
             some = [each for each in some if judge(self._subscription, each.topic)]
-        if self._broker.check_retained_source:
-            some = [each for each in some if self._broker.may_be_replayed(each)]
+        if self._broker.retaining.check_source:
+            some = [each for each in some if self._broker.retaining.may_be_replayed(each)]
         if self._broker.any_withheld():
-            some = self._broker.not_withheld(some)
+            some = self._broker.retaining.not_withheld(some)
         return some
 
     def _is_judged(self) -> bool:

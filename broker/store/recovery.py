@@ -433,9 +433,9 @@ class _Recovery:
         if due <= now:
             self._expired_sessions += 1
             self._queued_of_expired += session.queued
-            self.broker.end_session(session, "expired", now)
+            self.broker.life.end_session(session, "expired", now)
         else:
-            self.broker.expire_at(session, due)
+            self.broker.life.expire_at(session, due)
 
     def tell_expired(self) -> None:
         """How much has expired while the node was stopped, or because the clock was set: intervals that outlive the
@@ -479,7 +479,7 @@ class _Recovery:
                 message.publisher = client
             refusal = refusal_of(message, record.approved)
             if refusal is not None:
-                self.broker.will_refused(client_id or "", message.topic, refusal, now)
+                self.broker.life.will_refused(client_id or "", message.topic, refusal, now)
                 self.durability.node.will_gone(record.number)
                 continue
             session = None if client_id is None else self.broker.sessions.get(client_id)
@@ -487,10 +487,10 @@ class _Recovery:
             if hold is not None:
                 hold(record.number, message, due, session)
             elif session is None or due <= now:
-                self.broker.send_will(message)
+                self.broker.life.send_will(message)
                 self.durability.node.will_gone(record.number)
             else:
                 if not record.due_at:
                     # So that the next restart does not begin the delay again.
                     self.durability.node.will_stored(message, record.delay, due, record.number)
-                self.broker.will_at(session, message, record.number, due)
+                self.broker.life.will_at(session, message, record.number, due)

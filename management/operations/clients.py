@@ -258,7 +258,7 @@ class Clients:
         if channel is not None:
             closing.kick(channel)
         else:
-            broker.end_session(session, "kicked", self._server.clock.now())
+            broker.life.end_session(session, "kicked", self._server.clock.now())
         await wait_until_stored(self._server.tables)
 
     def set_keep_alive_here(self, client_id: str, interval: int) -> None:

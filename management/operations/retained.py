@@ -145,7 +145,7 @@ class Retained:
         durability = broker.durability
         if durability is not None and durability.commit.trouble is not None:
             raise Refusal(RPC_ERROR, TROUBLE)
-        if broker.retained_changes is not None and not broker.retained_changes.writable:
+        if broker.retaining.changes is not None and not broker.retaining.changes.writable:
             raise Refusal(RPC_ERROR, "the cluster has no quorum: nothing was changed")
         work = BackpressureSlice(self._server)
         count = 0
@@ -153,7 +153,7 @@ class Retained:
         for topic in broker.retained.walk(filter, 0 if not has_wildcard(filter) else _STEPS):
             if topic:
                 count += self.find(topic) is not None
-                decision = broker.clear_retained(topic)
+                decision = broker.retaining.clear(topic)
                 if decision is not None:
                     decisions.append(decision)
             await work.checkpoint()

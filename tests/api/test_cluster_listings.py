@@ -191,7 +191,7 @@ async def test_a_deep_page_fetches_that_page_alone() -> None:
             broker, zone = node.server.broker, node.settings.listener_zones[0]
             for number in range(2000):
                 client = ClientInfo("node", zone, client_id=f"c{place + 1}-{number:04}")
-                broker.open_session(client, True, 100, Limits(), 0.0)
+                broker.life.open_session(client, True, 100, Limits(), 0.0)
         nodes.hub.octets.clear()
         reply = await nodes.api.get("/clients", _page=31, _limit=100)
         assert [row["clientid"] for row in reply.data] == [f"c2-{number:04}" for number in range(1000, 1100)]

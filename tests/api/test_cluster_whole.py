@@ -158,7 +158,7 @@ async def test_without_a_quorum_nothing_is_retained_and_the_answer_is_that_of_ev
     cluster.partition({0, 1, 2}, quorum=None)
 
     async def without() -> bool:
-        return not first.server.broker.retained_changes.writable
+        return not first.server.broker.retaining.changes.writable
 
     await until(without)
     message = {"clientid": "x", "topic": "t", "payload": "r", "retain": True, "qos": 1}

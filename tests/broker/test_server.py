@@ -11,7 +11,7 @@ import pytest
 from taipan.broker import server as module
 from taipan.broker.channel import closing
 from taipan.broker.config import BrokerSettings, ClusterSettings, ListenerSettings, ZoneSettings
-from taipan.broker.core import broker as broker_module
+from taipan.broker.core import session_life
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.message import Publisher
@@ -82,7 +82,7 @@ def test_a_retained_message_of_a_publisher_whose_rights_are_not_known() -> None:
 
 
 def test_the_sweep_goes_round_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "_SESSIONS_PER_SWEEP", 2)
+    monkeypatch.setattr(session_life, "_SESSIONS_PER_SWEEP", 2)
     node = FakeNode()
     for number in range(5):
         client = node.connect(str(number), expiry=1000)
@@ -208,7 +208,7 @@ def test_reload_takes_rules_and_limits() -> None:
     )
     node.server.reload(settings)
     assert node.server.settings is settings
-    assert node.broker.check_retained_source and not node.broker.refusing
+    assert node.broker.retaining.check_source and not node.broker.refusing
     client.publish("t", b"x", 1, 1)
     assert [each.reason_code for each in client.received()] == [rc.NOT_AUTHORIZED]  # type: ignore[union-attr]
     node.publish("a", b"x", retain=True)

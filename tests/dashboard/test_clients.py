@@ -370,7 +370,7 @@ async def test_two_hundred_thousand(browser: Browser) -> None:
         zone = node.settings.listener_zones[0]
         for number in range(200_000):
             client = ClientInfo("node", zone, client_id=f"device-{number:06}")
-            node.server.broker.open_session(client, True, 100, Limits(), node.server.clock.now())
+            node.server.broker.life.open_session(client, True, 100, Limits(), node.server.clock.now())
         await node.api.post("/users", {"username": "op", "password": PASSWORD, "role": "administrator", "tags": ""})
         url = node.management.dashboard_url
         context = await browser.new_context()

@@ -13,8 +13,8 @@ def session(node: FakeNode, client_id: str, expiry: int = 3600) -> Session:
     """A new session whose client is away."""
     client = ClientInfo("n", node.zone, client_id=client_id)
     limits = node.facts.limits
-    opened, _ = node.broker.open_session(client, True, expiry, limits, node.clock.time)
-    node.broker.leave(opened, None, 0, node.clock.time, "")
+    opened, _ = node.broker.life.open_session(client, True, expiry, limits, node.clock.time)
+    node.broker.life.leave(opened, None, 0, node.clock.time, "")
     return opened
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from taipan.broker.channel.dispatcher import PUBLISHES_PER_ITERATION
-from taipan.broker.core.broker import PUBLISH_STEPS, WILL_STEPS
+from taipan.broker.core.broker import PUBLISH_STEPS
+from taipan.broker.core.session_life import WILL_STEPS
 from taipan.broker.loop.budget import DELIVERIES_PER_ITERATION
 from taipan.broker.loop.timers import BUDGET
 from taipan.broker.mqtt.message import Message
@@ -109,7 +110,7 @@ def test_wills_to_many() -> None:
         reader.subscribe("will")
     for number in range(100):
         session = populations.session(node, str(number))
-        node.broker.will_at(session, Message("will", b"x"), 0, node.clock.time + 5)
+        node.broker.life.will_at(session, Message("will", b"x"), 0, node.clock.time + 5)
     node.clock.advance(6)
     runs = 0
     while node.timers.due(node.clock.time):
@@ -134,7 +135,7 @@ def test_wills_of_a_crowd_that_goes_at_once() -> None:
     for number, session in enumerate(sessions):
         will = Message("will", b"%d" % number, publisher=session.client)
         session.expiry_interval = 3600 * (number % 2)  # some end with their connection, some go on
-        node.broker.leave(session, will, 0, node.clock.time, "")
+        node.broker.life.leave(session, will, 0, node.clock.time, "")
     assert turn.deliveries <= DELIVERIES_PER_ITERATION + 2 * WILL_STEPS
     runs = 0
     while node.timers.due(node.clock.time):
@@ -199,7 +200,7 @@ def test_sessions_are_swept_in_slices() -> None:
     for session in sessions:
         session.queue = expiring(EXPIRY_SLICE)
     left = list(sessions)
-    node.broker.sweep_sessions(left, node.clock.time)
+    node.broker.life.sweep_sessions(left, node.clock.time)
     assert 12 <= len(left) < 20
 
 

@@ -100,7 +100,7 @@ def test_a_session_with_many_subscriptions_ends() -> None:
             node.broker.subscribe(session, Subscription(session, filter, 1, group=group, topic_filter=topic_filter))
 
         def end() -> None:
-            node.broker.end_session(session, "expired", 0.0)
+            node.broker.life.end_session(session, "expired", 0.0)
             assert node.broker.router.subscription_count == 0
 
         return end
@@ -296,7 +296,7 @@ def test_many_wills_at_once() -> None:
         node.connect("heir").subscribe("will/#")
         for number in range(count):
             session = populations.session(node, str(number))
-            node.broker.will_at(session, Message(f"will/{number}", b"x"), 0, node.clock.time + 5)
+            node.broker.life.will_at(session, Message(f"will/{number}", b"x"), 0, node.clock.time + 5)
         node.clock.advance(6)
 
         def work() -> None:

@@ -584,7 +584,7 @@ LARGE = {"max_packet_size": 1024 * 1024 - 4096}
 def retain_too_large(node: Node, topic: str) -> None:
     """As what is there before the node is of a cluster."""
     message = Message(topic, b"x" * (1024 * 1024 - HEADROOM), retain=True)
-    node.server.broker.take_retained(message)
+    node.server.broker.retaining.take(message)
     part(node).changed(topic)
 
 
@@ -614,7 +614,7 @@ async def test_what_is_too_large_for_nats_holds_up_nothing_else() -> None:
         for number in range(64):
             message = Message(f"t/{number:02}", b"x" * (most - HEADROOM + 1 - number), retain=True)
             message.id = "0" * 24
-            cluster[0].server.broker.take_retained(message)
+            cluster[0].server.broker.retaining.take(message)
             part(cluster[0]).changed(message.topic)
         await retain(cluster[0], "fine", b"1")
         await until(lambda: payloads(cluster[1]) == {"fine": b"1"})

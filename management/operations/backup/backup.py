@@ -594,7 +594,7 @@ class Backup:
     def _retain(self, record: ExportedRetained) -> None:
         message = record.message(self._publisher(record.client_id, record.username))
         message.id = os.urandom(16).hex().upper()
-        self._server.broker.retain(message)
+        self._server.broker.retaining.retain(message)
 
     def _publisher(self, client_id: str | None, username: str | None) -> ClientInfo | None:
         if client_id is None:

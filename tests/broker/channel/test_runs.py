@@ -231,10 +231,10 @@ def test_what_is_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.interpreted
 @versions
 def test_the_budget_of_an_iteration_ends_a_run(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from taipan.broker.core import broker as broker_module
+    from taipan.broker.core import runs
 
     monkeypatch.setattr(dispatcher, "DELIVERIES_PER_ITERATION", 10)
-    monkeypatch.setattr(broker_module, "DELIVERIES_PER_ITERATION", 10)
+    monkeypatch.setattr(runs, "DELIVERIES_PER_ITERATION", 10)
     node = FakeNode()
     reader, writer = two(node, version)
     node.loop.turn()

@@ -52,7 +52,7 @@ class Sending:
         settings = msgspec.convert({}, BrokerSettings)
         broker = Broker(settings, clock, Timers(clock), Metrics(), Hooks(), Random(1))
         client = ClientInfo("n1@127.0.0.1", ZoneSettings(), client_id="\0link:n2@127.0.0.1")
-        session = self.session = broker.open_internal(client, Limits(), clock.now())
+        session = self.session = broker.life.open_internal(client, Limits(), clock.now())
         self.frames: list[tuple[float, int]] = []
         self.begun = loop.time()
 

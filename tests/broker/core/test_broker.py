@@ -122,7 +122,7 @@ class BrokerHarness:
     def open(
         self, client_id: str = "c", clean: bool = False, expiry: int = 0, window: int = 100
     ) -> tuple[Session, Inbox]:
-        session, self.present = self.broker.open_session(
+        session, self.present = self.broker.life.open_session(
             self.client(client_id), clean, expiry, self.limits, self.clock.time
         )
         inbox = Inbox()
@@ -153,7 +153,7 @@ class BrokerHarness:
 
     def leave(self, session: Session, will: str | None = None, delay: int = 0, reason: str = "normal") -> None:
         message = None if will is None else Message("will", will.encode(), 1, publisher=session.client)
-        self.broker.leave(session, message, delay, self.clock.time, reason)
+        self.broker.life.leave(session, message, delay, self.clock.time, reason)
 
     def pass_time(self, seconds: float) -> None:
         self.timers.run(self.clock.advance(seconds))
@@ -488,7 +488,7 @@ def test_a_retained_message_is_judged_as_it_is_sent() -> None:
         by = "me" if name == "mine" else name
         properties = {MESSAGE_EXPIRY_INTERVAL: 5} if name == "expired" else {}
         harness.publish(f"t/{name}", name, retain=True, by=by, properties=properties)
-    harness.broker.check_retained_source = True
+    harness.broker.retaining.check_source = True
     session, inbox = harness.open("me")
     harness.broker.subscribe(session, Subscription(session, "t/+", 0, no_local=True))
     harness.clock.advance(5)
@@ -498,7 +498,7 @@ def test_a_retained_message_is_judged_as_it_is_sent() -> None:
         session.advance(harness.clock.time)
     assert inbox.got == [("t/theirs", "theirs", 0, True)]
     assert harness.metrics.refusals.snapshot() == {"retained_source_denied": 1}
-    harness.broker.sweep_retained(harness.clock.advance(60), 100)
+    harness.broker.retaining.sweep(harness.clock.advance(60), 100)
     assert harness.metrics.messages_retained == 3
 
 
@@ -636,8 +636,8 @@ def test_a_reconnect_stops_the_expiry() -> None:
 def test_an_ended_session_ends_once() -> None:
     harness = BrokerHarness()
     session, _ = harness.open()
-    harness.broker.end_session(session, "kicked", 0)
-    harness.broker.end_session(session, "kicked", 0)
+    harness.broker.life.end_session(session, "kicked", 0)
+    harness.broker.life.end_session(session, "kicked", 0)
     assert harness.fired == [("created", session), ("kicked", session)]
 
 
@@ -694,7 +694,7 @@ def test_the_message_expiry_of_a_will_counts_from_its_publication() -> None:
     harness = BrokerHarness()
     session, _ = harness.open(expiry=100)
     will = Message("will", b"bye", 0, True, {MESSAGE_EXPIRY_INTERVAL: 20})
-    harness.broker.leave(session, will, 50, harness.clock.time, "tcp_closed")
+    harness.broker.life.leave(session, will, 50, harness.clock.time, "tcp_closed")
     harness.pass_time(50)
     kept = harness.broker.retained.get("will")
     assert kept is not None and kept.expires_at == harness.clock.time + 20
@@ -704,10 +704,10 @@ def test_a_will_may_be_delayed() -> None:
     harness = BrokerHarness()
     harness.delayed.topics.add("$delayed/5/will")
     session, _ = harness.open()
-    harness.broker.leave(session, Message("$delayed/5/will"), 0, 0, "tcp_closed")
+    harness.broker.life.leave(session, Message("$delayed/5/will"), 0, 0, "tcp_closed")
     assert (harness.delayed.taken, harness.metrics.messages_publish) == (["$delayed/5/will"], 0)
     session, _ = harness.open()
-    harness.broker.leave(session, Message("other"), 0, 0, "tcp_closed")
+    harness.broker.life.leave(session, Message("other"), 0, 0, "tcp_closed")
     assert harness.metrics.messages_publish == 1
 
 
@@ -839,12 +839,12 @@ def test_the_sweep_drops_what_is_over(caplog: pytest.LogCaptureFixture) -> None:
     harness.leave(session)
     harness.publish("t", properties={MESSAGE_EXPIRY_INTERVAL: 5})
     harness.clock.advance(harness.zone.await_rel_timeout)
-    harness.broker.sweep_sessions([session, idle], harness.clock.time)
+    harness.broker.life.sweep_sessions([session, idle], harness.clock.time)
     assert session.queued == 0
     assert harness.metrics.messages_dropped_await_pubrel_timeout == 0
     harness.clock.advance(0.5)
     with caplog.at_level(logging.WARNING):
-        harness.broker.sweep_sessions([session, idle], harness.clock.time)
+        harness.broker.life.sweep_sessions([session, idle], harness.clock.time)
     assert session.awaiting_rel is not None and list(session.awaiting_rel) == [2]
     assert harness.metrics.messages_dropped_await_pubrel_timeout == 1
     assert "setting=await_rel_timeout" in caplog.text

@@ -99,13 +99,13 @@ class PagingNode:
 
     def session(self, client_id: str, filter: str = "t/#", qos: int = 1, expiry: int = NEVER_EXPIRES) -> Session:
         client = ClientInfo("n", self.zone, client_id=client_id)
-        session, _ = self.broker.open_session(client, False, expiry, self.limits, self.clock.time)
+        session, _ = self.broker.life.open_session(client, False, expiry, self.limits, self.clock.time)
         self.broker.subscribe(session, Subscription(session, filter, qos))
         return session
 
     def offline(self, client_id: str, filter: str = "t/#", qos: int = 1) -> Session:
         session = self.session(client_id, filter, qos)
-        self.broker.leave(session, None, 0, self.clock.time, "normal")
+        self.broker.life.leave(session, None, 0, self.clock.time, "normal")
         return session
 
     def connect(self, session: Session, window: int = 10, keep: bool = True) -> Client:
@@ -319,7 +319,7 @@ async def test_takeover_and_end_while_a_read_is_under_way(tmp_path: Path) -> Non
     assert first.got == []
     second = node.back("a")  # before the disk has answered
     gone = node.back("b")
-    node.broker.end_session(gone.session, "kicked", node.clock.time)
+    node.broker.life.end_session(gone.session, "kicked", node.clock.time)
     await node.drain(second, 30)
     assert first.got == gone.got == []
     assert numbers(second) == list(range(30))
@@ -338,7 +338,7 @@ async def test_what_arrives_when_nobody_holds_it_any_more_is_not_counted(tmp_pat
         assert node.paging.bodies == 0
         messages = list(node.durability.sessions.messages.values())
         client = node.back("a")
-        node.broker.end_session(client.session, "kicked", node.clock.time)  # before the disk has answered
+        node.broker.life.end_session(client.session, "kicked", node.clock.time)  # before the disk has answered
         await node.turn()
         assert client.got == [] and not node.durability.sessions.messages
         assert node.paging.bodies == node.paging.bytes == 0
@@ -358,12 +358,12 @@ async def test_another_member_gets_what_a_shared_subscription_left(tmp_path: Pat
         return session
 
     leaving = join("a", 1, NEVER_EXPIRES)
-    node.broker.leave(leaving, None, 0, node.clock.time, "normal")
+    node.broker.life.leave(leaving, None, 0, node.clock.time, "normal")
     node.fill(20)
     await node.turn()
     assert leaving.queued == 20
     client = node.connect(join("b", qos, expiry), 100)
-    node.broker.end_session(leaving, "kicked", node.clock.time)
+    node.broker.life.end_session(leaving, "kicked", node.clock.time)
     await node.rest()
     assert numbers(client) == list(range(20))
     client.acknowledge()
@@ -382,7 +382,7 @@ async def test_what_was_sent_stays_in_memory_until_it_is_acknowledged(tmp_path: 
     client = node.connect(session, 5)
     await node.rest()
     assert numbers(client) == [0, 1, 2, 3, 4]
-    node.broker.leave(session, None, 0, node.clock.time, "normal")
+    node.broker.life.leave(session, None, 0, node.clock.time, "normal")
     await node.turn()
     again = node.connect(session, 5)
     assert numbers(again) == [0, 1, 2, 3, 4]
@@ -409,7 +409,7 @@ async def test_compaction_takes_paged_messages_along(tmp_path: Path, monkeypatch
     for _ in range(30):
         node.publish("o", b"x" * 100 * KIB)
         await node.turn()
-    node.broker.end_session(node.broker.sessions.get("other"), "kicked", node.clock.time)  # type: ignore[arg-type]
+    node.broker.life.end_session(node.broker.sessions.get("other"), "kicked", node.clock.time)  # type: ignore[arg-type]
     await node.turn()
     first = node.durability.commit.log._log.first
     client = node.back("keep", 3)

@@ -114,7 +114,7 @@ class Operations:
             return
         node = self.node
         client = ClientInfo("n", node.zone, client_id=name, username="u-" + name)
-        session, _ = self.broker.open_session(client, clean, expiry, node.facts.limits, node.clock.time)
+        session, _ = self.broker.life.open_session(client, clean, expiry, node.facts.limits, node.clock.time)
         session.attach(Sink(), 2, node.facts.limits, node.clock.time)
         session.advance(node.clock.time)
 
@@ -124,12 +124,12 @@ class Operations:
             message = Message("t/will", b"gone", 1, False, {}, session.client, self.node.clock.time) if will else None
             if message is not None and session.durable:
                 session.will_number = self.node.durability.node.will_stored(message, 100)
-            self.broker.leave(session, message, 100, self.node.clock.time, "normal")
+            self.broker.life.leave(session, message, 100, self.node.clock.time, "normal")
 
     def end(self, name: str) -> None:
         session = self.session(name)
         if session is not None:
-            self.broker.end_session(session, "kicked", self.node.clock.time)
+            self.broker.life.end_session(session, "kicked", self.node.clock.time)
 
     def subscribe(self, name: str, filter: str, qos: int, no_local: bool) -> None:
         session = self.session(name)

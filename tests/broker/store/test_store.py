@@ -79,7 +79,7 @@ async def test_a_clock_that_was_set_while_the_node_ran_is_told_at_the_next_start
         await again.start()
         assert ("expired_at_start messages=0 retained=1" in caplog.text) is told
         assert ("clock_set_by=86400" in caplog.text) is told
-        again.broker.sweep_retained(again.clock.now(), 10)
+        again.broker.retaining.sweep(again.clock.now(), 10)
         retain(again, "a", b"2")
         await again.stop()
 
@@ -242,7 +242,7 @@ async def test_long_filters_are_no_reason_to_compact_again_and_again(
     await node.start()
     assert node.store is not None
     client = ClientInfo("n", ZoneSettings(), client_id="c")
-    session, _ = node.broker.open_session(client, False, 3600, Limits(), 0.0)
+    session, _ = node.broker.life.open_session(client, False, 3600, Limits(), 0.0)
     for number in range(40):
         node.broker.subscribe(session, Subscription(session, f"{number}/" + "x" * 60_000, 1))
         await flushed(node)

@@ -1,0 +1,292 @@
+"""SessionLife: how sessions begin, wait for their client and end, and when their Will Messages are published."""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from ..mqtt import reason_codes
+from ..mqtt.constants import NEVER_EXPIRES
+from ..mqtt.message import Message
+from ..session import inbound_qos2
+from ..session.client_info import ClientInfo
+from ..session.limits import Limits
+from ..session.protocols import QUEUE_FULL
+from ..session.queue import EXPIRY_SLICE
+from ..session.session import Session
+from .outcome import REFUSED, WILL, Outcome
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+logger = logging.getLogger(__name__)
+
+WILL_STEPS: Final = 8
+"""Deliveries that a published will counts as, in the loop budget."""
+
+_SESSIONS_PER_SWEEP = 1000
+_QUEUED_PER_SWEEP = 20_000  # messages, where sessions have some queued
+
+
+class SessionLife:
+    """Opens, keeps and ends the sessions of a ``Broker``. Each session ends once; its will is published once."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._sessions = broker.sessions
+        self._router = broker.router
+        self._timers = broker.timers
+        self._metrics = broker.metrics
+        self._hooks = broker.hooks
+
+    def open_session(
+        self, client: ClientInfo, clean_start: bool, expiry_interval: int, limits: Limits, now: float
+    ) -> tuple[Session, bool]:
+        """The session of an accepted client, and whether it existed before, as far as a client may know: one that began
+        for a connection that had no CONNACK begins with this one. No client may be connected to it."""
+        session = self._sessions.get(client.client_id)
+        if session is not None and clean_start:
+            self.discard_session(session, now)
+            session = None
+        present = session is not None and session.announced
+        if session is None:
+            session = Session(client, limits, self._broker, now, expiry_interval)
+            session.announced = False
+            session.account = self._broker.account
+            session.owner = client.owner
+            self._sessions.add(session)
+            self._metrics.session_created += 1
+            if self._hooks.session_created:
+                self._hooks.session_created(client, session)
+            if self._broker.durability is not None and expiry_interval:
+                self._broker.durability.sessions.opened(session)
+        else:
+            self._stop_timers(session)
+            self.drop_will(session)  # [MQTT-3.1.3-9] the session goes on within the delay
+            session.expire_queued(now)
+            session.disconnected_at = 0.0
+            session.expiry_interval = expiry_interval
+            session.client = client
+            session.owner = client.owner or session.owner or ""
+            self._sessions.count_names(session)
+            if present:
+                self._metrics.session_resumed += 1
+                if self._hooks.session_resumed:
+                    self._hooks.session_resumed(client, session)
+            if self._broker.durability is not None and session.durable:
+                self._broker.durability.sessions.opened(session)
+        return session, present
+
+    def discard_session(self, session: Session, now: float) -> None:
+        """Its client, which is not connected to it, begins a new one [MQTT-3.1.2-4]. Its delayed will goes out, because
+        its session ends here."""
+        self._metrics.session_discarded += 1
+        if self._hooks.session_discarded:
+            self._hooks.session_discarded(session.client, session)
+        self.end_session(session, "discarded", now)
+
+    def suspend_session(self, session: Session) -> None:
+        """Another node may be about to have this session: neither it nor its will is due meanwhile."""
+        self._stop_timers(session)
+
+    def drop_will(self, session: Session) -> None:
+        """Its will is not published: the session goes on, here or on another node."""
+        session.will = None
+        self._will_gone(session)
+
+    def continue_session(self, session: Session, will_due: float, now: float) -> None:
+        """It stays, or has come here: it ends when its time is over, unless its client comes. ``will_due``: when its
+        delayed will goes out, where it has one."""
+        if session.expiry_interval != NEVER_EXPIRES:
+            self.expire_at(session, max(now, min(session.disconnected_at, now) + session.expiry_interval))
+        if session.will is not None:
+            self.will_at(session, session.will, session.will_number, will_due)
+
+    def adopt_session(self, session: Session) -> None:
+        """A session comes from another node, with its subscriptions, which are not in the router yet."""
+        self._sessions.add(session)
+        if self._broker.durability is not None:
+            journal = self._broker.durability.sessions
+            journal.opened(session)
+            for subscription in session.subscriptions.values():
+                journal.subscribed(session, subscription)
+
+    def forget_session(self, session: Session) -> bool:
+        """Another node has this session: nothing of it ends, it is only here no longer. False: it was not here."""
+        if not self._sessions.remove(session):
+            return False
+        self._stop_timers(session)
+        for subscription in session.subscriptions.values():
+            self._router.unsubscribe(subscription)
+        session.clear_subscriptions()
+        owed = session.undelivered()
+        session.end()
+        self.drop_will(session)
+        if self._broker.durability is not None and session.durable:
+            self._broker.durability.sessions.ended(session, owed)
+        return True
+
+    def open_internal(self, client: ClientInfo, limits: Limits, now: float) -> Session:
+        """The session of a part of the node: the one that was recovered, or a new one. It outlives the process where
+        anything does, and ends by ``end_session`` only."""
+        session = self._sessions.internal.get(client.client_id)
+        if session is None:
+            session = Session(client, limits, self._broker, now, NEVER_EXPIRES)
+            session.account = self._broker.account
+            self._sessions.add(session)
+            if self._broker.durability is not None:
+                self._broker.durability.sessions.opened(session)
+        else:
+            session.client = client
+            session.limits = limits
+        return session
+
+    def leave(self, session: Session, will: Message | None, will_delay: int, now: float, reason: str) -> None:
+        """A client's connection is over: its session waits or ends, its will goes out now or later."""
+        session.detach()
+        session.disconnected_at = now
+        session.will = will
+        if will is None:
+            self._will_gone(session)
+        expiry = session.expiry_interval
+        if expiry == 0:
+            self.end_session(session, reason, now)
+            return
+        if self._broker.durability is not None and session.durable:
+            self._broker.durability.sessions.left(session)
+        if expiry != NEVER_EXPIRES:
+            self.expire_at(session, now + expiry)
+        if will is not None:
+            if will_delay == 0:
+                self._publish_will(session)
+            else:
+                # [MQTT-3.1.2-8] after the delay or at the session's end, whichever is first
+                due = now + will_delay
+                session.will_timer = self._timers.at(due, lambda: self._publish_will(session))
+                self._broker.cluster.will_changed(session.client_id)
+                if self._broker.durability is not None and session.will_number:
+                    self._broker.durability.node.will_stored(will, will_delay, due, session.will_number)
+
+    def expire_at(self, session: Session, due: float) -> None:
+        """End a session without a connected client at ``due``, unless its client comes back."""
+        session.expiry_timer = self._timers.at(due, lambda: self._expire(session))
+
+    def will_at(self, session: Session, will: Message, number: int, due: float) -> None:
+        """Publish a will at ``due``, unless its client comes back."""
+        session.will = will
+        session.will_number = number
+        session.will_timer = self._timers.at(due, lambda: self._publish_will(session))
+        self._broker.cluster.will_changed(session.client_id)
+
+    def _expire(self, session: Session) -> None:
+        session.expiry_timer = None
+        logger.info("session_expired client_id=%s expiry_interval=%s", session.client_id, session.expiry_interval)
+        self.end_session(session, "expired", self._broker.clock.now())
+
+    def end_session(self, session: Session, reason: str, now: float) -> None:
+        """The end of a session: its will, its subscriptions, and what shared subscriptions give to others."""
+        if not self._sessions.remove(session):
+            return
+        if not session.internal:
+            self._broker.throttled_log.events.add(session.client_id, now, "session_ended", reason, "-")
+        self._stop_timers(session)
+        for subscription in session.subscriptions.values():
+            self._router.unsubscribe(subscription)
+        session.clear_subscriptions()
+        owed = session.undelivered()
+        reassignable = session.end()
+        self._publish_will(session)
+        for delivery in reassignable:
+            self._broker.pass_on(session, delivery, now, QUEUE_FULL)
+        if self._broker.durability is not None and session.durable:
+            # After the others have it: there is no moment in which no session holds a message.
+            self._broker.durability.sessions.ended(session, owed)
+        if session.internal:
+            return
+        self._broker.cluster.session_ended(session)
+        if reason == "discarded":
+            return
+        self._metrics.session_terminated += 1
+        if self._hooks.session_terminated:
+            self._hooks.session_terminated(session.client, session, reason)
+
+    def publish_waiting_wills(self) -> None:
+        """Every session ends now [MQTT-3.1.2-8]."""
+        for session in list(self._sessions):
+            if session.will_timer is not None:
+                session.will_timer.cancel()
+                self._publish_will(session)
+
+    def _publish_will(self, session: Session) -> None:
+        session.will_timer = None
+        will = session.will
+        if will is None:
+            return
+        session.will = None
+        if self._broker.cluster.hold_will(session.client_id, will, session.will_number):
+            session.will_number = 0
+            return
+        if self._timers.enough is not None and self._timers.enough():
+            # One of many sessions whose connections end at once. On disk the will stays until it is published.
+            number, session.will_number = session.will_number, 0
+            self._broker.cluster.will_changed(session.client_id)
+            self._timers.at(self._broker.clock.now(), lambda: self.publish_will_late(will, number))
+            return
+        self.send_will(will)
+        self._will_gone(session)
+
+    def publish_will_late(self, will: Message, number: int) -> None:
+        """A will was due before. ``number``: of it in the store; 0: it is in none."""
+        self.send_will(will)
+        if number and self._broker.durability is not None:
+            self._broker.durability.node.will_gone(number)
+
+    def send_will(self, will: Message) -> None:
+        """Publish a will whose time has come."""
+        self._broker.budget.deliveries += WILL_STEPS
+        will.timestamp = now = self._broker.clock.now()  # its Message Expiry counts from publication
+        refusal = None if will.publisher is None else self._broker.withheld(will.publisher)
+        if refusal is not None and will.publisher is not None:
+            self.will_refused(will.publisher.client_id, will.topic, refusal, now)
+            return
+        outcome = self._broker.accept(will, WILL)
+        if outcome.code >= REFUSED:
+            self.will_refused("" if will.publisher is None else will.publisher.client_id, will.topic, outcome, now)
+
+    def will_refused(self, client_id: str, topic: str, refusal: Outcome, now: float) -> None:
+        """Count and log a will that is not published."""
+        if refusal.code == reason_codes.NOT_AUTHORIZED:
+            self._metrics.packets_publish_auth_error += 1
+        else:
+            self._metrics.packets_publish_error += 1
+        self._broker.note_refusal("will_refused", client_id, topic, refusal, now)
+
+    def _will_gone(self, session: Session) -> None:
+        self._broker.cluster.will_changed(session.client_id)
+        if session.will_number and self._broker.durability is not None:
+            self._broker.durability.node.will_gone(session.will_number)
+            session.will_number = 0
+
+    def _stop_timers(self, session: Session) -> None:
+        for timer in (session.expiry_timer, session.will_timer):
+            if timer is not None:
+                timer.cancel()
+        session.expiry_timer = session.will_timer = None
+
+    def sweep_sessions(self, sessions: list[Session], now: float) -> None:
+        """Housekeeping for sessions from the end of the list, which it takes out, as many as a slice holds: expired
+        queue entries, QoS 2 identifiers never released."""
+        left = _QUEUED_PER_SWEEP
+        while sessions and left > 0:
+            session = sessions.pop()
+            left -= _QUEUED_PER_SWEEP // _SESSIONS_PER_SWEEP
+            if session.queue is not None:
+                left -= min(session.queued, EXPIRY_SLICE)
+                session.expire_queued(now)
+            if session.awaiting_rel is not None:
+                forgotten = inbound_qos2.drop_unreleased(session, now - session.client.zone.await_rel_timeout)
+                if forgotten:
+                    self._metrics.messages_dropped_await_pubrel_timeout += forgotten
+                    logger.warning(
+                        "await_pubrel_timeout client_id=%s count=%s setting=await_rel_timeout",
+                        session.client_id,
+                        forgotten,
+                    )
