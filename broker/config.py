@@ -78,7 +78,6 @@ class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     upgrade_qos: bool = False
     # QoS 1 and 2 messages sent and not acknowledged; also caps a 5.0 client's Receive Maximum; 0: the client's
     max_inflight: Uint16 = 32
-    max_inflight_bytes: Bytes = 0  # 0: no limit
     # max_awaiting_rel's face towards 5.0 clients: unfinished QoS 1 and 2 they may send
     receive_maximum: Annotated[int, Meta(ge=1, le=65_535)] = 100
     # QoS 2 messages of a client waiting for PUBREL; 0: no limit. 5.0 clients keep to receive_maximum; 3.x ones cannot

@@ -493,7 +493,6 @@ class Server:
     def limits_of(self, zone: ZoneSettings) -> Limits:
         return Limits(
             zone.max_inflight,
-            zone.max_inflight_bytes,
             zone.max_awaiting_rel,
             self._most_queued if zone.max_queued_messages is None else zone.max_queued_messages,
             zone.max_queued_bytes,

@@ -478,7 +478,6 @@ class Outgoing:
             for packet_id in session.awaiting_rel or ():
                 journal.freed(session, packet_id)
         session.inflight.clear()
-        session.inflight_bytes = 0
         session.awaiting_rel = None
         self._broker.life.drop_will(session)
         leaving.sent = again

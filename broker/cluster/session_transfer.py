@@ -270,7 +270,6 @@ def with_qos0(limits: Limits) -> Limits:
     """The same bounds; QoS 0 waits, too: the client is connected, only not to this session."""
     return Limits(
         limits.max_inflight,
-        limits.max_inflight_bytes,
         limits.max_awaiting_rel,
         limits.max_queued_messages,
         limits.max_queued_bytes,

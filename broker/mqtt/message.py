@@ -338,11 +338,5 @@ class Delivery:
         message = self.message
         return (len(message.frame) or -message.payload_at) + len(message.topic) + OVERHEAD
 
-    @property
-    def sent_size(self) -> int:
-        """Bytes of its Topic Name and payload, which is about what a client is sent."""
-        message = self.message
-        return len(message.topic) + len(message.frame) - message.payload_at
-
     def __repr__(self) -> str:
         return f"Delivery({self.message!r}, qos={self.qos}, retain={self.retain})"

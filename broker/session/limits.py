@@ -18,7 +18,6 @@ class Limits:
         "default_priority",
         "max_awaiting_rel",
         "max_inflight",
-        "max_inflight_bytes",
         "max_queued_bytes",
         "max_queued_messages",
         "priorities",
@@ -31,7 +30,6 @@ class Limits:
     def __init__(
         self,
         max_inflight: int = 32,
-        max_inflight_bytes: int = 0,
         max_awaiting_rel: int = 100,
         max_queued_messages: int = 1000,
         max_queued_bytes: int = 67_108_864,
@@ -44,7 +42,6 @@ class Limits:
     ) -> None:
         self.retry_interval = retry_interval
         self.max_inflight = max_inflight
-        self.max_inflight_bytes = max_inflight_bytes
         self.max_awaiting_rel = max_awaiting_rel
         self.max_queued_messages = max_queued_messages
         self.max_queued_bytes = max_queued_bytes

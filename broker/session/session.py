@@ -60,7 +60,6 @@ class Session:
         "expiry_timer",
         "filter_bytes",
         "inflight",
-        "inflight_bytes",
         "journal",
         "last_packet_id",
         "limits",
@@ -99,7 +98,6 @@ class Session:
         self.filter_bytes = 0  # characters of these filters
         # QoS 1 and 2 sent and not completely acknowledged, in order of sending; None once PUBREL is out.
         self.inflight: dict[int, Delivery | None] = {}
-        self.inflight_bytes = 0  # of those not released, only where ``max_inflight_bytes`` is set
         # When each identifier in flight was last sent, only where the zone has a retry interval.
         self.sent_at: dict[int, float] | None = {} if limits.retry_interval else None
         # Messages of released identifiers, kept only while a hook asks for ``delivery.completed``.
@@ -228,7 +226,7 @@ class Session:
     def deliver_run(self, run: list[Message], subscription: Subscription) -> None:
         """``deliver`` for messages of one QoS, 0 or 1, with RETAIN 0 that never expire, in this order."""
         limits = self.limits
-        if subscription.identifiers or self.sent_at is not None or limits.upgrade_qos or limits.max_inflight_bytes:
+        if subscription.identifiers or self.sent_at is not None or limits.upgrade_qos:
             for message in run:
                 self.deliver(message, subscription)
             return
@@ -371,15 +369,10 @@ class Session:
             and self.queue is None
             and self.resend is None
             and len(self.inflight) < self.window
-            and not (self.limits.max_inflight_bytes and self._exceeds_inflight_bytes(delivery))
         ):
             self._send(writer, delivery)
         else:
             self._enqueue(delivery)
-
-    def _exceeds_inflight_bytes(self, delivery: Delivery) -> bool:
-        most = self.limits.max_inflight_bytes
-        return most > 0 and self.inflight_bytes > 0 and self.inflight_bytes + delivery.sent_size > most
 
     def _send(self, writer: ClientWriter, delivery: Delivery) -> None:
         inflight = self.inflight
@@ -388,8 +381,6 @@ class Session:
         before = self.last_packet_id
         self.last_packet_id = packet_id
         inflight[packet_id] = delivery
-        if self.limits.max_inflight_bytes:
-            self.inflight_bytes += delivery.sent_size
         if self.sent_at is not None:
             self.sent_at[packet_id] = max(self.now, delivery.message.timestamp)
         due = 0 if self.journal is None else self.journal.sent(self, delivery, packet_id)
@@ -447,19 +438,17 @@ class Session:
             self._end_replay()
 
     def _drain(self, writer: ClientWriter, queue: MessageQueue, now: float) -> None:
-        bounded = self.limits.max_inflight_bytes > 0
         while writer.writable and len(self.inflight) < self.window:
-            if not bounded:
-                room = self.window - len(self.inflight)
-                # A client with nothing in flight only waits: half a window goes out first, and from then on it works on
-                # one half while the broker makes the other.
-                waits = room == self.window and room >= WORTH_HALVING
-                run = queue.pop_run(room // 2 if waits else room)
-                if run:
-                    self._send_run(writer, run)
-                    if waits:
-                        writer.flush_now()
-                    continue
+            room = self.window - len(self.inflight)
+            # A client with nothing in flight only waits: half a window goes out first, and from then on it works on one
+            # half while the broker makes the other.
+            waits = room == self.window and room >= WORTH_HALVING
+            run = queue.pop_run(room // 2 if waits else room)
+            if run:
+                self._send_run(writer, run)
+                if waits:
+                    writer.flush_now()
+                continue
             delivery = queue.pop()
             if delivery is None:
                 return
@@ -475,9 +464,6 @@ class Session:
                 queue.pop()
                 self._done(delivery)
                 self.observer.delivery_dropped(self, delivery, UNREADABLE)
-            elif self._exceeds_inflight_bytes(delivery):
-                queue.push_front(delivery)
-                return
             else:
                 self._send(writer, delivery)
 
@@ -516,7 +502,7 @@ class Session:
         """How many of so many retained messages to fetch: one at least, which may have to wait in the queue."""
         if subscription.qos == 0:
             return most
-        if self.resend is not None or self.limits.max_inflight_bytes:
+        if self.resend is not None:
             return 1
         return max(1, min(most, self.window - len(self.inflight)))
 
@@ -537,7 +523,7 @@ class Session:
                 end += 1
             if qos == 0:
                 end = at + writer.send_retained0(messages[at:end], identifiers)
-            elif qos == 1 and not first.expires and not self.may_queue(end - at) and not self.limits.max_inflight_bytes:
+            elif qos == 1 and not first.expires and not self.may_queue(end - at):
                 self._send_run(writer, [self._retained(each, 1, identifiers) for each in messages[at:end]])
             else:
                 end = at + 1
@@ -557,8 +543,7 @@ class Session:
         return delivery
 
     def _send_retained_qos(self, writer: ClientWriter, delivery: Delivery) -> None:
-        shut = self.resend is not None or len(self.inflight) >= self.window or not writer.writable
-        if shut or self._exceeds_inflight_bytes(delivery):
+        if self.resend is not None or len(self.inflight) >= self.window or not writer.writable:
             # One waits in the queue, whatever its bounds, so that they never cut a replay short.
             self.new_queue().push_front(delivery)
         else:
@@ -593,7 +578,7 @@ class Session:
         """
         inflight = self.inflight
         acknowledged: list[Delivery] = []
-        simple = self.sent_at is None and self.resend is None and not self.limits.max_inflight_bytes
+        simple = self.sent_at is None and self.resend is None
         try:
             for packet_id in packet_ids:
                 delivery = inflight.get(packet_id)
@@ -604,7 +589,7 @@ class Session:
                 if simple:
                     del inflight[packet_id]
                 else:
-                    self._finish(packet_id, delivery)
+                    self._forget(packet_id)
                 acknowledged.append(delivery)
         finally:
             if self.journal is not None:
@@ -626,7 +611,7 @@ class Session:
         if delivery is not None:
             if delivery.qos != 2:
                 raise ProtocolError("PUBREC for a QoS 1 message")
-            self._finish(packet_id, delivery)
+            self._forget(packet_id)
             if not failed:
                 if self.sent_at is not None:
                     self.sent_at[packet_id] = self.now
@@ -668,19 +653,13 @@ class Session:
 
     def cannot_send(self, packet_id: int, delivery: Delivery) -> None:
         """Its client cannot take this one, which counts as done."""
-        self._finish(packet_id, delivery)
+        self._forget(packet_id)
         self._done(delivery)
 
     def _done(self, delivery: Delivery) -> None:
         """It is not owed any more."""
         if self.journal is not None and delivery.qos:
             self.journal.done(self, (delivery,))
-
-    def _finish(self, packet_id: int, delivery: Delivery) -> None:
-        self._forget(packet_id)
-        if self.limits.max_inflight_bytes:
-            # What came from disk is known exactly only when it is sent.
-            self.inflight_bytes = max(0, self.inflight_bytes - delivery.sent_size) if self.inflight else 0
 
     def _forget(self, packet_id: int) -> None:
         del self.inflight[packet_id]
@@ -703,8 +682,6 @@ class Session:
             self.sent_at = dict.fromkeys(self.inflight, now) if limits.retry_interval else None
             if self.queue is not None:
                 self.queue.resize(limits.max_queued_messages, limits.max_queued_bytes, limits.refuse_when_full)
-        if limits.max_inflight_bytes:
-            self.inflight_bytes = sum([each.sent_size for each in self.inflight.values() if each is not None])
         # [MQTT-4.4.0-1]
         self.resend = Resend(self.inflight) if self.inflight else None
 
@@ -774,7 +751,6 @@ class Session:
         if self.queue is not None:
             reassignable.extend(delivery for delivery in self.queue if delivery.group)
         self.inflight.clear()
-        self.inflight_bytes = 0
         if self.queue is not None:
             self.queue.clear()
             self.queue = None

@@ -30,7 +30,7 @@ from taipan.broker.config import (
 )
 from taipan.ruleengine.config import RuleEngineSettings
 
-from .config_document import ConfigDocument, ConfigError, Origin, Origins
+from .config_document import ConfigDocument, ConfigError, Origin, Origins, RemovedKey
 from .settings import DashboardSettings, HistorySettings, ManagementSettings
 from .settings_validation import (
     VALUE_RULES,
@@ -94,6 +94,12 @@ TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "log": LogSettings,
 }
 """The plain top-level tables. ``listeners`` and ``zones`` stand beside them."""
+REMOVED_ZONE_KEYS: Final[dict[str, RemovedKey]] = {
+    "max_inflight_bytes": RemovedKey(
+        0, "max_inflight limits the messages in flight, limits.memory the memory of the node"
+    ),
+}
+"""Keys of a zone that earlier versions had."""
 OPTIONAL_TABLES: Final = ("cluster",)
 """Those whose absence says something."""
 
@@ -209,6 +215,7 @@ def _zones(document: ConfigDocument) -> dict[str, ZoneSettings | None]:
         return zones
     _check_misplaced(document, raw, ("zones",))
     for name, table in raw.items():
+        table = document.without_removed(table, REMOVED_ZONE_KEYS, ("zones", name))
         zones[name] = document.convert(table, ZoneSettings, ("zones", name))
     return zones
 
@@ -245,6 +252,7 @@ def _listener(
     if not isinstance(raw, dict):
         document.report(path, f"expected a table, got {shown(raw)}")
         return None
+    raw = document.without_removed(raw, REMOVED_ZONE_KEYS, path)
     listener_keys = ListenerSettings.__struct_fields__
     zone_keys = ZoneSettings.__struct_fields__
     document.check_keys(raw, {*listener_keys, *zone_keys}, path)

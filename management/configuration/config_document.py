@@ -71,6 +71,14 @@ class Origins:
         return DEFAULT
 
 
+class RemovedKey(NamedTuple):
+    """A setting of an earlier version. ``harmless``: the value that means what holds now, so that a file with it is
+    still read. ``instead``: what does its work now."""
+
+    harmless: object
+    instead: str
+
+
 class ConfigDocument:
     """The joined data and where each of its keys comes from."""
 
@@ -158,6 +166,15 @@ class ConfigDocument:
     def check_keys(self, table: Mapping[str, object], known: Collection[str], path: KeyPath) -> None:
         """Report keys that are not ``known``, with the nearest of those."""
         self.refuse(unknown_keys(table, known, path))
+
+    def without_removed(self, table: Any, removed: Mapping[str, RemovedKey], path: KeyPath) -> Any:
+        """Return ``table`` without ``removed`` keys. Report each one whose value has no effect any more."""
+        if not isinstance(table, dict):
+            return table
+        for key in removed.keys() & table.keys():
+            if table[key] != removed[key].harmless:
+                self.report(path + (key,), f"is no setting any more: {removed[key].instead}; delete this line")
+        return {key: value for key, value in table.items() if key not in removed}
 
     def check_finite(self, value: object, path: KeyPath = ()) -> None:
         """Report inf and nan, wherever they stand in ``value``."""

@@ -258,7 +258,6 @@ class _Mosquitto:
         migration.tables["sys_topics"] = {"interval": 10, "mosquitto_names": True}
         numbers: dict[str, tuple[str, str, int]] = {
             "max_inflight_messages": ("zone", "max_inflight", 65_535),
-            "max_inflight_bytes": ("zone", "max_inflight_bytes", 1 << 53),
             "max_queued_messages": ("zone", "max_queued_messages", 1 << 31),
             "max_queued_bytes": ("zone", "max_queued_bytes", 1 << 53),
             "sys_interval": ("sys_topics", "interval", 86_400),
@@ -272,6 +271,7 @@ class _Mosquitto:
             "check_retain_source": ("retained", "check_source"),
         }
         own: dict[str, Callable[[Directive], None]] = {
+            "max_inflight_bytes": self._inflight_bytes,
             "max_packet_size": self._packet_size,
             "message_size_limit": self._message_size,
             "max_keepalive": self._keep_alive,
@@ -330,6 +330,14 @@ class _Mosquitto:
 
     def _carried(self, line: Directive, now: str) -> None:
         self.report.carried(line.place, f"{line.key} {line.value}".strip(), now)
+
+    def _inflight_bytes(self, line: Directive) -> None:
+        value = self._whole(line.value, line, 0, 1 << 53)
+        if value == 0:
+            self._carried(line, "no limit")
+        elif value is not None:
+            why = "zones.external.max_inflight limits the messages in flight, limits.memory the memory of the node"
+            self.report.left_out(line.place, f"{line.key} {line.value}", why)
 
     def _packet_size(self, line: Directive) -> None:
         value = self._whole(line.value, line, 0, _PACKET_MOST)

@@ -88,21 +88,6 @@ async def test_bridges(clients_of: StartClients, level: int) -> None:
     await bridge.expect_publish("c", b"live", 1, retain=False)
 
 
-async def test_max_inflight_bytes(clients_of: StartClients) -> None:
-    """The window closes by size as well, and lets one message through whatever its size."""
-    clients = await clients_of(zone={"max_inflight_bytes": 3000})
-    peer, publisher = await clients.connect(), await clients.connect()
-    await peer.subscribe("a", qos=1)
-    for number in range(3):
-        await publisher.publish("a", b"%d" % number + bytes(2000), 1)
-    for number in range(3):
-        got = await peer.expect_publish("a", b"%d" % number + bytes(2000), 1, acknowledge=False)
-        await peer.nothing()
-        await peer.puback(got.packet_id)
-    await publisher.publish("a", bytes(10_000), 1)
-    await peer.expect_publish("a", bytes(10_000), 1)
-
-
 async def test_byte_rate(clients_of: StartClients) -> None:
     """A client over its rate is read more slowly, and loses nothing."""
     clients = await clients_of(zone={"byte_rate": [10_000, 0.1]})

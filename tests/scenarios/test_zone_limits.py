@@ -305,21 +305,6 @@ async def test_a_window_of_qos_2(clients_of: Start) -> None:
 
 
 @tcp
-async def test_max_inflight_bytes(clients_of: Start) -> None:
-    clients = await clients_of(zone={"max_inflight_bytes": 5000})
-    peer = await clients.connect()
-    await peer.subscribe("t", qos=1)
-    publisher = await clients.connect()
-    for _ in range(6):
-        await publisher.publish("t", bytes(2000), 1)
-    first = await until_quiet(peer, acknowledge=False)
-    assert 1 <= len(first) <= 3
-    for each in first:
-        await peer.puback(each.packet_id)
-    assert len(first) + len(await payloads(peer)) == 6
-
-
-@tcp
 @v4
 async def test_retry_interval_is_for_3_x(clients_of: Start) -> None:
     """[3.1.1 MQTT-4.4.0-1] leaves it open; 5.0 forbids it."""

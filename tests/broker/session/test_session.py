@@ -168,32 +168,12 @@ def test_a_full_socket_stops_the_window_and_the_queue() -> None:
     assert harness.wire.sent == [("a", 1, 1, False)]
 
 
-def test_bytes_in_flight_are_bounded_but_one_always_goes() -> None:
-    unit = len("t") + len(b"a")
-    harness = SessionHarness(max_inflight_bytes=2 * unit)
-    harness.deliver("x" * 3 * unit)
-    assert len(harness.wire.take()) == 1
-    for payload in "abc":
-        harness.deliver(payload)
-    assert (harness.wire.take(), harness.queued()) == ([], ["a", "b", "c"])
-    harness.session.puback(1)
-    harness.session.advance(0)
-    assert [each[0] for each in harness.wire.take()] == ["a", "b"]
-    assert harness.session.inflight_bytes == 2 * unit
-    harness.session.puback(2)
-    harness.session.advance(0)
-    assert [each[0] for each in harness.wire.take()] == ["c"]
-    harness.session.puback(3)
-    harness.session.puback(4)
-    assert harness.session.inflight_bytes == 0
-
-
 def test_what_the_client_cannot_take_counts_as_done() -> None:
     """[MQTT-3.1.2-25]"""
-    harness = SessionHarness(window=1, max_inflight_bytes=10_000)
+    harness = SessionHarness(window=1)
     harness.wire.too_large = {"big", "huge"}
     harness.deliver("big")
-    assert (harness.session.inflight, harness.session.inflight_bytes) == ({}, 0)
+    assert harness.session.inflight == {}
     harness.deliver("a")
     harness.deliver("huge")
     harness.deliver("b")
@@ -585,14 +565,11 @@ def test_the_limits_of_a_new_connection_hold() -> None:
         harness.deliver(payload)
     harness.attach(window=1)
     harness.session.detach()
-    size = len("t") + len(b"a")
-    harness.attach(1, Limits(max_queued_messages=2, retry_interval=5, max_inflight_bytes=size), now=50)
+    harness.attach(1, Limits(max_queued_messages=2, retry_interval=5), now=50)
     assert harness.session.sent_at == {1: 50}
-    assert harness.session.inflight_bytes == size
     harness.deliver("d")
     assert harness.dropped == [("b", "queue_full")]
     harness.session.puback(1)
-    assert harness.session.inflight_bytes == 0
     harness.session.detach()
     harness.attach(1, Limits(), now=60)
     assert harness.session.sent_at is None
@@ -801,7 +778,7 @@ def test_retained_messages_wait_for_the_socket_the_bytes_in_flight_and_retransmi
     harness.session.advance(0)
     assert len(harness.wire.take()) == 3
 
-    harness = SessionHarness(max_inflight_bytes=1)
+    harness = SessionHarness(window=1)
     replay(harness, (retained(3, 1)))
     harness.session.advance(0)
     assert [each[0] for each in harness.wire.take()] == ["0"]

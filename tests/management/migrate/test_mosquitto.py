@@ -75,12 +75,7 @@ set_tcp_nodelay true
     found = settings(tmp_path, text, capsys)
     (listener,), (zone,) = found.listeners, found.listener_zones
     assert (listener.type, listener.bind, listener.max_connections) == ("tcp", "10.0.0.1:1883", 50)
-    assert (zone.max_inflight, zone.max_inflight_bytes, zone.max_queued_messages, zone.max_queued_bytes) == (
-        7,
-        1000,
-        9,
-        10,
-    )
+    assert (zone.max_inflight, zone.max_queued_messages, zone.max_queued_bytes) == (7, 9, 10)
     assert (zone.queue_qos0, zone.upgrade_qos, zone.max_packet_size, zone.server_keep_alive) == (True, True, 5000, 600)
     assert (zone.session_expiry_interval, zone.retain_available) == (14 * 86_400, False)
     assert (zone.max_qos, zone.max_topic_alias, zone.mountpoint, zone.use_username_as_client_id) == (
@@ -93,6 +88,7 @@ set_tcp_nodelay true
     assert (found.retained.check_source, found.sys_topics.interval, found.limits.memory) == (False, 10, 100_000_000)
     assert found.sys_topics.mosquitto_names
     told = capsys.readouterr().out
+    assert "mosquitto.conf:4: left out: max_inflight_bytes 1000: zones.external.max_inflight limits" in told
     assert "mosquitto.conf:17: left out: autosave_interval 1800: every change is on disk" in told
     assert "mosquitto.conf:18: left out: something_else 1: not known" in told
     head = (tmp_path / "into" / "taipan.toml").read_text().split("\n[")[0]
