@@ -550,7 +550,7 @@ class Broker:
         client.dropped[reason] = client.dropped.get(reason, 0) + 1
         if session.internal:
             metrics.refusals.add("cluster_link_" + reason)
-            self.throttled_log.dropped(session.client_id, delivery.message.topic, reason, self.clock.now())
+            self.throttled_log.dropped(session.client_id, delivery.message.topic, reason, self.clock.now(), True)
             return
         if reason == SESSION_QUEUE_FULL:
             metrics.delivery_dropped_queue_full += 1

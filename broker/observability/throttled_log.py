@@ -61,9 +61,11 @@ class ThrottledLog:
         # (event, Client Identifier as shown, reason, setting) -> [when the next line may come, how often since then]
         self._seen: dict[tuple[str, str, str, str], list[float]] = {}
 
-    def dropped(self, client_id: str, topic: str, reason: str, now: float) -> None:
-        """A delivery will not happen; ``reason`` as in ``session.protocols``, ``now`` in unix seconds."""
-        internal = client_id.startswith("\0")  # of a part of the node, such as its link to another one
+    def dropped(self, client_id: str, topic: str, reason: str, now: float, internal: bool = False) -> None:
+        """A delivery will not happen; ``reason`` as in ``session.protocols``, ``now`` in unix seconds.
+
+        ``internal``: the client is a part of the node.
+        """
         level, setting = (_INTERNAL_DROPS if internal else _DROPS)[reason]
         self.warn("delivery_dropped", client_id.lstrip("\0"), topic, reason, setting, now, level)
 

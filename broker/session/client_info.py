@@ -46,6 +46,12 @@ def is_local_user(host: str) -> bool:
     return host.startswith(LOCAL_USER) and host[len(LOCAL_USER) :].isdecimal() and host.isascii()
 
 
+def is_internal(client_id: str) -> bool:
+    """Whether this is the Client Identifier of a part of the node, such as its link to another one. It begins with
+    U+0000, which no string of MQTT has."""
+    return client_id.startswith("\0")
+
+
 class Traffic(NamedTuple):
     """What went over one connection: bytes, reads and writes of the socket, packets, and PUBLISH packets by QoS.
 

@@ -18,7 +18,7 @@ from typing import Final
 from ..mqtt.constants import MAX_PACKET_ID
 from ..mqtt.errors import ProtocolError
 from ..mqtt.message import OVERHEAD, Delivery, Message
-from .client_info import ClientInfo
+from .client_info import ClientInfo, is_internal
 from .limits import MAX_INFLIGHT, Limits
 from .memory_account import SHEDDING, UNACCOUNTED, MemoryAccount
 from .protocols import (
@@ -60,6 +60,7 @@ class Session:
         "expiry_timer",
         "filter_bytes",
         "inflight",
+        "internal",
         "journal",
         "last_packet_id",
         "limits",
@@ -84,6 +85,7 @@ class Session:
         self, client: ClientInfo, limits: Limits, observer: DropObserver, now: float, expiry_interval: int = 0
     ) -> None:
         self.client_id = client.client_id
+        self.internal = is_internal(client.client_id)  # its client is a part of the node (``registry``)
         self.client = client  # of the last connection
         self.limits = limits
         self.observer = observer
@@ -163,11 +165,6 @@ class Session:
     def persistent(self) -> bool:
         """Whether it outlives its connection, or did when it began."""
         return self.expiry_interval > 0 or self.durable
-
-    @property
-    def internal(self) -> bool:
-        """Whether its client is a part of the node (``registry``)."""
-        return self.client_id.startswith("\0")
 
     @property
     def connected(self) -> bool:
