@@ -14,16 +14,8 @@ from ..core.broker import Broker
 from ..core.cluster import RUNNING
 from ..mqtt.message import Message
 from ..mqtt.topics import is_shared, parse_filter
-from ..routing.shared import (
-    HASH_CLIENTID,
-    HASH_TOPIC,
-    RANDOM,
-    ROUND_ROBIN,
-    STICKY,
-    PerPublisher,
-    SharedGroup,
-    hash_of,
-)
+from ..routing.shared import SharedGroup
+from ..routing.strategy import Strategy
 from ..session.client_info import ClientInfo
 from ..session.session import Session
 from ..session.subscription import Subscription
@@ -60,20 +52,17 @@ class Share:
 class GroupShares:
     """``routing.shared.RemoteMembers`` of one group: its members by node, this one included."""
 
-    __slots__ = ("_broker", "_favourites", "_group", "_key", "_order", "_rng", "_rounds", "_turn", "shares")
+    __slots__ = ("_broker", "_group", "_key", "_order", "_strategy", "shares")
 
     def __init__(self, group: SharedGroup, key: str, broker: Broker, rng: Random) -> None:
         """``key``: of this node."""
         self._group = group
         self._key = key
         self._broker = broker
-        self._rng = rng
         self.shares: dict[str, Share] = {}
         # By their keys, so that a hash finds the same node wherever the publisher is. None: this node.
         self._order: list[Share | None] = [None]
-        self._turn = -1
-        self._rounds: PerPublisher[int] | None = PerPublisher() if group.strategy == ROUND_ROBIN else None
-        self._favourites: PerPublisher[str] | None = PerPublisher() if group.strategy == STICKY else None
+        self._strategy = Strategy(group.strategy.kind, rng)
 
     def put(self, share: Share) -> None:
         self.shares[share.key] = share
@@ -141,39 +130,23 @@ class GroupShares:
         assert share.target is not None
         self._broker.deliver_addressed(message, share.target, _BETWEEN.join((self._group.filter, *hops)))
 
-    # --------------------------------------------------------------- strategies
-
     def _choose(self, message: Message, weights: list[int], total: int) -> Share | None:
         """A node, by the strategy of the group; every connected member of every node is one place."""
         publisher = message.publisher
         publisher_id = "" if publisher is None else publisher.client_id
-        strategy = self._group.strategy
-        if strategy == RANDOM:
-            place = int(self._rng.random() * total)
-        elif strategy == HASH_TOPIC:
-            place = hash_of(message.topic) % total
-        elif strategy == HASH_CLIENTID:
-            place = hash_of(publisher_id) % total
-        elif self._rounds is not None:
-            turn = self._rounds.get(publisher_id)
-            place = int(self._rng.random() * total) if turn is None else (turn + 1) % total
-            self._rounds.put(publisher_id, place)
-        elif self._favourites is not None:
-            return self._favourite(publisher_id, weights, total)
-        else:
-            place = self._turn = (self._turn + 1) % total
-        return self._at(place, weights)
-
-    def _favourite(self, publisher_id: str, weights: list[int], total: int) -> Share | None:
-        assert self._favourites is not None
-        key = self._favourites.get(publisher_id)
-        if key is not None:
+        strategy = self._strategy
+        favourite = strategy.favourite(publisher_id)
+        if favourite is not None:
             for share, weight in zip(self._order, weights, strict=True):
-                if weight and key == (self._key if share is None else share.key):
+                if weight and favourite == self._name(share):
                     return share
-        share = self._at(int(self._rng.random() * total), weights)
-        self._favourites.put(publisher_id, self._key if share is None else share.key)
+        place = strategy.place(publisher_id, message.topic, total)
+        share = self._at(place, weights)
+        strategy.gave(publisher_id, place, self._name(share))
         return share
+
+    def _name(self, share: Share | None) -> str:
+        return self._key if share is None else share.key
 
     def _at(self, place: int, weights: list[int]) -> Share | None:
         for share, weight in zip(self._order, weights, strict=True):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from ..mqtt.topics import has_wildcard
 from ..session.subscription import Subscription, merge
 from .filter_index import FilterIndex
-from .shared import STRATEGIES, SharedGroup
+from .shared import SharedGroup
+from .strategy import STRATEGIES
 
 if TYPE_CHECKING:
     from ..session.session import Session
@@ -70,7 +71,7 @@ class RouteWatcher(Protocol):
 class Router:
     """All subscriptions of the node, by Topic Filter.
 
-    ``strategy`` (``shared.STRATEGIES``) and ``rng`` are those of every Shared Subscription; ``cache_size`` is how many
+    ``strategy`` (of ``STRATEGIES``) and ``rng`` are those of every Shared Subscription; ``cache_size`` is how many
     topics' routes are remembered, 0 for none. ``recent`` has the routes of topics that were asked for lately: whoever
     publishes looks there first, and calls ``match`` for any other.
 

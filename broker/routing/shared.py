@@ -2,66 +2,17 @@
 
 import random
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
-from zlib import crc32
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ..session.subscription import Subscription
+from .strategy import STICKY, Strategy
 
 if TYPE_CHECKING:
     from ..mqtt.message import Message
     from ..session.session import Session
 
-V = TypeVar("V")
-
-RANDOM: Final = 0
-ROUND_ROBIN: Final = 1
-ROUND_ROBIN_PER_GROUP: Final = 2
-STICKY: Final = 3
-HASH_CLIENTID: Final = 4
-HASH_TOPIC: Final = 5
-
-STRATEGIES: Final[dict[str, int]] = {
-    "random": RANDOM,
-    "round_robin": ROUND_ROBIN,
-    "round_robin_per_group": ROUND_ROBIN_PER_GROUP,
-    "sticky": STICKY,
-    "hash_clientid": HASH_CLIENTID,
-    "hash_topic": HASH_TOPIC,
-}
-
-MAX_PUBLISHERS: Final = 8192  # how many publishers' places one group remembers at most
 SEARCH: Final = 256  # members looked at for a connected one, per message
 SEARCH_READY: Final = 64  # of these, members looked at for a ready one after a connected one was seen
-
-
-class PerPublisher(Generic[V]):
-    """What a group remembers of its publishers, at most ``MAX_PUBLISHERS`` of them: the longest unseen are forgotten.
-
-    Two halves, the older of which goes at once when the newer is full, so that no call costs more than another.
-    """
-
-    __slots__ = ("_newer", "_older")
-
-    def __init__(self) -> None:
-        self._newer: dict[str, V] = {}
-        self._older: dict[str, V] = {}
-
-    def __len__(self) -> int:
-        return len(self._newer) + len(self._older)
-
-    def get(self, publisher_id: str) -> V | None:
-        value = self._newer.get(publisher_id)
-        if value is None:
-            value = self._older.pop(publisher_id, None)
-            if value is not None:
-                self.put(publisher_id, value)
-        return value
-
-    def put(self, publisher_id: str, value: V) -> None:
-        if publisher_id not in self._newer and len(self._newer) >= MAX_PUBLISHERS // 2:
-            self._older = self._newer
-            self._newer = {}
-        self._newer[publisher_id] = value
 
 
 class RemoteMembers(Protocol):
@@ -79,13 +30,7 @@ class SharedGroup:
 
     Groups of equal name and different filters are different groups.
 
-    ``name`` is the ShareName, ``topic_filter`` what is matched, ``filter`` the whole ``$share/...`` string;
-    ``strategy`` a value of ``STRATEGIES``:
-
-    - random;
-    - round robin, for each publisher on its own, beginning anywhere; or one round for the whole group;
-    - sticky: a publisher's messages stay with one member until that leaves or goes offline;
-    - by hash of the publisher's Client Identifier, or of the Topic Name: the same one while members stay the same.
+    ``name`` is the ShareName, ``topic_filter`` what is matched, ``filter`` the whole ``$share/...`` string.
 
     ``remote``: its members on other nodes, ``None`` while there are none. Where there are some, ``connected`` is how
     many of this node's members were connected a moment ago.
@@ -95,13 +40,9 @@ class SharedGroup:
         "_by_client",
         "_cursor",
         "_delivered",
-        "_favourites",
         "_hint",
         "_members",
         "_places",
-        "_rng",
-        "_rounds",
-        "_turn",
         "connected",
         "filter",
         "name",
@@ -114,19 +55,15 @@ class SharedGroup:
         self.name = name
         self.topic_filter = topic_filter
         self.filter = filter
-        self.strategy = strategy
+        self.strategy = Strategy(strategy, rng)
         self.remote: RemoteMembers | None = None
         self.connected = 0
-        self._rng = rng
         self._members: list[Subscription] = []
         self._places: dict[Session, int] = {}  # session -> its index in _members
         self._delivered: list[int] = []  # messages given to each of _members
-        self._turn = -1  # index of the member that had the group's last message
         self._cursor = 0  # where the search for a connected member goes on
         self._hint = 0  # where one was found last
-        self._rounds: PerPublisher[int] | None = PerPublisher() if strategy == ROUND_ROBIN else None
         # By Client Identifier, not by session: what ended must not stay in memory for it.
-        self._favourites: PerPublisher[str] | None = PerPublisher() if strategy == STICKY else None
         self._by_client: dict[str, Subscription] | None = {} if strategy == STICKY else None
 
     def __len__(self) -> int:
@@ -197,48 +134,22 @@ class SharedGroup:
         if count == 0:
             return None
         strategy = self.strategy
-        if strategy == RANDOM:
-            start = int(self._rng.random() * count)
-        elif strategy == ROUND_ROBIN_PER_GROUP:
-            start = (self._turn + 1) % count
-        elif strategy == HASH_TOPIC:
-            start = hash_of(topic) % count
-        elif strategy == HASH_CLIENTID:
-            start = hash_of(publisher_id) % count
-        elif strategy == ROUND_ROBIN:
-            assert self._rounds is not None
-            turn = self._rounds.get(publisher_id)
-            start = int(self._rng.random() * count) if turn is None else (turn + 1) % count
-        else:
-            favourite = self._favourite(publisher_id)
+        if self._by_client is not None:
+            favourite = self._by_client.get(strategy.favourite(publisher_id) or "")
             if favourite is not None and favourite.session not in exclude and favourite.session.connected:
                 return favourite
-            start = int(self._rng.random() * count)
+        start = strategy.place(publisher_id, topic, count)
         chosen = self._members[start]
         place = start
-        # A hash keeps what belongs together with one member, also when that is busy.
-        hashed = strategy in (HASH_TOPIC, HASH_CLIENTID)
-        takes = chosen.session.connected if hashed else chosen.session.ready
+        takes = chosen.session.connected if strategy.hashed else chosen.session.ready
         if not takes or (exclude and chosen.session in exclude):
             place = self._search(start, exclude)
             if place < 0:
                 return None
             chosen = self._members[place]
-        if strategy == ROUND_ROBIN_PER_GROUP:
-            self._turn = place
-        elif strategy == ROUND_ROBIN:
-            assert self._rounds is not None
-            self._rounds.put(publisher_id, place)
-        elif strategy == STICKY:
-            assert self._favourites is not None
-            self._favourites.put(publisher_id, chosen.session.client_id)
+        if strategy.remembers:
+            strategy.gave(publisher_id, place, chosen.session.client_id)
         return chosen
-
-    def _favourite(self, publisher_id: str) -> Subscription | None:
-        assert self._favourites is not None
-        assert self._by_client is not None
-        client_id = self._favourites.get(publisher_id)
-        return None if client_id is None else self._by_client.get(client_id)
 
     def _search(self, start: int, exclude: "Collection[Session]") -> int:
         """The place of the best member from ``start`` on, -1 if all are excluded.
@@ -292,8 +203,3 @@ class SharedGroup:
             if self._members[place].session not in exclude:
                 return place
         return -1
-
-
-def hash_of(text: str) -> int:
-    # Not hash(): that differs from run to run, and a seeded run is to be repeatable.
-    return crc32(text.encode("utf-8", "replace"))

@@ -6,7 +6,8 @@ from typing import Final
 import msgspec
 
 from taipan.broker.mqtt.topics import QUEUE_PREFIX
-from taipan.broker.routing.shared import STRATEGIES, SharedGroup
+from taipan.broker.routing.shared import SharedGroup
+from taipan.broker.routing.strategy import STRATEGIES
 from taipan.broker.server import Server
 from taipan.broker.session.subscription import Subscription
 
@@ -94,7 +95,7 @@ class SharedGroups:
             self._calls.name,
             written(group),
             group.name,
-            _NAMES[group.strategy],
+            _NAMES[group.strategy.kind],
             len(members),
             sum(each.session.connected for each in members),
             sum(group.delivered_to(each.session) for each in members),

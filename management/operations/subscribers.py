@@ -6,7 +6,8 @@ from typing import Final
 import msgspec
 
 from taipan.broker.mqtt.topics import valid_name
-from taipan.broker.routing.shared import STRATEGIES, SharedGroup
+from taipan.broker.routing.shared import SharedGroup
+from taipan.broker.routing.strategy import STRATEGIES
 from taipan.broker.server import Server
 from taipan.broker.session.subscription import Subscription
 
@@ -90,6 +91,6 @@ class Subscribers:
             [each.filter for each in subscription.parts] or [subscription.filter],
             subscription.qos,
             None if group is None else group.name,
-            None if group is None else _NAMES[group.strategy],
+            None if group is None else _NAMES[group.strategy.kind],
             None if group is None else group.delivered_to(session),
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.routing.shared import STRATEGIES
+from taipan.broker.routing.strategy import STRATEGIES
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.peer import Peer
 

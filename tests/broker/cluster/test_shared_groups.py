@@ -10,7 +10,8 @@ from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.shared_groups import MAX_HOPS, GroupShares, Share
 from taipan.broker.cluster.wire import node_key
 from taipan.broker.mqtt.message import Message
-from taipan.broker.routing.shared import STRATEGIES, SharedGroup
+from taipan.broker.routing.shared import SharedGroup
+from taipan.broker.routing.strategy import STRATEGIES
 
 from ...support.cluster_nodes import cluster_nodes
 from .test_handover import until

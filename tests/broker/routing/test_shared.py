@@ -8,7 +8,8 @@ import pytest
 
 from taipan.broker.config import SharedStrategy
 from taipan.broker.routing import shared
-from taipan.broker.routing.shared import STRATEGIES, SharedGroup
+from taipan.broker.routing.shared import SharedGroup
+from taipan.broker.routing.strategy import MAX_PUBLISHERS, STRATEGIES
 from taipan.broker.session.subscription import Subscription
 
 pytestmark = pytest.mark.interpreted  # what counts how often it is looked at is no Session
@@ -231,14 +232,14 @@ def test_hash_by_topic() -> None:
 @pytest.mark.parametrize("strategy", ["round_robin", "sticky"])
 def test_what_is_remembered_of_publishers_is_bounded_and_the_latest(strategy: str) -> None:
     group = group_of(strategy, sessions(16))
-    memory = group._rounds if strategy == "round_robin" else group._favourites
+    memory: Any = group.strategy.rounds if strategy == "round_robin" else group.strategy.favourites
     assert memory is not None
-    for number in range(3 * shared.MAX_PUBLISHERS):
+    for number in range(3 * MAX_PUBLISHERS):
         picks(group, 1, f"p{number}")
-        assert len(memory) <= shared.MAX_PUBLISHERS
+        assert len(memory) <= MAX_PUBLISHERS
     assert memory.get("p0") is None
-    assert memory.get(f"p{3 * shared.MAX_PUBLISHERS - 1}") is not None
-    assert memory.get(f"p{3 * shared.MAX_PUBLISHERS - shared.MAX_PUBLISHERS // 2}") is not None
+    assert memory.get(f"p{3 * MAX_PUBLISHERS - 1}") is not None
+    assert memory.get(f"p{3 * MAX_PUBLISHERS - MAX_PUBLISHERS // 2}") is not None
 
 
 def test_where_all_are_busy_few_are_looked_at() -> None:
