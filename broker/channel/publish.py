@@ -101,9 +101,7 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
     else:
         return _publish_if_admitted(channel, message, now)
     outcome = context.broker.accept(message, CLIENT)
-    if outcome.code >= REFUSED:
-        return _refused(channel, message, outcome, now)
-    return _acknowledge(channel, message, outcome) if qos else None
+    return None if not qos and outcome.code < REFUSED else _answer(channel, message, outcome, now)
 
 
 def publish_run(channel: Channel, run: list[Message], now: float) -> int:
@@ -147,10 +145,7 @@ def _publish_if_admitted(channel: Channel, message: Message, now: float, asked: 
     if refusal is not None:
         _refuse(channel, message, refusal)
         return None
-    outcome = channel.context.broker.accept(message, CLIENT)
-    if outcome.code >= REFUSED:
-        return _refused(channel, message, outcome, now)
-    return _acknowledge(channel, message, outcome) if message.qos else None
+    return _answer(channel, message, channel.context.broker.accept(message, CLIENT), now)
 
 
 def _ask_and_publish(channel: Channel, message: Message) -> Awaitable[None]:
@@ -182,7 +177,12 @@ async def _publish_when_answered(channel: Channel, session: Session, message: Me
         await waiting
 
 
-def _acknowledge(channel: Channel, message: Message, outcome: Outcome) -> Waiting:
+def _answer(channel: Channel, message: Message, outcome: Outcome, now: float) -> Waiting:
+    """Acknowledge a PUBLISH, or refuse it. ``outcome``: of ``Broker.accept``."""
+    if outcome.code >= REFUSED:
+        return _refused(channel, message, outcome, now)
+    if not message.qos:
+        return None
     if channel.undecided is not None or channel.context.broker.undecided is not None:
         return _acknowledge_when_decided(channel, message, outcome)
     matched = outcome is not NO_SUBSCRIBERS
@@ -464,12 +464,9 @@ async def _wait_until_taken(channel: Channel, session: Session, message: Message
             if message.qos == 2:
                 inbound_qos2.receive(session, message.packet_id, now)
             outcome = broker.accept(message, CLIENT) if decision.allowed else _not_authorized(decision)
-            if outcome.code >= REFUSED:
-                _refuse(channel, message, outcome)
-            else:
-                room = _acknowledge(channel, message, outcome)
-                if room is not None:
-                    await room
+            waiting = _answer(channel, message, outcome, now)
+            if waiting is not None:
+                await waiting
             return
         asked = None
         if refusal is STORE_TROUBLE and durability is not None:

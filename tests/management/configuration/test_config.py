@@ -319,7 +319,7 @@ def test_a_new_listener_by_index() -> None:
         ("allow_anonymous = true", "t.toml:1: allow_anonymous: belongs into [zones.external] or into a listener"),
         (
             "[zones.z]\nmax_inflight_bytes = 5000",
-            "t.toml:2: zones.z.max_inflight_bytes: is no setting any more: max_inflight limits the messages in flight, ",
+            "t.toml:2: zones.z.max_inflight_bytes: is no setting any more: max_inflight limits the messages in flight",
         ),
         (
             LISTENER + "max_inflight_bytes = 1",
