@@ -6,6 +6,7 @@ from ..mqtt.errors import ProtocolError
 from ..mqtt.packets import Ack
 from ..session import inbound_qos2
 from ..session.client_info import PacketInHand
+from ..session.outbound_acks import completion_of, note_completion, puback, puback_run, pubcomp, pubrec
 from .channel import CLOSED, Channel
 
 
@@ -34,7 +35,7 @@ def on_puback(channel: Channel, packet_ids: list[int], now: float) -> None:
         if hooks.message_acked or hooks.delivery_completed:
             acknowledged = 0
             for packet_id in packet_ids:
-                for delivery in session.puback(packet_id):
+                for delivery in puback(session, packet_id):
                     acknowledged += 1
                     hooks.message_acked(channel.client, delivery.message)
                     hooks.delivery_completed(channel.client, delivery.message, delivery.message.timestamp)
@@ -42,7 +43,7 @@ def on_puback(channel: Channel, packet_ids: list[int], now: float) -> None:
                     metrics.messages_acked += acknowledged
                     return
         else:
-            acknowledged = len(session.puback_run(packet_ids))
+            acknowledged = len(puback_run(session, packet_ids))
     except ProtocolError:
         metrics.messages_acked += in_flight - len(session.inflight)
         metrics.packets_puback_inuse += 1
@@ -65,7 +66,7 @@ def on_pubrec(channel: Channel, packet_ids: list[int], code: int, now: float) ->
     for packet_id in packet_ids:
         metrics.packets_pubrec_received += 1
         channel.save_log_position()
-        known, delivery = session.pubrec(packet_id, failed)
+        known, delivery = pubrec(session, packet_id, failed)
         if not known:
             metrics.packets_pubrec_missed += 1
         elif delivery is None:
@@ -76,7 +77,7 @@ def on_pubrec(channel: Channel, packet_ids: list[int], code: int, now: float) ->
                 if hooks.message_acked:
                     hooks.message_acked(channel.client, delivery.message)
                 if hooks.delivery_completed:
-                    session.note_completion(packet_id, delivery.message)
+                    note_completion(session, packet_id, delivery.message)
                 if channel.state == CLOSED:  # by a hook
                     return
         if failed:
@@ -121,10 +122,10 @@ def on_pubcomp(channel: Channel, packet_ids: list[int], now: float) -> None:
     try:
         for packet_id in packet_ids:
             metrics.packets_pubcomp_received += 1
-            if not session.pubcomp(packet_id):
+            if not pubcomp(session, packet_id):
                 metrics.packets_pubcomp_missed += 1
             elif completed:
-                message = session.completion_of(packet_id)
+                message = completion_of(session, packet_id)
                 if message is not None:
                     completed(channel.client, message, message.timestamp)
                     if channel.state == CLOSED:  # by a hook

@@ -19,6 +19,7 @@ from ..mqtt.message import Publisher
 from ..mqtt.message_ids import MessageIdSource
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
+from ..session.outbound_acks import puback, puback_run
 from ..session.protocols import LINK_FULL, QOS0_MSG
 from ..session.session import Session
 from ..session.subscription import Subscription
@@ -229,7 +230,7 @@ class Link:
         session, writer = self.session, self._writer
         inflight = list(session.inflight)
         numbers = [writer.sequence_of(packet_id) for packet_id in inflight]
-        session.puback(*[each for each, number in zip(inflight, numbers, strict=True) if number <= answer.stored])
+        puback(session, *[each for each, number in zip(inflight, numbers, strict=True) if number <= answer.stored])
         acked = max(writer.acked, answer.stored)
         last = max([acked, answer.taken, writer.last, *numbers])
         session.last_packet_id = (last - 1) % MAX_PACKET_ID + 1 if last else 0
@@ -305,7 +306,7 @@ class Link:
             writer.late_upto = 0
             self._late.clear()
         if done:
-            session.puback_run(done)
+            puback_run(session, done)
         if ack.gap and ack.frame >= self._resent_from:
             self._go_back()
         elif writer.acked != acked or news:

@@ -10,7 +10,7 @@ from ..session import inbound_qos2
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
 from ..session.protocols import QUEUE_FULL
-from ..session.queue import EXPIRY_SLICE
+from ..session.queue import EXPIRY_SLICE, expire_queued
 from ..session.session import Session
 from .outcome import REFUSED, WILL, Outcome
 
@@ -61,7 +61,7 @@ class SessionLife:
         else:
             self._stop_timers(session)
             self.drop_will(session)  # [MQTT-3.1.3-9] the session goes on within the delay
-            session.expire_queued(now)
+            expire_queued(session, now)
             session.disconnected_at = 0.0
             session.expiry_interval = expiry_interval
             session.client = client
@@ -280,7 +280,7 @@ class SessionLife:
             left -= _QUEUED_PER_SWEEP // _SESSIONS_PER_SWEEP
             if session.queue is not None:
                 left -= min(session.queued, EXPIRY_SLICE)
-                session.expire_queued(now)
+                expire_queued(session, now)
             if session.awaiting_rel is not None:
                 forgotten = inbound_qos2.drop_unreleased(session, now - session.client.zone.await_rel_timeout)
                 if forgotten:

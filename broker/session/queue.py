@@ -9,11 +9,15 @@
 from bisect import insort
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..mqtt.message import OVERHEAD, Delivery
 from ..mqtt.topics import has_wildcard, matches
 from .memory_account import UNACCOUNTED, MemoryAccount
+from .protocols import EXPIRED
+
+if TYPE_CHECKING:
+    from .session import Session
 
 MAX_TOPICS: Final = 256
 """Different topics of a queue that are told apart: beyond, a dict of them would take more than the messages do."""
@@ -441,3 +445,28 @@ class MessageQueue:
         self.size -= delivery.size
         if self._looked:
             self._looked -= 1
+
+
+def expire_queued(session: "Session", now: float) -> None:
+    """Drop queued messages whose Message Expiry Interval has passed."""
+    queue = session.queue
+    if queue is not None:
+        for delivery in queue.drop_expired(now):
+            session.done(delivery)
+            session.observer.delivery_dropped(session, delivery, EXPIRED)
+        session.leave_empty_queue()
+
+
+def shed_queued(session: "Session", most: int, reason: str) -> int:
+    """The node needs the memory: drop at most ``most`` of the queue; how many."""
+    queue = session.queue
+    if queue is None:
+        return 0
+    dropped = queue.shed(most)
+    session.leave_empty_queue()
+    session.mqueue_dropped += len(dropped)
+    if session.journal is not None:
+        session.journal.done(session, [each for each in dropped if each.qos])
+    for delivery in dropped:
+        session.observer.delivery_dropped(session, delivery, reason)
+    return len(dropped)

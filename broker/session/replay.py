@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from ..mqtt.message import Delivery, Message
 from .protocols import ClientWriter, RetainedSource
 from .subscription import Subscription
 
@@ -80,8 +81,8 @@ class Replay:
         while left and not budget.spent:
             filter = next(iter(left))
             source, subscription = left[filter][0]
-            messages = source.take(session.room_for_retained(budget.messages, subscription), budget)
-            sent = session.send_retained(writer, messages, subscription)
+            messages = source.take(_room_for(session, budget.messages, subscription), budget)
+            sent = _send_retained(session, writer, messages, subscription)
             if sent < len(messages):
                 source.put_back(messages[sent:])
             waiting = left.get(filter)
@@ -91,5 +92,67 @@ class Replay:
                     self._repeats -= 1
                 else:
                     del left[filter]
-            if not session.takes_retained(writer):
+            if not _takes_retained(session, writer):
                 return
+
+
+def _takes_retained(session: "Session", writer: ClientWriter) -> bool:
+    """Whether another retained message may follow at once."""
+    return writer.writable and session.queue is None
+
+
+def _room_for(session: "Session", most: int, subscription: Subscription) -> int:
+    """How many of so many retained messages to fetch: one at least, which may have to wait in the queue."""
+    if subscription.qos == 0:
+        return most
+    if session.resend is not None:
+        return 1
+    return max(1, min(most, session.window - len(session.inflight)))
+
+
+def _send_retained(
+    session: "Session", writer: ClientWriter, messages: list[Message], subscription: Subscription
+) -> int:
+    """Send retained messages because of a SUBSCRIBE, or queue one; returns how many: the rest is to come later."""
+    identifiers = subscription.identifiers
+    if subscription.qos == 0:
+        return writer.send_retained0(messages, identifiers)
+    upgrade = session.limits.upgrade_qos
+    at = 0
+    while at < len(messages):
+        first = messages[at]
+        qos = subscription.qos if upgrade else min(first.qos, subscription.qos)
+        end = at + 1
+        while end < len(messages) and (upgrade or min(messages[end].qos, subscription.qos) == qos):
+            if qos and messages[end].expires:
+                break
+            end += 1
+        if qos == 0:
+            end = at + writer.send_retained0(messages[at:end], identifiers)
+        elif qos == 1 and not first.expires and not session.may_queue(end - at):
+            session.send_run(writer, [_retained(session, each, 1, identifiers) for each in messages[at:end]])
+        else:
+            end = at + 1
+            _send_retained_qos(session, writer, _retained(session, first, qos, identifiers))
+        at = end
+        if not _takes_retained(session, writer):
+            break
+    return at
+
+
+def _retained(session: "Session", message: Message, qos: int, identifiers: tuple[int, ...]) -> Delivery:
+    """It is owed from here on."""
+    journal = session.journal
+    if journal is None:
+        return Delivery(message, qos, True, identifiers)
+    delivery = Delivery(message.twin(), qos, True, identifiers)  # it may be on its way to this session already
+    journal.hold(session, delivery)
+    return delivery
+
+
+def _send_retained_qos(session: "Session", writer: ClientWriter, delivery: Delivery) -> None:
+    if session.resend is not None or len(session.inflight) >= session.window or not writer.writable:
+        # One waits in the queue, whatever its bounds, so that they never cut a replay short.
+        session.new_queue().push_front(delivery)
+    else:
+        session.send(writer, delivery)

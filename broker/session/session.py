@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import Final
 
 from ..mqtt.constants import MAX_PACKET_ID
-from ..mqtt.errors import ProtocolError
 from ..mqtt.message import OVERHEAD, Delivery, Message
 from .client_info import ClientInfo, is_internal
 from .limits import MAX_INFLIGHT, Limits
@@ -245,7 +244,7 @@ class Session:
             # Again and again: what its client cannot take leaves its place in the window to the next ones.
             while sent < len(deliveries) and writer.writable and len(self.inflight) < self.window:
                 last = sent + self.window - len(self.inflight)
-                self._send_run(writer, deliveries[sent:last])
+                self.send_run(writer, deliveries[sent:last])
                 sent = min(last, len(deliveries))
         for delivery in deliveries[sent:]:
             self._enqueue(delivery)
@@ -367,11 +366,11 @@ class Session:
             and self.resend is None
             and len(self.inflight) < self.window
         ):
-            self._send(writer, delivery)
+            self.send(writer, delivery)
         else:
             self._enqueue(delivery)
 
-    def _send(self, writer: ClientWriter, delivery: Delivery) -> None:
+    def send(self, writer: ClientWriter, delivery: Delivery) -> None:
         inflight = self.inflight
         packet_id = self._free_id(self.last_packet_id)
         # Noted before it is sent: who is told of the sending may publish something that comes here.
@@ -404,7 +403,7 @@ class Session:
         if dropped:
             self.mqueue_dropped += len(dropped)
             for each in dropped:
-                self._done(each)
+                self.done(each)
                 self.observer.delivery_dropped(self, each, QUEUE_FULL)
 
     def new_queue(self) -> MessageQueue:
@@ -442,7 +441,7 @@ class Session:
             waits = room == self.window and room >= WORTH_HALVING
             run = queue.pop_run(room // 2 if waits else room)
             if run:
-                self._send_run(writer, run)
+                self.send_run(writer, run)
                 if waits:
                     writer.flush_now()
                 continue
@@ -450,7 +449,7 @@ class Session:
             if delivery is None:
                 return
             if delivery.message.expired(now):
-                self._done(delivery)
+                self.done(delivery)
                 self.observer.delivery_dropped(self, delivery, EXPIRED)
             elif delivery.qos == 0:
                 writer.send_publish(delivery, 0, False)
@@ -459,12 +458,12 @@ class Session:
                 if self.journal.fetch(self, delivery):
                     return
                 queue.pop()
-                self._done(delivery)
+                self.done(delivery)
                 self.observer.delivery_dropped(self, delivery, UNREADABLE)
             else:
-                self._send(writer, delivery)
+                self.send(writer, delivery)
 
-    def _send_run(self, writer: ClientWriter, run: list[Delivery]) -> None:
+    def send_run(self, writer: ClientWriter, run: list[Delivery]) -> None:
         """Send deliveries of QoS 1, all of which the window has room for."""
         inflight = self.inflight
         packet_ids = self._number(run)
@@ -491,61 +490,6 @@ class Session:
         self.last_packet_id = packet_id
         return packet_ids
 
-    def takes_retained(self, writer: ClientWriter) -> bool:
-        """Whether another retained message may follow at once."""
-        return writer.writable and self.queue is None
-
-    def room_for_retained(self, most: int, subscription: Subscription) -> int:
-        """How many of so many retained messages to fetch: one at least, which may have to wait in the queue."""
-        if subscription.qos == 0:
-            return most
-        if self.resend is not None:
-            return 1
-        return max(1, min(most, self.window - len(self.inflight)))
-
-    def send_retained(self, writer: ClientWriter, messages: list[Message], subscription: Subscription) -> int:
-        """Send retained messages because of a SUBSCRIBE, or queue one; returns how many: the rest is to come later."""
-        identifiers = subscription.identifiers
-        if subscription.qos == 0:
-            return writer.send_retained0(messages, identifiers)
-        upgrade = self.limits.upgrade_qos
-        at = 0
-        while at < len(messages):
-            first = messages[at]
-            qos = subscription.qos if upgrade else min(first.qos, subscription.qos)
-            end = at + 1
-            while end < len(messages) and (upgrade or min(messages[end].qos, subscription.qos) == qos):
-                if qos and messages[end].expires:
-                    break
-                end += 1
-            if qos == 0:
-                end = at + writer.send_retained0(messages[at:end], identifiers)
-            elif qos == 1 and not first.expires and not self.may_queue(end - at):
-                self._send_run(writer, [self._retained(each, 1, identifiers) for each in messages[at:end]])
-            else:
-                end = at + 1
-                self._send_retained_qos(writer, self._retained(first, qos, identifiers))
-            at = end
-            if not self.takes_retained(writer):
-                break
-        return at
-
-    def _retained(self, message: Message, qos: int, identifiers: tuple[int, ...]) -> Delivery:
-        """It is owed from here on."""
-        journal = self.journal
-        if journal is None:
-            return Delivery(message, qos, True, identifiers)
-        delivery = Delivery(message.twin(), qos, True, identifiers)  # it may be on its way to this session already
-        journal.hold(self, delivery)
-        return delivery
-
-    def _send_retained_qos(self, writer: ClientWriter, delivery: Delivery) -> None:
-        if self.resend is not None or len(self.inflight) >= self.window or not writer.writable:
-            # One waits in the queue, whatever its bounds, so that they never cut a replay short.
-            self.new_queue().push_front(delivery)
-        else:
-            self._send(writer, delivery)
-
     def replay(self, source: RetainedSource, subscription: Subscription) -> None:
         """Retained messages to send because of a SUBSCRIBE; ``advance`` pulls them as the client keeps up."""
         if self.replays is None:
@@ -562,103 +506,17 @@ class Session:
         if not self.replays:
             self.replays = None
 
-    # ------------------------------------------- acknowledgements of the client
-
-    def puback(self, *packet_ids: int) -> list[Delivery]:
-        """``puback_run`` of these."""
-        return self.puback_run(list(packet_ids))
-
-    def puback_run(self, packet_ids: list[int]) -> list[Delivery]:
-        """QoS 1 deliveries are complete; returns them, without identifiers that are not in use.
-
-        :raises ProtocolError: an identifier belongs to a QoS 2 delivery. Those before it are done.
-        """
-        inflight = self.inflight
-        acknowledged: list[Delivery] = []
-        simple = self.sent_at is None and self.resend is None
-        try:
-            for packet_id in packet_ids:
-                delivery = inflight.get(packet_id)
-                if delivery is None or delivery.qos != 1:
-                    if packet_id in inflight:
-                        raise ProtocolError("PUBACK for a QoS 2 message")
-                    continue
-                if simple:
-                    del inflight[packet_id]
-                else:
-                    self._forget(packet_id)
-                acknowledged.append(delivery)
-        finally:
-            if self.journal is not None:
-                self.journal.done(self, acknowledged)
-        return acknowledged
-
-    def pubrec(self, packet_id: int, failed: bool = False) -> tuple[bool, Delivery | None]:
-        """First acknowledgement of QoS 2: (whether the identifier is known, the delivery it concerned).
-
-        A second PUBREC for a released identifier is known, with ``None``. ``failed`` (Reason Code >= 0x80)
-        ends the exchange [MQTT-4.4.0-2].
-
-        :raises ProtocolError: the identifier belongs to a QoS 1 delivery.
-        """
-        inflight = self.inflight
-        if packet_id not in inflight:
-            return False, None
-        delivery = inflight[packet_id]
-        if delivery is not None:
-            if delivery.qos != 2:
-                raise ProtocolError("PUBREC for a QoS 1 message")
-            self._forget(packet_id)
-            if not failed:
-                if self.sent_at is not None:
-                    self.sent_at[packet_id] = self.now
-                if self.journal is not None:
-                    self.journal.released(self, delivery, packet_id)
-                inflight[packet_id] = None  # last in order: PUBRELs are repeated in order of their PUBRECs
-            else:
-                self._done(delivery)
-        elif failed:
-            self._forget(packet_id)
-            if self.journal is not None:
-                self.journal.completed(self, packet_id)
-        return True, delivery
-
-    def pubcomp(self, packet_id: int) -> bool:
-        """A QoS 2 delivery is complete. False: no such identifier is in use.
-
-        :raises ProtocolError: PUBREL was not sent for it yet.
-        """
-        inflight = self.inflight
-        if packet_id not in inflight:
-            return False
-        if inflight[packet_id] is not None:
-            raise ProtocolError("PUBCOMP before PUBREL")
-        self._forget(packet_id)
-        if self.journal is not None:
-            self.journal.completed(self, packet_id)
-        return True
-
-    def note_completion(self, packet_id: int, message: Message) -> None:
-        """Keep the message of a released identifier until its PUBCOMP."""
-        if self.completions is None:
-            self.completions = {}
-        self.completions[packet_id] = message
-
-    def completion_of(self, packet_id: int) -> Message | None:
-        """The message kept for this identifier, once."""
-        return None if self.completions is None else self.completions.pop(packet_id, None)
-
     def cannot_send(self, packet_id: int, delivery: Delivery) -> None:
         """Its client cannot take this one, which counts as done."""
-        self._forget(packet_id)
-        self._done(delivery)
+        self.forget(packet_id)
+        self.done(delivery)
 
-    def _done(self, delivery: Delivery) -> None:
+    def done(self, delivery: Delivery) -> None:
         """It is not owed any more."""
         if self.journal is not None and delivery.qos:
             self.journal.done(self, (delivery,))
 
-    def _forget(self, packet_id: int) -> None:
+    def forget(self, packet_id: int) -> None:
         del self.inflight[packet_id]
         if self.sent_at is not None:
             self.sent_at.pop(packet_id, None)
@@ -692,10 +550,10 @@ class Session:
     def take_queued(self, topics: set[str], groups: set[str]) -> list[Delivery]:
         """Take out of the queue what ``MessageQueue.take`` does; it is owed until the journal is told otherwise."""
         taken = [] if self.queue is None else self.queue.take(topics, groups)
-        self._leave_empty_queue()
+        self.leave_empty_queue()
         return taken
 
-    def _leave_empty_queue(self) -> None:
+    def leave_empty_queue(self) -> None:
         """It stays while later messages must not overtake what is sent again."""
         if not self.queue and (self.resend is None or self.resend.topics is None):
             self.queue = None
@@ -710,29 +568,6 @@ class Session:
         self.resend = None
         if not self.queued:
             self.queue = None
-
-    def expire_queued(self, now: float) -> None:
-        """Drop queued messages whose Message Expiry Interval has passed."""
-        queue = self.queue
-        if queue is not None:
-            for delivery in queue.drop_expired(now):
-                self._done(delivery)
-                self.observer.delivery_dropped(self, delivery, EXPIRED)
-            self._leave_empty_queue()
-
-    def shed(self, most: int, reason: str) -> int:
-        """The node needs the memory: drop at most ``most`` of the queue; how many."""
-        queue = self.queue
-        if queue is None:
-            return 0
-        dropped = queue.shed(most)
-        self._leave_empty_queue()
-        self.mqueue_dropped += len(dropped)
-        if self.journal is not None:
-            self.journal.done(self, [each for each in dropped if each.qos])
-        for delivery in dropped:
-            self.observer.delivery_dropped(self, delivery, reason)
-        return len(dropped)
 
     def end(self) -> list[Delivery]:
         """The session is over. Returns what shared subscriptions must give to another member.

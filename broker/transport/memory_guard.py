@@ -18,6 +18,7 @@ from ..core.memory import Memory
 from ..persistence.durability import Durability
 from ..session.memory_account import NORMAL, SHEDDING, SLOWING
 from ..session.protocols import MEMORY
+from ..session.queue import shed_queued
 from ..session.session import Session
 from .connection import Connection
 
@@ -230,7 +231,7 @@ class MemoryGuard:
             if queue is None or queue.size <= self._enough:
                 self._largest.pop()
             else:
-                left -= session.shed(min(left, _AT_ONCE, (session.queued + 1) // 2), MEMORY)
+                left -= shed_queued(session, min(left, _AT_ONCE, (session.queued + 1) // 2), MEMORY)
         return left < _SLICE_MESSAGES
 
     def _rank(self) -> bool:

@@ -12,6 +12,7 @@ from taipan.broker.mqtt.message import Delivery, Message
 from taipan.broker.routing.retained import RetainedStore
 from taipan.broker.routing.router import Router
 from taipan.broker.session.limits import MAX_INFLIGHT, Limits
+from taipan.broker.session.outbound_acks import puback
 from taipan.broker.session.queue import EXPIRY_SLICE, MessageQueue
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
@@ -182,7 +183,7 @@ def test_identifiers_are_found_with_nearly_all_in_use() -> None:
 
     def work() -> None:
         for _ in range(many):
-            session.puback(writer.last)
+            puback(session, writer.last)
             session.advance(0.0)
 
     session.queue = None
@@ -211,7 +212,7 @@ def test_acknowledgements_while_much_is_to_be_sent_again(order: str) -> None:
 
         def acknowledge() -> None:
             for packet_id in packet_ids:
-                session.puback(packet_id)
+                puback(session, packet_id)
                 session.advance(0.0)
             assert not session.inflight
 

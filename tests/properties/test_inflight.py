@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from taipan.broker.mqtt.message import Delivery, Message
 from taipan.broker.session.limits import Limits
+from taipan.broker.session.outbound_acks import puback, pubcomp, pubrec
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 from tests.support.one_by_one import OneByOne
@@ -101,7 +102,7 @@ class Window(RuleBasedStateMachine):
     def puback(self, data: Any) -> None:
         packet_id = data.draw(st.sampled_from([each for each, qos in self.client.owed.items() if qos == 1]))
         del self.client.owed[packet_id], self.client.sent_before[packet_id]
-        assert self.session.puback(packet_id)
+        assert puback(self.session, packet_id)
         self.session.advance(self.now)
 
     @precondition(lambda self: self.connected and 2 in self.client.owed.values())
@@ -109,7 +110,7 @@ class Window(RuleBasedStateMachine):
     def pubrec(self, data: Any, failed: bool) -> None:
         packet_id = data.draw(st.sampled_from([each for each, qos in self.client.owed.items() if qos == 2]))
         del self.client.owed[packet_id], self.client.sent_before[packet_id]
-        known, delivery = self.session.pubrec(packet_id, failed)
+        known, delivery = pubrec(self.session, packet_id, failed)
         assert known and delivery is not None
         if failed:
             self.client.received2.discard(packet_id)
@@ -124,7 +125,7 @@ class Window(RuleBasedStateMachine):
         packet_id = data.draw(st.sampled_from(sorted(self.client.released)))
         self.client.released.discard(packet_id)
         del self.client.sent_before[packet_id]
-        assert self.session.pubcomp(packet_id)
+        assert pubcomp(self.session, packet_id)
         self.session.advance(self.now)
 
     @precondition(lambda self: self.connected and self.session.resend and self.session.resend.left)
@@ -135,11 +136,11 @@ class Window(RuleBasedStateMachine):
         delivery = self.session.inflight[packet_id]
         del self.client.sent_before[packet_id]
         if delivery is None:
-            assert self.session.pubcomp(packet_id)
+            assert pubcomp(self.session, packet_id)
         elif delivery.qos == 1:
-            assert self.session.puback(packet_id) == [delivery]
+            assert puback(self.session, packet_id) == [delivery]
         else:
-            assert self.session.pubrec(packet_id) == (True, delivery)
+            assert pubrec(self.session, packet_id) == (True, delivery)
             self.client.sent_before[packet_id] = (0, 0)
             self.client.send_pubrel(packet_id)
         self.session.advance(self.now)
@@ -148,7 +149,7 @@ class Window(RuleBasedStateMachine):
     @rule(data=st.data(), failed=st.booleans())
     def pubrec_again(self, data: Any, failed: bool) -> None:
         packet_id = data.draw(st.sampled_from(sorted(self.client.released)))
-        assert self.session.pubrec(packet_id, failed) == (True, None)
+        assert pubrec(self.session, packet_id, failed) == (True, None)
         if failed:
             self.client.released.discard(packet_id)
             del self.client.sent_before[packet_id]
@@ -232,16 +233,16 @@ class Window(RuleBasedStateMachine):
             for packet_id, qos in list(self.client.owed.items()):
                 del self.client.owed[packet_id], self.client.sent_before[packet_id]
                 if qos == 1:
-                    self.session.puback(packet_id)
+                    puback(self.session, packet_id)
                 else:
-                    self.session.pubrec(packet_id)
+                    pubrec(self.session, packet_id)
                     self.client.sent_before[packet_id] = (0, 0)
                     self.client.send_pubrel(packet_id)
                 self.session.advance(self.now)
             for packet_id in list(self.client.released):
                 self.client.released.discard(packet_id)
                 del self.client.sent_before[packet_id]
-                self.session.pubcomp(packet_id)
+                pubcomp(self.session, packet_id)
                 self.session.advance(self.now)
         assert not self.session.inflight and self.session.queue is None and self.session.resend is None
         assert sorted(self.client.seen + self.dropped) == sorted(self.given)

@@ -41,6 +41,7 @@ from taipan.broker.persistence.durability import Durability
 from taipan.broker.session import inbound_qos2
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.limits import Limits
+from taipan.broker.session.outbound_acks import puback
 from taipan.broker.session.replay import REPLAY_BYTES, REPLAY_SLICE, ReplayBudget
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
@@ -567,9 +568,9 @@ def test_unsubscribing_stops_new_messages_and_keeps_old_ones() -> None:
     harness.subscribe(session, "r/+", 1)
     harness.broker.unsubscribe(session, "r/+")
     harness.publish("r/1", "new")
-    session.puback(1)
+    puback(session, 1)
     session.advance(0)
-    session.puback(2)
+    puback(session, 2)
     session.advance(0)
     assert len(inbox.got) == 2  # one in flight, one that waited; no more of the search
     assert not session.busy

@@ -18,6 +18,8 @@ from taipan.broker.persistence.log.errors import StoreError
 from taipan.broker.persistence.paging import FETCH_MESSAGES
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.limits import Limits
+from taipan.broker.session.outbound_acks import puback, pubcomp, pubrec
+from taipan.broker.session.queue import expire_queued
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 from taipan.broker.store.store import Store
@@ -59,17 +61,17 @@ class Client(OneByOne):
         return self.send_publish(delivery, packet_id, dup)
 
     def send_pubrel(self, packet_id: int) -> None:
-        self.session.pubcomp(packet_id)
+        pubcomp(self.session, packet_id)
 
     def acknowledge(self) -> None:
         """All that came so far."""
         for _ in range(len(self.unacknowledged)):
             packet_id, qos = self.unacknowledged.popleft()
             if qos == 1:
-                self.session.puback(packet_id)
+                puback(self.session, packet_id)
             else:
-                self.session.pubrec(packet_id)
-                self.session.pubcomp(packet_id)
+                pubrec(self.session, packet_id)
+                pubcomp(self.session, packet_id)
         self.session.advance(self.node.clock.time)
 
 
@@ -257,7 +259,7 @@ async def test_expired_messages_go_without_being_read(tmp_path: Path) -> None:
     await node.turn()
     assert all(USER_PROPERTY not in stored.message.properties for stored in node.durability.sessions.messages.values())
     node.clock.time += 10
-    session.expire_queued(node.clock.time)
+    expire_queued(session, node.clock.time)
     assert session.queued == 5
     client = node.connect(session)
     await node.rest()

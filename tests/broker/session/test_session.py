@@ -11,6 +11,8 @@ from taipan.broker.mqtt.message import Delivery, Message
 from taipan.broker.session import inbound_qos2
 from taipan.broker.session.inbound_qos2 import DUPLICATE, FULL, NEW
 from taipan.broker.session.limits import Limits
+from taipan.broker.session.outbound_acks import completion_of, note_completion, puback, pubcomp, pubrec
+from taipan.broker.session.queue import expire_queued
 from taipan.broker.session.replay import MOST_REPEATS, REPLAY_SLICE, ReplayBudget
 from taipan.broker.session.resend import retransmit_older
 from taipan.broker.session.session import Session
@@ -107,10 +109,10 @@ def test_a_client_with_nothing_in_flight_gets_half_a_window_first(window: int, h
         harness.deliver(str(number))
     wire = harness.attach(window)
     assert wire.hurried == halves and [each[0] for each in wire.take()] == [str(n) for n in range(window)]
-    harness.session.puback(1, 2)
+    puback(harness.session, 1, 2)
     harness.session.advance(0.0)
     assert wire.hurried == halves and len(wire.take()) == 2  # it has enough to do
-    harness.session.puback(*range(3, window + 3))
+    puback(harness.session, *range(3, window + 3))
     harness.session.advance(0.0)
     assert wire.hurried == halves * 2 and len(wire.take()) == window
 
@@ -130,7 +132,7 @@ def test_identifiers_count_from_one_and_are_not_used_twice() -> None:
     for payload in "abc":
         harness.deliver(payload)
     assert [each[2] for each in harness.wire.take()] == [1, 2, 3]
-    harness.session.puback(2)
+    puback(harness.session, 2)
     harness.session.last_packet_id = MAX_PACKET_ID - 1
     for payload in "def":
         harness.deliver(payload)
@@ -146,11 +148,11 @@ def test_no_more_than_the_window_is_unacknowledged() -> None:
     assert harness.wire.take() == [("a", 1, 1, False), ("b", 1, 2, False)]
     assert harness.queued() == ["c", "d"]
     assert (harness.session.queued, harness.session.busy, harness.session.ready) == (2, True, False)
-    harness.session.puback(1)
+    puback(harness.session, 1)
     harness.session.advance(0)
     assert harness.wire.take() == [("c", 1, 3, False)]
-    harness.session.puback(2)
-    harness.session.puback(3)
+    puback(harness.session, 2)
+    puback(harness.session, 3)
     harness.session.advance(0)
     assert harness.wire.take() == [("d", 1, 4, False)]
     assert (harness.session.queue, harness.session.queued, harness.session.busy) == (None, 0, False)
@@ -177,7 +179,7 @@ def test_what_the_client_cannot_take_counts_as_done() -> None:
     harness.deliver("a")
     harness.deliver("huge")
     harness.deliver("b")
-    harness.session.puback(1)
+    puback(harness.session, 1)
     harness.session.advance(0)
     assert harness.wire.sent == [("a", 1, 1, False), ("b", 1, 2, False)]
 
@@ -228,10 +230,10 @@ def test_qos0_does_not_overtake_what_waits_of_its_topic() -> None:
     harness.deliver("other", 0, topic="u")
     assert harness.wire.take() == [("a", 1, 1, False), ("other", 0, 0, False)]
     assert harness.queued() == ["b", "c", "d"]
-    harness.session.puback(1)
+    puback(harness.session, 1)
     harness.session.advance(0)
     assert harness.wire.take() == [("b", 1, 2, False)]
-    harness.session.puback(2)
+    puback(harness.session, 2)
     harness.session.advance(0)
     assert harness.wire.take() == [("c", 0, 0, False), ("d", 0, 0, False)]
 
@@ -248,9 +250,9 @@ def test_qos0_overtakes_nothing_on_its_way_to_another_node() -> None:
     harness.deliver("f", 0, topic="u")
     harness.session.deliver_run([Message("v", b"g", 0)], Subscription(harness.session, "#", 1))
     assert harness.wire.take() == [("a", 1, 1, True)]
-    harness.session.puback(1)
+    puback(harness.session, 1)
     harness.session.advance(0)
-    harness.session.puback(2)
+    puback(harness.session, 2)
     harness.session.advance(0)
     assert [each[0] for each in harness.wire.take()] == ["b", "c", "d", "e", "f", "g"]
 
@@ -300,17 +302,17 @@ def test_expired_messages_do_not_go_out() -> None:
     harness.deliver("a", expiry=10)
     harness.deliver("b")
     harness.deliver("c", expiry=20)
-    harness.session.expire_queued(9.9)
+    expire_queued(harness.session, 9.9)
     assert (harness.queued(), harness.dropped) == (["a", "b", "c"], [])
-    harness.session.expire_queued(10)
+    expire_queued(harness.session, 10)
     assert (harness.queued(), harness.dropped) == (["b", "c"], [("a", "expired")])
     harness.attach(now=20)
     assert harness.wire.sent == [("b", 1, 1, False)]
     assert harness.dropped == [("a", "expired"), ("c", "expired")]
     harness = SessionHarness(connected=False)
-    harness.session.expire_queued(0)
+    expire_queued(harness.session, 0)
     harness.deliver("a", expiry=1)
-    harness.session.expire_queued(1)
+    expire_queued(harness.session, 1)
     assert harness.session.queue is None
 
 
@@ -377,9 +379,9 @@ def test_a_run_is_sent_as_its_messages_are(qos: int, granted: int) -> None:
 def test_puback_ends_a_qos1_delivery() -> None:
     harness = SessionHarness()
     harness.deliver("a", 1)
-    done = harness.session.puback(1)
+    done = puback(harness.session, 1)
     assert [each.message.payload for each in done] == [b"a"]
-    assert harness.session.puback(1) == []
+    assert puback(harness.session, 1) == []
     assert harness.session.inflight == {}
 
 
@@ -388,14 +390,14 @@ def test_the_way_of_a_qos2_delivery() -> None:
     harness = SessionHarness(window=1)
     harness.deliver("a", 2)
     harness.deliver("b", 2)
-    known, delivery = harness.session.pubrec(1)
+    known, delivery = pubrec(harness.session, 1)
     assert known and delivery is not None and delivery.message.payload == b"a"
-    assert harness.session.pubrec(1) == (True, None)
+    assert pubrec(harness.session, 1) == (True, None)
     harness.session.advance(0)
     assert len(harness.wire.sent) == 1  # the window is still full
-    assert harness.session.pubcomp(1)
-    assert not harness.session.pubcomp(1)
-    assert harness.session.pubrec(1) == (False, None)
+    assert pubcomp(harness.session, 1)
+    assert not pubcomp(harness.session, 1)
+    assert pubrec(harness.session, 1) == (False, None)
     harness.session.advance(0)
     assert harness.wire.sent[1:] == [("b", 2, 2, False)]
 
@@ -404,12 +406,12 @@ def test_a_refused_qos2_delivery_is_over() -> None:
     """[MQTT-4.4.0-2]"""
     harness = SessionHarness(retry_interval=1.0)
     harness.deliver("a", 2)
-    known, delivery = harness.session.pubrec(1, failed=True)
+    known, delivery = pubrec(harness.session, 1, failed=True)
     assert known and delivery is not None
     assert (harness.session.inflight, harness.session.sent_at) == ({}, {})
     harness.deliver("b", 2)
-    harness.session.pubrec(2)
-    assert harness.session.pubrec(2, failed=True) == (True, None)
+    pubrec(harness.session, 2)
+    assert pubrec(harness.session, 2, failed=True) == (True, None)
     assert (harness.session.inflight, harness.session.sent_at) == ({}, {})
 
 
@@ -418,26 +420,26 @@ def test_the_wrong_acknowledgement_is_an_error() -> None:
     harness.deliver("a", 1)
     harness.deliver("b", 2)
     with pytest.raises(ProtocolError):
-        harness.session.pubrec(1)
+        pubrec(harness.session, 1)
     with pytest.raises(ProtocolError):
-        harness.session.pubcomp(1)
+        pubcomp(harness.session, 1)
     with pytest.raises(ProtocolError):
-        harness.session.puback(2)
+        puback(harness.session, 2)
     with pytest.raises(ProtocolError):
-        harness.session.pubcomp(2)
-    harness.session.pubrec(2)
+        pubcomp(harness.session, 2)
+    pubrec(harness.session, 2)
     with pytest.raises(ProtocolError):
-        harness.session.puback(2)
+        puback(harness.session, 2)
 
 
 def test_messages_are_kept_for_completion_only_where_somebody_asks() -> None:
     session = SessionHarness().session
-    assert session.completion_of(1) is None
+    assert completion_of(session, 1) is None
     message = Message("t")
-    session.note_completion(1, message)
-    session.note_completion(2, message)
-    assert session.completion_of(1) is message
-    assert session.completion_of(1) is None
+    note_completion(session, 1, message)
+    note_completion(session, 2, message)
+    assert completion_of(session, 1) is message
+    assert completion_of(session, 1) is None
     assert session.completions == {2: message}
 
 
@@ -477,7 +479,7 @@ def test_a_reconnect_repeats_in_order_with_dup_before_anything_new() -> None:
     harness = SessionHarness()
     for payload, qos in (("a", 1), ("b", 2), ("c", 2), ("d", 1)):
         harness.deliver(payload, qos)
-    harness.session.pubrec(2)
+    pubrec(harness.session, 2)
     harness.session.detach()
     assert not harness.session.connected
     harness.deliver("e", 1)
@@ -489,23 +491,23 @@ def test_a_smaller_receive_maximum_holds_for_retransmissions_too() -> None:
     harness = SessionHarness()
     for payload in "abc":
         harness.deliver(payload, 2)
-    harness.session.pubrec(1)
+    pubrec(harness.session, 1)
     harness.session.detach()
     wire = harness.attach(window=1)
     assert wire.take() == [("b", 2, 2, True)]
     harness.deliver("d")
     assert harness.queued() == ["d"]
-    harness.session.pubrec(2)
+    pubrec(harness.session, 2)
     harness.session.advance(0)
     assert wire.take() == []
-    harness.session.pubcomp(2)
+    pubcomp(harness.session, 2)
     harness.session.advance(0)
     assert wire.take() == [("c", 2, 3, True), 1]
-    harness.session.pubcomp(1)
+    pubcomp(harness.session, 1)
     harness.session.advance(0)
     assert wire.take() == []
-    harness.session.pubrec(3)
-    harness.session.pubcomp(3)
+    pubrec(harness.session, 3)
+    pubcomp(harness.session, 3)
     harness.session.advance(0)
     assert wire.take() == [("d", 1, 4, False)]
 
@@ -528,21 +530,21 @@ def test_an_acknowledgement_ahead_of_the_retransmission() -> None:
     harness = SessionHarness()
     for payload in "abcd":
         harness.deliver(payload, 2)
-    harness.session.pubrec(3)
-    harness.session.pubrec(4)
+    pubrec(harness.session, 3)
+    pubrec(harness.session, 4)
     harness.session.detach()
     wire = harness.attach(window=1)
-    assert harness.session.pubcomp(3)  # its PUBREL has not gone out again yet
-    assert harness.session.pubrec(4, failed=True) == (True, None)
+    assert pubcomp(harness.session, 3)  # its PUBREL has not gone out again yet
+    assert pubrec(harness.session, 4, failed=True) == (True, None)
     harness.session.advance(0)
     assert wire.take() == [("a", 2, 1, True)]
-    known, delivery = harness.session.pubrec(2)
+    known, delivery = pubrec(harness.session, 2)
     assert known and delivery is not None
     harness.session.advance(0)
-    harness.session.pubrec(1)
-    harness.session.pubcomp(1)
+    pubrec(harness.session, 1)
+    pubcomp(harness.session, 1)
     harness.session.advance(0)
-    assert harness.session.pubcomp(2)
+    assert pubcomp(harness.session, 2)
     assert (harness.session.inflight, harness.session.resend) == ({}, None)
 
 
@@ -569,7 +571,7 @@ def test_the_limits_of_a_new_connection_hold() -> None:
     assert harness.session.sent_at == {1: 50}
     harness.deliver("d")
     assert harness.dropped == [("b", "queue_full")]
-    harness.session.puback(1)
+    puback(harness.session, 1)
     harness.session.detach()
     harness.attach(1, Limits(), now=60)
     assert harness.session.sent_at is None
@@ -601,11 +603,11 @@ def test_what_is_not_acknowledged_in_time_is_sent_again() -> None:
     harness.session.advance(100)
     for payload, qos in (("a", 1), ("b", 2), ("c", 2)):
         harness.deliver(payload, qos)
-    harness.session.pubrec(3)
+    pubrec(harness.session, 3)
     harness.wire.take()
     retransmit_older(harness.session, 100, 109)
     assert harness.wire.take() == []
-    harness.session.puback(1)
+    puback(harness.session, 1)
     retransmit_older(harness.session, 101, 111)
     assert harness.wire.take() == [("b", 2, 2, True), 3]
     retransmit_older(harness.session, 102, 112)
@@ -613,7 +615,7 @@ def test_what_is_not_acknowledged_in_time_is_sent_again() -> None:
     harness.wire.writable = False
     retransmit_older(harness.session, 200, 210)
     assert harness.wire.take() == []
-    harness.session.pubcomp(3)
+    pubcomp(harness.session, 3)
     assert harness.session.sent_at == {2: 111}
 
 
@@ -709,7 +711,7 @@ def test_retained_messages_keep_to_the_window_whatever_the_queue_s_bound() -> No
     assert harness.wire.take() == []
     seen = []
     for packet_id in range(1, 6):
-        assert harness.session.puback(packet_id)
+        assert puback(harness.session, packet_id)
         harness.session.advance(0)
         seen += [each[0] for each in harness.wire.take()]
     assert (seen, harness.dropped, harness.session.busy) == (["2", "3", "4"], [], False)
@@ -760,7 +762,7 @@ def test_retained_messages_that_a_writer_did_not_take_come_later() -> None:
     replay(harness, [*retained(1, 2), *retained(3, 1)[1:]])
     for packet_id in range(6):
         if packet_id:
-            harness.session.pubrec(packet_id, failed=True) if packet_id == 1 else harness.session.puback(packet_id)
+            pubrec(harness.session, packet_id, failed=True) if packet_id == 1 else puback(harness.session, packet_id)
         harness.session.advance(0)
         assert len(harness.session.inflight) <= 3
     assert sorted(each[0] for each in harness.wire.take()) == ["0", "1", "2", "new0", "new1"]
@@ -782,7 +784,7 @@ def test_retained_messages_wait_for_the_socket_the_bytes_in_flight_and_retransmi
     replay(harness, (retained(3, 1)))
     harness.session.advance(0)
     assert [each[0] for each in harness.wire.take()] == ["0"]
-    harness.session.puback(1)
+    puback(harness.session, 1)
     harness.session.advance(0)
     assert [each[0] for each in harness.wire.take()] == ["1"]
 
@@ -795,7 +797,7 @@ def test_retained_messages_wait_for_the_socket_the_bytes_in_flight_and_retransmi
     harness.session.advance(0)
     assert harness.wire.take() == [("a", 1, 1, True)]
     for packet_id in (1, 2):
-        harness.session.puback(packet_id)
+        puback(harness.session, packet_id)
         harness.session.advance(0)
     assert harness.wire.take() == [("b", 1, 2, True), ("0", 1, 3, False)]
 
@@ -809,7 +811,7 @@ def test_retained_messages_follow_what_is_queued() -> None:
     harness.session.advance(0)
     assert harness.wire.take() == []
     for packet_id in (1, 2):
-        harness.session.puback(packet_id)
+        puback(harness.session, packet_id)
         harness.session.advance(0)
     assert [each[0] for each in harness.wire.take()] == ["b", "0"]
 
@@ -824,7 +826,7 @@ def test_each_subscribe_to_a_filter_sends_all_of_its_own() -> None:
     replays = harness.session.replays
     assert replays is not None and replays.filters() == ["a", "a", "b"]
     for packet_id in (1, 2, 3):
-        harness.session.puback(packet_id)
+        puback(harness.session, packet_id)
         harness.session.advance(0)
     sent = [(payload, qos) for payload, qos, *_ in harness.wire.take()]
     assert sent == [("0", 1), ("1", 1), ("2", 1), ("0", 0), ("1", 0), ("other", 0)]

@@ -14,6 +14,7 @@ from taipan.broker.mqtt.packets import Ack, Disconnect, Subscribe, TopicFilter, 
 from taipan.broker.persistence.log import records
 from taipan.broker.session import inbound_qos2
 from taipan.broker.session.client_info import ClientInfo
+from taipan.broker.session.outbound_acks import puback, pubcomp, pubrec
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 from taipan.broker.store.compaction import live_records, write_again
@@ -160,11 +161,11 @@ class Operations:
         packet_id = list(session.inflight)[what % len(session.inflight)]
         delivery = session.inflight[packet_id]
         if delivery is None:
-            session.pubcomp(packet_id)
+            pubcomp(session, packet_id)
         elif delivery.qos == 1:
-            session.puback(packet_id)
+            puback(session, packet_id)
         else:
-            session.pubrec(packet_id, failed=what > 5)
+            pubrec(session, packet_id, failed=what > 5)
         session.advance(self.node.clock.time)
 
     def receive_qos2(self, name: str, packet_id: int) -> None:
