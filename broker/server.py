@@ -10,16 +10,13 @@ from random import Random
 from typing import TYPE_CHECKING, Final, cast
 from zlib import crc32
 
-from .access.banned import TABLE as BANNED
 from .access.banned import Banned
 from .access.control import AccessControl
 from .access.flapping import Flapping
 from .access.guesses import was_here
 from .access.publisher_rights import PublisherRights
 from .access.stored_rules import PLACES as ACL_PLACES
-from .access.stored_rules import TABLE as STORED_RULES
 from .access.stored_rules import StoredAclRules
-from .access.stored_users import TABLE as STORED_USERS
 from .access.stored_users import StoredUsers
 from .channel import closing
 from .channel.banned_clients import BannedClients
@@ -43,6 +40,7 @@ from .loop.ticker import Ticker
 from .loop.timers import Timers
 from .mqtt.constants import V5
 from .mqtt.decoder import TopicNames
+from .node_gauges import add_gauges
 from .observability.alarms import RaisedAlarms
 from .observability.lag import LagProbe
 from .observability.metrics import Metrics
@@ -55,11 +53,12 @@ from .session.memory_account import SHEDDING, MemoryAccount
 from .session.resend import retransmit_older
 from .session.session import Session
 from .store.store import Store
+from .store_alarms import StoreAlarms
 from .transport.connection import Connection
 from .transport.connection_writer import Flusher
 from .transport.descriptors import descriptors
 from .transport.listener import FIXED_KEYS, Listener
-from .transport.memory_guard import MemoryGuard, sources
+from .transport.memory_guard import MemoryGuard
 from .version import product_version
 
 if TYPE_CHECKING:
@@ -74,7 +73,6 @@ _DATED_PER_SWEEP = 1000
 _DISCONNECTS_PER_ITERATION = 200
 _QUIET = 0.25
 """Seconds that a client has to close its connection when the node stops and owes it nothing."""
-_HELD = "sessions, subscriptions, queued, retained and delayed messages, rules and resources"
 
 
 FIXED_TABLES: Final = (
@@ -191,6 +189,7 @@ class Server:
         queue_memory = min(durability.queue_memory or most, most)
         accept_loss = settings.data.access_lost == "accept"
         self.store = Store(Path(settings.node.data_dir), queue_memory, accept_loss) if on_disk else None
+        self.store_alarms = StoreAlarms(self.store, self.alarms, self.access)
         self._nats_cluster = None if settings.cluster is None else self._make_cluster(nats)
         self.cluster: Cluster = self._nats_cluster or SingleNode(settings.node.name, self.version, self.clock.now())
         self.broker.cluster = self.cluster
@@ -227,37 +226,7 @@ class Server:
         self.timers.enough = self.wall_timers.enough = self._enough
         self._set_refusing(self.settings)
         self.presence.load()
-        stats = self.stats
-        router = broker.router
-        stats.gauge("connections", lambda: len(self.context.channels))
-        stats.gauge("live_connections", lambda: len(self.connections))
-        stats.gauge("channels", lambda: len(broker.sessions))
-        stats.gauge("sessions", lambda: len(broker.sessions))
-        stats.gauge("topics", router.route_count)
-        stats.gauge("routes", router.route_count)
-        stats.gauge("suboptions", lambda: router.subscription_count)
-        stats.gauge("subscriptions", lambda: router.subscription_count)
-        stats.gauge("subscribers", lambda: router.subscription_count - router.shared_count)
-        stats.gauge("subscriptions.shared", lambda: router.shared_count)
-        stats.gauge("retained", lambda: len(broker.retained))
-        stats.gauge("delayed", lambda: self.delayed.count)
-        stats.gauge("alarms", lambda: len(self.alarms.active))
-        for name, octets in sources(
-            broker, self.connections, self.guard, self.before_login, self._socket_bytes
-        ).items():
-            self.memory.source(name, octets)
-        self.memory.source("http", lambda: sum([octets() for octets in self.http_bytes]))
-        self.memory.source("delayed", lambda: self.delayed.size)
-        stats.gauge("memory.limit", lambda: self.memory.limit)
-        stats.gauge("memory.used", lambda: self.memory.used)
-        for name in self.memory.parts():
-            stats.gauge(f"memory.{name}", partial(self._memory_part, name))
-        if self.store is not None:
-            store = self.store
-            store.on_trouble = self._store_trouble
-            stats.gauge("store.trouble", lambda: int(self._durability().commit.trouble is not None))
-            stats.gauge("store.pending", lambda: self._durability().commit.pending)
-            stats.gauge("store.bytes", lambda: self._durability().commit.log.size_bytes)
+        add_gauges(self)
 
     def _make_cluster(self, nats: "Nats | None") -> "NatsCluster":
         # Imported here: a node without a cluster needs none of it, nor NATS' client.
@@ -290,12 +259,6 @@ class Server:
             self.refusal_of_will,
             None if self.settings.durability.level == "memory" else Path(self.settings.node.data_dir),
         )
-
-    def _socket_bytes(self) -> int:
-        return sum([listener.socket_bytes for listener in self.listeners])
-
-    def _memory_part(self, name: str) -> int:
-        return self.memory.parts()[name]
 
     def _memory_alarm(self, short: bool) -> None:
         if not short:
@@ -396,10 +359,7 @@ class Server:
         self.ticker.every(0.2, self._compact)
         store = self.store
         self.ticker.every(1.0, lambda _: store.verify_path())
-        if self.store.damage:
-            details = {"file": str(self.store.file), "setting": "node.data_dir"}
-            self.alarms.activate("store_damaged", self.store.damage, details)
-        self._tell_loss(self.store)
+        self.store_alarms.opened(store)
 
     def _end_internal_sessions(self) -> None:
         """What waited for other nodes, where there are none any more."""
@@ -412,50 +372,10 @@ class Server:
             self.metrics.refusals.add("cluster_link_dropped", session.queued + len(session.inflight))
             self.broker.life.end_session(session, "no_cluster", self.clock.now())
 
-    def _tell_loss(self, store: Store) -> None:
-        loss = store.loss
-        details = {"file": str(store.file), "setting": "node.data_dir"}
-        if loss.batches is not None:
-            first, last = loss.batches
-            message = f"the end of the store is gone: batches {first} to {last}, with what they said of {_HELD}"
-            self.alarms.activate("store_batches_lost", message, details)
-        if loss.access:
-            details = {**details, "setting": "data.access_lost", "tables": ", ".join(sorted(loss.tables))}
-            message = f"rows that decide who may are lost, or not what they were: {loss.access}"
-            self.alarms.activate("access_rows_lost", message, details)
-        if store.access_lost and loss.tables & {STORED_USERS, STORED_RULES, BANNED}:
-            self.access.lost = "rows that decide who may are lost; taipan-ctl data accept-loss lets clients in again"
-
-    @property
-    def tables_lost(self) -> frozenset[str]:
-        """Tables whose rows are not to be relied on, as long as that is not accepted."""
-        return self.store.loss.tables if self.store is not None and self.store.access_lost else frozenset()
-
-    async def accept_loss(self) -> bool:
-        """What was lost of the rows that decide who may is lost: let clients in. Whether that is on disk."""
-        if self.store is None or not self.store.access_lost:
-            return True
-        what = self.store.access_lost
-        if not await self.store.accept_loss():
-            return False
-        logger.warning("access_loss_accepted what=%s", what)
-        self.access.lost = ""
-        self.alarms.deactivate("access_rows_lost")
-        return True
-
     def _durability(self) -> Durability:
         durability = self.broker.durability
         assert durability is not None
         return durability
-
-    def _store_trouble(self, trouble: str | None) -> None:
-        if trouble is None:
-            self.alarms.deactivate("store_trouble")
-            return
-        assert self.store is not None
-        details = {"file": str(self.store.file), "setting": "node.data_dir", "error": trouble}
-        message = "nothing can be written to the store; QoS 1 and 2 are not acknowledged"
-        self.alarms.activate("store_trouble", f"{message}: {trouble}", details)
 
     def _zone_of(self, listener: str) -> tuple[ZoneSettings, Limits]:
         if self._nats_cluster is not None:

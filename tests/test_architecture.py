@@ -54,7 +54,7 @@ PARTS = (
     Part("transport", "broker.transport", "channel core loop mqtt persistence session settings"),
     Part(
         "server",
-        "broker.server",
+        "broker.server broker.node_gauges broker.store_alarms",
         "access channel cluster core extensions loop mqtt observability persistence session settings store transport"
         " version",
     ),

@@ -133,7 +133,7 @@ class DashboardUsers:
         outcome = found if not hasattr(found, "__await__") else await found
         row = self._table.get(name)
         if outcome.reason_code == reason_codes.SUCCESS and row is not None:
-            if TABLE in self._server.tables_lost:
+            if TABLE in self._server.store_alarms.tables_lost:
                 raise Refusal(
                     WRONG_CREDENTIALS,
                     "dashboard users may be lost (data.access_lost): taipan-ctl data accept-loss accepts it",
@@ -173,7 +173,7 @@ class DashboardUsers:
 
     async def create_first(self) -> tuple[str, str] | None:
         """Where there is no user at all, make one; name and password, told this once."""
-        if len(self._table) or TABLE in self._server.tables_lost:
+        if len(self._table) or TABLE in self._server.store_alarms.tables_lost:
             return None
         rows = self._server.tables.shared_rows
         if rows is not None and rows.begin():

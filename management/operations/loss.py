@@ -36,6 +36,6 @@ class LossOfRows:
     async def accept(self) -> LossRecord:
         """From now on and after every restart. Raises Refusal where that cannot be stored."""
         check_store_writable(self._server.tables)
-        if not await self._server.accept_loss():
+        if not await self._server.store_alarms.accept_loss():
             raise Refusal(RPC_ERROR, UNSURE)
         return self.record()

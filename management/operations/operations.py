@@ -74,7 +74,7 @@ class Operations:
         self.acl = Acl(server)
         self.access = Access(server, self.calls, owners)
         self.banned = Bans(server)
-        self.apps = Apps(server.tables, server.clock, settings.apps, lambda: server.tables_lost)
+        self.apps = Apps(server.tables, server.clock, settings.apps, lambda: server.store_alarms.tables_lost)
         self.dashboard_users = DashboardUsers(server)
         self.dashboard_sessions = DashboardSessions(server, dashboard, self.dashboard_users)
         self.explain = Explain(server, self.calls)
