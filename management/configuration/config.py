@@ -215,7 +215,8 @@ def _zones(document: ConfigDocument) -> dict[str, ZoneSettings | None]:
         return zones
     _check_misplaced(document, raw, ("zones",))
     for name, table in raw.items():
-        table = document.without_removed(table, REMOVED_ZONE_KEYS, ("zones", name))
+        if isinstance(table, dict):
+            table = document.without_removed(table, REMOVED_ZONE_KEYS, ("zones", name))
         zones[name] = document.convert(table, ZoneSettings, ("zones", name))
     return zones
 
@@ -247,7 +248,7 @@ def _listeners(
 
 
 def _listener(
-    document: ConfigDocument, raw: object, path: KeyPath, zones: dict[str, ZoneSettings | None]
+    document: ConfigDocument, raw: Any, path: KeyPath, zones: dict[str, ZoneSettings | None]
 ) -> tuple[ListenerSettings, ZoneSettings] | None:
     if not isinstance(raw, dict):
         document.report(path, f"expected a table, got {shown(raw)}")

@@ -167,10 +167,10 @@ class ConfigDocument:
         """Report keys that are not ``known``, with the nearest of those."""
         self.refuse(unknown_keys(table, known, path))
 
-    def without_removed(self, table: Any, removed: Mapping[str, RemovedKey], path: KeyPath) -> Any:
+    def without_removed(
+        self, table: Mapping[str, Any], removed: Mapping[str, RemovedKey], path: KeyPath
+    ) -> dict[str, Any]:
         """Return ``table`` without ``removed`` keys. Report each one whose value has no effect any more."""
-        if not isinstance(table, dict):
-            return table
         for key in removed.keys() & table.keys():
             if table[key] != removed[key].harmless:
                 self.report(path + (key,), f"is no setting any more: {removed[key].instead}; delete this line")

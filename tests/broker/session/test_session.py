@@ -181,7 +181,7 @@ def test_what_the_client_cannot_take_counts_as_done() -> None:
     harness.deliver("b")
     puback(harness.session, 1)
     harness.session.advance(0)
-    assert harness.wire.sent == [("a", 1, 1, False), ("b", 1, 2, False)]
+    assert harness.wire.sent == [("a", 1, 1, False), ("b", 1, 3, False)]
 
 
 def test_what_is_published_while_sending_takes_its_own_identifier() -> None:
