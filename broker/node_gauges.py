@@ -1,4 +1,4 @@
-"""The gauges of a node, and what its memory is made of: what ``Server`` counts at the moment somebody asks."""
+"""The gauges of a node, and what its memory is made of: what ``Server`` counts when asked."""
 
 from functools import partial
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""StoreAlarms: what operators are told of a store that is damaged, has lost something or cannot be written."""
+"""StoreAlarms: alarms about a store that is damaged, has lost something or cannot be written."""
 
 import logging
 from typing import Final

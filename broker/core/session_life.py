@@ -84,7 +84,7 @@ class SessionLife:
         self.end_session(session, "discarded", now)
 
     def suspend_session(self, session: Session) -> None:
-        """Another node may be about to have this session: neither it nor its will is due meanwhile."""
+        """Another node may be about to have this session: neither the session nor its will is due."""
         self._stop_timers(session)
 
     def drop_will(self, session: Session) -> None:
@@ -94,7 +94,7 @@ class SessionLife:
 
     def continue_session(self, session: Session, will_due: float, now: float) -> None:
         """It stays, or has come here: it ends when its time is over, unless its client comes. ``will_due``: when its
-        delayed will goes out, where it has one."""
+        delayed will goes out, if it has one."""
         if session.expiry_interval != NEVER_EXPIRES:
             self.expire_at(session, max(now, min(session.disconnected_at, now) + session.expiry_interval))
         if session.will is not None:

@@ -73,7 +73,7 @@ class Origins:
 
 class RemovedKey(NamedTuple):
     """A setting of an earlier version. ``harmless``: the value that means what holds now, so that a file with it is
-    still read. ``instead``: what does its work now."""
+    still read. ``instead``: the settings for the same purpose."""
 
     harmless: object
     instead: str
