@@ -63,8 +63,8 @@ class Strategy:
     - sticky: a publisher's messages stay with one member until that leaves or goes offline;
     - by hash of the publisher's Client Identifier, or of the Topic Name: the same place while their number stays.
 
-    A place is a member of a group on this node; or a connected member of any node; a node has as many places in a row as it
-    has connected members. Members and nodes have names, which ``sticky`` remembers.
+    A place is a member of a group on this node; or a connected member of any node; a node has as many places in a row
+    as it has connected members. Members and nodes have names, which ``sticky`` remembers.
 
     ``hashed``: it keeps what belongs together with one member, also when that is busy. ``remembers``: whether it wants
     to be told by ``gave`` who got a message. Its ``favourites`` are names; None: it has none.
@@ -98,7 +98,7 @@ class Strategy:
         return int(self._rng.random() * count)
 
     def favourite(self, publisher_id: str) -> str | None:
-        """The name of whoever has had this publisher's messages so far; None: no member, or the kind has no favourites."""
+        """The name of whoever has had this publisher's messages so far; None: no member, or of no matter."""
         favourites = self.favourites
         return None if favourites is None else favourites.get(publisher_id)
 
