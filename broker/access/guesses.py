@@ -157,7 +157,7 @@ def _pair(address: str, name: bytes) -> bytes:
 
 
 def was_here(sessions: SessionRegistry, client: ClientInfo) -> bool:
-    """Whether a session shows that this client was let in before, from this address: under this user name, or without
+    """Whether a session shows that this client was let in before, from this address: under this username, or without
     one because its identifier was its own."""
     session = sessions.get(client.client_id)
     if session is None or not (client.username or session.owner == CLIENT_ID_OWNER):

@@ -100,7 +100,7 @@ class Retaining:
         return False
 
     def clear(self, topic: str) -> Future[None] | None:
-        """An operator's order. What it returns is as of ``RetainedChanges.changed``."""
+        """Remove the message of ``topic`` for an operator. Return what ``RetainedChanges.changed`` returns."""
         decision: Future[None] | None = None
         if self._store.delete(topic) and not topic.startswith("$SYS"):
             durability = self._broker.durability

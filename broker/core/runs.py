@@ -9,7 +9,7 @@ from .broker import PUBLISH_STEPS, Broker
 def accept_run(broker: Broker, run: list[Message]) -> int:
     """Accept messages of a client that are the same but for payload, identifier and properties (QoS 0 or 1, RETAIN
     0, no expiry), and route them together. How many from the first one on, by the budget of the iteration: the rest
-    is taken out of ``run``. 0: something is to be decided for each."""
+    is removed from ``run``. 0: something is to be decided for each."""
     first = run[0]
     topic = first.topic
     hooks = broker.hooks

@@ -282,9 +282,9 @@ async def test_a_loss_whose_acceptance_is_not_on_disk_is_not_accepted(
 
     with monkeypatch.context() as patch:
         patch.setattr(again.tables, "stored", not_stored)
-        assert not await again.accept_loss()
+        assert not await again.store_alarms.accept_loss()
     assert again.access.lost
-    assert await again.accept_loss()
+    assert await again.store_alarms.accept_loss()
     assert not again.access.lost
     await again.stop()
     last = server(tmp_path)
