@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 ONLY_HERE = {"ssl", "ws", "wss", "unix"}
 FOREIGN = {
     # The words of other systems, which are not types of ours: URLs of bridges, options of aMQTT and of Mosquitto.
-    "ruleengine/resources/mqtt_bridge.py",
+    "ruleengine/sinks/mqtt_bridge/resource.py",
     "management/migrate/amqtt.py",
 }
 
