@@ -6,30 +6,24 @@ the configuration file; its docstring comment is the reference text.
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
+from .access.registry import ACCESS_SOURCES, access_settings
+from .value_types import Bytes as Bytes
+from .value_types import Count as Count
+from .value_types import Natural as Natural
+from .value_types import PacketSize as PacketSize
+from .value_types import PositiveBytes as PositiveBytes
+from .value_types import PositiveSeconds as PositiveSeconds
+from .value_types import Rate as Rate
+from .value_types import Seconds as Seconds
+from .value_types import Uint16 as Uint16
+from .value_types import Uint32 as Uint32
+
 SharedStrategy = Literal["random", "round_robin", "round_robin_per_group", "sticky", "hash_clientid", "hash_topic"]
-AccessSource = Literal["configuration", "stored", "jwt", "http"]
-HttpMethod = Literal["post", "get"]
-JwtAlgorithm = Literal[
-    "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
-]
-
-
-Count = Annotated[int, Meta(ge=0)]
-Natural = Annotated[int, Meta(ge=1)]
-Uint16 = Annotated[int, Meta(ge=0, le=65_535)]
-Uint32 = Annotated[int, Meta(ge=0, le=4_294_967_295)]
-Seconds = Annotated[float, Meta(ge=0, extra={"unit": "seconds"})]
-PositiveSeconds = Annotated[float, Meta(gt=0, extra={"unit": "seconds"})]
-Bytes = Annotated[int, Meta(ge=0, extra={"unit": "bytes"})]
-PositiveBytes = Annotated[int, Meta(ge=1, extra={"unit": "bytes"})]
-# The standard has no larger packets.
-PacketSize = Annotated[int, Meta(ge=1, le=268_435_460, extra={"unit": "bytes"})]
-Rate = Annotated[tuple[Natural, PositiveSeconds], Meta(extra={"expected": "[amount, seconds], both more than 0"})]
 
 _BIND: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:\s]*)):(\d{1,5})", re.ASCII)
 
@@ -230,60 +224,13 @@ class RuleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     listener: str | None = None  # the name of the one that the client came by
 
 
-class HttpAccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A service asked by HTTP. Values of the ``..._params`` are texts with placeholders, see ``access.http``."""
-
-    auth_url: str = ""  # empty: not asked
-    auth_method: HttpMethod = "post"
-    auth_params: dict[str, str] = msgspec.field(
-        default_factory=lambda: {"clientid": "%c", "username": "%u", "password": "%P"}
-    )
-    superuser_url: str = ""
-    superuser_method: HttpMethod = "post"
-    superuser_params: dict[str, str] = msgspec.field(default_factory=lambda: {"clientid": "%c", "username": "%u"})
-    acl_url: str = ""
-    acl_method: HttpMethod = "post"
-    acl_params: dict[str, str] = msgspec.field(
-        default_factory=lambda: {
-            "access": "%A",
-            "username": "%u",
-            "clientid": "%c",
-            "ipaddr": "%a",
-            "topic": "%t",
-            "mountpoint": "%m",
-        }
-    )
-    body: Literal["form", "json"] = "form"
-    headers: dict[str, str] = {}
-    timeout: PositiveSeconds = 5.0  # of a question, the wait for a connection included
-    connect_timeout: PositiveSeconds = 5.0
-    pool_size: Annotated[int, Meta(ge=1, le=10_000)] = 32
-    on_failure: Literal["deny", "ignore"] = "deny"
-    tls_verify: bool = True
-    cafile: str = ""
-
-
-class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """JSON Web Tokens, verified by a secret, a public key or a set of keys."""
-
-    token_from: Literal["password", "username"] = "password"
-    algorithms: tuple[JwtAlgorithm, ...] = ("HS256", "RS256", "ES256")
-    secret: str = ""
-    secret_base64: bool = False
-    public_key_file: str = ""
-    jwks_file: str = ""
-    jwks_url: str = ""
-    jwks_refresh: Annotated[float, Meta(ge=5, extra={"unit": "seconds"})] = 300.0
-    leeway: Seconds = 0.0
-    verify_claims: dict[str, str] = msgspec.field(default_factory=lambda: {"sub": "%u"})
-    username_claim: str = "sub"  # the user name of a client that gave none
-    acl_claim: str = "acl"
-
-
 class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What all sources of access have in common. ``access.registry`` adds a field for the table of each source, and the
+    names that ``authenticators`` and ``authorizers`` may have."""
+
     # The order in which they are asked; those that are not set up have nothing to say.
-    authenticators: tuple[AccessSource, ...] = ("configuration", "stored", "jwt", "http")
-    authorizers: tuple[AccessSource, ...] = ("stored", "configuration", "jwt", "http")
+    authenticators: tuple[str, ...] = ()
+    authorizers: tuple[str, ...] = ()
     unknown_user: Literal["refuse", "anonymous"] = "refuse"  # a user name that is nobody's, where there are users
     users: list[UserSettings] = []
     rules: list[RuleSettings] = []
@@ -298,8 +245,10 @@ class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     guesses: Count = 10  # wrong passwords a minute of an address or for a user name that are not slowed; 0: none is
     guess_delay: PositiveSeconds = 5.0  # how long the next attempts wait at most
     hash_cost: Annotated[int, Meta(ge=10, le=17)] = 14  # of new hashes: scrypt's N is 2 to this power
-    jwt: JwtSettings | None = None
-    http: HttpAccessSettings | None = None
+
+
+if not TYPE_CHECKING:  # for types it is the class above
+    AccessSettings = access_settings(AccessSettings, ACCESS_SOURCES)
 
 
 class DurabilitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

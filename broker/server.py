@@ -15,9 +15,10 @@ from .access.control import AccessControl
 from .access.flapping import Flapping
 from .access.guesses import was_here
 from .access.publisher_rights import PublisherRights
-from .access.stored_rules import PLACES as ACL_PLACES
-from .access.stored_rules import StoredAclRules
-from .access.stored_users import StoredUsers
+from .access.stored.rules import PLACES as ACL_PLACES
+from .access.stored.rules import StoredAclRules
+from .access.stored.source import StoredSource
+from .access.stored.users import StoredUsers
 from .channel import closing
 from .channel.banned_clients import BannedClients
 from .channel.channel import ListenerFacts
@@ -133,8 +134,7 @@ class Server:
         self.access = AccessControl(
             settings.access,
             self.clock,
-            stored_users=self.stored_users,
-            stored_rules=self.stored_rules,
+            made=[StoredSource(self.stored_users, self.stored_rules)],
             banned=self.banned,
             count=self.metrics.refusals.add,
             was_here=lambda client: was_here(self.broker.sessions, client),

@@ -5,8 +5,8 @@ from typing import Final
 
 from .access.banned import TABLE as BANNED
 from .access.control import AccessControl
-from .access.stored_rules import TABLE as STORED_RULES
-from .access.stored_users import TABLE as STORED_USERS
+from .access.stored.rules import TABLE as STORED_RULES
+from .access.stored.users import TABLE as STORED_USERS
 from .observability.alarms import RaisedAlarms
 from .store.store import Store
 

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from taipan.broker.access.registry import tables_of
 from taipan.broker.config import parse_bind
 from taipan.broker.server import Server
 from taipan.broker.session.client_info import authority, is_loopback
@@ -278,7 +279,7 @@ class ManagementServer:
         before, now = self._access, self.server.settings.access
         self._access = now
         changed: set[str] | None = {user.username for user in frozenset(before.users) ^ frozenset(now.users)}
-        if before.authenticators != now.authenticators or before.http != now.http:
+        if before.authenticators != now.authenticators or tables_of(before) != tables_of(now):
             changed = None  # whose users count is another
         gone = {user.username for user in before.users} - {user.username for user in now.users}
         self._telling = asyncio.ensure_future(self._tell(gone, changed))

@@ -129,6 +129,8 @@ class CallbackRules:
 class CallbackService(OutsideSource):
     """An asynchronous callback as a source of ``broker.access.authorization``."""
 
+    title = "a function of the program"
+
     def __init__(self, callback: Authorizer, timeout: float, count: Callable[[str], None]) -> None:
         self.name = _name(callback)
         self._callback = callback

@@ -7,6 +7,7 @@ import ast
 import functools
 import sys
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Part(NamedTuple):
-    """``holds``: packages, with all below them, and modules; ``imports``: the parts that they may import."""
+    """``holds``: packages, with all below them, and modules, ``*`` for any; ``imports``: parts that they may import."""
 
     name: str
     holds: str
@@ -29,7 +30,9 @@ PARTS = (
     Part("compiled", "broker.compiled"),
     Part("packages", "broker management ruleengine", "compiled"),  # their __init__.py alone
     Part("version", "broker.version"),
-    Part("settings", "broker.config broker.listener_kinds"),
+    Part("values", "broker.setting_rules broker.value_types"),
+    Part("sources", "broker.access.declaration broker.access.registry broker.access.*.declaration", "values"),
+    Part("settings", "broker.config broker.listener_kinds", "sources values"),
     Part("mqtt", "broker.mqtt"),
     Part("loop", "broker.loop"),
     Part("log", "broker.persistence.log"),
@@ -38,7 +41,7 @@ PARTS = (
     Part("observability", "broker.observability", "loop mqtt session settings"),
     Part("persistence", "broker.persistence", "log loop mqtt session"),
     Part("core", "broker.core", "loop mqtt observability persistence routing session settings"),
-    Part("access", "broker.access", "loop mqtt observability persistence session settings"),
+    Part("access", "broker.access", "loop mqtt observability persistence session settings sources values"),
     Part("extensions", "broker.extensions", "core loop mqtt observability persistence session settings"),
     Part("store", "broker.store", "core log loop mqtt persistence session settings"),
     Part(
@@ -99,13 +102,17 @@ PARTS = (
         "actions basis columns core delivery errors events functions loop mqtt observability persistence records"
         " resources routing server session settings sinks sql template",
     ),
-    Part("configuration", "management.configuration", "access basis core loop observability settings version"),
+    Part(
+        "configuration",
+        "management.configuration",
+        "access basis core loop observability settings sources values version",
+    ),
     Part("history", "management.history", "configuration loop observability server"),
     Part(
         "operations",
         "management.operations",
         "access channel configuration core delivery errors extensions history log loop mqtt observability persistence"
-        " records routing rules server session settings transport",
+        " records routing rules server session settings sources transport",
     ),
     Part(
         "http", "management.http", "access configuration core loop observability operations session settings transport"
@@ -130,7 +137,7 @@ PARTS = (
         " management.early_signals management.log_lines management.management_server management.node"
         " management.secret_line management.start management.systemd_notify",
         "access api cluster compiled configuration ctl dashboard data_dir history http loop migrate observability"
-        " operations"
+        " operations sources"
         " rules server session settings transport version",
     ),
     Part(
@@ -199,7 +206,8 @@ def part_of(module: str) -> Part | None:
     whole = name = module.removeprefix("taipan.")
     while name:
         for part in PARTS:
-            if name in part.holds.split() and (name == whole or part.name != "packages"):
+            held = any(fnmatchcase(name, each) for each in part.holds.split())
+            if held and (name == whole or part.name != "packages"):
                 return part
         name = name.rpartition(".")[0]
     return None

@@ -9,16 +9,21 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from taipan.broker.config import Count
+from taipan.broker.access import acl, auth_result, decision, declaration, source
+from taipan.broker.access.control import AccessControl
+from taipan.broker.access.registry import ACCESS_SOURCES, access_settings, written_type
+from taipan.broker.config import AccessSettings, Count, ZoneSettings
 from taipan.broker.core.hooks import Hooks, Notify
 from taipan.broker.mqtt.message import Message
 from taipan.broker.observability.metrics import NAMES, Metrics
 from taipan.broker.server import Server
+from taipan.broker.session import client_info
 from taipan.management.http.routes import Call, Endpoints
 from taipan.ruleengine.actions import action
 from taipan.ruleengine.event import Event
 from taipan.ruleengine.functions.registry import FUNCTIONS, NUMBER, register
 from taipan.ruleengine.params import Param, Text
+from tests.support.clock import Clock
 
 RECIPES: Final = Path(__file__).parents[1] / "docs" / "recipes"
 
@@ -60,6 +65,25 @@ def test_sink() -> None:
     page = (RECIPES / "add-a-sink.md").read_text("utf-8")
     assert code("add-a-sink") == [(package / "taipan_lines.py").read_text("utf-8")]
     assert f"```\n{(package / 'pyproject.toml').read_text('utf-8')}```" in page
+
+
+def test_access_source() -> None:
+    (text,) = code("add-an-access-source")
+    names: dict[str, Any] = {"Final": Final, "msgspec": msgspec}
+    for module in (acl, auth_result, declaration, decision, source, client_info):
+        names |= vars(module)
+    exec(text, names)
+    kind = access_settings(written_type(AccessSettings), (*ACCESS_SOURCES, names["BADGES"]))
+    settings = msgspec.convert({"badges": {"numbers": {"ann": "0042"}, "closed": ["lift/2"]}}, kind)
+    access = AccessControl(settings, Clock())  # type: ignore[arg-type]
+    ann = client_info.ClientInfo("n@h", ZoneSettings(), client_id="c", username="ann")
+    outcomes: list[Any] = [access.authentication.authenticate(ann, password) for password in (b"0042", b"0043")]
+    assert [(each.reason_code, each.proved_by) for each in outcomes] == [(0, "badges"), (0x86, "")]
+    decisions: list[Any] = [access.authorization.authorize(ann, "publish", topic) for topic in ("lift/1", "lift/2")]
+    assert [each.allowed for each in decisions] == [True, False]
+    assert decisions[1].setting == "access.badges.closed"
+    assert not access.authorization.allows_some(ann, "lift/2") and access.authorization.allows_some(ann, "lift/#")
+    access.close()
 
 
 def test_sql_function(monkeypatch: pytest.MonkeyPatch) -> None:

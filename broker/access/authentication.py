@@ -1,7 +1,7 @@
 """Authentication: who a client is. Asks the sources of users in order; passwords are verified by ``Passwords``."""
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from ..config import AccessSettings, ZoneSettings
 from ..loop.clock import Clock
@@ -12,14 +12,8 @@ from .enhanced import EnhancedMethod
 from .password_check import Passwords, let_in
 from .scram import NAME as SCRAM_SHA_256
 from .scram import FakeVerifiers, ScramSha256
-from .users import CONFIGURATION, ConfiguredUsers, User, UserSource
-
-if TYPE_CHECKING:
-    from .http import HttpSource
-    from .jwt import JwtSource
-
-# Sources that know users of others, by their names in ``ClientInfo.proved_by``.
-_OUTSIDE: Final = ("jwt", "http")
+from .source import Source
+from .users import User, UserSource
 
 _ANONYMOUS: Final = AuthOutcome(anonymous=True)
 _NO_ANONYMOUS: Final = AuthOutcome(
@@ -34,8 +28,6 @@ _UNKNOWN: Final = AuthOutcome(
 
 _KNOWS: Final = "knows this user"
 _KNOWS_NOT: Final = "does not know this user"
-_NO_TOKEN: Final = "finds no token"
-_IGNORES: Final = "leaves it to the next source"
 
 _Outcome = AuthOutcome | Awaitable[AuthOutcome]
 
@@ -47,7 +39,6 @@ class Authentication:
         self,
         settings: AccessSettings,
         clock: Clock,
-        stored_users: UserSource | None,
         count: Callable[[str], None],
         was_here: Callable[[ClientInfo], bool],
     ) -> None:
@@ -57,35 +48,28 @@ class Authentication:
         self.users: list[UserSource] = []
         self.passwords = Passwords(settings, clock, self._find_user, count, was_here)
         self.passwords.costs = lambda: [source.costs for source in self.users]
-        self._stored_users = stored_users
-        self._http: HttpSource | None = None
+        self._sources: Sequence[Source] = ()
+        # Those of them that check credentials by themselves, by their names in ``ClientInfo.proved_by``.
+        self._outside: frozenset[str] = frozenset()
         # All sources, where one of them checks credentials by itself; else empty.
         self._chain: tuple[UserSource | Authenticator, ...] = ()
         self._added: tuple[Authenticator, ...] = ()
         self._configured_chain: tuple[UserSource | Authenticator, ...] = ()
-        self._configured: ConfiguredUsers
         self._scram: ScramSha256
 
-    def reload(
-        self,
-        settings: AccessSettings,
-        configured: ConfiguredUsers,
-        http: "HttpSource | None",
-        jwt: "JwtSource | None",
-    ) -> None:
+    def reload(self, settings: AccessSettings, sources: Sequence[Source]) -> None:
+        """``sources``: all that are set up, in any order."""
         self.settings = settings
-        self._configured = configured
-        self._http = http
+        self._sources = sources
         self.passwords.reload(settings)
-        self._scram = ScramSha256(self._find_user, FakeVerifiers(configured.scram_verifiers()))
-        users: dict[str, UserSource | None] = {"configuration": configured, "stored": self._stored_users}
-        others: dict[str, Authenticator | None] = {
-            "jwt": jwt,
-            "http": http if http is not None and http.authenticates else None,
-        }
-        self.users = [source for name in settings.authenticators if (source := users.get(name)) is not None]
-        found = [users.get(name) or others.get(name) for name in settings.authenticators]
-        self._configured_chain = tuple(source for source in found if source is not None)
+        scram_verifiers = [verifier for source in sources for verifier in source.scram_verifiers()]
+        self._scram = ScramSha256(self._find_user, FakeVerifiers(scram_verifiers))
+        known = {source.name: source.authenticator() for source in sources}
+        found = [source for name in settings.authenticators if (source := known.get(name)) is not None]
+        self.users = [source for source in found if not isinstance(source, Authenticator)]
+        self._configured_chain = tuple(found)
+        users = {name for name, source in known.items() if source is not None and not isinstance(source, Authenticator)}
+        self._outside = frozenset(known) - users
         self._join_chain()
 
     def add(self, source: Authenticator) -> None:
@@ -105,7 +89,7 @@ class Authentication:
 
     def is_configured(self, username: str) -> bool:
         """Whether the configuration file has a user of this name, whom no stored one can replace."""
-        return self._configured.has(username)
+        return any(source.keeps(username) for source in self._sources)
 
     def is_superuser(self, client: ClientInfo) -> bool:
         """Whether this client has a superuser's right now.
@@ -120,12 +104,12 @@ class Authentication:
         if any(source.name == by for source in self._added):
             return client.is_superuser
         user = self._find_named(client, name)
-        if by in _OUTSIDE or (by == CERTIFICATE and user is None):
-            return client.is_superuser and self._http_for_superusers() is not None
+        if by in self._outside or (by == CERTIFICATE and user is None):
+            return client.is_superuser and self._source_for_superusers() is not None
         if user is None or not user.is_superuser or by not in (user.source, CERTIFICATE, RESTORED):
             return False
         # A user of the file may have been another before the reload: it gains the right with its next CONNECT.
-        return by != CONFIGURATION or client.is_superuser
+        return by != user.source or not user.reloaded or client.is_superuser
 
     def assume(self, client: ClientInfo) -> None:
         """Take this client for the one that it says it is, as if it had shown the right password or token."""
@@ -152,21 +136,28 @@ class Authentication:
             if trial is not None:
                 trial.decided_by = CERTIFICATE
             user = self._find_named(client, username)
-            http = self._http_for_superusers()
-            if user is None and http is not None:
-                return self._certify(client, http)
+            knowing = self._source_for_superusers()
+            if user is None and knowing is not None:
+                return self._certify(client, knowing)
             return AuthOutcome(is_superuser=user is not None and user.is_superuser, proved_by=CERTIFICATE)
         if self._chain:
             return self._ask_chain(client, password, self._chain, 0, trial)
         return self._authenticate_here(client, password, trial)
 
-    def _http_for_superusers(self) -> "HttpSource | None":
-        http = self._http
-        return http if http is not None and http.knows_superusers and "http" in self.settings.authenticators else None
+    def _source_for_superusers(self) -> Source | None:
+        """The one that is asked about clients that others have authenticated."""
+        for source in self._sources:
+            if source.knows_superusers and source.name in self.settings.authenticators:
+                return source
+        return None
 
     @staticmethod
-    async def _certify(client: ClientInfo, http: "HttpSource") -> AuthOutcome:
-        return AuthOutcome(is_superuser=await http.is_superuser(client), proved_by=CERTIFICATE)
+    async def _certify(client: ClientInfo, source: Source) -> AuthOutcome:
+        return AuthOutcome(is_superuser=await source.is_superuser(client), proved_by=CERTIFICATE)
+
+    def _passes(self, name: str) -> str:
+        """What a source does that leaves a client to the next one, in words."""
+        return next((source.passes for source in self._sources if source.name == name), Source.passes)
 
     def _ask_chain(
         self,
@@ -186,7 +177,8 @@ class Authentication:
                     return outcome
                 if outcome is not None:
                     return self._continue_chain(outcome, client, password, chain, index + 1, trial)
-                _note(trial, source.name, None, _NO_TOKEN)
+                if trial is not None:
+                    _note(trial, source.name, None, self._passes(source.name))
             else:
                 user = source.lookup(client, client.username or "")
                 _note(trial, source.name, None, _KNOWS if user is not None else _KNOWS_NOT)
@@ -204,7 +196,9 @@ class Authentication:
         trial: Trial | None,
     ) -> AuthOutcome:
         outcome = await asked
-        _note(trial, chain[start - 1].name, outcome, "" if outcome is not None else _IGNORES)
+        if trial is not None:
+            name = chain[start - 1].name
+            _note(trial, name, outcome, "" if outcome is not None else self._passes(name))
         if outcome is not None:
             return outcome
         rest = self._ask_chain(client, password, chain, start, trial)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..config import AccessSettings
 from ..loop.clock import Clock
@@ -11,9 +11,7 @@ from .acl import EVERYTHING, AclRuleSource, ReadRule, reads_some
 from .acl_cache import AclCache
 from .decision import ACL_DISABLED, IS_SUPERUSER, Decision, DecisionStep
 from .outside import OutsideSource, Verdict
-
-if TYPE_CHECKING:
-    from .http import HttpSource
+from .source import Source
 
 # Permissions of one client that are asked for at a time.
 _MAX_QUESTIONS: Final = 16
@@ -35,21 +33,21 @@ class Authorization:
         self.on_change = on_change
         self.settings: AccessSettings
         self._clock = clock
-        self._http: HttpSource | None = None
+        # Names of sources whose rules a client brings with its login; and whether any is asked for superusers.
+        self._of_login: frozenset[str] = frozenset()
+        self._knows_superusers = False
         self._no_match: Decision
         self._cache = True
 
-    def reload(
-        self, settings: AccessSettings, sources: dict[str, AclRuleSource | None], http: "HttpSource | None"
-    ) -> None:
-        """``sources``: those that answer from memory, by their names in the settings."""
+    def reload(self, settings: AccessSettings, sources: Sequence[Source]) -> None:
+        """``sources``: all that are set up, in any order."""
         self.settings = settings
         self._no_match = Decision(settings.no_match == "allow", "access.no_match", ignored=True)
         self._cache = settings.cache
-        self._http = http
-        known: dict[str, AclRuleSource | OutsideSource | None] = {**sources}
-        known["http"] = http if http is not None and http.authorizes else None
-        self._configured = [source for name in settings.authorizers if (source := known[name]) is not None]
+        self._of_login = frozenset([source.name for source in sources if source.of_login])
+        self._knows_superusers = any(source.knows_superusers for source in sources)
+        known = {source.name: source.authorizer() for source in sources}
+        self._configured = [source for name in settings.authorizers if (source := known.get(name)) is not None]
         self._join_sources()
 
     def add(self, source: AclRuleSource | OutsideSource) -> None:
@@ -67,6 +65,15 @@ class Authorization:
         """Rules have changed: make cached decisions void, in all clients at once."""
         self.generation += 1
         self.on_change()
+
+    def outside(self, name: str) -> OutsideSource:
+        """The source of this name, which has to be waited for."""
+        return next(each for each in self.sources if isinstance(each, OutsideSource) and each.name == name)
+
+    @property
+    def unasked_setting(self) -> str:
+        """The setting behind a refusal without an answer: of the first source that has to be waited for."""
+        return next((source.setting for source in self.sources if isinstance(source, OutsideSource)), "-")
 
     @property
     def restricts(self) -> bool:
@@ -116,8 +123,7 @@ class Authorization:
         decision = self._decide(client, action, topic, absent=True)
         if decision is None or decision.allowed:
             return decision
-        http = self._http
-        return None if http is not None and http.knows_superusers else decision
+        return None if self._knows_superusers else decision
 
     def allows_some(self, client: ClientInfo, topic_filter: str) -> bool:
         """Whether the client may read a part of what a filter can match, as far as that can be said from memory; where
@@ -175,7 +181,7 @@ class Authorization:
                     return None
                 allowed = verdict.allowed
                 decision = None if allowed is None else Decision(allowed, verdict.setting)
-            elif absent and source.name == "jwt":
+            elif absent and source.name in self._of_login:
                 return None
             else:
                 decision = source.decide(client, action, topic)

@@ -1,28 +1,26 @@
 """AccessControl: authentication and authorization of a node, with the settings and the services they share."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from ..config import AccessSettings
 from ..loop.clock import Clock
 from ..session.client_info import ClientInfo
-from .acl import AclRuleSource, ConfiguredAclRules
+from .acl import AclRuleSource
 from .auth_result import Authenticator
 from .authentication import Authentication
 from .authorization import Authorization
 from .banned import Ban, Banned
+from .declaration import AccessSource
 from .outside import OutsideSource
-from .users import ConfiguredUsers, UserSource
-
-if TYPE_CHECKING:
-    from .http import HttpSource
-    from .jwt import JwtSource
+from .registry import sources_of, table_of
+from .source import Source, SourceContext
 
 
 class AccessControl:
     """Who may connect, publish and subscribe. Belongs to one event loop.
 
-    ``lost``: why no client is let in at all, ``""`` where all rows are there that ``tables`` keep.
+    ``lost``: why no client is let in at all, ``""`` where all rows are there that ``tables`` keep. ``sources``: those
+    that are set up, by name.
     """
 
     def __init__(
@@ -30,8 +28,7 @@ class AccessControl:
         settings: AccessSettings,
         clock: Clock,
         *,
-        stored_users: UserSource | None = None,
-        stored_rules: AclRuleSource | None = None,
+        made: Sequence[Source] = (),
         banned: Banned | None = None,
         count: Callable[[str], None] | None = None,
         was_here: Callable[[ClientInfo], bool] | None = None,
@@ -39,56 +36,62 @@ class AccessControl:
     ) -> None:
         """``ValueError`` for a hash or a rule that cannot be read.
 
-        ``count``: told each reason why a client waits, is refused, or a service gave no answer. ``was_here``: whether a
-        session shows that a client was let in before. ``on_change``: called when rules have changed.
+        ``made``: sources that the node has made itself, in place of those that ``registry`` makes. ``count``: counts
+        each reason why a client waits, is refused, or a service gave no answer. ``was_here``: whether a session shows
+        that a client was let in before. ``on_change``: called when rules have changed.
         """
         self.lost = ""
         self._clock = clock
         self._banned = banned
-        self._stored_rules = stored_rules
         self._count = count or _not_counted
-        self.http: HttpSource | None = None
-        self.jwt: JwtSource | None = None
+        self._made = {source.name: source for source in made}
+        self.sources: dict[str, Source] = {}
+        # The settings of each that has some: as long as these stay, it does.
+        self._tables: dict[str, object] = {}
         self._started = False
-        self._retiring: list[HttpSource] = []
-        self.authentication = Authentication(settings, clock, stored_users, self._count, was_here or _never_here)
+        self._retiring: list[Source] = []
+        self.authentication = Authentication(settings, clock, self._count, was_here or _never_here)
         self.authorization = Authorization(clock, on_change or _no_reviews)
         self._load(settings)
 
     def _load(self, settings: AccessSettings) -> None:
-        # Each may raise: build them before anything changes.
-        users = ConfiguredUsers(settings.users)
-        rules = ConfiguredAclRules(settings.rules)
-        http, jwt = self.http, self.jwt
-        if settings.http is None:
-            http = None
-        elif http is None or http.settings != settings.http:
-            # Imported here, both: a node without such a service needs none of aiohttp, PyJWT and cryptography.
-            from .http import HttpSource
-
-            http = HttpSource(settings.http, self._clock, self._count)
-        if settings.jwt is None:
-            jwt = None
-        elif jwt is None or jwt.settings != settings.jwt:
-            from .jwt import JwtSource
-
-            jwt = JwtSource(settings.jwt, self._clock)
-        self._replace_services(http, jwt)
+        context = SourceContext(self._clock, self._count, settings)
+        tables: dict[str, object] = {}
+        sources: dict[str, Source] = {}
+        # Each may raise: all are made before anything changes.
+        for declared in sources_of(settings):
+            tables[declared.name] = table = table_of(settings, declared)
+            source = self._source(declared, table, context)
+            if source is not None:
+                sources[declared.name] = source
+        self._replace_sources(sources)
+        self._tables = tables
         self.settings = settings
-        self.authentication.reload(settings, users, http, jwt)
-        self.authorization.reload(settings, {"configuration": rules, "stored": self._stored_rules, "jwt": jwt}, http)
+        self.authentication.reload(settings, list(sources.values()))
+        self.authorization.reload(settings, list(sources.values()))
 
-    def _replace_services(self, http: "HttpSource | None", jwt: "JwtSource | None") -> None:
-        if self.http is not None and self.http is not http:
-            self._retiring = [each for each in self._retiring if each.busy]
-            self._retiring.append(self.http)
-            self.http.retire()
-        if self.jwt is not jwt:
-            if self.jwt is not None:
-                self.jwt.retire()
-            if jwt is not None and self._started:
-                jwt.start()
-        self.http, self.jwt = http, jwt
+    def _source(self, declared: AccessSource, table: object, context: SourceContext) -> Source | None:
+        name = declared.name
+        if name in self._made:
+            return self._made[name]
+        if declared.settings is not None and table is None:
+            return None
+        if table is not None and name in self.sources and self._tables.get(name) == table:
+            return self.sources[name]
+        made: Source | None = declared.made(table, context)
+        return made
+
+    def _replace_sources(self, sources: dict[str, Source]) -> None:
+        self._retiring = [each for each in self._retiring if each.busy]
+        for name, old in self.sources.items():
+            if sources.get(name) is not old:
+                old.retire()
+                self._retiring.append(old)
+        if self._started:
+            for name, new in sources.items():
+                if self.sources.get(name) is not new:
+                    new.start()
+        self.sources = sources
 
     def add(self, source: Authenticator | AclRuleSource | OutsideSource) -> None:
         """A source of the program that the node is in. It counts for the clients to come, and for all decisions."""
@@ -100,8 +103,8 @@ class AccessControl:
     def start(self) -> None:
         """On the running loop: begin what goes on by itself."""
         self._started = True
-        if self.jwt is not None:
-            self.jwt.start()
+        for source in self.sources.values():
+            source.start()
 
     def reload(self, settings: AccessSettings) -> None:
         """Take new users and rules; ``ValueError`` leaves the old ones in force. Verified credentials and cached
@@ -113,15 +116,14 @@ class AccessControl:
     def close(self) -> None:
         """Stop the hash threads; clients that wait for one, or come later, are told that the Server is unavailable."""
         self.authentication.passwords.close()
-        if self.jwt is not None:
-            self.jwt.retire()
+        for source in self.sources.values():
+            source.halt()
 
     async def stop(self) -> None:
         """``close``, and the connections to services outside."""
         self.close()
-        for source in (self.http, *self._retiring):
-            if source is not None:
-                await source.close()
+        for source in (*self.sources.values(), *self._retiring):
+            await source.stop()
 
     def ban_of(self, client: ClientInfo) -> Ban | None:
         """The ban that keeps this client out; it is looked for before the client is asked who it is."""

@@ -1,7 +1,7 @@
 """OutsideSource: whoever decides what a client may do and cannot answer at once: a service, or an embedding program."""
 
 from abc import ABC, abstractmethod
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from ..session.client_info import ClientInfo
 
@@ -23,9 +23,15 @@ class Verdict(NamedTuple):
 
 
 class OutsideSource(ABC):
-    """One of ``Authorization.sources`` that has to be waited for."""
+    """One of ``Authorization.sources`` that has to be waited for.
+
+    ``setting``: the key of the configuration by which it is asked, ``-``: none. ``title``: the source as sentences
+    for operators call it.
+    """
 
     name: str
+    setting: ClassVar[str] = "-"
+    title: ClassVar[str] = "a source outside"
 
     @abstractmethod
     async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:

@@ -24,6 +24,11 @@ class PublisherRights:
         # No service can be asked about each of a million messages: it was allowed when it was published.
         return decision is None or decision.allowed
 
+    @property
+    def unasked_setting(self) -> str:
+        """The setting behind a refusal without an answer."""
+        return self._access.authorization.unasked_setting
+
     def decide(self, publisher: Publisher | None, topic: str) -> Decision | None:
         """Decide whether ``publisher`` may publish to ``topic``. ``None``: an external service would have to be asked.
 

@@ -1,18 +1,13 @@
-"""Users: what a source of them tells, and those of the configuration file."""
+"""Users: what a source of them tells."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
-from ..config import UserSettings
 from ..session.client_info import ClientInfo
-from .foreign_hashes import parse_hash
 from .hash_costs import HashCosts
 from .password_hash import PasswordVerifier, ScryptHash
 from .scram import ScramVerifier
-
-CONFIGURATION: Final = "configuration"
-"""The source of users, and of rules, that is the configuration file."""
 
 
 @dataclass(slots=True, repr=False)
@@ -21,6 +16,9 @@ class User:
 
     ``source``: the name of that source. ``by_name``: its secret proves the user name; else it was found by the client's
     identifier, and its secret proves that and nothing else.
+
+    ``reloaded``: a reload may have given the name to another, so that its right as a superuser counts for who was given
+    it at CONNECT.
 
     ``renew``: where the stored form of the password is an old one, takes the new one that a login has made possible.
     """
@@ -32,6 +30,7 @@ class User:
     renew: Callable[[ScryptHash], None] | None = None
     source: str = "users"
     by_name: bool = True
+    reloaded: bool = False
 
 
 class UserSource(Protocol):
@@ -60,42 +59,3 @@ class UserSource(Protocol):
         ``username`` is empty for a client that gave none.
         """
         ...
-
-
-class ConfiguredUsers:
-    """The ``[[access.users]]`` of the configuration file, a ``UserSource``.
-
-    ``ValueError`` for a hash it cannot read.
-    """
-
-    __slots__ = ("_users", "costs", "has_scram", "name")
-
-    def __init__(self, settings: Sequence[UserSettings]) -> None:
-        self.name = CONFIGURATION
-        self._users = {entry.username: _user(entry) for entry in settings}
-        self.costs = HashCosts(str(user.password) for user in self._users.values() if user.password is not None)
-        self.has_scram = any(user.scram is not None for user in self._users.values())
-
-    @property
-    def has_users(self) -> bool:
-        return bool(self._users)
-
-    def lookup(self, client: ClientInfo, username: str) -> User | None:
-        return self._users.get(username) if username else None
-
-    def has(self, username: str) -> bool:
-        return username in self._users
-
-    def scram_verifiers(self) -> list[ScramVerifier]:
-        """Those of all users, in the order of the file."""
-        return [user.scram for user in self._users.values() if user.scram is not None]
-
-
-def _user(entry: UserSettings) -> User:
-    return User(
-        entry.username,
-        parse_hash(entry.password_hash) if entry.password_hash else None,
-        ScramVerifier.parse(entry.scram) if entry.scram else None,
-        entry.is_superuser,
-        source=CONFIGURATION,
-    )

@@ -16,7 +16,7 @@ from ..observability.log_lines import info
 from ..observability.refused_clients import RefusedClient
 from ..session.memory_account import ALIAS_BYTES
 from .channel import AUTHENTICATING, CLOSED, CONNECTED, CONNECTING, Channel
-from .packet_refusal import MOUNTED_TOO_LONG, NOT_ASKED
+from .packet_refusal import MOUNTED_TOO_LONG, not_asked
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,6 @@ SETTINGS: Final[dict[str, str]] = {
     IDLE_TIMEOUT: "idle_timeout",
     SLOW_READER: "slow_reader_timeout",
     MEMORY: "limits.memory",
-    TOKEN_EXPIRED: "access.jwt",
     "receive_maximum_exceeded": "receive_maximum",
     "retain_not_supported": "retain_available",
     "qos_not_supported": "max_qos",
@@ -88,9 +87,9 @@ def disconnect(channel: Channel, code: int, detail: str, reason: str, setting: s
     end(channel, reason, detail, setting)
 
 
-def token_expired(channel: Channel) -> None:
-    """The token that let the client in is good no more."""
-    disconnect(channel, reason_codes.NOT_AUTHORIZED, "the token has expired", TOKEN_EXPIRED)
+def token_expired(channel: Channel, setting: str) -> None:
+    """The token that let the client in is good no more. ``setting``: see ``end``."""
+    disconnect(channel, reason_codes.NOT_AUTHORIZED, "the token has expired", TOKEN_EXPIRED, setting)
 
 
 def user_deleted(channel: Channel, setting: str) -> None:
@@ -289,7 +288,7 @@ def authorize_will(channel: Channel, topic: str, now: float) -> Outcome | None:
         return real
     decision = channel.context.authorization.authorize(channel.client, "publish", real, now) or channel.will_decision
     if decision is None:  # a service that was set up after this client had connected
-        return NOT_ASKED
+        return not_asked(channel.context.authorization.unasked_setting)
     return None if decision.allowed else Outcome(reason_codes.NOT_AUTHORIZED, decision.setting)
 
 
@@ -301,5 +300,5 @@ def authorize_stored_will(broker: Broker, rights: PublisherRights, message: Mess
         return topic
     decision = rights.decide(message.publisher, topic)
     if decision is None:
-        return None if approved else NOT_ASKED
+        return None if approved else not_asked(rights.unasked_setting)
     return None if decision.allowed else Outcome(reason_codes.NOT_AUTHORIZED, decision.setting)

@@ -14,8 +14,12 @@ IN_USE: Final = Outcome(reason_codes.PACKET_IDENTIFIER_IN_USE)
 TOO_MANY_QOS2: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "max_awaiting_rel")
 OVER_QUOTA: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "-", "over the quota that an operator has set")
 OVER_RATE: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "message_rate", "waited for its rate when its client left")
-NOT_ASKED: Final = Outcome(reason_codes.NOT_AUTHORIZED, "access.http.acl_url", "no service was asked at CONNECT")
 NEEDS_EXTERNAL_CHECK: Final = Outcome(reason_codes.NOT_AUTHORIZED, "-", "a service outside must be asked first")
+
+
+def not_asked(setting: str) -> Outcome:
+    """``setting``: by which a source outside would have been asked."""
+    return Outcome(reason_codes.NOT_AUTHORIZED, setting, "no service was asked at CONNECT")
 
 
 def note_refusal(channel: "Channel", refusal: Outcome, event: str, topic: str, now: float) -> None:

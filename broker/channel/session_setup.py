@@ -189,7 +189,7 @@ def _open(
     context.channels[client.client_id] = channel
     token = client.token
     if isinstance(token, Token) and token.expires is not None:
-        channel.token_timer = context.wall_timers.at(token.expires, partial(token_expired, channel))
+        channel.token_timer = context.wall_timers.at(token.expires, partial(token_expired, channel, token.setting))
     if present and session.subscriptions:
         review = SessionReview(context, session, decisions)
         if not review.go_on():

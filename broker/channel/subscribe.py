@@ -30,9 +30,6 @@ DELIVERIES_PER_FILTER: Final = 8
 Decisions = dict[str, Decision]
 """By Topic Filter without ``$share/...``."""
 
-# A service that was set up while the SUBSCRIBE was under way.
-_NOT_ASKED: Final = Decision(False, "access.http.acl_url")
-
 
 def on_subscribe(channel: Channel, packet: Subscribe, now: float) -> Waiting:
     """One SUBACK with a Reason Code per filter [MQTT-3.8.4-1] [MQTT-3.8.4-6]; retained messages follow it."""
@@ -230,7 +227,9 @@ def _subscribe(
     if plan.refusal is not None:
         return _refused(channel, entry, plan.refusal)
     topic_filter = plan.topic_filter
-    decision = decided.get(topic_filter) or authorize(channel, "subscribe", topic_filter, now) or _NOT_ASKED
+    decision = decided.get(topic_filter) or authorize(channel, "subscribe", topic_filter, now)
+    if decision is None:  # a service that was set up while the SUBSCRIBE was under way
+        decision = Decision(False, context.authorization.unasked_setting)
     judged = not decision.allowed and may_be_judged(context, client, topic_filter, decision)
     if not decision.allowed and not judged:
         there = session.subscriptions.get(plan.filter)

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
-from ..access.stored_users import USERNAME, StoredUser
+from ..access.stored.users import USERNAME, StoredUser
 from ..loop.cooperative_slice import CooperativeSlice
 from ..session.client_info import DELETED
 from .channel import Channel

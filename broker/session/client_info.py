@@ -94,8 +94,8 @@ class ClientInfo(Publisher):
     ``username`` is what the client calls itself; ``proved_by`` which source has proved that, empty: none has.
     ``proved_client_id``: a source has proved that the Client Identifier is its own.
     ``mountpoint`` has its placeholders filled in. ``connected_at`` is unix seconds. ``acl_cache`` belongs to
-    ``access.acl_cache`` and is ``None`` until the first check; ``token`` to ``access.jwt``. ``cn`` and ``dn`` come from
-    a verified client certificate.
+    ``access.acl_cache`` and is ``None`` until the first check; ``token`` to ``access.token``. ``cn`` and ``dn`` come
+    from a verified client certificate.
     ``traffic`` is what went over its connection, once that is gone and only while its session stays; ``dropped``
     counts, by reason, the deliveries to it that did not happen. ``packet_properties`` are those of the client's packet
     in hand (CONNECT until it is answered, SUBSCRIBE, UNSUBSCRIBE, acknowledgements, DISCONNECT), for hooks that are not
@@ -170,7 +170,7 @@ class ClientInfo(Publisher):
         self.connected_at = 0.0
         self.packet_properties: Properties = NO_PROPERTIES
         self.acl_cache: object = None  # an access.acl_cache.AclCache
-        self.token: object = None  # an access.jwt.Token
+        self.token: object = None  # an access.token.Token
         self.stamp = 0  # of its CONNECT, in a cluster: the higher one of two of one identifier stays
         self.traffic: Traffic | None = None
         self.dropped: dict[str, int] | None = None

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from taipan.broker.access.stored_rules import ALL, ANONYMOUS, CLIENT_ID, USERNAME
+from taipan.broker.access.stored.rules import ALL, ANONYMOUS, CLIENT_ID, USERNAME
 
 from ..http.routes import Call, Endpoints
 from ..operations.acl import (

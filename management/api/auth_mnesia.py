@@ -2,7 +2,7 @@
 
 import msgspec
 
-from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
+from taipan.broker.access.stored.users import CLIENT_ID, USERNAME
 
 from ..http.envelope import Extra
 from ..http.routes import Call, Empty, Endpoints, OnDemand, OrEmpty

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from taipan.broker.access.foreign_hashes import read_hash
 from taipan.broker.access.random_secret import check_random, generate
-from taipan.broker.access.stored_users import USERNAME
+from taipan.broker.access.stored.users import USERNAME
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
 from ..http.envelope import Extra

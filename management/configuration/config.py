@@ -10,6 +10,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from taipan.broker.access.declaration import AccessSource
+from taipan.broker.access.installed import installed_source
+from taipan.broker.access.registry import ACCESS_SOURCES, access_settings, written_type
 from taipan.broker.config import (
     AccessSettings,
     BrokerSettings,
@@ -35,6 +38,7 @@ from .settings import DashboardSettings, HistorySettings, ManagementSettings
 from .settings_validation import (
     VALUE_RULES,
     binds_overlap,
+    rules_of_sources,
     validate_access,
     validate_cluster,
     validate_dashboard,
@@ -145,26 +149,61 @@ def read_data(data: Mapping[str, object]) -> Loaded:
 
 def _read(document: ConfigDocument, overrides: Sequence[str], environ: Mapping[str, str]) -> Loaded:
     document.data.setdefault("listeners", [dict(listener) for listener in DEFAULT_LISTENERS])
+    given: list[tuple[list[str], str, str, Origin]] = []
     for name, text in sorted(environ.items()):
         if name.startswith(ENVIRONMENT_PREFIX):
             keys = name[len(ENVIRONMENT_PREFIX) :].lower().split("__")
-            document.override(keys, text, f"environment variable {name}", Origin("environment", name))
+            given.append((keys, text, f"environment variable {name}", Origin("environment", name)))
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:
             raise ConfigError(f"--set {quoted(override)}: expected key.path=value")
         place = f"--set {key.strip()}"
-        document.override(key.strip().split("."), text.strip(), place, Origin("command line", place))
-    return Loaded(_settings(document), document.origins)
+        given.append((key.strip().split("."), text.strip(), place, Origin("command line", place)))
+    _use_sources(document, [keys for keys, *_ in given])
+    for each in given:
+        document.override(*each)
+    return Loaded(_settings(document, _use_sources(document, ())), document.origins)
 
 
-def _settings(document: ConfigDocument) -> Settings:
+def _use_sources(document: ConfigDocument, overridden: Iterable[list[str]]) -> type[AccessSettings]:
+    """The type of ``[access]`` with the tables of sources that other packages have and this configuration names, here
+    or in the keys that ``overridden`` are going to set. The document reads by it from now on."""
+    names: dict[str, KeyPath] = {
+        keys[1]: ("access", keys[1]) for keys in overridden if keys[0] == "access" and keys[2:]
+    }
+    access = document.data.get("access")
+    if isinstance(access, dict):
+        names |= {name: ("access", name) for name, value in access.items() if isinstance(value, dict)}
+        for key in ("authenticators", "authorizers"):
+            listed = access.get(key)
+            for index, name in enumerate(listed if isinstance(listed, list) else ()):
+                if isinstance(name, str):
+                    names.setdefault(name, ("access", key, index))
+    found: list[AccessSource] = []
+    for name in sorted(names.keys() - set(AccessSettings.__struct_fields__) - {each.name for each in ACCESS_SOURCES}):
+        try:
+            source = installed_source(name)
+        except ValueError as error:
+            document.report(names[name], str(error))
+            source = AccessSource(name=name, create="")  # what it could be is not told on top of that
+        if source is not None:
+            found.append(source)
+    if not found:
+        return AccessSettings
+    kind: type[AccessSettings] = access_settings(written_type(AccessSettings), (*ACCESS_SOURCES, *found))
+    rules = {**VALUE_RULES, kind: VALUE_RULES[AccessSettings], **rules_of_sources(found)}
+    document.use({**SETTING_TYPES, "access": kind}, rules)
+    return kind
+
+
+def _settings(document: ConfigDocument, access: type[AccessSettings]) -> Settings:
     _check_misplaced(document, document.data, ())
     document.check_keys(document.data, SETTING_TYPES, ())
     document.check_finite(document.data)
     tables = {
         name: document.convert(document.data.get(name, {}), kind, (name,))
-        for name, kind in TABLES.items()
+        for name, kind in {**TABLES, "access": access}.items()
         if name in document.data or name not in OPTIONAL_TABLES
     }
     zones = _zones(document)

@@ -119,6 +119,11 @@ class ConfigDocument:
         self._lines = key_lines(text)
         self.origins = Origins(path, self._lines)
 
+    def use(self, roots: Mapping[str, object], rules: ValueRules) -> None:
+        """Other types and rules in place of those that were given at first."""
+        self._roots = roots
+        self._validator = Validator(rules=rules)
+
     def override(self, keys: list[str], text: str, origin: str, source: Origin) -> None:
         """Set one key. List members go by index; the next free index adds one. ``origin``: ``source`` as mistakes are
         told."""

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from taipan.broker.access.registry import written_type
 from taipan.broker.config import ListenerSettings, ZoneSettings
 from taipan.broker.listener_kinds import LISTENER_KINDS
 from taipan.broker.version import product_version
@@ -108,7 +109,7 @@ def _comment(text: str) -> Iterator[str]:
 
 def _notes(struct: type[msgspec.Struct]) -> dict[str, list[str]]:
     """The comments of each field: the lines right above it, and what stands behind it."""
-    source = textwrap.dedent(inspect.getsource(struct))
+    source = textwrap.dedent(inspect.getsource(written_type(struct)))
     comments = {
         token.start[0]: (token.string.lstrip("# "), token.line.lstrip().startswith("#"))
         for token in tokenize.generate_tokens(io.StringIO(source).readline)

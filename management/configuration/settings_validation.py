@@ -5,20 +5,19 @@ Each tells all that is wrong, and not only the first of it, with its place below
 
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, Final
 
 from taipan.broker.access.acl import AclRule
+from taipan.broker.access.declaration import AccessSource
 from taipan.broker.access.foreign_hashes import read_hash
-from taipan.broker.access.http_settings import PLACEHOLDERS, check_placeholders, check_url, tls_context
+from taipan.broker.access.registry import ACCESS_SOURCES, sources_of, table_of
 from taipan.broker.access.saslprep import saslprep
 from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.config import (
     AccessSettings,
     ClusterSettings,
-    HttpAccessSettings,
-    JwtSettings,
     LimitsSettings,
     ListenerSettings,
     NodeSettings,
@@ -31,20 +30,18 @@ from taipan.broker.config import (
 from taipan.broker.core.memory import MIN_BUDGET, parse_limit
 from taipan.broker.listener_kinds import LISTENER_KINDS, MAX_SOCKET_PATH, words
 from taipan.broker.observability.masking import mask_text
+from taipan.broker.setting_rules import ValueRule, below, filled, parsed
 from taipan.ruleengine.config import RuleEngineSettings
 
 from .settings import AppSettings, DashboardSettings, ManagementSettings
-from .toml_lines import KeyPath
-from .validation import Fault, ValueRule, ValueRules, quoted, shown, unknown_keys
+from .validation import Fault, ValueRules, quoted, shown, unknown_keys
 
 LEAST_MEMORY: Final = MIN_BUDGET
 """Bytes that ``limits.memory`` must have at least."""
 _SERVER_NAME_KEYS: Final = ("certfile", "keyfile", "key_password")
 # Reason Codes of SUBACK that refuse (MQTT 5.0 table 3-8).
 _SUBACK_REFUSALS: Final = (0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2)
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^`|~\w-]+", re.ASCII)
 _NATS_SERVER: Final = re.compile(r"(nats|tls)://(?:\[([0-9A-Fa-f:.]+)\]|[\w.-]+)(?::(\d{1,5}))?", re.ASCII)
-_NO_HEADER_VALUE: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
 
 def binds_overlap(one: str, other: str) -> bool:
@@ -93,33 +90,12 @@ def _like(pattern: str, words: str) -> ValueRule:
     return check
 
 
-def _filled(words: str) -> ValueRule:
-    def check(value: object) -> Iterator[Fault]:
-        if not value:
-            yield Fault((), f"expected {words}")
-
-    return check
-
-
-def _parsed(parse: Callable[[Any], object], empty: bool = False) -> ValueRule:
-    """What ``parse`` takes. ``empty``: an empty text too, which says that there is none."""
-
-    def check(value: object) -> Iterator[Fault]:
-        try:
-            if value or not empty:
-                parse(value)
-        except ValueError as error:
-            yield Fault((), str(error))
-
-    return check
-
-
 def _each(rule: ValueRule) -> ValueRule:
     """Every member of a list."""
 
     def check(value: list[Any]) -> Iterator[Fault]:
         for index, member in enumerate(value):
-            yield from _below((index,), rule(member))
+            yield from below((index,), rule(member))
 
     return check
 
@@ -127,7 +103,7 @@ def _each(rule: ValueRule) -> ValueRule:
 def _each_key(rule: ValueRule) -> ValueRule:
     def check(value: dict[str, object]) -> Iterator[Fault]:
         for key in value:
-            yield from _below((key,), rule(key))
+            yield from below((key,), rule(key))
 
     return check
 
@@ -169,7 +145,7 @@ def _paths(value: str | list[str]) -> Iterator[Fault]:
 
 def _server_names(value: dict[str, dict[str, str]]) -> Iterator[Fault]:
     for name, files in value.items():
-        yield from _below((name,), unknown_keys(files, _SERVER_NAME_KEYS, ()))
+        yield from below((name,), unknown_keys(files, _SERVER_NAME_KEYS, ()))
         for key in ("certfile", "keyfile"):
             if not files.get(key):
                 yield Fault((name,), f"needs {key}")
@@ -188,20 +164,6 @@ def _somebody(value: str) -> Iterator[Fault]:
 def _once_each(value: list[str]) -> Iterator[Fault]:
     if len(set(value)) < len(value):
         yield Fault((), "the same source twice")
-
-
-def _placeholders(unknown: str) -> ValueRule:
-    """Templates with placeholders, all but these."""
-    known = "".join(letter for letter in PLACEHOLDERS if letter not in unknown)
-
-    def check(value: dict[str, str]) -> Iterator[Fault]:
-        for name, template in value.items():
-            try:
-                check_placeholders(known, template)
-            except ValueError as error:
-                yield Fault((name,), str(error))
-
-    return check
 
 
 def _servers(value: list[str]) -> Iterator[Fault]:
@@ -234,24 +196,12 @@ def _at_least(least: int, unit: str) -> ValueRule:
     return check
 
 
-def _headers(value: dict[str, str]) -> Iterator[Fault]:
-    for name, text in value.items():
-        if not _HEADER_NAME.fullmatch(name) or _NO_HEADER_VALUE.search(text):
-            yield Fault((name,), "expected the name and value of an HTTP header")
-
-
-def _below(path: KeyPath, faults: Iterator[Fault]) -> Iterator[Fault]:
-    for fault in faults:
-        yield fault._replace(place=path + fault.place)
-
-
 _ORIGIN: Final = r"[A-Za-z][\w+.-]*://[^/\s]*"
 _ORIGIN_WORDS: Final = 'an origin without a path, such as "https://app.example.org"'
 _NAME: Final = "letters, digits, '_', '-' or '.'"
-_PEM_FILE: Final = _filled("the name of a PEM file")
-_TOPIC_FILTER: Final = _parsed(lambda text: AclRule(RuleSettings(allow=True, topics=[text])))
-_URL: Final = _parsed(check_url)
-_HOST_AND_PORT: Final = _parsed(parse_bind)
+_PEM_FILE: Final = filled("the name of a PEM file")
+_TOPIC_FILTER: Final = parsed(lambda text: AclRule(RuleSettings(allow=True, topics=[text])))
+_HOST_AND_PORT: Final = parsed(parse_bind)
 
 
 def _bind(value: str) -> Iterator[Fault]:
@@ -265,12 +215,18 @@ def _socket_path(value: str) -> Iterator[Fault]:
         yield Fault((), f"expected a path of at most {MAX_SOCKET_PATH} bytes: the system takes no longer one")
 
 
+def rules_of_sources(sources: Iterable[AccessSource]) -> ValueRules:
+    """Those of the values in ``[access.<name>]``."""
+    return {source.settings: source.rules for source in sources if source.settings is not None}
+
+
 VALUE_RULES: Final[ValueRules] = {
+    **rules_of_sources(ACCESS_SOURCES),
     NodeSettings: {
         "name": _like(r"[\w.-]+@[\w.:-]+", "<name>@<host>"),
         "data_dir": _like(r"[^\0]+", "a directory"),
     },
-    LimitsSettings: {"memory": _parsed(parse_limit)},
+    LimitsSettings: {"memory": parsed(parse_limit)},
     ListenerSettings: {
         "name": _like(r"[\w.-]{1,64}", f"1 to 64 {_NAME}"),
         "type": _listener_type,
@@ -295,37 +251,27 @@ VALUE_RULES: Final[ValueRules] = {
     },
     AccessSettings: {"authenticators": _once_each, "authorizers": _once_each},
     UserSettings: {
-        "username": _filled("a user name"),
-        "password_hash": _parsed(read_hash, empty=True),
-        "scram": _parsed(ScramVerifier.parse, empty=True),
+        "username": filled("a user name"),
+        "password_hash": parsed(read_hash, empty=True),
+        "scram": parsed(ScramVerifier.parse, empty=True),
     },
     RuleSettings: {
         "username": _somebody,
         "client_id": _somebody,
         "topics": _each(_TOPIC_FILTER),
-        "address": _parsed(lambda text: AclRule(RuleSettings(allow=True, address=text))),
+        "address": parsed(lambda text: AclRule(RuleSettings(allow=True, address=text))),
     },
-    HttpAccessSettings: {
-        "auth_url": _URL,
-        "auth_params": _placeholders("At"),
-        "superuser_url": _URL,
-        "superuser_params": _placeholders("AtP"),
-        "acl_url": _URL,
-        "acl_params": _placeholders("P"),
-        "headers": _headers,
-    },
-    JwtSettings: {"algorithms": _filled("at least one algorithm"), "jwks_url": _URL},
     ManagementSettings: {
-        "bind": _parsed(parse_bind),
+        "bind": parsed(parse_bind),
         "host_names": _each(_like(r"[\w.-]+", 'a name without scheme and port, such as "mqtt.example.org"')),
         "allowed_origins": _each(_like(_ORIGIN, _ORIGIN_WORDS)),
     },
-    DashboardSettings: {"bind": _parsed(parse_bind), "static_dir": _like(r"[^\0]*", "a directory")},
+    DashboardSettings: {"bind": parsed(parse_bind), "static_dir": _like(r"[^\0]*", "a directory")},
     AppSettings: {
         "id": _like(r"[0-9A-Za-z][\w.-]{0,255}", f"1 to 256 {_NAME}"),
-        "secret": _filled("a secret"),
+        "secret": filled("a secret"),
     },
-    RuleEngineSettings: {"refused_networks": _each(_parsed(ip_network))},
+    RuleEngineSettings: {"refused_networks": _each(parsed(ip_network))},
 }
 """What a value must be like beyond its type, by struct and key."""
 
@@ -339,14 +285,14 @@ def validate_listener(listener: ListenerSettings, given: Collection[str]) -> Ite
     if kind is None:
         return
     if kind.local != listener.bind.startswith("/"):  # each form for itself is judged by ``VALUE_RULES``
-        yield from _below(("bind",), _socket_path(listener.bind) if kind.local else _HOST_AND_PORT(listener.bind))
+        yield from below(("bind",), _socket_path(listener.bind) if kind.local else _HOST_AND_PORT(listener.bind))
     if kind.tls and listener.tls is None:
         yield Fault((), f"{quoted(listener.type)} needs tls with certfile and keyfile")
     if listener.tls is not None:
         if not kind.tls:
             secure = words(each.name for each in LISTENER_KINDS.values() if each.tls)
             yield Fault(("tls",), f"a {quoted(listener.type)} listener has no TLS; use {secure}")
-        yield from _below(("tls",), _validate_tls(listener.tls))
+        yield from below(("tls",), _validate_tls(listener.tls))
     for key, those in kind.unused_keys().items():
         if key in given:
             yield Fault((key,), f"only {those} listeners have this key")
@@ -362,20 +308,25 @@ def _validate_tls(tls: TlsSettings) -> Iterator[Fault]:
 
 
 def validate_access(access: AccessSettings) -> Iterator[Fault]:
-    """Reads the files that outside sources name."""
+    """Reads the files that the tables of sources name."""
     names: set[str] = set()
     for index, user in enumerate(access.users):
-        yield from _below(("users", index), _validate_user(user, names))
+        yield from below(("users", index), _validate_user(user, names))
         names.add(user.username)
     for index, rule in enumerate(access.rules):
         if rule.anonymous and rule.username is not None:
             yield Fault(
                 ("rules", index, "anonymous"), "an anonymous client has no user name: leave one of the two away"
             )
-    if access.http is not None:
-        yield from _below(("http",), _validate_http(access.http))
-    if access.jwt is not None:
-        yield from _below(("jwt",), _validate_jwt(access.jwt))
+    for source in sources_of(access):
+        table = table_of(access, source)
+        if table is not None:
+            yield from below((source.name,), source.faults(table))
+        elif source.settings is not None and source not in ACCESS_SOURCES:
+            for key in ("authenticators", "authorizers"):
+                if source.name in getattr(access, key):
+                    yield Fault((key,), f"{quoted(source.name)} needs the table [access.{source.name}]")
+                    break
 
 
 def _validate_user(user: UserSettings, names: set[str]) -> Iterator[Fault]:
@@ -389,28 +340,6 @@ def _validate_user(user: UserSettings, names: set[str]) -> Iterator[Fault]:
             prepared = None
         if prepared != user.username:
             yield Fault(("username",), "with scram, a user name must be in its SASLprep form")
-
-
-def _validate_http(http: HttpAccessSettings) -> Iterator[Fault]:
-    if not (http.auth_url or http.superuser_url or http.acl_url):
-        yield Fault((), "needs auth_url, superuser_url or acl_url")
-    try:
-        tls_context(http)
-    except ValueError as error:
-        yield Fault(("cafile",), str(error))
-
-
-def _validate_jwt(jwt: JwtSettings) -> Iterator[Fault]:
-    if jwt.token_from == "username":
-        for claim, template in jwt.verify_claims.items():
-            if template == "%u" and claim != jwt.username_claim:
-                yield Fault(("verify_claims", claim), "the token is the user name: no other is there to compare with")
-    from taipan.broker.access.jwt_keys import JwtKeys  # here: who has no [access.jwt] needs no cryptography
-
-    try:
-        JwtKeys(jwt)
-    except ValueError as error:
-        yield Fault((), str(error))
 
 
 def validate_cluster(cluster: ClusterSettings) -> Iterator[Fault]:
@@ -433,7 +362,7 @@ def validate_cluster(cluster: ClusterSettings) -> Iterator[Fault]:
 
 def validate_management(management: ManagementSettings) -> Iterator[Fault]:
     if management.tls is not None:
-        yield from _below(("tls",), _validate_tls(management.tls))
+        yield from below(("tls",), _validate_tls(management.tls))
     names: set[str] = set()
     for index, app in enumerate(management.apps):
         if app.id in names:
@@ -443,7 +372,7 @@ def validate_management(management: ManagementSettings) -> Iterator[Fault]:
 
 def validate_dashboard(dashboard: DashboardSettings) -> Iterator[Fault]:
     if dashboard.tls is not None:
-        yield from _below(("tls",), _validate_tls(dashboard.tls))
+        yield from below(("tls",), _validate_tls(dashboard.tls))
 
 
 def validate_ruleengine(ruleengine: RuleEngineSettings) -> Iterator[Fault]:

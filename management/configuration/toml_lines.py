@@ -3,7 +3,7 @@
 import tomllib
 from typing import Final
 
-KeyPath = tuple[str | int, ...]
+from taipan.broker.setting_rules import KeyPath as KeyPath
 
 _SPACE: Final = " \t"
 _BARE_END: Final = " \t\r\n.=]}#,"

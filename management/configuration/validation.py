@@ -5,16 +5,18 @@ Both the configuration file and the bodies and queries of the HTTP API are check
 
 import difflib
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from taipan.broker.observability.log_text import one_line
+from taipan.broker.setting_rules import Fault as Fault
+from taipan.broker.setting_rules import KeyPath
+from taipan.broker.setting_rules import ValueRules as ValueRules
 
 from .setting_types import fields_of, member_type, struct_of, union_members
-from .toml_lines import KeyPath
 
 _MAX_SHOWN_LENGTH: Final = 60
 _LISTS: Final = (list, tuple, set, frozenset)
@@ -25,20 +27,6 @@ _KINDS: Final[dict[Any, str]] = {
     str: "a text",
     bytes: "a text in Base64",
 }
-
-
-class Fault(NamedTuple):
-    """``place``: the keys that lead to it. ``missing``: a key that must be there is not."""
-
-    place: KeyPath
-    what: str
-    missing: bool = False
-
-
-ValueRule = Callable[[Any], Iterator[Fault]]
-"""What is wrong with a value that is of its type; places are below it."""
-ValueRules = Mapping[type[msgspec.Struct], Mapping[str, ValueRule]]
-"""By struct and key."""
 
 
 class Validator:

@@ -5,8 +5,8 @@ from typing import cast
 
 import msgspec
 
-from taipan.broker.access.stored_rules import ALL, ANONYMOUS, KINDS, NAMELESS, PUB, PUBSUB, SUB
-from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
+from taipan.broker.access.stored.rules import ALL, ANONYMOUS, KINDS, NAMELESS, PUB, PUBSUB, SUB
+from taipan.broker.access.stored.users import CLIENT_ID, USERNAME
 
 from ..operations.acl import AclRecord, Action, HalfRecord, NewAclRule, Subject, rule_record, subject_of
 from ..operations.banned import BanRecord

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from taipan.broker.access.acl import TopicPattern
 from taipan.broker.access.foreign_hashes import BcryptHash, read_hash
-from taipan.broker.access.stored_users import USERNAME, StoredUser
+from taipan.broker.access.stored.users import USERNAME, StoredUser
 from taipan.broker.listener_kinds import find_kind
 
 from .mosquitto_files import file_of, read_lines

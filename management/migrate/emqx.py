@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from taipan.broker.access.password_hash import ScryptHash
-from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
+from taipan.broker.access.stored.users import CLIENT_ID, USERNAME, StoredUser
 from taipan.broker.config import ListenerSettings, ZoneSettings
 from taipan.broker.listener_kinds import LISTENER_KINDS
 from taipan.ruleengine.import_check import ImportCheck

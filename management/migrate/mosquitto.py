@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
-from taipan.broker.access.acl import ConfiguredAclRules, reads_some
-from taipan.broker.access.stored_users import USERNAME, StoredUser
+from taipan.broker.access.acl import reads_some
+from taipan.broker.access.configuration.rules import ConfiguredAclRules
+from taipan.broker.access.stored.users import USERNAME, StoredUser
 from taipan.broker.config import RuleSettings, ZoneSettings
 from taipan.broker.listener_kinds import find_kind
 from taipan.broker.mqtt.topics import parse_filter, valid_filter

@@ -4,12 +4,13 @@ Each answer comes from the code that decides for clients. Nothing is counted as 
 """
 
 from ipaddress import ip_address
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from taipan.broker.access.auth_result import AuthOutcome, Trial
 from taipan.broker.access.decision import ACL_DISABLED, IS_SUPERUSER, Decision, DecisionStep
+from taipan.broker.access.source import Source
 from taipan.broker.channel.channel import Channel
 from taipan.broker.channel.identity import (
     SESSION_BELONGS_TO,
@@ -170,15 +171,11 @@ class Access:
         client = self._hypothetical(query.clientid, query.username, query.address or "", query.listener)
         authentication = self._server.access.authentication
         authentication.assume(client)
-        if query.ask and self._http_knows_superusers(client):
-            http = self._server.access.http
-            client.is_superuser = http is not None and await http.is_superuser(client)
+        source = self._server.access.sources.get(client.proved_by)
+        if query.ask and source is not None and source.knows_superusers:
+            client.is_superuser = await source.is_superuser(client)
         client.mountpoint = mountpoint_of(client.zone.mountpoint, client.client_id, client.user)
         return await self._explain(client, query, None)
-
-    def _http_knows_superusers(self, client: ClientInfo) -> bool:
-        http = self._server.access.http
-        return http is not None and client.proved_by == http.name and http.knows_superusers
 
     async def explain_client(self, query: AccessQuery) -> AccessExplained:
         """About a client of this node, by what it has proved to be."""
@@ -214,8 +211,9 @@ class Access:
         if self._server.context.hooks.client_check_acl:
             steps.append(AccessStep("hooks", "", False, None, "an extension of this node may decide otherwise"))
         if decision is None:
-            reason = "the HTTP service decides, and was not asked (ask=1 asks it)"
-            return self._explained(client, channel, True if admitted else None, "access.http.acl_url", reason, steps)
+            outside = authorization.outside(asked[-1].source)
+            reason = f"{outside.title} decides, and was not asked (ask=1 asks it)"
+            return self._explained(client, channel, True if admitted else None, outside.setting, reason, steps)
         context = self._server.context
         if query.action == "subscribe" and not decision.allowed and may_be_judged(context, client, topic, decision):
             reason = "it is granted, and each message is judged by its topic: the rules allow some of them"
@@ -247,11 +245,16 @@ class Access:
     def _step(self, step: DecisionStep) -> AccessStep:
         decision = step.decision
         if decision is None:
-            detail = _SILENT.get(step.source, "no rule here matches") if step.asked else "was not asked (ask=1 asks it)"
+            detail = self._silence(step.source) if step.asked else "was not asked (ask=1 asks it)"
             return AccessStep(step.source, "", False, None, step.failure or detail)
         permission: Literal["allow", "deny"] = "allow" if decision.allowed else "deny"
         detail = step.failure or self._rule_text(decision.setting)
         return AccessStep(step.source, decision.setting, True, permission, detail)
+
+    def _silence(self, source: str) -> str:
+        """Why a part of the node has no decision, in words."""
+        found = self._server.access.sources.get(source, Source)
+        return _SILENT.get(source, found.silence)
 
     def _rule_text(self, setting: str) -> str:
         """A rule of the configuration in words; a stored one says in its path what it is about."""
@@ -509,10 +512,8 @@ def _login(
     )
 
 
-_SILENT: Final[dict[str, Any]] = {
+_SILENT: Final[dict[str, str]] = {
     "superuser": "it is none",
     "enable_acl": "the zone has access rules",
     "cache": "nothing is kept for this topic",
-    "jwt": "its token says nothing",
-    "http": "leaves it to the next source",
 }

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from taipan.broker.access.acl import TopicPattern
-from taipan.broker.access.stored_rules import (
+from taipan.broker.access.stored.rules import (
     ALL,
     ANONYMOUS,
     CLIENT_ID,
@@ -40,7 +40,7 @@ MAX_TOLD: Final = 100
 """Rules that an answer names."""
 
 Subject = tuple[str, str]
-"""Kind and name, as ``taipan.broker.access.stored_rules`` has them."""
+"""Kind and name, as ``taipan.broker.access.stored.rules`` has them."""
 
 Action = Literal["pub", "sub", "pubsub"]
 Half = Literal["pub", "sub"]

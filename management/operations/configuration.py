@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from taipan.broker.access.registry import ACCESS_SOURCES
 from taipan.broker.config import BrokerSettings, ZoneSettings
 from taipan.broker.observability.masking import MASK, is_secret, mask, mask_text
 from taipan.broker.server import FIXED_TABLES, Server
@@ -20,10 +21,9 @@ from ..configuration.toml_lines import KeyPath
 from .listing import Listing, PageQuery
 from .node_calls import NodeCalls
 
-_OPEN: Final = frozenset(
-    ["auth_method", "auth_params", "auth_url", "cafile", "credentials_file", "jwt", "nkey_file", "public_key_file",
-     "token_from"]
-)  # fmt: skip
+_OPEN: Final = frozenset(["cafile", "credentials_file", "nkey_file"]).union(
+    *[source.shown for source in ACCESS_SOURCES]
+)
 """Named like secrets, and none: URLs, files and templates. What is secret within a text is masked all the same."""
 _SECRET: Final = frozenset(["password_hash", "scram"])
 """Not named like one."""

@@ -9,6 +9,8 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from taipan.broker.access.registry import ACCESS_SOURCES, installed_sources
+
 from .advice import ADVICE
 
 Kind = Literal["client", "message", "socket", "delivery", "node", "other"]
@@ -21,6 +23,12 @@ class Reason(NamedTuple):
     reason: str
     settings: tuple[str, ...]
     text: str
+
+
+def _of_sources(kind: Kind, reason: str) -> Iterator[Reason]:
+    """What the built-in sources of access declare."""
+    for source in ACCESS_SOURCES:
+        yield from (Reason(*each) for each in source.reasons if (each.kind, each.reason) == (kind, reason))
 
 
 REASONS: Final = (
@@ -75,7 +83,7 @@ REASONS: Final = (
         "the node that holds the session did not answer in time",
     ),
     Reason("client", "idle_timeout", ("idle_timeout",), "the client sent no complete CONNECT, or no AUTH, in time"),
-    Reason("client", "token_expired", ("access.jwt",), "the token that the client authenticated with has expired"),
+    *_of_sources("client", "token_expired"),
     Reason(
         "client", "user_deleted", ("access.users",), "the client's user was deleted or removed from the configuration"
     ),
@@ -118,13 +126,7 @@ REASONS: Final = (
         (),
         "the user's stored hash uses bcrypt, which is not installed; detail gives the command that installs it",
     ),
-    Reason(
-        "client",
-        "bad_username_or_password",
-        ("access.jwt", "access.jwt.<key>"),
-        "the token is not valid; detail says why (token_expired, token_claim_sub_differs)",
-    ),
-    Reason("client", "bad_username_or_password", ("access.http.auth_url",), "the service denied the login"),
+    *_of_sources("client", "bad_username_or_password"),
     Reason(
         "client", "bad_username_or_password", ("access.authenticators",), "no authentication source knows the username"
     ),
@@ -152,25 +154,14 @@ REASONS: Final = (
         ("access.rules.<n>", "access.no_match"),
         "the client did something that this rule denies or that no rule allows, and acl_deny_action is disconnect",
     ),
-    Reason(
-        "client",
-        "not_authorized",
-        ("access.http.auth_url",),
-        "the client gave no username, and the service denied the login",
-    ),
+    *_of_sources("client", "not_authorized"),
     Reason(
         "client",
         "session_of_another",
         ("access.session_owner",),
         "the session with this client ID belongs to another user; detail says to whom (session ownership)",
     ),
-    Reason(
-        "client",
-        "server_unavailable",
-        ("access.http.<key>", "access.jwt.jwks_url"),
-        "the service did not answer about the client or about its session's subscriptions, or the keys have not "
-        "been fetched yet",
-    ),
+    *_of_sources("client", "server_unavailable"),
     Reason(
         "client",
         "banned",
@@ -286,14 +277,7 @@ REASONS: Final = (
         ("/broker_acl/<login>/<topic>", "/acl/clientid/<id>/topic/<topic>"),
         "this stored rule denies it",
     ),
-    Reason("message", "not_authorized", ("access.jwt.acl_claim",), "the client's token does not allow the topic"),
-    Reason(
-        "message",
-        "not_authorized",
-        ("access.http.acl_url",),
-        "the service denied it, or did not answer in time (access.http.timeout) and on_failure is deny. A Will "
-        "is also refused if the service was not asked at CONNECT",
-    ),
+    *_of_sources("message", "not_authorized"),
     Reason("message", "not_authorized", ("access.no_match",), "no rule matches"),
     Reason(
         "message",
@@ -741,9 +725,16 @@ class ReasonRecord(msgspec.Struct):
     counters: list[str]
 
 
+def _reasons() -> Iterator[Reason]:
+    """Those of the sources that other packages have come last."""
+    yield from REASONS
+    for source in installed_sources():
+        yield from (Reason(*each) for each in source.reasons)
+
+
 def explained_reasons(query: ReasonsQuery) -> list[ReasonRecord]:
     """Those that the query leaves."""
-    records = [_record(each) for each in REASONS if query.kind is None or each.kind == query.kind]
+    records = [_record(each) for each in _reasons() if query.kind is None or each.kind == query.kind]
     wanted = query.reason
     return [each for each in records if wanted is None or wanted == each.reason or wanted in each.counters]
 
@@ -751,7 +742,7 @@ def explained_reasons(query: ReasonsQuery) -> list[ReasonRecord]:
 def text_of(event: str, reason: str, setting: str) -> str:
     """Why an event of the log happened, in a sentence; empty where nothing is known."""
     kind = _EVENTS.get(event)
-    of_reason = [each for each in REASONS if each.reason == reason and (kind is None or each.kind == kind)]
+    of_reason = [each for each in _reasons() if each.reason == reason and (kind is None or each.kind == kind)]
     decided = [each for each in of_reason if any(_fits(pattern, setting) for pattern in each.settings)]
     plain = [each for each in of_reason if not each.settings]
     return next((each.text for each in (*decided, *plain, *of_reason)), "")

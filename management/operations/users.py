@@ -7,11 +7,11 @@ from typing import Final
 import msgspec
 
 from taipan.broker.access.authentication import anonymous_allowed
+from taipan.broker.access.configuration.users import CONFIGURATION
 from taipan.broker.access.foreign_hashes import PasswordHash
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.random_secret import RandomSecretHash
-from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
-from taipan.broker.access.users import CONFIGURATION
+from taipan.broker.access.stored.users import CLIENT_ID, USERNAME, StoredUser
 from taipan.broker.channel.user_changes import disconnect, proved_to_be, tell_rights
 from taipan.broker.loop.cooperative_slice import SLICE, CooperativeSlice
 from taipan.broker.server import Server

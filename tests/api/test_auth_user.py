@@ -11,7 +11,7 @@ from taipan.broker.access import foreign_hashes
 from taipan.broker.access.emqx_hash import EmqxHash
 from taipan.broker.access.foreign_hashes import NO_BCRYPT
 from taipan.broker.access.password_hash import ScryptHash
-from taipan.broker.access.stored_users import USERNAME
+from taipan.broker.access.stored.users import USERNAME
 from tests.broker.access.test_foreign_hashes import BCRYPT, mosquitto6, mosquitto7
 from tests.support.api import assert_refused, connect_code, managed_node, segment
 from tests.support.no_package import without

@@ -15,10 +15,10 @@ import pytest
 from taipan.broker.access.emqx_hash import EmqxHash
 from taipan.broker.access.foreign_hashes import NO_BCRYPT
 from taipan.broker.access.password_hash import ScryptHash
-from taipan.broker.access.stored_rules import ALL
-from taipan.broker.access.stored_rules import CLIENT_ID as RULE_CLIENT_ID
-from taipan.broker.access.stored_rules import USERNAME as RULE_USERNAME
-from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
+from taipan.broker.access.stored.rules import ALL
+from taipan.broker.access.stored.rules import CLIENT_ID as RULE_CLIENT_ID
+from taipan.broker.access.stored.rules import USERNAME as RULE_USERNAME
+from taipan.broker.access.stored.users import CLIENT_ID, USERNAME
 from tests.broker.access.test_foreign_hashes import BCRYPT, mosquitto6
 from tests.support.access import authorized
 from tests.support.api import APP_ID, ApiClient, ManagedNode, assert_refused, connect_code, managed_node, segment

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from taipan.broker.access.http.declaration import HttpAccessSettings
 from taipan.broker.channel.review import SessionReview
 from taipan.broker.channel.subscribe import FILTERS_PER_ITERATION
-from taipan.broker.config import HttpAccessSettings
 from taipan.broker.mqtt.packets import Connack, Connect, Suback, Subscribe, TopicFilter
 from taipan.broker.session.subscription import Subscription
 from tests.support.api import ManagedNode, managed_node

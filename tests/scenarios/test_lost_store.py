@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from taipan.broker.access.password_hash import ScryptHash
-from taipan.broker.access.stored_users import StoredUser
+from taipan.broker.access.stored.users import StoredUser
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.persistence.log import batch, records

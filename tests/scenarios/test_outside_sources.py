@@ -11,8 +11,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from taipan.broker.access.http.declaration import HttpAccessSettings
 from taipan.broker.channel import closing
-from taipan.broker.config import HttpAccessSettings, RuleSettings
+from taipan.broker.config import RuleSettings
 from taipan.broker.mqtt.constants import PUBACK
 from taipan.broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Suback, Subscribe, TopicFilter, Will
 from tests.support.auth_service import AuthService, Question, auth_service
@@ -44,7 +45,7 @@ def lose_the_sockets(clients: Clients, client_id: str = "") -> None:
 async def nothing_is_left(clients: Clients) -> None:
     """No connection, no channel, no open question and no parked packet but those of clients that are there."""
     await until(lambda: not clients.server.connections and not clients.server.context.channels)
-    await until(lambda: clients.server.access.http._open == 0)
+    await until(lambda: clients.server.access.sources["http"]._open == 0)
 
 
 async def slowly(question: Question) -> int:
@@ -372,7 +373,7 @@ async def test_a_node_stops_while_a_question_is_open(clients_of: StartClients, s
         await peer.expect_closed()
         await peer.close()
         await stopping
-    assert clients.server.access.http._open == 0
+    assert clients.server.access.sources["http"]._open == 0
 
 
 @tcp
@@ -442,7 +443,7 @@ async def test_reload_takes_another_service(clients_of: StartClients, service: A
     peer = await clients.connect("p")
     await peer.subscribe("t")
     node = clients.server
-    old = node.access.http
+    old = node.access.sources["http"]
     service.gate.clear()
     await peer.send(Subscribe(1, [TopicFilter("slow")]))
     await until(lambda: service.at_once == 1)

@@ -10,7 +10,7 @@ import pytest
 from taipan.broker.access.hash_costs import HashCosts
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.random_secret import RandomSecretHash, generate
-from taipan.broker.access.stored_users import USERNAME
+from taipan.broker.access.stored.users import USERNAME
 from taipan.broker.access.users import User
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Auth, Connack, Connect

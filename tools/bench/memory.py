@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Final
 
 from taipan.broker.access.password_hash import N, ScryptHash
-from taipan.broker.access.stored_rules import PUB
-from taipan.broker.access.stored_users import USERNAME
+from taipan.broker.access.stored.rules import PUB
+from taipan.broker.access.stored.users import USERNAME
 from taipan.broker.mqtt.message import Message
 from taipan.broker.session.subscription import Subscription
 from taipan.ruleengine.config import RuleEngineSettings

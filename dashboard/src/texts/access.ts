@@ -1,6 +1,4 @@
-import { inLanguage } from "../language";
-
-export const texts = inLanguage("access", {
+export const texts = {
   tabs: { label: "Access", users: "Users", rules: "Rules", bans: "Bans", apps: "Applications", admins: "Dashboard users", login: "Test login" },
   common: { remove: "Delete", change: "Edit", search: "Name contains…" },
   users: {
@@ -131,7 +129,6 @@ export const texts = inLanguage("access", {
     yes: "yes",
     no: "no",
     steps: "Checks, in order",
-    outcomes: { allow: "allow", deny: "deny", pass: "pass" },
     columns: { authenticator: "Source", outcome: "Result", detail: "Details", setting: "Setting" },
   },
-});
+};

@@ -1,6 +1,4 @@
-import { inLanguage } from "../language";
-
-export const texts = inLanguage("node", {
+export const texts = {
   tabs: { label: "Node", nodes: "Nodes", listeners: "Listeners", configuration: "Configuration", modules: "Modules", transfer: "Export and import" },
   nodes: {
     columns: {
@@ -116,4 +114,4 @@ export const texts = inLanguage("node", {
     first: (count: string) => `The first ${count} records; the totals include all records.`,
     back: "All files",
   },
-});
+};

@@ -1,6 +1,4 @@
-import { inLanguage } from "../language";
-
-export const texts = inLanguage("overview", {
+export const texts = {
   columns: {
     messages_received: "Messages in",
     messages_sent: "Messages out",
@@ -104,4 +102,4 @@ export const texts = inLanguage("overview", {
     rate: "Now",
     hour: "In this time range",
   },
-});
+};

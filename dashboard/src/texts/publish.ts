@@ -1,6 +1,4 @@
-import { inLanguage } from "../language";
-
-export const texts = inLanguage("publish", {
+export const texts = {
   title: "Publish a message",
   button: "Publish",
   done: "Message published",
@@ -20,4 +18,4 @@ export const texts = inLanguage("publish", {
   correlation: "Correlation Data",
   utf8: "Mark the payload as UTF-8",
   userProperties: "User Properties",
-});
+};

@@ -1,6 +1,4 @@
-import { inLanguage } from "../language";
-
-export const texts = inLanguage("retained", {
+export const texts = {
   tabs: { label: "Views", tree: "By level", list: "By filter" },
   tree: {
     label: "Levels",
@@ -51,4 +49,4 @@ export const texts = inLanguage("retained", {
     action: (count: string) => `Delete ${count}`,
     manyDone: (count: string) => `${count} retained messages deleted`,
   },
-});
+};

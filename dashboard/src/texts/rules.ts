@@ -1,6 +1,4 @@
-import { inLanguage } from "../language";
-
-export const texts = inLanguage("rules", {
+export const texts = {
   tabs: { label: "Rules and resources", rules: "Rules", resources: "Resources" },
   common: { none: "none", remove: "Delete", change: "Edit", back: "All rules" },
   list: {
@@ -206,4 +204,4 @@ export const texts = inLanguage("rules", {
     forgotten: (count: number) => `${count} rows deleted`,
     row: (id: number) => `Row ${id}`,
   },
-});
+};

@@ -1,6 +1,4 @@
-import { inLanguage } from "../language";
-
-export const texts = inLanguage("subscriptions", {
+export const texts = {
   tabs: { label: "Kinds of subscriptions", all: "Subscriptions", groups: "Shared groups" },
   list: "Subscriptions",
   filters: {
@@ -54,4 +52,4 @@ export const texts = inLanguage("subscriptions", {
     goneText: "A shared group ends with its last member and starts again with the next one.",
     since: "Counts start when a member subscribes, or when the node starts.",
   },
-});
+};

@@ -1,6 +1,4 @@
-import { inLanguage } from "../language";
-
-export const texts = inLanguage("tool", {
+export const texts = {
   about: "MQTT over WebSocket from this page. Messages stay in this browser tab only.",
   new: "New connection",
   connections: "Connections",
@@ -83,4 +81,4 @@ export const texts = inLanguage("tool", {
   show: "Show",
   message: "Message",
   properties: "Properties",
-});
+};

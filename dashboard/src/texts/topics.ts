@@ -1,6 +1,4 @@
-import { inLanguage } from "../language";
-
-export const texts = inLanguage("topics", {
+export const texts = {
   tabs: { label: "Topics", tree: "Topic tree", topic: "Topic lookup", who: "Access check" },
   tree: {
     root: "All topics",
@@ -63,11 +61,10 @@ export const texts = inLanguage("topics", {
     decides: "Decided by",
     steps: "Checks, in order",
     columns: { source: "Source", rule: "Rule", matched: "Matches", permission: "Result", detail: "Details" },
-    results: { allow: "allow", deny: "deny" } as Record<string, string>,
     matched: "yes",
     notMatched: "no",
     facts: { username: "Username", proved: "Authenticated by", superuser: "Superuser", address: "Address", listener: "Listener", zone: "Zone", node: "Node", connected: "Connected" },
     yes: "yes",
     no: "no",
   },
-});
+};

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from taipan.broker.access.foreign_hashes import parse_hash
-from taipan.broker.access.stored_rules import MAX_RULES, PUB, PUBSUB, SUB, StoredAclRule
+from taipan.broker.access.stored.rules import MAX_RULES, PUB, PUBSUB, SUB, StoredAclRule
 from taipan.broker.server import Server
 from taipan.broker.session.client_info import RESTORED, ClientInfo
 from taipan.broker.session.memory_account import NORMAL

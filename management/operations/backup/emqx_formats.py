@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
-from taipan.broker.access import stored_rules
 from taipan.broker.access.acl import TopicPattern
 from taipan.broker.access.banned import KINDS, PEER_HOST, Ban, normal
 from taipan.broker.access.emqx_hash import SALT_SIZE, EmqxHash
 from taipan.broker.access.foreign_hashes import read_hash
-from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
+from taipan.broker.access.stored import rules as stored_rules
+from taipan.broker.access.stored.users import CLIENT_ID, USERNAME, StoredUser
 from taipan.ruleengine.stored import StoredAction, StoredResource, StoredRule
 
 from ..acl import ALL_LOGINS

@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from taipan.broker.access import stored_rules
+from taipan.broker.access.stored import rules as stored_rules
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 

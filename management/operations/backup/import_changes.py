@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from taipan.broker.access.stored_rules import ANONYMOUS, PUBSUB, StoredAclRule
+from taipan.broker.access.stored.rules import ANONYMOUS, PUBSUB, StoredAclRule
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 

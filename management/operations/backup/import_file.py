@@ -7,8 +7,8 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from taipan.broker.access.banned import Ban
-from taipan.broker.access.stored_rules import MAX_RULES
-from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
+from taipan.broker.access.stored.rules import MAX_RULES
+from taipan.broker.access.stored.users import CLIENT_ID, USERNAME, StoredUser
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.import_check import ImportCheck
 from taipan.ruleengine.stored import StoredResource, StoredRule

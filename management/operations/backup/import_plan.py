@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from taipan.broker.access.banned import Ban
-from taipan.broker.access.stored_users import StoredUser
+from taipan.broker.access.stored.users import StoredUser
 from taipan.ruleengine.stored import StoredResource, StoredRule
 
 from ..apps import App

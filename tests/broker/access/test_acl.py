@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taipan.broker.access.acl import AclRule, ConfiguredAclRules, covers, filter_levels, intersects
+from taipan.broker.access.acl import AclRule, covers, filter_levels, intersects
+from taipan.broker.access.configuration.rules import ConfiguredAclRules
 from taipan.broker.config import RuleSettings, ZoneSettings
 from taipan.broker.mqtt.topics import valid_filter
 from taipan.broker.session.client_info import ClientInfo

@@ -17,6 +17,7 @@ from taipan.broker.access.foreign_hashes import PackageMissing
 from taipan.broker.access.guesses import name_key
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.scram import ScramVerifier
+from taipan.broker.access.source import Source
 from taipan.broker.access.users import User
 from taipan.broker.config import AccessSettings, RuleSettings, UserSettings, ZoneSettings
 from taipan.broker.session.client_info import ClientInfo
@@ -360,11 +361,13 @@ async def test_decisions_are_kept_and_made_void(make: Make) -> None:
     assert len(cache) == 1
 
 
-class Topics:
+class Topics(Source):
     """A source with an opinion on one topic."""
 
-    name = "topics"
     has_rules = True
+
+    def authorizer(self) -> Any:
+        return self
 
     def decide(self, client: ClientInfo, action: str, topic: str) -> Decision | None:
         return Decision(False, "topics.b") if topic == "b" else None
@@ -374,7 +377,7 @@ class Topics:
 async def test_chain_of_rules(make: Make) -> None:
     order: Any = ("configuration", "stored")
     settings = AccessSettings(rules=[RuleSettings(allow=True, topics=["a"])], authorizers=order)
-    control = AccessControl(settings, Clock(), stored_rules=Topics())  # type: ignore[arg-type]
+    control = AccessControl(settings, Clock(), made=[Topics("stored")])  # type: ignore[arg-type]
     authorize = control.authorization.authorize
     assert authorize(client(), "publish", "a") == Decision(True, "access.rules.0")
     assert authorize(client(), "publish", "b") == Decision(False, "topics.b")
@@ -489,9 +492,9 @@ async def test_forgetting_decisions_keeps_verified_credentials(make: Make) -> No
     control = make(users=[ALICE], rules=[RuleSettings(allow=False, topics=["b"])])
     alice = client("alice")
     assert (await later(authenticate(control, alice, b"secret"))).reason_code == 0
-    control.authorization.sources.insert(0, Topics())
+    control.authorization.sources.insert(0, Topics("topics"))
     assert authorized(control, alice, "publish", "a") is True
-    control.authorization.sources.insert(0, Nothing())
+    control.authorization.sources.insert(0, Nothing("nothing"))
     assert authorized(control, alice, "publish", "a") is True
     control.authorization.forget_decisions()
     assert authorized(control, alice, "publish", "a") is False

@@ -12,11 +12,15 @@ import pytest_asyncio
 from taipan.broker.access.auth_result import AuthOutcome
 from taipan.broker.access.control import AccessControl
 from taipan.broker.access.decision import Decision
-from taipan.broker.access.http import ALLOW, DENY, IGNORE, HttpSource
-from taipan.broker.access.http_settings import check_placeholders, check_url, tls_context
+from taipan.broker.access.http.declaration import HttpAccessSettings, check_placeholders
+from taipan.broker.access.http.settings import tls_context
+from taipan.broker.access.http.source import HttpSource
+from taipan.broker.access.outside import ALLOW, DENY, IGNORE
 from taipan.broker.access.password_hash import ScryptHash
-from taipan.broker.config import AccessSettings, HttpAccessSettings, ZoneSettings
+from taipan.broker.access.source import SourceContext
+from taipan.broker.config import AccessSettings, ZoneSettings
 from taipan.broker.session.client_info import ClientInfo
+from taipan.broker.setting_rules import check_url
 from tests.support.access import authenticate, authorized
 from tests.support.auth_service import AuthService, auth_service
 from tests.support.clock import Clock
@@ -36,7 +40,8 @@ class Source(HttpSource):
     def __init__(self, **settings: Any) -> None:
         self.reasons: list[str] = []
         self.clock = Clock()
-        super().__init__(msgspec.convert(settings, HttpAccessSettings), self.clock, self.reasons.append)  # type: ignore[arg-type]
+        context = SourceContext(self.clock, self.reasons.append, AccessSettings())  # type: ignore[arg-type]
+        super().__init__(msgspec.convert(settings, HttpAccessSettings), context)
 
 
 def client(username: str | None = "ann", **zone: Any) -> ClientInfo:
@@ -67,7 +72,7 @@ async def test_every_placeholder(service: AuthService, how: str) -> None:
         "d": "CN=the cn", "m": "m/", "two": "a&%c/c1", "none": "50%",
     }  # fmt: skip
     assert service.headers[0]["X-Key"] == "k"
-    await source.close()
+    await source.stop()
 
 
 @pytest.mark.parametrize("action, number", [("subscribe", "1"), ("publish", "2")])
@@ -79,7 +84,7 @@ async def test_permission(service: AuthService, action: str, number: str) -> Non
         {"access": number, "username": "ann", "clientid": "c1", "ipaddr": "10.0.0.7", "topic": "a/+ ü",
          "mountpoint": "m/"}
     ]  # fmt: skip
-    await source.close()
+    await source.stop()
 
 
 @pytest.mark.parametrize("on_failure", ["deny", "ignore"])
@@ -111,11 +116,11 @@ async def test_answers(
     assert verdict.failure == (f"http_{failure}" if failure else "")
     assert source.reasons == ([f"access_http_{failure}"] if failure else [])
     assert (source.asked, source.failed) == (1, len(source.reasons))
-    await source.close()
+    await source.stop()
 
 
 async def test_time_out_and_no_connection(service: AuthService, caplog: pytest.LogCaptureFixture) -> None:
-    source = Source(acl_url=service.url("/acl"), timeout=1.0)
+    source = Source(acl_url=service.url("/acl"), timeout=0.05)
     service.gate.clear()
     verdict = await source.authorize(client(), "publish", "t")
     assert (verdict.decision, verdict.failure, verdict.setting) == (DENY, "http_timeout", "access.http.timeout")
@@ -127,7 +132,7 @@ async def test_time_out_and_no_connection(service: AuthService, caplog: pytest.L
     source.clock.advance(10)
     await source.authorize(client(), "publish", "t")
     assert "count=4" in caplog.text
-    await source.close()
+    await source.stop()
 
 
 async def test_connections_are_used_again_and_bounded(service: AuthService) -> None:
@@ -142,7 +147,7 @@ async def test_connections_are_used_again_and_bounded(service: AuthService) -> N
         service.gate.set()
         assert all(verdict.allowed is False for verdict in await asyncio.gather(*asked))
     assert service.most_at_once == 3 and len(service.connections) == 3
-    await source.close()
+    await source.stop()
 
 
 async def test_a_connection_that_the_service_closed_is_no_failure(service: AuthService) -> None:
@@ -153,7 +158,7 @@ async def test_a_connection_that_the_service_closed_is_no_failure(service: AuthS
     await service.start(port)
     assert (await source.authorize(client(), "publish", "t")).allowed
     assert source.failed == 0
-    await source.close()
+    await source.stop()
 
 
 async def test_too_many_wait(service: AuthService) -> None:
@@ -168,7 +173,7 @@ async def test_too_many_wait(service: AuthService) -> None:
     await asyncio.gather(*asked, return_exceptions=True)
     service.gate.set()
     assert (await source.authorize(client(), "publish", "t")).allowed
-    await source.close()
+    await source.stop()
 
 
 async def test_retired_while_busy(service: AuthService) -> None:
@@ -181,7 +186,7 @@ async def test_retired_while_busy(service: AuthService) -> None:
     busy = [source.busy]
     service.gate.set()
     assert (await asked).allowed
-    await source.close()
+    await source.stop()
     assert [*busy, source.busy] == [True, False]
     assert (await source.authorize(client(), "publish", "t")).failure == "http_stopping"
 
@@ -196,7 +201,7 @@ async def test_refused_connect(
     source = Source(auth_url=service.url("/auth"))
     outcome = await source.authenticate(client(username), password)
     assert outcome is not None and (outcome.reason_code, outcome.setting) == (code, "access.http.auth_url")
-    await source.close()
+    await source.stop()
 
 
 @pytest.mark.parametrize("reply, superuser", [(200, True), ("ignore", False), (403, False), (500, False)])
@@ -206,7 +211,7 @@ async def test_superuser(service: AuthService, reply: int | str, superuser: bool
     source = Source(auth_url=service.url("/auth"), superuser_url=service.url("/super"), on_failure=on_failure)
     outcome = await source.authenticate(client(), b"x")
     assert outcome is not None and (outcome.reason_code, outcome.is_superuser) == (0, superuser)
-    await source.close()
+    await source.stop()
 
 
 @pytest.mark.parametrize("url", ["", "http://h", "https://h:1/p?q=1", "http://[::1]:80/"])
@@ -369,4 +374,4 @@ async def test_what_the_service_is_not_told_it_has_not_judged(
     for path in ("/super", "/acl"):
         (question,) = service.questions(path)
         assert question["u"] == ("boss" if proved else "")
-    await source.close()
+    await source.stop()

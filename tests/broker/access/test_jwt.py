@@ -14,8 +14,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from taipan.broker.access.jwt import JwtSource
-from taipan.broker.config import JwtSettings, ZoneSettings
+from taipan.broker.access.jwt.declaration import JwtSettings
+from taipan.broker.access.jwt.source import JwtSource
+from taipan.broker.access.source import SourceContext
+from taipan.broker.config import AccessSettings, ZoneSettings
 from taipan.broker.session.client_info import ClientInfo
 from tests.support.access import decided
 from tests.support.clock import Clock
@@ -35,7 +37,11 @@ def pem(key: Any) -> str:
 def source(clock: Clock | None = None, **settings: Any) -> JwtSource:
     if not any(key in settings for key in ("public_key_file", "jwks_file", "jwks_url")):
         settings.setdefault("secret", SECRET)
-    return JwtSource(msgspec.convert(settings, JwtSettings), clock or Clock(NOW))  # type: ignore[arg-type]
+    return JwtSource(msgspec.convert(settings, JwtSettings), context(clock or Clock(NOW)))
+
+
+def context(clock: Clock) -> SourceContext:
+    return SourceContext(clock, lambda reason: None, AccessSettings())  # type: ignore[arg-type]
 
 
 def client(username: str | None = "ann", client_id: str = "c1") -> ClientInfo:
@@ -149,7 +155,7 @@ def test_no_key_set(tmp_path: Path, text: str) -> None:
 
 def test_keys_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs secret, public_key_file"):
-        JwtSource(JwtSettings(), Clock())  # type: ignore[arg-type]
+        JwtSource(JwtSettings(), context(Clock()))
     with pytest.raises(ValueError, match="nowhere: No such file"):
         source(public_key_file="nowhere")
     file = tmp_path / "key.pem"

@@ -5,10 +5,10 @@ from random import Random
 import msgspec
 import pytest
 
-from taipan.broker.access import stored_rules
 from taipan.broker.access.acl import TopicPattern, covers, filter_levels, intersects
 from taipan.broker.access.decision import Decision
-from taipan.broker.access.stored_rules import (
+from taipan.broker.access.stored import rules as stored_rules
+from taipan.broker.access.stored.rules import (
     ALL,
     ANONYMOUS,
     CLIENT_ID,

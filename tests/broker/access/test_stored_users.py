@@ -6,7 +6,7 @@ import pytest
 from taipan.broker.access.emqx_hash import EmqxHash
 from taipan.broker.access.foreign_hashes import parse_hash
 from taipan.broker.access.password_hash import ScryptHash
-from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser, StoredUsers
+from taipan.broker.access.stored.users import CLIENT_ID, USERNAME, StoredUser, StoredUsers
 from taipan.broker.config import ZoneSettings
 from taipan.broker.persistence.tables import Tables
 from taipan.broker.session.client_info import ClientInfo

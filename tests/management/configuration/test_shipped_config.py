@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from taipan.broker.access.http.declaration import HttpAccessSettings
+from taipan.broker.access.jwt.declaration import JwtSettings
 from taipan.broker.config import (
     AccessSettings,
     ClusterSettings,
     DataSettings,
     DelayedSettings,
     DurabilitySettings,
-    HttpAccessSettings,
-    JwtSettings,
     LimitsSettings,
     ListenerSettings,
     NodeSettings,

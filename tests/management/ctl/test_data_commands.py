@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from taipan.broker.access.foreign_hashes import NO_BCRYPT
-from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
+from taipan.broker.access.stored.users import CLIENT_ID, USERNAME
 from tests.broker.access.test_foreign_hashes import BCRYPT
 from tests.support.api import managed_node
 from tests.support.ctl import ctl, ctl_json, done

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.access.stored_users import USERNAME
+from taipan.broker.access.stored.users import USERNAME
 from taipan.broker.transport.listener import Listener
 from taipan.management.operations.apps import App
 from taipan.management.operations.backup.backup import Backup

@@ -1,0 +1,9 @@
+"""The declaration of the configuration file as a source of access."""
+
+from typing import Final
+
+from ..declaration import AccessSource
+
+CONFIGURATION: Final = AccessSource(
+    name="configuration", create="taipan.broker.access.configuration.source:ConfigurationSource"
+)

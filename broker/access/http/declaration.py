@@ -1,0 +1,119 @@
+"""The declaration of ``[access.http]``: its settings, and what their values must be like."""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from ...setting_rules import Fault, ValueRule, check_url, parsed
+from ...value_types import PositiveSeconds
+from ..declaration import AccessSource, SourceReason
+
+PLACEHOLDERS: Final = "ucaPrpCdmAt"
+"""Letters that stand behind ``%`` in a parameter; ``A`` and ``t`` only where a permission is asked for."""
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^`|~\w-]+", re.ASCII)
+_NO_HEADER_VALUE: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+
+HttpMethod = Literal["post", "get"]
+
+
+class HttpAccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A service asked by HTTP. Values of the ``..._params`` are texts with placeholders, see ``access.http``."""
+
+    auth_url: str = ""  # empty: not asked
+    auth_method: HttpMethod = "post"
+    auth_params: dict[str, str] = msgspec.field(
+        default_factory=lambda: {"clientid": "%c", "username": "%u", "password": "%P"}
+    )
+    superuser_url: str = ""
+    superuser_method: HttpMethod = "post"
+    superuser_params: dict[str, str] = msgspec.field(default_factory=lambda: {"clientid": "%c", "username": "%u"})
+    acl_url: str = ""
+    acl_method: HttpMethod = "post"
+    acl_params: dict[str, str] = msgspec.field(
+        default_factory=lambda: {
+            "access": "%A",
+            "username": "%u",
+            "clientid": "%c",
+            "ipaddr": "%a",
+            "topic": "%t",
+            "mountpoint": "%m",
+        }
+    )
+    body: Literal["form", "json"] = "form"
+    headers: dict[str, str] = {}
+    timeout: PositiveSeconds = 5.0  # of a question, the wait for a connection included
+    connect_timeout: PositiveSeconds = 5.0
+    pool_size: Annotated[int, Meta(ge=1, le=10_000)] = 32
+    on_failure: Literal["deny", "ignore"] = "deny"
+    tls_verify: bool = True
+    cafile: str = ""
+
+
+def check_placeholders(known: str, template: str) -> None:
+    """``ValueError`` for a placeholder that this question does not have."""
+    for letter in re.findall("%([A-Za-z])", template):
+        if letter not in known:
+            raise ValueError(f"%{letter} is none of {', '.join('%' + each for each in known)}")
+
+
+def _placeholders(unknown: str) -> ValueRule:
+    """Templates with placeholders, all but these."""
+    known = "".join(letter for letter in PLACEHOLDERS if letter not in unknown)
+
+    def check(value: dict[str, str]) -> Iterator[Fault]:
+        for name, template in value.items():
+            try:
+                check_placeholders(known, template)
+            except ValueError as error:
+                yield Fault((name,), str(error))
+
+    return check
+
+
+def _headers(value: dict[str, str]) -> Iterator[Fault]:
+    for name, text in value.items():
+        if not _HEADER_NAME.fullmatch(name) or _NO_HEADER_VALUE.search(text):
+            yield Fault((name,), "expected the name and value of an HTTP header")
+
+
+HTTP: Final = AccessSource(
+    name="http",
+    settings=HttpAccessSettings,
+    create="taipan.broker.access.http.source:HttpSource",
+    check="taipan.broker.access.http.settings:faults",
+    rules={
+        "auth_url": parsed(check_url),
+        "auth_params": _placeholders("At"),
+        "superuser_url": parsed(check_url),
+        "superuser_params": _placeholders("AtP"),
+        "acl_url": parsed(check_url),
+        "acl_params": _placeholders("P"),
+        "headers": _headers,
+    },
+    shown=frozenset(["auth_method", "auth_params", "auth_url", "cafile"]),
+    reasons=(
+        SourceReason("client", "bad_username_or_password", ("access.http.auth_url",), "the service denied the login"),
+        SourceReason(
+            "client",
+            "not_authorized",
+            ("access.http.auth_url",),
+            "the client gave no username, and the service denied the login",
+        ),
+        SourceReason(
+            "client",
+            "server_unavailable",
+            ("access.http.<key>",),
+            "the service did not answer about the client or about its session's subscriptions",
+        ),
+        SourceReason(
+            "message",
+            "not_authorized",
+            ("access.http.acl_url",),
+            "the service denied it, or did not answer in time (access.http.timeout) and on_failure is deny. A Will "
+            "is also refused if the service was not asked at CONNECT",
+        ),
+    ),
+)

@@ -1,0 +1,207 @@
+"""HttpSource: a service of the operator's that is asked by HTTP who a client is and what it may do.
+
+The questions are those of EMQX 4's ``emqx_auth_http``: 200 allows, 200 with the body ``ignore`` leaves it to the next
+source, 4xx denies. Everything else is a failure: no answer in time, no connection, 5xx, a redirect.
+"""
+
+import json
+import re
+from collections.abc import Coroutine
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import aiohttp
+from yarl import URL
+
+from ...mqtt import reason_codes
+from ...session.client_info import ClientInfo
+from ..auth_result import AuthOutcome
+from ..outside import ALLOW, DENY, IGNORE, OutsideSource, Verdict
+from ..remote import RemoteSource, SourceFailed
+from ..source import SourceContext
+from .declaration import PLACEHOLDERS, HttpAccessSettings
+from .settings import tls_context
+
+_PLACEHOLDER: Final = re.compile("%([" + PLACEHOLDERS + "])")
+_MAX_BODY: Final = 65_536
+_WAITING_PER_CONNECTION: Final = 256
+
+
+class _Question:
+    """One of the three URLs, with how it is asked."""
+
+    __slots__ = ("method", "params", "setting", "url")
+
+    def __init__(self, what: str, url: str, method: str, params: dict[str, str]) -> None:
+        self.setting = f"access.http.{what}_url"
+        self.url = url
+        self.method = method.upper()
+        self.params = tuple(params.items())
+
+    def fill(self, values: dict[str, str]) -> dict[str, str]:
+        """The parameters; what a placeholder stands for is never looked at for placeholders again."""
+        return {
+            name: _PLACEHOLDER.sub(lambda found: values.get(found[1], ""), template) for name, template in self.params
+        }
+
+    def tells(self, letter: str) -> bool:
+        """Whether a parameter holds the placeholder of this letter."""
+        return any(letter in _PLACEHOLDER.findall(template) for _, template in self.params)
+
+
+class HttpSource(RemoteSource):
+    """Asks, over at most ``pool_size`` connections that stay open. Belongs to one event loop."""
+
+    failed_event = "access_http_failed"
+    setting = "access.http.acl_url"
+    title = "the HTTP service"
+    silence = "leaves it to the next source"
+
+    def __init__(self, settings: HttpAccessSettings, context: SourceContext) -> None:
+        """``ValueError`` for a ``cafile`` that cannot be used."""
+        super().__init__(
+            "http",
+            context,
+            timeout=settings.timeout,
+            most_open=settings.pool_size * _WAITING_PER_CONNECTION,
+            most_open_setting="access.http.pool_size",
+            on_failure=settings.on_failure,
+        )
+        self.settings = settings
+        self._auth = _Question("auth", settings.auth_url, settings.auth_method, settings.auth_params)
+        self._super = _Question(
+            "superuser", settings.superuser_url, settings.superuser_method, settings.superuser_params
+        )
+        self._acl = _Question("acl", settings.acl_url, settings.acl_method, settings.acl_params)
+        self._tls = tls_context(settings)
+        self._session: aiohttp.ClientSession | None = None
+
+    def authenticator(self) -> "HttpSource | None":
+        return self if self._auth.url else None
+
+    def authorizer(self) -> OutsideSource | None:
+        return self if self._acl.url else None
+
+    @property
+    def knows_superusers(self) -> bool:
+        return bool(self._super.url)
+
+    # ------------------------------------------------------------- questions
+
+    async def authenticate(self, client: ClientInfo, password: bytes | None) -> AuthOutcome | None:
+        """Whether it is who it says; anonymous clients are asked about too. ``None``: it is for others to say."""
+        values = _facts(client, client.username)
+        # Bytes that are no UTF-8 come out of ``urlencode`` as they went in.
+        values["P"] = (password or b"").decode("utf-8", "surrogateescape")
+        verdict = await self._ask(self._auth, values)
+        if verdict.decision == IGNORE:
+            return None
+        if verdict.failure:
+            return AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail=verdict.failure, setting=verdict.setting)
+        if verdict.decision == DENY:
+            named = client.username or password is not None
+            code = reason_codes.BAD_USER_NAME_OR_PASSWORD if named else reason_codes.NOT_AUTHORIZED
+            return AuthOutcome(code, detail="denied", setting=verdict.setting)
+        # What it was not told it has not decided.
+        client.proved_by = self.name if self._auth.tells("u") and client.username else ""
+        superuser = await self.is_superuser(client)
+        return AuthOutcome(is_superuser=superuser, proved_by=client.proved_by, proves_client_id=self._auth.tells("c"))
+
+    async def is_superuser(self, client: ClientInfo) -> bool:
+        """Whether 200 is the answer, a failure being none."""
+        if not self.knows_superusers:
+            return False
+        verdict = await self._ask(self._super, _facts(client, client.user))
+        return verdict.decision == ALLOW and not verdict.failure
+
+    async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
+        """Whether it may ``"publish"`` to a Topic Name or ``"subscribe"`` to a Topic Filter."""
+        values = _facts(client, client.user)
+        values["A"] = "2" if action == "publish" else "1"
+        values["t"] = topic
+        return await self._ask(self._acl, values)
+
+    async def _ask(self, question: _Question, values: dict[str, str]) -> Verdict:
+        async def answer() -> Verdict:
+            status, body = await self._exchange(question, values)
+            if status == 200:
+                return Verdict(IGNORE if body == b"ignore" else ALLOW, "", question.setting)
+            if 400 <= status < 500:
+                return Verdict(DENY, "", question.setting)
+            raise SourceFailed(f"status_{status}")
+
+        return await self.ask(question.setting, answer)
+
+    async def _exchange(self, question: _Question, values: dict[str, str]) -> tuple[int, bytes]:
+        try:
+            return await self._send(question, values)
+        except aiohttp.ConnectionTimeoutError:
+            raise SourceFailed("timeout", "access.http.connect_timeout") from None
+        except TimeoutError:
+            raise
+        except aiohttp.ClientConnectorError as error:
+            raise SourceFailed("no_connection", detail=str(error.os_error)) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            # ValueError: what is no URL, or a header that cannot be sent
+            raise SourceFailed("broken", detail=type(error).__name__) from None
+
+    async def _send(self, question: _Question, values: dict[str, str]) -> tuple[int, bytes]:
+        params = question.fill(values)
+        url = URL(question.url)
+        headers: dict[str, str] = {}
+        data: bytes | None = None
+        if question.method == "GET":
+            query = urlencode(params, errors="surrogateescape")
+            joint = "&" if url.query_string else "?"
+            url = URL(f"{url.with_fragment(None)}{joint if query else ''}{query}", encoded=True)
+        elif self.settings.body == "json":
+            data = json.dumps(params).encode()
+            headers["Content-Type"] = "application/json"
+        else:
+            data = urlencode(params, errors="surrogateescape").encode()
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+        if self._session is None:
+            self._session = self._new_session()
+        for last in (False, True):
+            try:
+                async with self._session.request(
+                    question.method, url, data=data, headers={**headers, **self.settings.headers}, allow_redirects=False
+                ) as response:
+                    body = b""
+                    # Read to its end: only then is the connection good for the next question.
+                    async for piece in response.content.iter_any():
+                        body += piece
+                        if len(body) > _MAX_BODY:
+                            break
+                    return response.status, body.strip()
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                # The service may close a connection just as it is used again.
+                if last or isinstance(error, aiohttp.ClientConnectorError):
+                    raise
+        raise AssertionError("the second try returns or raises")
+
+    def _new_session(self) -> aiohttp.ClientSession:
+        settings = self.settings
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=settings.pool_size, ssl=self._tls, keepalive_timeout=60.0),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("Accept-Encoding", "User-Agent"),
+        )
+
+    def close_connections(self) -> Coroutine[Any, Any, None] | None:
+        return None if self._session is None else self._session.close()
+
+
+def _facts(client: ClientInfo, username: str | None) -> dict[str, str]:
+    """``username``: what the client calls itself where that is to be verified, else what it has proved to be."""
+    return {
+        "u": username or "",
+        "c": client.client_id,
+        "a": client.peer_host,
+        "r": "mqtt",
+        "p": str(client.sock_port),
+        "C": client.cn or "",
+        "d": client.dn or "",
+        "m": client.mountpoint,
+    }

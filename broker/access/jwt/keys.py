@@ -1,0 +1,216 @@
+"""JwtKeys: what the signatures of tokens are verified with, from a secret, a file, or a URL."""
+
+import asyncio
+import base64
+import binascii
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import aiohttp
+import jwt
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from jwt.algorithms import get_default_algorithms
+
+from ...loop.regular_file import MAX_CREDENTIALS, read_regular
+from ...observability.masking import mask_text
+from ...setting_rules import Fault
+from .declaration import JwtSettings
+
+if TYPE_CHECKING:
+    from jwt.algorithms import AllowedPublicKeys
+
+logger = logging.getLogger(__name__)
+
+_MAX_KEYS_BYTES: Final = 1_048_576
+_FETCH_TIMEOUT: Final = 10.0
+_RETRY: Final = 5.0
+# The kind of key (``kty`` of a JWK) that the algorithms of a family take.
+_KINDS: Final = {"HS": "oct", "RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+
+
+class KeyNotFound(Exception):
+    """``fetched``: no key will be there in a moment, either. ``setting``: where one was looked for."""
+
+    def __init__(self, fetched: bool, setting: str) -> None:
+        super().__init__(setting)
+        self.fetched = fetched
+        self.setting = setting
+
+
+VerificationKey: TypeAlias = "AllowedPublicKeys | str | bytes"
+
+
+@dataclass(slots=True, repr=False)
+class SetKey:
+    """A key of a JWK Set. ``algorithm``: the only one that it is for, ``None`` where it does not say."""
+
+    key: VerificationKey
+    key_type: str | None
+    key_id: str | None
+    algorithm: str | None
+
+
+class JwtKeys:
+    """The key for an algorithm. A secret is only ever used with ``HS...``, a public key only with the others."""
+
+    def __init__(self, settings: JwtSettings) -> None:
+        """``ValueError`` names the setting and what is wrong with it."""
+        self._by_algorithm: dict[str, VerificationKey] = {}
+        self._set: list[SetKey] = []
+        self._from_url = bool(settings.jwks_url)
+        self._fetched = not self._from_url
+        if not (settings.secret or settings.public_key_file or settings.jwks_file or settings.jwks_url):
+            raise ValueError("needs secret, public_key_file, jwks_file or jwks_url")
+        if settings.secret:
+            self._take_secret(settings)
+        if settings.public_key_file:
+            self._take_public_key(settings)
+        if settings.jwks_file:
+            self._set = read_set(_read(settings.jwks_file))
+
+    def _take_secret(self, settings: JwtSettings) -> None:
+        secret = settings.secret.encode()
+        if settings.secret_base64:
+            try:
+                secret = base64.b64decode(secret.replace(b"-", b"+").replace(b"_", b"/") + b"=" * (-len(secret) % 4))
+            except binascii.Error as error:
+                raise ValueError(f"secret is not base64: {error}") from None
+        for algorithm in settings.algorithms:
+            if algorithm.startswith("HS"):
+                self._by_algorithm[algorithm] = secret
+
+    def _take_public_key(self, settings: JwtSettings) -> None:
+        text = _read(settings.public_key_file)
+        try:
+            key = (
+                x509.load_pem_x509_certificate(text).public_key()
+                if b"BEGIN CERTIFICATE" in text
+                else load_pem_public_key(text)
+            )
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{settings.public_key_file}: no public key in PEM form: {error}") from None
+        known = get_default_algorithms()
+        for algorithm in settings.algorithms:
+            if algorithm.startswith("HS"):
+                continue
+            try:
+                self._by_algorithm[algorithm] = known[algorithm].prepare_key(key)
+            except (jwt.PyJWTError, ValueError, TypeError):
+                continue  # a key of another kind
+        if not any(not algorithm.startswith("HS") for algorithm in self._by_algorithm):
+            raise ValueError(f"{settings.public_key_file}: a key that none of the algorithms takes")
+
+    def replace_set(self, keys: list[SetKey]) -> None:
+        """Those that the URL has now."""
+        self._set = keys
+        self._fetched = True
+
+    def find(self, algorithm: str, key_id: object) -> VerificationKey:
+        """The key; ``KeyNotFound`` where there is none, or none that is meant for sure."""
+        kind = _KINDS[algorithm[:2]]
+        fitting = [
+            each
+            for each in self._set
+            if each.key_type == kind and each.algorithm in (None, algorithm)
+        ]  # fmt: skip
+        if key_id is not None:
+            fitting = [each for each in fitting if each.key_id == key_id]
+        if len(fitting) == 1:
+            return fitting[0].key
+        key = self._by_algorithm.get(algorithm)
+        if key is not None:
+            return key
+        where = "jwks_url" if self._from_url else "jwks_file" if self._set else "algorithms"
+        raise KeyNotFound(self._fetched, f"access.jwt.{where}")
+
+
+def read_set(text: bytes) -> list[SetKey]:
+    """The keys of a JWK Set that verify signatures; ``ValueError`` where there is no key that can be used."""
+    found = 0
+    keys: list[SetKey] = []
+    try:
+        document = json.loads(text)
+        for entry in document["keys"]:
+            if not isinstance(entry, dict):
+                continue
+            try:
+                key = jwt.PyJWK(entry)
+            except jwt.PyJWTError:
+                continue  # of an algorithm that is not known here
+            found += 1
+            declared = entry.get("alg")
+            if key.public_key_use in (None, "sig"):
+                algorithm = declared if isinstance(declared, str) else None
+                keys.append(SetKey(key.key, key.key_type, key.key_id, algorithm))
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise ValueError(f"no JWK Set: {error}") from None
+    if not found:
+        raise ValueError("no JWK Set: it has no key that can be used")
+    return keys
+
+
+class JwksUrl:
+    """Keeps the keys of a URL fresh. A failure leaves the old ones in force and is tried again soon."""
+
+    def __init__(self, url: str, refresh: float, keys: JwtKeys) -> None:
+        self._url = url
+        self._refresh = refresh
+        self._keys = keys
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._run())
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            fetched = await self.fetch()
+            await asyncio.sleep(self._refresh if fetched else min(_RETRY, self._refresh))
+
+    async def fetch(self) -> bool:
+        """Once, now; whether there are new keys."""
+        try:
+            timeout = aiohttp.ClientTimeout(total=_FETCH_TIMEOUT)
+            async with aiohttp.ClientSession(timeout=timeout) as session, session.get(self._url) as response:
+                response.raise_for_status()
+                text = b""
+                async for piece in response.content.iter_any():
+                    text += piece
+                    if len(text) > _MAX_KEYS_BYTES:
+                        raise ValueError("more than 1 MiB")
+            self._keys.replace_set(read_set(text))
+        except (aiohttp.ClientError, OSError, ValueError, TimeoutError) as error:
+            logger.warning(
+                "jwks_not_fetched setting=access.jwt.jwks_url error=%s detail=%s",
+                type(error).__name__,
+                mask_text(str(error)),
+            )
+            return False
+        return True
+
+
+def _read(file: str) -> bytes:
+    try:
+        return read_regular(file, MAX_CREDENTIALS)
+    except OSError as error:
+        raise ValueError(f"{file}: {error.strerror or error}") from None
+
+
+def faults(settings: JwtSettings) -> Iterator[Fault]:
+    """Yield the faults between several keys, and of the files."""
+    if settings.token_from == "username":
+        for claim, template in settings.verify_claims.items():
+            if template == "%u" and claim != settings.username_claim:
+                yield Fault(("verify_claims", claim), "the token is the user name: no other is there to compare with")
+    try:
+        JwtKeys(settings)
+    except ValueError as error:
+        yield Fault((), str(error))

@@ -1,0 +1,66 @@
+"""Registry: the sources of access that there are, and the type of ``[access]`` that has a table for each of them."""
+
+from functools import lru_cache
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from .configuration.declaration import CONFIGURATION
+from .declaration import AccessSource
+from .http.declaration import HTTP
+from .jwt.declaration import JWT
+from .stored.declaration import STORED
+
+Common = TypeVar("Common", bound=type[msgspec.Struct])
+
+ACCESS_SOURCES: Final[tuple[AccessSource, ...]] = (CONFIGURATION, STORED, JWT, HTTP)
+"""The built-in ones, in the order in which they are asked who a client is."""
+
+_SOURCES: Final[dict[type, tuple[AccessSource, ...]]] = {}
+"""By the type of ``[access]`` that was made for them."""
+
+
+@lru_cache(maxsize=16)
+def access_settings(common: Common, sources: tuple[AccessSource, ...]) -> Common:
+    """The type of ``[access]``: what ``common`` has, the names of ``sources``, and a table for each that has one."""
+    names = tuple(source.name for source in sources)
+    kind = tuple[Literal[names], ...]  # type: ignore[valid-type]
+    first = sorted(sources, key=lambda source: not source.rules_first)
+    tables = [(source.name, source.settings | None, None) for source in sources if source.settings is not None]
+    made = msgspec.defstruct(
+        common.__name__,
+        [("authenticators", kind, names), ("authorizers", kind, tuple(source.name for source in first)), *tables],
+        bases=(common,),
+        module=common.__module__,
+        frozen=True,
+        forbid_unknown_fields=True,
+        kw_only=True,
+    )
+    _SOURCES[made] = sources
+    return made  # type: ignore[return-value]
+
+
+def sources_of(access: msgspec.Struct) -> tuple[AccessSource, ...]:
+    """The sources that these settings of ``[access]`` may name."""
+    return _SOURCES[type(access)]
+
+
+def installed_sources() -> list[AccessSource]:
+    """Those of other packages that some configuration of this process has named."""
+    found = {source: None for sources in _SOURCES.values() for source in sources if source not in ACCESS_SOURCES}
+    return list(found)
+
+
+def table_of(access: msgspec.Struct, source: AccessSource) -> Any:
+    """The settings in ``[access.<name>]``; None: there is no such table."""
+    return None if source.settings is None else getattr(access, source.name)
+
+
+def tables_of(access: msgspec.Struct) -> dict[str, Any]:
+    """The settings of each source that has a table; None: the configuration has none."""
+    return {source.name: table_of(access, source) for source in sources_of(access) if source.settings is not None}
+
+
+def written_type(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """The class that stands in the source: of the type of ``[access]`` what all sources have in common."""
+    return struct.__bases__[0] if struct in _SOURCES else struct

@@ -1,0 +1,12 @@
+"""The declaration of stored users and rules as a source of access."""
+
+from typing import Final
+
+from ..declaration import AccessSource
+
+
+def _none(settings: None, context: object) -> None:
+    """A node that keeps users and rules has made the source itself; see ``AccessControl``."""
+
+
+STORED: Final = AccessSource(name="stored", create=_none, rules_first=True)

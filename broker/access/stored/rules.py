@@ -1,0 +1,401 @@
+"""Stored rules: access rules that operators add while the node runs, kept in a table and found by whom they are about.
+
+Each subject (a client identifier, a user name, or all clients) has one list, tried from its front. EMQX 4.1's interface
+adds at the end of it, EMQX 4.4's at the front: the same rules in both, each in the order its users know.
+"""
+
+import re
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from ...persistence.tables import Tables
+from ...session.client_info import ClientInfo
+from ..acl import HASH, PLUS, ReadRule, TopicPattern, asked_about
+from ..decision import Decision
+
+TABLE: Final = "rules_of_access"
+CLIENT_ID: Final = "clientid"
+USERNAME: Final = "username"
+ANONYMOUS: Final = "anonymous"
+ALL: Final = "all"
+KINDS: Final = (CLIENT_ID, USERNAME, ANONYMOUS, ALL)
+"""Whom a rule may be about, in the order in which they are looked at."""
+NAMELESS: Final = (ANONYMOUS, ALL)
+"""Those that are one subject each."""
+
+PUB: Final = "pub"
+SUB: Final = "sub"
+PUBSUB: Final = "pubsub"
+
+MAX_RULES: Final = 10_000
+"""Rules of one subject. A check looks at all of them that hold wildcards or placeholders, in some milliseconds."""
+
+PLACES: Final = 4096
+"""In a cluster each node takes every so many-th number for the rules that it adds."""
+
+_INDEX_FROM: Final = 16
+_SPECIAL: Final = re.compile("[+#]|%[cu]")
+_ORDER: Final = attrgetter("order")
+
+
+class StoredAclRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """``kind`` and ``name``: whom it is about; ``name`` is empty for those that are ``NAMELESS``.
+
+    ``action``: ``PUB``, ``SUB`` or ``PUBSUB``.
+    ``order``: its place in the subject's list and its key in the table, unique. ``created_at``: unix seconds.
+    ``listener``: only clients that came by that one; empty: by any.
+    """
+
+    kind: str
+    name: str
+    topic: str
+    action: str
+    allow: bool
+    order: int
+    created_at: float = 0.0
+    listener: str = ""
+
+    @property
+    def key(self) -> str:
+        return str(self.order)
+
+    @property
+    def publish(self) -> bool:
+        return self.action != SUB
+
+    @property
+    def subscribe(self) -> bool:
+        return self.action != PUB
+
+
+class _CompiledRule:
+    """A stored rule, ready to be tried. ``plain``: its topic is compared to the letter, as ``text``.
+
+    The pattern is compiled when it is first tried: a node may hold many rules of clients that never come.
+    """
+
+    __slots__ = ("_decision", "_pattern", "order", "plain", "row", "text")
+
+    def __init__(self, row: StoredAclRule) -> None:
+        self.row = row
+        self._decision: Decision | None = None
+        self.order = row.order
+        exact = row.topic.startswith("eq ")
+        self.text = row.topic[3:] if exact else row.topic
+        self.plain = exact or _SPECIAL.search(row.topic) is None
+        self._pattern: TopicPattern | None = None
+
+    def about(self, client: ClientInfo) -> tuple[str, ...] | None:
+        """The levels of what it denies or allows this client to read."""
+        if not (self.row.subscribe and self.concerns(client)):
+            return None
+        pattern = self._pattern
+        if pattern is None:
+            pattern = self._pattern = TopicPattern(self.row.topic)
+        return pattern.about(client)
+
+    def concerns(self, client: ClientInfo) -> bool:
+        """Of those that its subject stands for."""
+        return not self.row.listener or self.row.listener == client.listener
+
+    def hits(self, client: ClientInfo, topic: str, levels: tuple[str, ...]) -> bool:
+        if not self.concerns(client):
+            return False
+        pattern = self._pattern
+        if pattern is None:
+            pattern = self._pattern = TopicPattern(self.row.topic)
+        return pattern.hits(client, self.row.allow, topic, levels)
+
+    @property
+    def decision(self) -> Decision:
+        decision = self._decision
+        if decision is None:
+            decision = self._decision = Decision(self.row.allow, path_of(self.row))
+        return decision
+
+
+class _Index:
+    """For a subject of many rules.
+
+    ``patterns``: those with wildcards or placeholders; ``by_topic``: all, by the text that they are compared to.
+    """
+
+    __slots__ = ("by_topic", "patterns")
+
+    def __init__(self, rules: list[_CompiledRule]) -> None:
+        self.patterns: list[_CompiledRule] = []
+        self.by_topic: dict[str, list[_CompiledRule]] = {}
+        for rule in rules:
+            self.add(rule)
+
+    def add(self, rule: _CompiledRule) -> None:
+        insort(self.by_topic.setdefault(rule.text, []), rule, key=_ORDER)
+        if not rule.plain:
+            insort(self.patterns, rule, key=_ORDER)
+
+    def remove(self, rule: _CompiledRule) -> None:
+        same = self.by_topic[rule.text]
+        _take(same, rule.order)
+        if not same:
+            del self.by_topic[rule.text]
+        if not rule.plain:
+            _take(self.patterns, rule.order)
+
+
+class _Subject:
+    """The rules of one subject in their order, with an index from ``_INDEX_FROM`` rules on."""
+
+    __slots__ = ("_index", "rules")
+
+    def __init__(self) -> None:
+        self.rules: list[_CompiledRule] = []
+        self._index: _Index | None = None
+
+    def add(self, rule: _CompiledRule) -> None:
+        insort(self.rules, rule, key=_ORDER)
+        if self._index is not None:
+            self._index.add(rule)
+        elif len(self.rules) >= _INDEX_FROM:
+            self._index = _Index(self.rules)
+
+    def remove(self, row: StoredAclRule) -> None:
+        rule = _take(self.rules, row.order)
+        if self._index is not None:
+            self._index.remove(rule)
+
+    def same_topic(self, topic: str) -> list[StoredAclRule]:
+        """The rules written with exactly this topic."""
+        rules = self.rules if self._index is None else self._index.by_topic.get(topic.removeprefix("eq "), [])
+        return [rule.row for rule in rules if rule.row.topic == topic]
+
+    def first(self, client: ClientInfo, publish: bool, topic: str, levels: tuple[str, ...]) -> _CompiledRule | None:
+        """The first rule that decides."""
+        found: _CompiledRule | None = None
+        candidates = self.rules
+        if self._index is not None and (publish or not (PLUS in levels or HASH in levels)):
+            # A topic without wildcards meets those to the letter in one look; only earlier patterns come before it.
+            candidates = self._index.patterns
+            for rule in self._index.by_topic.get(topic, ()):
+                asked = rule.row.publish if publish else rule.row.subscribe
+                if rule.plain and asked and rule.concerns(client):
+                    found = rule
+                    break
+        for rule in candidates:
+            if found is not None and rule.order > found.order:
+                break
+            if (rule.row.publish if publish else rule.row.subscribe) and rule.hits(client, topic, levels):
+                return rule
+        return found
+
+
+class StoredAclRules:
+    """An ``AclRuleSource``: the rules of the client identifier, then of the user name or of anonymous clients, then of
+    all clients."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.name = "stored"
+        self._table = tables.open(TABLE, StoredAclRule, access=True, shared=True)
+        self._table.on_taken.append(self._taken)
+        # Called when another node has changed a rule.
+        self.on_taken: list[Callable[[], None]] = []
+        self._place, self._places = 0, 1
+        self._clear()
+
+    def _clear(self) -> None:
+        # kind -> name -> its rules
+        self._subjects: dict[str, dict[str, _Subject]] = {kind: {} for kind in KINDS}
+        # kind -> rules; and rules of which ``PUBSUB`` counts as two
+        self._counts = dict.fromkeys(KINDS, 0)
+        self._halves = dict.fromkeys(KINDS, 0)
+        self._held = 0  # all of them, so that where there are none no message pays for them
+        self._lowest = self._highest = 0
+
+    def share_places(self, place: int, places: int) -> None:
+        """From now on new rules get every ``places``-th number only, so that no other node takes the same ones."""
+        self._place, self._places = place, places
+
+    def index_restored(self) -> None:
+        """Order what was restored."""
+        self._clear()
+        for row in sorted(self._table.values(), key=_ORDER):
+            self._index(row)
+        for key in self._table.unreadable:  # no other rule gets their places
+            self._lowest = min(self._lowest, int(key))
+            self._highest = max(self._highest, int(key))
+
+    def _index(self, row: StoredAclRule) -> None:
+        rule = _CompiledRule(row)
+        subjects = self._subjects[row.kind]
+        subject = subjects.get(row.name)
+        if subject is None:
+            subject = subjects[row.name] = _Subject()
+        subject.add(rule)
+        self._lowest = min(self._lowest, row.order)
+        self._highest = max(self._highest, row.order)
+        self._count(row, 1)
+
+    def _count(self, row: StoredAclRule, step: int) -> None:
+        self._held += step
+        self._counts[row.kind] += step
+        self._halves[row.kind] += 2 * step if row.action == PUBSUB else step
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def count(self, *kinds: str, halves: bool = False) -> int:
+        """How many rules; ``halves``: with ``PUBSUB`` counted as two."""
+        counts = self._halves if halves else self._counts
+        return sum(counts[kind] for kind in kinds)
+
+    def of(self, kind: str, name: str = "") -> list[StoredAclRule]:
+        """The rules of one subject as they are tried."""
+        subject = self._subjects[kind].get(name)
+        return [rule.row for rule in subject.rules] if subject is not None else []
+
+    def decided_before(self, kind: str, name: str, topic: str, action: str, allow: bool, listener: str = "") -> bool:
+        """Whether rules of exactly this topic that are there decide the other way, so that one behind them never
+        does."""
+        subject = self._subjects[kind].get(name)
+        if subject is None:
+            return False
+        left = {PUB, SUB} if action == PUBSUB else {action}
+        for row in subject.same_topic(topic):
+            if row.listener in ("", listener):
+                if row.allow == allow:
+                    continue
+                left -= {PUB, SUB} if row.action == PUBSUB else {row.action}
+        return not left
+
+    def walk(self, *kinds: str) -> Iterator[StoredAclRule]:
+        """Every rule, kind by kind, subject by subject; much may change between two of them."""
+        for kind in kinds:
+            for name in list(self._subjects[kind]):
+                yield from self.of(kind, name)
+
+    # Changes. Who makes one makes cached decisions void (``Authorization.forget_decisions``).
+
+    def append(
+        self, kind: str, name: str, topic: str, action: str, allow: bool, now: float, listener: str = ""
+    ) -> bool:
+        """Add a rule at the end; ``False``: this very rule is there. ``ValueError``: a topic that is no filter."""
+        for row in self._same_topic(kind, name, topic):
+            if (row.action, row.allow, row.listener) == (action, allow, listener):
+                return False
+        TopicPattern(topic)
+        self._store(StoredAclRule(kind, name, topic, action, allow, self._after(self._highest), now, listener))
+        return True
+
+    def prepend(
+        self, kind: str, name: str, topic: str, action: str, allow: bool, now: float, listener: str = ""
+    ) -> None:
+        """Add a rule at the front, in place of all that there is for this action (``PUB`` or ``SUB``), topic and
+        listener."""
+        TopicPattern(topic)
+        same = [
+            row
+            for row in self._same_topic(kind, name, topic)
+            if row.action in (action, PUBSUB) and row.listener == listener
+        ]
+        for row in same:
+            self._drop(row)
+            if row.action == PUBSUB:  # its other half stays where it was
+                self._store(msgspec.structs.replace(row, action=SUB if action == PUB else PUB))
+        self._store(StoredAclRule(kind, name, topic, action, allow, self._before(self._lowest), now, listener))
+
+    def remove(self, kind: str, name: str, topic: str) -> int:
+        """Take away every rule of a subject with exactly this topic, whatever its listener; how many there were."""
+        gone = self._same_topic(kind, name, topic)
+        for row in gone:
+            self._drop(row)
+        return len(gone)
+
+    def _after(self, number: int) -> int:
+        return number + 1 + (self._place - number - 1) % self._places
+
+    def _before(self, number: int) -> int:
+        return number - 1 - (number - 1 - self._place) % self._places
+
+    def room(self, kind: str, name: str) -> int:
+        """How many more rules this subject may have."""
+        subject = self._subjects[kind].get(name)
+        return MAX_RULES - (len(subject.rules) if subject is not None else 0)
+
+    def _same_topic(self, kind: str, name: str, topic: str) -> list[StoredAclRule]:
+        subject = self._subjects[kind].get(name)
+        return subject.same_topic(topic) if subject is not None else []
+
+    def _store(self, row: StoredAclRule) -> None:
+        self._table.put(row.key, row)
+        self._index(row)
+
+    def _drop(self, row: StoredAclRule) -> None:
+        self._unindex(row)
+        self._table.remove(row.key)
+
+    def _taken(self, key: str, old: StoredAclRule | None, new: StoredAclRule | None) -> None:
+        if old is not None:
+            self._unindex(old)
+        if new is not None:
+            self._index(new)
+        for call in self.on_taken:
+            call()
+
+    def _unindex(self, row: StoredAclRule) -> None:
+        subjects = self._subjects[row.kind]
+        subject = subjects[row.name]
+        subject.remove(row)
+        if not subject.rules:
+            del subjects[row.name]
+        self._count(row, -1)
+
+    # The source
+
+    @property
+    def has_rules(self) -> bool:
+        return self._held > 0
+
+    def decide(self, client: ClientInfo, action: str, topic: str) -> Decision | None:
+        if not self._held:
+            return None
+        publish = action == "publish"
+        topic, levels = asked_about(publish, topic)
+        for subject in self._subjects_of(client):
+            rule = subject.first(client, publish, topic, levels)
+            if rule is not None:
+                return rule.decision
+        return None
+
+    def read_rules(self, client: ClientInfo, topic_filter: str) -> Iterator[ReadRule]:
+        for subject in self._subjects_of(client):
+            for rule in subject.rules:
+                about = rule.about(client)
+                if about is not None:
+                    yield rule.row.allow, about
+
+    def _subjects_of(self, client: ClientInfo) -> Iterator[_Subject]:
+        """Those that stand for the client, in order."""
+        names = (client.client_id, client.user or "", "", "")
+        for kind, name in zip(KINDS, names, strict=True):
+            if kind == ANONYMOUS and client.proved:
+                continue
+            subject = self._subjects[kind].get(name)
+            if subject is not None:
+                yield subject
+
+
+def _take(rules: list[_CompiledRule], order: int) -> _CompiledRule:
+    return rules.pop(bisect_left(rules, order, key=_ORDER))
+
+
+def path_of(row: StoredAclRule) -> str:
+    """Where the API takes this rule away."""
+    topic = quote(row.topic, safe="")
+    if row.kind == CLIENT_ID:
+        return f"/acl/clientid/{quote(row.name, safe='')}/topic/{topic}"
+    login = quote(row.name, safe="") if row.kind == USERNAME else f"${row.kind}"
+    return f"/broker_acl/{login}/{topic}"

@@ -1,0 +1,237 @@
+"""What every source of access holds to: the built-in ones, and one that a package adds by its entry point."""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import jwt
+import msgspec
+import pytest
+
+from taipan.broker.access.auth_result import Authenticator, AuthOutcome, Trial
+from taipan.broker.access.control import AccessControl
+from taipan.broker.access.decision import DecisionStep
+from taipan.broker.access.declaration import AccessSource
+from taipan.broker.access.guesses import Guesses
+from taipan.broker.access.outside import OutsideSource
+from taipan.broker.access.password_hash import ScryptHash
+from taipan.broker.access.registry import ACCESS_SOURCES, access_settings, sources_of, written_type
+from taipan.broker.access.source import Source
+from taipan.broker.access.stored.rules import ALL, PUBSUB, StoredAclRules
+from taipan.broker.access.stored.source import StoredSource
+from taipan.broker.access.stored.users import USERNAME, StoredUsers
+from taipan.broker.config import AccessSettings, RuleSettings, UserSettings, ZoneSettings
+from taipan.broker.persistence.tables import Tables
+from taipan.broker.session.client_info import ClientInfo
+from tests.support.access_package import importable, install_keypad
+from tests.support.auth_service import AuthService, auth_service
+from tests.support.clock import Clock
+
+HASH = ScryptHash.create(b"right", n=16)
+SECRET = "s" * 32
+NAMES = ["configuration", "stored", "jwt", "http", "keypad"]
+
+
+class Case(NamedTuple):
+    """One source, set up alone: ``right`` and ``wrong`` are passwords of ``ann``. It allows her ``open``, denies
+    ``shut``."""
+
+    access: AccessControl
+    right: bytes
+    wrong: bytes
+
+
+@pytest.fixture(scope="module")
+def keypad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AccessSource]:
+    with importable(install_keypad(tmp_path_factory.mktemp("keypad"))):
+        from taipan_keypad import KEYPAD
+
+        yield KEYPAD
+
+
+@pytest.fixture
+def declared(request: pytest.FixtureRequest, name: str) -> AccessSource:
+    if name == "keypad":
+        found: AccessSource = request.getfixturevalue("keypad")
+        return found
+    return next(source for source in ACCESS_SOURCES if source.name == name)
+
+
+def control(settings: dict[str, Any], declared: AccessSource, made: list[Source] | None = None) -> AccessControl:
+    sources = ACCESS_SOURCES if declared in ACCESS_SOURCES else (*ACCESS_SOURCES, declared)
+    kind = access_settings(written_type(AccessSettings), sources)
+    table = {"authenticators": [declared.name], "authorizers": [declared.name], "no_match": "deny", **settings}
+    return AccessControl(msgspec.convert(table, kind), Clock(), made=made or ())  # type: ignore[arg-type]
+
+
+def settings_of(name: str, service: AuthService) -> dict[str, Any]:
+    rules = [
+        RuleSettings(allow=True, topics=["open"], username="ann"),
+        RuleSettings(allow=False, topics=["shut"], username="ann"),
+    ]
+    user = UserSettings(username="ann", password_hash=str(HASH))
+    tables: dict[str, dict[str, Any]] = {
+        "configuration": {"users": [msgspec.to_builtins(user)], "rules": msgspec.to_builtins(rules)},
+        "stored": {},
+        "jwt": {"jwt": {"secret": SECRET}},
+        "http": {"http": service.settings()},
+        "keypad": {"keypad": {"codes": {"ann": "right"}, "doors": {"open": True, "shut": False}}},
+    }
+    return tables[name]
+
+
+def stored() -> StoredSource:
+    tables = Tables()
+    users, rules = StoredUsers(tables, Clock()), StoredAclRules(tables)  # type: ignore[arg-type]
+    users.put(USERNAME, "ann", HASH)
+    for topic, allow in (("open", True), ("shut", False)):
+        rules.append(ALL, "", topic, PUBSUB, allow, 0.0)
+    return StoredSource(users, rules)
+
+
+@asynccontextmanager
+async def set_up(name: str, declared: AccessSource) -> AsyncIterator[Case]:
+    async with auth_service() as service:
+        service.replies["/auth"] = lambda asked: "ignore" if asked["username"] != "ann" else (
+            200 if asked["password"] == "right" else 401
+        )  # fmt: skip
+        service.replies["/acl"] = lambda asked: {"open": 200, "shut": 403}.get(asked["topic"], "ignore")
+        access = control(settings_of(name, service), declared, [stored()] if name == "stored" else None)
+        access.start()
+        right, wrong = b"right", b"wrong"
+        if name == "jwt":
+            acl = {"pub": ["open"]}
+            right = jwt.encode({"sub": "ann", "acl": acl}, SECRET, "HS256").encode()
+            wrong = jwt.encode({"sub": "ann", "acl": acl}, "t" * 32, "HS256").encode()
+        try:
+            yield Case(access, right, wrong)
+        finally:
+            await access.stop()
+
+
+def client(username: str = "ann") -> ClientInfo:
+    return ClientInfo("n@h", ZoneSettings(allow_anonymous=False), client_id="c", username=username)
+
+
+async def log_in(access: AccessControl, who: ClientInfo, password: bytes, trial: Trial | None = None) -> AuthOutcome:
+    asked = access.authentication.authenticate(who, password, trial=trial)
+    outcome = asked if isinstance(asked, AuthOutcome) else await asked
+    who.proved_by, who.is_superuser = outcome.proved_by, outcome.is_superuser
+    return outcome
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_declaration(name: str, declared: AccessSource) -> None:
+    assert declared.name == name and re.fullmatch(r"[a-z][a-z0-9_]*", name)
+    keys = set() if declared.settings is None else set(declared.settings.__struct_fields__)
+    assert set(declared.rules) <= keys and declared.shown <= keys | {"cafile"}
+    for reason in declared.reasons:
+        assert reason.text and all(setting.startswith(f"access.{name}") for setting in reason.settings)
+    if declared.settings is not None:
+        config = declared.settings.__struct_config__
+        assert config.frozen and config.forbid_unknown_fields
+        assert name not in written_type(AccessSettings).__struct_fields__
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.asyncio
+async def test_it_is_made_by_its_settings(name: str, declared: AccessSource) -> None:
+    async with set_up(name, declared) as case:
+        source = case.access.sources[name]
+        assert isinstance(source, Source) and source.name == name
+        authenticator, authorizer = source.authenticator(), source.authorizer()
+        assert authenticator is not None and authorizer is not None
+        assert authenticator.name == authorizer.name == name
+        assert isinstance(authenticator, Authenticator) != hasattr(authenticator, "lookup")
+        assert isinstance(authorizer, OutsideSource) != hasattr(authorizer, "decide")
+        assert source.passes and source.silence
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.asyncio
+async def test_logins(name: str, declared: AccessSource) -> None:
+    async with set_up(name, declared) as case:
+        access = case.access
+        right = await log_in(access, client(), case.right)
+        assert (right.reason_code, right.proved_by, right.anonymous) == (0, name, False)
+        wrong = await log_in(access, client(), case.wrong)
+        assert (
+            wrong.reason_code == 0x86 and wrong.detail and wrong.setting.startswith("access.") and not wrong.proved_by
+        )
+        unknown = await log_in(access, client("bob"), b"right")
+        assert unknown.reason_code == 0x86 and not unknown.proved_by
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.asyncio
+async def test_a_login_that_is_tried_names_it(name: str, declared: AccessSource) -> None:
+    async with set_up(name, declared) as case:
+        for password, code in ((case.right, 0), (case.wrong, 0x86)):
+            trial = Trial(Guesses(Clock(), 0, 0.0, lambda reason: None))  # type: ignore[arg-type]
+            assert (await log_in(case.access, client(), password, trial)).reason_code == code
+            assert trial.decided_by == name and name in [step.source for step in trial.steps]
+
+
+async def decision(access: AccessControl, who: ClientInfo, topic: str) -> Any:
+    found = access.authorization.authorize(who, "publish", topic)
+    return (await access.authorization.ask(who, "publish", [topic]))[0] if found is None else found
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.asyncio
+async def test_permissions(name: str, declared: AccessSource) -> None:
+    async with set_up(name, declared) as case:
+        who = client()
+        await log_in(case.access, who, case.right)
+        allowed = await decision(case.access, who, "open")
+        assert allowed.allowed and allowed.setting != "-" and not allowed.ignored
+        denied = await decision(case.access, who, "shut")
+        assert not denied.allowed and denied.setting != "-" and not denied.ignored
+        other = await decision(case.access, who, "other")
+        # A token with rules denies what it does not name; all others leave it to ``no_match``.
+        assert not other.allowed and other.ignored == (name != "jwt")
+        assert (await decision(case.access, who, "open")).cached
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.asyncio
+async def test_an_explanation_names_it(name: str, declared: AccessSource) -> None:
+    async with set_up(name, declared) as case:
+        who = client()
+        await log_in(case.access, who, case.right)
+        steps: list[DecisionStep] = []
+        authorization = case.access.authorization
+        explained = authorization.explain(who, "publish", "shut", steps)
+        if explained is None:
+            assert steps[-1].source == name and not steps[-1].asked
+            outside = authorization.outside(name)
+            assert outside.title and authorization.unasked_setting == outside.setting
+            verdicts = await authorization.ask_outside(who, "publish", "shut")
+            steps.clear()
+            explained = authorization.explain(who, "publish", "shut", steps, verdicts)
+        assert explained is not None and not explained.allowed
+        assert steps[-1].source == name and steps[-1].decision is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.asyncio
+async def test_a_reload(name: str, declared: AccessSource) -> None:
+    """A source with a table stays as long as that does."""
+    async with set_up(name, declared) as case:
+        access = case.access
+        before = access.sources[name]
+        access.reload(access.settings)
+        assert (access.sources[name] is before) == (name != "configuration")
+        assert (await log_in(access, client(), case.right)).reason_code == 0
+        if declared.settings is not None:
+            access.reload(msgspec.structs.replace(access.settings, **{name: None}))
+            assert name not in access.sources
+            assert (await log_in(access, client(), case.right)).proved_by == ""
+
+
+def test_the_order_of_the_defaults() -> None:
+    settings: Any = AccessSettings()
+    assert settings.authenticators == ("configuration", "stored", "jwt", "http")
+    assert settings.authorizers == ("stored", "configuration", "jwt", "http")
+    assert sources_of(settings) == ACCESS_SOURCES

@@ -1,0 +1,150 @@
+"""A configuration names sources of access: built-in ones, one that a package has, and what cannot be used."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import taipan
+from taipan.management.configuration.config import load
+from taipan.management.configuration.config_document import ConfigError
+from tests.support.access_package import importable, install_keypad
+from tests.support.peer import Address, Peer
+
+KEYPAD = '[access.keypad]\ncodes = {ann = "1234"}\n'
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install_keypad(tmp_path_factory.mktemp("keypad"))
+
+
+@pytest.fixture
+def keypad(installed: Path) -> Iterator[Path]:
+    with importable(installed):
+        yield installed
+
+
+def read(tmp_path: Path, text: str, *overrides: str) -> Any:
+    path = tmp_path / "t.toml"
+    path.write_text(text, "utf-8")
+    return load(str(path), overrides, {}).broker.access
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        read(tmp_path, text)
+    return "\n".join(refused.value.lines).replace(str(tmp_path) + "/", "")
+
+
+def distribution(folder: Path, name: str, value: str) -> None:
+    made = folder / f"{name}-1.0.dist-info"
+    made.mkdir(parents=True)
+    (made / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", "utf-8")
+    (made / "entry_points.txt").write_text(f"[taipan.access_sources]\nkeypad = {value}\n", "utf-8")
+
+
+def test_the_table_of_a_package(tmp_path: Path, keypad: Path) -> None:
+    access = read(tmp_path, KEYPAD)
+    assert access.keypad.codes == {"ann": "1234"} and access.http is None
+    assert access.authenticators[-1] == access.authorizers[-1] == "keypad"
+    access = read(tmp_path, f'[access]\nauthenticators = ["keypad", "stored"]\n{KEYPAD}')
+    assert access.authenticators == ("keypad", "stored")
+    assert read(tmp_path, KEYPAD) == read(tmp_path, KEYPAD)
+
+
+def test_overrides(tmp_path: Path, keypad: Path) -> None:
+    assert read(tmp_path, "", "access.keypad.codes.ann=1234").keypad.codes == {"ann": "1234"}
+    listed = read(tmp_path, KEYPAD, 'access.authenticators=["keypad"]')
+    assert listed.authenticators == ("keypad",)
+
+
+def test_what_is_wrong_in_its_table(tmp_path: Path, keypad: Path) -> None:
+    assert refusal(tmp_path, "[access.keypad]") == 't.toml:1: access.keypad: needs the key "codes"'
+    assert refusal(tmp_path, KEYPAD + 'cods = "x"').startswith("t.toml:3: access.keypad.cods: unknown key")
+    words = '"keypad" needs the table [access.keypad]'
+    assert refusal(tmp_path, '[access]\nauthenticators = ["keypad"]') == f"t.toml:2: access.authenticators: {words}"
+
+
+def test_a_source_that_nobody_has(tmp_path: Path) -> None:
+    assert "access.keypad: unknown key" in refusal(tmp_path, KEYPAD)
+    known = '"configuration", "stored", "jwt", "http"'
+    words = f't.toml:2: access.authorizers.0: expected one of {known}, got "keypad"'
+    assert refusal(tmp_path, '[access]\nauthorizers = ["keypad"]') == words
+
+
+def test_two_packages_with_one_name(tmp_path: Path, keypad: Path) -> None:
+    distribution(tmp_path / "other", "other-keypad", "other:KEYPAD")
+    with importable(tmp_path / "other"):
+        words = "several packages have a source of this name: other-keypad and taipan-keypad; remove all but one"
+        assert refusal(tmp_path, KEYPAD) == f"t.toml:1: access.keypad: {words}"
+
+
+@pytest.mark.parametrize(
+    "code, words",
+    [
+        ("raise RuntimeError('broken')", "RuntimeError: broken"),
+        ("import nothing_of_this_name", "ModuleNotFoundError"),
+        ("KEYPAD = 1", "broken_keypad:KEYPAD is no AccessSource"),
+        (
+            "from taipan.broker.access.declaration import AccessSource\nKEYPAD = AccessSource(name='door', create='')",
+            "the source calls itself door",
+        ),
+    ],
+)
+def test_a_package_that_cannot_be_used(tmp_path: Path, code: str, words: str) -> None:
+    distribution(tmp_path / "other", "broken", "broken_keypad:KEYPAD")
+    (tmp_path / "other" / "broken_keypad.py").write_text(code, "utf-8")
+    try:
+        with importable(tmp_path / "other"):
+            told = refusal(tmp_path, KEYPAD)
+    finally:
+        sys.modules.pop("broken_keypad", None)
+    assert told.startswith("t.toml:1: access.keypad: entry point keypad of taipan.access_sources, package broken")
+    assert words in told and "\n" not in told
+
+
+def test_a_library_that_is_missing(tmp_path: Path) -> None:
+    distribution(tmp_path / "other", "lazy", "lazy_keypad:KEYPAD")
+    (tmp_path / "other" / "lazy_keypad.py").write_text(
+        "import msgspec\nfrom taipan.broker.access.declaration import AccessSource\n"
+        "class Settings(msgspec.Struct, frozen=True):\n    codes: dict[str, str]\n"
+        "KEYPAD = AccessSource(name='keypad', settings=Settings, create='no_such_driver:Source', extra='lazy[driver]')",
+        "utf-8",
+    )
+    try:
+        with importable(tmp_path / "other"):
+            told = refusal(tmp_path, KEYPAD)
+    finally:
+        sys.modules.pop("lazy_keypad", None)
+    missing = "needs a package that is not installed (No module named 'no_such_driver'): pip install 'lazy[driver]'"
+    assert told == f"t.toml:1: access.keypad: {missing}"
+
+
+@pytest.mark.asyncio
+async def test_a_node_asks_it(keypad: Path) -> None:
+    """From a program; the sources of ``add_authenticator`` still come first."""
+    access = {"keypad": {"codes": {"ann": "1234"}, "doors": {"shut": False}}}
+    listeners = [{"type": "tcp", "bind": "127.0.0.1:0", "allow_anonymous": False}]
+    async with taipan.Node(durability="memory", listeners=listeners, access=access) as node:
+        server = node._server
+        assert list(server.access.sources) == ["configuration", "stored", "keypad"]
+        node.add_authenticator(lambda client, password: True if client.username == "eve" else None)
+        for username, password, code in (("ann", b"1234", 0), ("ann", b"0", 0x86), ("eve", b"", 0)):
+            peer = await Peer(Address(node.host, node.port)).open()
+            await peer.connect(f"c-{username}", username=username, password=password, expect=code)
+            await peer.close()
+
+
+@pytest.mark.slow
+def test_the_command_checks_it(tmp_path: Path, installed: Path) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(KEYPAD, "utf-8")
+    command = [sys.executable, "-m", "taipan.management.node", "check", str(path)]
+    with_it = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(installed)})
+    assert (with_it.returncode, with_it.stdout) == (0, f"{path}: ok\n")
+    without = subprocess.run(command, capture_output=True, text=True, env={})
+    assert without.returncode == 1 and "access.keypad: unknown key" in without.stderr
