@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-REAL_TIME = "real_time"
-"""The mark of a test that lets time pass and needs the time of the machine as well."""
-
 _standing_since: list[float] = []
 
 
@@ -30,9 +27,9 @@ def standing_since() -> float | None:
 
 
 def has_its_own_time(test: pytest.Function) -> bool:
-    """Whether it calls ``pass_time``, itself or by a function of its module, and is not marked ``real_time``."""
+    """Whether it calls ``pass_time``, itself or by a function of its module."""
     function = getattr(test.function, "__wrapped__", test.function)
-    if not isinstance(function, FunctionType) or test.get_closest_marker(REAL_TIME) is not None:
+    if not isinstance(function, FunctionType):
         return False
     return any("pass_time" in code.co_names for code in _codes(function.__code__, function.__globals__, set()))
 
