@@ -31,7 +31,7 @@ def faults(settings: Settings) -> list[str]:
     if settings.broker.cluster is not None:
         wrong += _cluster_faults(settings.broker.cluster)
     wrong += filter(None, (each.fault(time.time()) for each in served_certificates(settings)))
-    from taipan.ruleengine.operator_modules import validate_modules  # here: few commands want it
+    from taipan.ruleengine.types.operator_modules import validate_modules  # here: few commands want it
 
     wrong += validate_modules([each.module for each in settings.ruleengine.functions])
     return wrong

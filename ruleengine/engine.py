@@ -9,24 +9,24 @@ from taipan.broker.mqtt.topics import valid_filter
 from taipan.broker.server import Server
 
 from .actions.action import ActionType
-from .builtin_types import ACTION_TYPES, RESOURCE_TYPES
 from .config import RuleEngineSettings
 from .delivery.buffer_store import BufferStore
 from .error import UNKNOWN, WRONG, RuleEngineError
 from .event import EventEnvironment
-from .event_watch import A_SECOND, KEPT, EventWatch
-from .events import EVENTS, KINDS
+from .events.kinds import EVENTS, KINDS
 from .functions.registry import FUNCTIONS, Function
-from .hook_bindings import HookBindings
-from .metrics import TICK
-from .operator_modules import OperatorModuleError, load_operator_modules
 from .records import RuleEventRecord, RuleFunction
-from .resource_manager import ResourceManager
 from .resources.resource import NodeContext, ResourceType
-from .rule_index import RuleIndex
-from .rule_manager import RuleManager
-from .runtime import Runtime
-from .stored import StoredResource, StoredRule
+from .resources.resource_manager import ResourceManager
+from .rules.event_watch import A_SECOND, KEPT, EventWatch
+from .rules.hook_bindings import HookBindings
+from .rules.metrics import TICK
+from .rules.rule_index import RuleIndex
+from .rules.rule_manager import RuleManager
+from .rules.runtime import Runtime
+from .stored.rows import StoredResource, StoredRule
+from .types.builtin import ACTION_TYPES, RESOURCE_TYPES
+from .types.operator_modules import OperatorModuleError, load_operator_modules
 
 
 class RuleEngine:

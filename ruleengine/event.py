@@ -10,8 +10,8 @@ from typing import Any, Final
 from taipan.broker.mqtt.message import Message
 from taipan.broker.session.client_info import ClientInfo
 
-from .columns import Columns
-from .hops import hops_of
+from .events.columns import Columns
+from .events.hops import hops_of
 from .params import Text
 from .records import RuleEventRecord
 

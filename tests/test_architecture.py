@@ -65,21 +65,21 @@ PARTS = (
     Part("settings-of-sinks", "ruleengine.sinks.opentsdb.settings", "settings"),
     Part(
         "basis",
-        "ruleengine.budget ruleengine.config ruleengine.hops ruleengine.metrics"
-        " ruleengine.allowed_networks ruleengine.params ruleengine.undefined",
+        "ruleengine.config ruleengine.events.hops ruleengine.functions.budget ruleengine.functions.undefined"
+        " ruleengine.network ruleengine.params ruleengine.rules.metrics",
         "mqtt observability records settings",
     ),
     Part("functions", "ruleengine.functions", "basis mqtt"),
-    Part("columns", "ruleengine.columns", "basis functions"),
+    Part("columns", "ruleengine.events.columns", "basis functions"),
     Part("sql", "ruleengine.sql", "basis columns functions mqtt"),
-    Part("template", "ruleengine.template", "basis core functions sql"),
-    Part("errors", "ruleengine.error ruleengine.stored", "basis sql"),
+    Part("template", "ruleengine.actions.template", "basis core functions sql"),
+    Part("errors", "ruleengine.error ruleengine.stored.rows", "basis sql"),
     Part("events", "ruleengine.event ruleengine.events", "basis columns mqtt records session"),
     Part("mqtt_client", "ruleengine.mqtt_client", "basis mqtt observability"),
     Part("delivery", "ruleengine.delivery", "basis events loop persistence records"),
     Part(
         "resources",
-        "ruleengine.resources",
+        "ruleengine.network.tls ruleengine.resources",
         "basis core delivery loop mqtt observability persistence records session",
     ),
     Part(
@@ -94,11 +94,7 @@ PARTS = (
     ),
     Part(
         "rules",  # the managers of rules and of resources, and the engine that assembles them
-        "ruleengine.builtin_types ruleengine.engine ruleengine.event_watch ruleengine.operator_modules"
-        " ruleengine.hook_bindings"
-        " ruleengine.import_check ruleengine.output_names ruleengine.param_masking ruleengine.resource_manager"
-        " ruleengine.rule ruleengine.rule_index ruleengine.rule_manager ruleengine.runtime ruleengine.shared_rows"
-        " ruleengine.stored_counters ruleengine.tester ruleengine.trace",
+        "ruleengine.engine ruleengine.resources.resource_manager ruleengine.rules ruleengine.stored ruleengine.types",
         "actions basis columns core delivery errors events functions loop mqtt observability persistence records"
         " resources routing server session settings sinks sql template",
     ),

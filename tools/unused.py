@@ -41,12 +41,12 @@ EXCUSED = {
     "ruleengine/actions/sink_action.py": ("the sinks of packages have it", "batch_params"),
     "ruleengine/config.py": ("read by its name, as a resource or an action may have its own", "retry_attempts"),
     "ruleengine/functions/regexes.py": ("re2 reads them", "log_errors max_mem never_capture"),
-    "ruleengine/hook_bindings.py": ("the hook calls with it", "is_new"),
+    "ruleengine/rules/hook_bindings.py": ("the hook calls with it", "is_new"),
     "ruleengine/sql/parser.py": (
         "lark calls a method for each rule of the grammar, and reads what could have come where an error is",
         "always_accept conjunction decimal expr foreach interactive_parser list_of product range_of star",
     ),
-    "ruleengine/undefined.py": ("copy calls with it", "memo"),
+    "ruleengine/functions/undefined.py": ("copy calls with it", "memo"),
 }
 
 

@@ -13,7 +13,7 @@ from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.stored.users import CLIENT_ID, USERNAME, StoredUser
 from taipan.broker.config import ListenerSettings, ZoneSettings
 from taipan.broker.listener_kinds import LISTENER_KINDS
-from taipan.ruleengine.import_check import ImportCheck
+from taipan.ruleengine.rules.import_check import ImportCheck
 
 from ..configuration.known_secrets import is_known
 from ..operations.backup.documents import env_of

@@ -11,7 +11,7 @@ from taipan.broker.config import DurabilitySettings
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.error import RuleEngineError
-from taipan.ruleengine.import_check import ImportCheck
+from taipan.ruleengine.rules.import_check import ImportCheck
 
 from ..configuration.config import load
 from ..operations.backup.import_file import Plan

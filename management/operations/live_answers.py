@@ -8,7 +8,7 @@ from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.broker.mqtt.topics import valid_filter
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
-from taipan.ruleengine.event_watch import A_SECOND, KEPT, EventWatch
+from taipan.ruleengine.rules.event_watch import A_SECOND, KEPT, EventWatch
 
 from ..history.history import History
 from ..history.point import Point

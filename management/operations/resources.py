@@ -8,7 +8,7 @@ from taipan.ruleengine.delivery.buffered_row import decode_row
 from taipan.ruleengine.delivery.dead_letters import DeadLetter
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.records import ListedResource, ResourceRecord, ResourceStatus, ResourceTypeRecord
-from taipan.ruleengine.trace import sample
+from taipan.ruleengine.rules.trace import sample
 
 from .durable_answer import check_storable, check_store_writable, wait_until_stored
 from .listing import Listing

@@ -7,7 +7,6 @@ import msgspec
 
 from taipan.broker.mqtt.topics import matches, valid_filter
 from taipan.ruleengine.engine import RuleEngine
-from taipan.ruleengine.param_masking import actions_given_back
 from taipan.ruleengine.records import (
     ActionMetrics,
     ActionTypeRecord,
@@ -18,8 +17,9 @@ from taipan.ruleengine.records import (
     RuleMetrics,
     RuleRecord,
 )
-from taipan.ruleengine.rule import Rule
-from taipan.ruleengine.stored import StoredAction
+from taipan.ruleengine.rules.rule import Rule
+from taipan.ruleengine.stored.param_masking import actions_given_back
+from taipan.ruleengine.stored.rows import StoredAction
 
 from .durable_answer import check_storable, check_store_writable, wait_until_stored
 from .listing import FILTERED, Listing, PageQuery, everything, searched

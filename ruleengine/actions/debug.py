@@ -3,8 +3,8 @@
 import logging
 from typing import Final
 
-from ..budget import Budget
 from ..event import Event
+from ..functions.budget import Budget
 from ..functions.values import encode_json
 from ..params import Text
 from .action import Action, ActionContext, ActionFailed, ActionType, Row

@@ -14,12 +14,12 @@ from taipan.broker.mqtt.topics import has_wildcard, valid_name
 from taipan.broker.session.client_info import ClientInfo
 
 from ..event import Event
+from ..events.hops import hops_of, with_hops
 from ..functions.function import FunctionError
-from ..hops import hops_of, with_hops
 from ..params import Param, ParamError, Text, one_of
-from ..template import Template, always_reserved
 from .action import ActionContext, ActionFailed, ActionType, Row
 from .republish_properties import MQTT_TEMPLATE, USER, USER_TEMPLATE, property_templates
+from .template import Template, always_reserved
 
 Choice = TypeVar("Choice")
 

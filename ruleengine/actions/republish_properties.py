@@ -10,10 +10,10 @@ from taipan.broker.mqtt.packets import NO_PROPERTIES, Properties
 from taipan.broker.mqtt.properties import BINARY, STRING, TABLE, Property
 from taipan.broker.mqtt.topics import valid_name
 
+from ..functions.undefined import UNDEFINED
 from ..params import ParamError, one_of
-from ..template import Template
-from ..undefined import UNDEFINED
 from .action import Row
+from .template import Template
 
 USER: Final = "user_properties"
 USER_TEMPLATE: Final = "user_properties_template"

@@ -27,8 +27,8 @@ import msgspec
 
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
-from ..allowed_networks import reason_of
 from ..config import RuleEngineSettings
+from ..network.allowed_networks import reason_of
 from ..records import BufferStatus
 from .buffer_store import BufferStore
 from .buffered_row import BufferedRow, decode_row

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ..undefined import UNDEFINED
+from ..functions.undefined import UNDEFINED
 
 OVERHEAD: Final = 500
 """About what one takes beside its request and row: objects here, keys and lengths on disk."""

@@ -6,8 +6,8 @@ import math
 import struct
 from typing import Final
 
-from ..undefined import UNDEFINED
 from .function import BYTES, INTEGER, MAX_BITS, one_of, register
+from .undefined import UNDEFINED
 
 _FLOATS: Final = {16: "e", 32: "f", 64: "d"}
 

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from taipan.broker.mqtt.topics import matches
 
-from ..undefined import UNDEFINED
 from .function import INTEGER, LIST, TEXT, FunctionContext, register
 from .maps_arrays import KEY, walk
+from .undefined import UNDEFINED
 from .values import decode_json, describe
 
 _COLUMNS: Final = {

@@ -6,8 +6,8 @@ import math
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Final
 
-from ..undefined import UNDEFINED
 from .function import ANY, BYTES, FLOAT, INTEGER, TEXT, FunctionContext, register
+from .undefined import UNDEFINED
 from .values import decode_json, describe, parse_number, value_text
 
 MAX_DECIMALS: Final = 253

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from ..budget import Budget
-from ..undefined import UNDEFINED
+from .budget import Budget
 from .function import ANY, LIST, TEXT, FunctionContext, register
+from .undefined import UNDEFINED
 from .values import MAX_DEPTH, describe
 
 _DIRECTIVE: Final = re.compile(r"~(-?\d+|\*)?(?:\.(\d+|\*)?)?(?:\.(.))?([tlkK]*)(.)?", re.ASCII | re.DOTALL)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar
 
-from ..budget import Budget, BudgetExceeded
-from ..undefined import UNDEFINED
+from .budget import Budget, BudgetExceeded
+from .undefined import UNDEFINED
 from .values import describe, restore
 
 P = ParamSpec("P")

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from typing import Final
 
-from ..budget import Budget
+from .budget import Budget
 
 _JOINER: Final = "\u200d"
 # Characters that may join the one before lie in these blocks; Latin, Greek, Cyrillic, CJK and Hangul syllables do not.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..budget import Budget, BudgetExceeded
-from ..undefined import UNDEFINED
+from .budget import Budget, BudgetExceeded
 from .function import ANY, INTEGER, LIST, MAP, REFUSED, FunctionContext, Kind, register
+from .undefined import UNDEFINED
 from .values import MAX_DEPTH, decode_json, describe, same
 
 KEY: Final = Kind("a string", lambda value: value if type(value) is str else REFUSED)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import re2  # type: ignore[import-untyped]  # it comes without types
 
-from ..budget import BudgetExceeded
+from .budget import BudgetExceeded
 from .function import BYTES, FunctionContext, register
 
 MAX_EXPRESSION: Final = 4096

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..budget import Budget
-from ..undefined import UNDEFINED
+from .budget import Budget
 from .function import ANY, FunctionContext, register
 from .maps_arrays import KEY
+from .undefined import UNDEFINED
 from .values import measure
 
 MAX_ENTRIES: Final = 10_000

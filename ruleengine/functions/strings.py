@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..undefined import UNDEFINED
 from .function import BYTES, INTEGER, LIST, TEXT, FunctionContext, one_of, register
 from .graphemes import count_graphemes, graphemes, is_plain
+from .undefined import UNDEFINED
 from .values import restore, value_text
 
 WHITE_SPACE: Final = " \t\n\v\f\r\x85\u200e\u200f\u2028\u2029"

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ..budget import Budget
-from ..undefined import UNDEFINED
+from .budget import Budget
+from .undefined import UNDEFINED
 
 MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 200_000

@@ -12,7 +12,7 @@ from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Connect, Properties, TopicFilter
 
-from ..allowed_networks import NOT_TRIED, Networks, reason_of
+from ..network.allowed_networks import NOT_TRIED, Networks, reason_of
 from .connection import MAX_PACKET_SIZE, RECEIVE_MAXIMUM, BrokerConnection, BrokerUnreachable, MessageReceiver
 from .session_state import SessionState
 from .stream import Address, open_stream

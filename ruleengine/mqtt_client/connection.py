@@ -26,7 +26,7 @@ from taipan.broker.mqtt.packets import (
 from taipan.broker.mqtt.reason_codes import DISCONNECT_FROM_CLIENT
 from taipan.broker.observability.log_text import one_line, shorten
 
-from ..allowed_networks import reason_of
+from ..network.allowed_networks import reason_of
 from .session_state import OutgoingMessages, SessionState
 from .stream import Stream
 

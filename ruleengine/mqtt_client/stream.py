@@ -5,7 +5,7 @@ import socket
 import ssl
 from typing import Final, NamedTuple, Protocol
 
-from ..allowed_networks import Networks
+from ..network.allowed_networks import Networks
 
 _READ: Final = 65_536
 # Linux. A server without TCP_NODELAY (Mosquitto) holds its next answer back until this one is acknowledged, for which

@@ -10,7 +10,7 @@ from typing import Final
 import aiohttp
 from yarl import URL
 
-from ..allowed_networks import Networks, reason_of
+from ..network.allowed_networks import Networks, reason_of
 from .http_reply import BadRequest, HttpReply
 from .resource import ResourceError
 

@@ -6,8 +6,8 @@ import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..allowed_networks import Networks
 from ..delivery.buffer import DeliveryOutcome
+from ..network.allowed_networks import Networks
 from .http_reply import BadRequest, HttpReply, host_and_port
 from .resource import ResourceError
 from .sink import Sink, SinkContext

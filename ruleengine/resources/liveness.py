@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from ..allowed_networks import NOT_TRIED, reason_of
+from ..network.allowed_networks import NOT_TRIED, reason_of
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ..allowed_networks import reason_of
 from ..delivery.buffer import Buffer, DeliveryOutcome
 from ..delivery.buffered_row import BufferedRow, deadline, encode_row
+from ..network.allowed_networks import reason_of
 from ..params import Param, ParamError, Text
 from ..records import ResourceStatus
 from .liveness import LivenessCheck

@@ -8,8 +8,8 @@ from typing import Final
 
 from taipan.broker.mqtt.topics import is_shared, valid_filter
 
-from ..budget import Budget
-from ..columns import Columns
+from ..events.columns import Columns
+from ..functions.budget import Budget
 from ..functions.function import Function
 from .ast import Field, FunctionCall, Path, Statement, walk
 from .error import EvaluationError, SqlError

@@ -7,10 +7,10 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
-from ..budget import Budget
+from ..functions.budget import Budget
 from ..functions.function import Function
+from ..functions.undefined import UNDEFINED
 from ..functions.values import measure, same
-from ..undefined import UNDEFINED
 from . import values
 from .ast import (
     Arithmetic,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from ..undefined import UNDEFINED
+from ..functions.undefined import UNDEFINED
 from .ast import Case, Field, FunctionCall, ListOf, Literal, Path, Slice, Star
 from .expressions import Evaluate, Expressions
 from .paths import store

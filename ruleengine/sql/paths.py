@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..budget import Budget
+from ..functions.budget import Budget
+from ..functions.undefined import UNDEFINED
 from ..functions.values import decode_json, describe, measure
-from ..undefined import UNDEFINED
 
 HEAD: Final = 0
 """As the index of a store: before the first element."""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..budget import Budget
-from ..columns import Columns
+from ..events.columns import Columns
+from ..functions.budget import Budget
 from ..functions.function import FunctionContext
 
 

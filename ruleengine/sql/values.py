@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from taipan.broker.mqtt.topics import matches
 
-from ..budget import Budget
+from ..functions.budget import Budget
+from ..functions.undefined import UNDEFINED
 from ..functions.values import describe, equal, parse_number, restore
-from ..undefined import UNDEFINED
 
 MAX_BITS: Final = 8192
 _NUMBER, _NAME, _OBJECT, _LIST, _TEXT = range(5)

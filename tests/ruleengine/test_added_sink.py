@@ -8,7 +8,7 @@ import pytest
 
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
-from taipan.ruleengine.operator_modules import OperatorModuleError
+from taipan.ruleengine.types.operator_modules import OperatorModuleError
 from tests.support.api import managed_node
 from tests.support.fake_engine import FakeEngine
 from tests.support.line_server import LineServer

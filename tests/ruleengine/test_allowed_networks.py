@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from taipan.ruleengine.allowed_networks import Networks, RefusedAddress
 from taipan.ruleengine.config import RuleEngineSettings
+from taipan.ruleengine.network.allowed_networks import Networks, RefusedAddress
 from tests.support.certificates import Certificates
 
 DEFAULT = Networks(RuleEngineSettings().refused_networks)

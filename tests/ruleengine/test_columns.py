@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from taipan.ruleengine import columns as module
-from taipan.ruleengine.columns import Columns
-from taipan.ruleengine.undefined import UNDEFINED
+from taipan.ruleengine.events import columns as module
+from taipan.ruleengine.events.columns import Columns
+from taipan.ruleengine.functions.undefined import UNDEFINED
 
 
 def test_a_column_is_made_when_it_is_asked_for_and_once() -> None:

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from taipan.broker.mqtt.message import Message
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.records import ActionMetrics
-from taipan.ruleengine.rule_index import CACHED_TOPICS
+from taipan.ruleengine.rules.rule_index import CACHED_TOPICS
 from taipan.ruleengine.sql.sliced_parsing import SLICE, SlicedParsing, parse_here
 from tests.support.rule_engine_node import FAIL, KEEP, rule_engine_node
 

@@ -2,9 +2,9 @@
 
 import json
 
-from taipan.ruleengine.budget import Budget
-from taipan.ruleengine.columns import Columns
-from taipan.ruleengine.event_watch import A_SECOND, KEPT, MAX_KEPT, MAX_PAYLOAD, EventWatch
+from taipan.ruleengine.events.columns import Columns
+from taipan.ruleengine.functions.budget import Budget
+from taipan.ruleengine.rules.event_watch import A_SECOND, KEPT, MAX_KEPT, MAX_PAYLOAD, EventWatch
 
 
 def see(watch: EventWatch, timestamp: int = 1_000, **columns: object) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Ack, Unsubscribe
-from taipan.ruleengine.events import EVENTS, KINDS
+from taipan.ruleengine.events.kinds import EVENTS, KINDS
 from tests.support.rule_engine_node import RuleEngineNode, rule_engine_node
 
 STRING, INTEGER, BOOLEAN, OBJECT = str, int, bool, dict

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from taipan.broker.mqtt.message import Message
-from taipan.ruleengine import columns
 from taipan.ruleengine.config import RuleEngineSettings
+from taipan.ruleengine.events import columns
 from taipan.ruleengine.functions.values import read_json
 from tests.support.node import make_settings
 from tests.support.rule_engine_node import RuleEngineNode, rule_engine_node

@@ -15,11 +15,11 @@ import pytest
 
 from taipan.broker.loop.clock import Clock
 from taipan.broker.server import Server
-from taipan.ruleengine import operator_modules
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.functions.registry import FUNCTIONS
-from taipan.ruleengine.operator_modules import (
+from taipan.ruleengine.types import operator_modules
+from taipan.ruleengine.types.operator_modules import (
     OperatorModuleError,
     load_operator_modules,
 )

@@ -2,9 +2,9 @@
 
 import pytest
 
-from taipan.ruleengine.events import CLIENT_CONNECTED, MESSAGE_PUBLISH
-from taipan.ruleengine.output_names import check_placeholders, output_names, warnings
+from taipan.ruleengine.events.kinds import CLIENT_CONNECTED, MESSAGE_PUBLISH
 from taipan.ruleengine.params import Param, ParamError, Text
+from taipan.ruleengine.rules.output_names import check_placeholders, output_names, warnings
 from taipan.ruleengine.sql.parser import parse
 
 PUBLISHED = set(MESSAGE_PUBLISH.makers) | {"metadata"}

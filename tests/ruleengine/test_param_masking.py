@@ -6,8 +6,8 @@ import pytest
 
 from taipan.broker.observability.masking import MASK
 from taipan.ruleengine.error import RuleEngineError
-from taipan.ruleengine.param_masking import given_back, shown
 from taipan.ruleengine.params import Param, Text
+from taipan.ruleengine.stored.param_masking import given_back, shown
 
 NAMED = Text("", "")
 

@@ -9,10 +9,10 @@ import pytest
 from msgspec import UNSET
 
 from taipan.ruleengine.actions.action import Action, ActionContext, ActionFailed, ActionType, Row
-from taipan.ruleengine.allowed_networks import NOT_TRIED
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.event import Event
+from taipan.ruleengine.network.allowed_networks import NOT_TRIED
 from taipan.ruleengine.params import Param, ParamError, Text
 from taipan.ruleengine.records import ResourceStatus
 from taipan.ruleengine.resources.resource import ResourceContext, ResourceError, ResourceType

@@ -71,7 +71,7 @@ async def test_a_tick_writes_what_has_changed_and_a_message_nothing(tmp_path: Pa
 
 
 async def test_a_tick_writes_only_so_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taipan.ruleengine.stored_counters._MAX_ROWS_PER_TICK", 2)
+    monkeypatch.setattr("taipan.ruleengine.stored.counters._MAX_ROWS_PER_TICK", 2)
     async with rule_engine_node(**config(tmp_path)) as node:
         await node.stand_still()
         for number in range(5):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from taipan.ruleengine.template import Template
-from taipan.ruleengine.undefined import UNDEFINED
+from taipan.ruleengine.actions.template import Template
+from taipan.ruleengine.functions.undefined import UNDEFINED
 from tests.ruleengine.functions.calls import read_value
 
 VECTORS = [

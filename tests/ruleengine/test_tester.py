@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from taipan.ruleengine.error import RuleEngineError
-from taipan.ruleengine.events import KINDS
+from taipan.ruleengine.events.kinds import KINDS
 from tests.support.rule_engine_node import rule_engine_node
 
 

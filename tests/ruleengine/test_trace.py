@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from taipan.ruleengine.functions.undefined import UNDEFINED
 from taipan.ruleengine.records import MAX_REASON_LENGTH, LastError
-from taipan.ruleengine.trace import MAX_TEXT_LENGTH, sample
-from taipan.ruleengine.undefined import UNDEFINED
+from taipan.ruleengine.rules.trace import MAX_TEXT_LENGTH, sample
 from tests.support.processor_time import at_most
 
 

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from taipan.ruleengine.builtin_types import ACTION_TYPES, RESOURCE_TYPES
 from taipan.ruleengine.params import Param, number
+from taipan.ruleengine.types.builtin import ACTION_TYPES, RESOURCE_TYPES
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "rule-parameters.md"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taipan.ruleengine.builtin_types import ACTION_TYPES, RESOURCE_TYPES
+from taipan.ruleengine.types.builtin import ACTION_TYPES, RESOURCE_TYPES
 from tests.rules.reference import ACTIONS, PAGE, RESOURCES, example_resource, example_rule, render
 from tests.support.api import managed_node
 

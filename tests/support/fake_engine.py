@@ -13,7 +13,7 @@ from taipan.ruleengine.actions.action import Action, ActionContext, ActionType, 
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.delivery.buffer_store import BufferStore
 from taipan.ruleengine.event import Event, EventEnvironment
-from taipan.ruleengine.events import MESSAGE_PUBLISH
+from taipan.ruleengine.events.kinds import MESSAGE_PUBLISH
 from taipan.ruleengine.params import check_params
 from taipan.ruleengine.resources.resource import NodeContext, Resource, ResourceContext, ResourceType
 from tests.support.node import make_settings

@@ -26,7 +26,7 @@ from taipan.broker.session.client_info import RESTORED, ClientInfo
 from taipan.broker.session.memory_account import NORMAL
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.error import RuleEngineError
-from taipan.ruleengine.import_check import ImportCheck
+from taipan.ruleengine.rules.import_check import ImportCheck
 
 from ...configuration.known_secrets import SlowHashes, is_known_hash
 from ...configuration.settings import ManagementSettings

@@ -14,7 +14,7 @@ from taipan.broker.access.emqx_hash import SALT_SIZE, EmqxHash
 from taipan.broker.access.foreign_hashes import read_hash
 from taipan.broker.access.stored import rules as stored_rules
 from taipan.broker.access.stored.users import CLIENT_ID, USERNAME, StoredUser
-from taipan.ruleengine.stored import StoredAction, StoredResource, StoredRule
+from taipan.ruleengine.stored.rows import StoredAction, StoredResource, StoredRule
 
 from ..acl import ALL_LOGINS
 from ..apps import App, hash_of

@@ -10,8 +10,8 @@ from taipan.broker.access.banned import Ban
 from taipan.broker.access.stored.rules import MAX_RULES
 from taipan.broker.access.stored.users import CLIENT_ID, USERNAME, StoredUser
 from taipan.ruleengine.error import RuleEngineError
-from taipan.ruleengine.import_check import ImportCheck
-from taipan.ruleengine.stored import StoredResource, StoredRule
+from taipan.ruleengine.rules.import_check import ImportCheck
+from taipan.ruleengine.stored.rows import StoredResource, StoredRule
 
 from ...configuration.known_secrets import is_known_hash, is_known_password
 from ..apps import App

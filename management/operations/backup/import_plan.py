@@ -7,7 +7,7 @@ import msgspec
 
 from taipan.broker.access.banned import Ban
 from taipan.broker.access.stored.users import StoredUser
-from taipan.ruleengine.stored import StoredResource, StoredRule
+from taipan.ruleengine.stored.rows import StoredResource, StoredRule
 
 from ..apps import App
 from ..dashboard_users import DashboardUser

@@ -8,10 +8,10 @@ from taipan.broker.mqtt.topics import has_wildcard, valid_name
 from ...actions.action import ActionContext, ActionFailed, ActionType, Row
 from ...actions.message_facts import message_facts, order_key
 from ...actions.sink_action import to_sink
+from ...actions.template import Template, always_reserved
 from ...event import Event
 from ...params import RESOURCE, Param, ParamError, Text, one_of, resource_param, retry_for_param
 from ...resources.sink import SinkRequest, SinkResource
-from ...template import Template, always_reserved
 from .resource import Forward, MqttBridge
 
 _INHERITED: Final = "inherited_from_source_msg"

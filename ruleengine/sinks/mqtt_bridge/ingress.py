@@ -6,8 +6,8 @@ import msgspec
 
 from taipan.broker.mqtt.topics import has_wildcard, is_shared, valid_filter
 
+from ...actions.template import Template, always_reserved
 from ...params import ParamError
-from ...template import Template, always_reserved
 
 _MAX_SUBSCRIPTIONS = 100
 _NAMES = frozenset({"topic", "qos", "retain"})

@@ -18,17 +18,17 @@ from taipan.broker.mqtt.packets import TopicFilter
 from taipan.broker.mqtt.topics import has_wildcard, matches, valid_name
 from taipan.broker.session.memory_account import SLOWING
 
-from ...allowed_networks import NOT_TRIED, Networks
 from ...delivery.buffer import DELIVERED, DeliveryOutcome
 from ...delivery.buffered_row import BufferedRow
-from ...hops import hops_of, with_hops
+from ...events.hops import hops_of, with_hops
 from ...mqtt_client.client import ClientOptions, MqttClient
 from ...mqtt_client.connection import BrokerUnreachable
 from ...mqtt_client.stream import Address
+from ...network.allowed_networks import NOT_TRIED, Networks
+from ...network.tls import asked_name, client_context, tls_params
 from ...params import Param, ParamError, Text, read_duration
 from ...resources.resource import ResourceError, ResourceType
 from ...resources.sink import Sink, SinkContext, SinkReport, SinkRequest, buffered
-from ...resources.tls import asked_name, client_context, tls_params
 from .ingress import Ingress, read_ingress
 
 logger = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ from typing import Final
 from ...actions.action import ActionContext, ActionFailed, ActionType, Row
 from ...actions.sink_action import to_sink
 from ...event import Event
+from ...functions.undefined import UNDEFINED
 from ...functions.values import float_text
 from ...params import Param, ParamError, Text, resource_param, retry_for_param
 from ...resources.sink import SinkRequest
-from ...undefined import UNDEFINED
 from .resource import DataPoint, OpenTsdb, PutOptions
 
 MAX_TAGS: Final = 8

@@ -9,12 +9,12 @@ import msgspec
 from ...config import settings_of
 from ...delivery.buffer import DELIVERED, DeliveryOutcome
 from ...delivery.buffered_row import BufferedRow
+from ...network.tls import client_context
 from ...params import Param, ParamError, Text
 from ...resources.http_reply import HttpReply, outcome_of
 from ...resources.http_sink import HttpSink
 from ...resources.resource import ResourceType
 from ...resources.sink import SinkContext, SinkRequest, buffered, limit_params
-from ...resources.tls import client_context
 from .settings import OpenTsdbSettings
 
 _HEADERS: Final = {"content-type": "application/json"}

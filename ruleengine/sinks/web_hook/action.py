@@ -8,10 +8,10 @@ import msgspec
 from ...actions.action import ActionContext, ActionType, Row
 from ...actions.message_facts import order_key
 from ...actions.sink_action import to_sink
+from ...actions.template import Template
 from ...event import Event
 from ...params import Param, ParamError, Text, resource_param, retry_for_param
 from ...resources.sink import SinkRequest
-from ...template import Template
 from .resource import URL_CHARACTERS, HttpRequest, WebHook, header_name, header_value
 
 _METHODS: Final = ["POST", "DELETE", "PUT", "GET"]

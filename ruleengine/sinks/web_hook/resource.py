@@ -8,12 +8,12 @@ import msgspec
 
 from ...delivery.buffer import DeliveryOutcome
 from ...delivery.buffered_row import BufferedRow
+from ...network.tls import asked_name, client_context, tls_params
 from ...params import Param, ParamError, Text, read_duration
 from ...resources.http_reply import outcome_of
 from ...resources.http_sink import HttpSink
 from ...resources.resource import ResourceType
 from ...resources.sink import SinkContext, buffered, limit_params
-from ...resources.tls import asked_name, client_context, tls_params
 
 URL_CHARACTERS: Final = "/?:@!$&'()*+,;=-._~%"
 """What of a path or a query is sent as it was written: RFC 3986's characters, and what is encoded already."""

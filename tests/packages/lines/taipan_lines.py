@@ -5,14 +5,14 @@ import asyncio
 from taipan.ruleengine.actions.action import ActionContext, ActionType, Row
 from taipan.ruleengine.actions.message_facts import order_key
 from taipan.ruleengine.actions.sink_action import batch_params, to_sink
-from taipan.ruleengine.allowed_networks import Networks
+from taipan.ruleengine.actions.template import Template
 from taipan.ruleengine.delivery.buffer import DELIVERED, DeliveryOutcome
 from taipan.ruleengine.delivery.buffered_row import BufferedRow
 from taipan.ruleengine.event import Event
+from taipan.ruleengine.network.allowed_networks import Networks
 from taipan.ruleengine.params import Param, ParamError, Text, resource_param, retry_for_param
 from taipan.ruleengine.resources.resource import ResourceType
 from taipan.ruleengine.resources.sink import Sink, SinkContext, SinkRequest, buffered, limit_params
-from taipan.ruleengine.template import Template
 
 
 class LineServer(Sink):

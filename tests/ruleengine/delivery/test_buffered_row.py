@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taipan.ruleengine.delivery.buffered_row import decode_row, encode_row
-from taipan.ruleengine.undefined import UNDEFINED
+from taipan.ruleengine.functions.undefined import UNDEFINED
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from taipan.ruleengine.budget import Budget
+from taipan.ruleengine.functions.budget import Budget
 from taipan.ruleengine.functions.registry import FUNCTIONS, FunctionContext
-from taipan.ruleengine.undefined import UNDEFINED
+from taipan.ruleengine.functions.undefined import UNDEFINED
 
 NOW = 1653561612.25  # 2022-05-26T10:40:12.25Z
 

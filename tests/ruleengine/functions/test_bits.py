@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taipan.ruleengine.functions.registry import FunctionError
+from taipan.ruleengine.functions.undefined import UNDEFINED
 from taipan.ruleengine.functions.values import restore
-from taipan.ruleengine.undefined import UNDEFINED
 from tests.ruleengine.functions.calls import call
 
 

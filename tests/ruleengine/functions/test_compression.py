@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taipan.ruleengine.budget import Budget
+from taipan.ruleengine.functions.budget import Budget
 from taipan.ruleengine.functions.compression import MAX_PLAIN
 from taipan.ruleengine.functions.registry import FunctionError
 from taipan.ruleengine.functions.values import restore

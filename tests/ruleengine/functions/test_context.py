@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taipan.ruleengine.functions.registry import FunctionError
-from taipan.ruleengine.undefined import UNDEFINED
+from taipan.ruleengine.functions.undefined import UNDEFINED
 from tests.ruleengine.functions.calls import call, context
 
 ENTRIES = [{"topic": "t/a", "qos": 0}, {"topic": "t/b", "qos": 1}, "odd", {"qos": 1}]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from taipan.ruleengine.budget import Budget
-from taipan.ruleengine.columns import Columns
+from taipan.ruleengine.events.columns import Columns
 from taipan.ruleengine.functions import regexes
+from taipan.ruleengine.functions.budget import Budget
 from taipan.ruleengine.functions.registry import FunctionError
 from taipan.ruleengine.functions.values import MAX_VALUES, decode_json, measure, value_text
 from tests.ruleengine.functions.calls import call, context

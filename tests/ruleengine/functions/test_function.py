@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taipan.ruleengine.budget import Budget, BudgetExceeded
+from taipan.ruleengine.functions.budget import Budget, BudgetExceeded
 from taipan.ruleengine.functions.registry import (
     ANY,
     FUNCTIONS,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from taipan.ruleengine.functions.registry import FUNCTIONS, FunctionContext
-from taipan.ruleengine.undefined import UNDEFINED
+from taipan.ruleengine.functions.undefined import UNDEFINED
 from tests.ruleengine.functions.calls import call, context
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "rule-functions.md"

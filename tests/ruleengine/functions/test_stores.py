@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from taipan.ruleengine.budget import Budget
 from taipan.ruleengine.functions import stores
+from taipan.ruleengine.functions.budget import Budget
 from taipan.ruleengine.functions.registry import FunctionError
-from taipan.ruleengine.undefined import UNDEFINED
+from taipan.ruleengine.functions.undefined import UNDEFINED
 from tests.ruleengine.functions.calls import call, context
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taipan.ruleengine.budget import Budget
+from taipan.ruleengine.functions.budget import Budget
 from taipan.ruleengine.functions.graphemes import graphemes
 from taipan.ruleengine.functions.registry import FunctionError
+from taipan.ruleengine.functions.undefined import UNDEFINED
 from taipan.ruleengine.functions.values import restore
-from taipan.ruleengine.undefined import UNDEFINED
 from tests.ruleengine.functions.calls import call
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"

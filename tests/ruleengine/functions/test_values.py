@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taipan.ruleengine.budget import Budget
 from taipan.ruleengine.functions import values
+from taipan.ruleengine.functions.budget import Budget
 from taipan.ruleengine.functions.registry import FunctionError
-from taipan.ruleengine.undefined import UNDEFINED
+from taipan.ruleengine.functions.undefined import UNDEFINED
 from tests.ruleengine.functions.calls import call
 
 scalars = (

@@ -14,9 +14,9 @@ from taipan.broker.mqtt.constants import V4
 from taipan.broker.mqtt.decoder import Decoder, Packet, TopicNames
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Connack, Connect, Disconnect, Properties, Suback, Subscribe, TopicFilter
-from taipan.ruleengine.allowed_networks import Networks
 from taipan.ruleengine.mqtt_client.client import ClientOptions, MqttClient
 from taipan.ruleengine.mqtt_client.stream import Address
+from taipan.ruleengine.network.allowed_networks import Networks
 
 P = TypeVar("P")
 

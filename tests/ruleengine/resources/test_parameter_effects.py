@@ -14,11 +14,11 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from taipan.ruleengine.builtin_types import ACTION_TYPES, RESOURCE_TYPES
 from taipan.ruleengine.resources.resource import ResourceError
 from taipan.ruleengine.sinks.mqtt_bridge import resource as mqtt_bridge
 from taipan.ruleengine.sinks.web_hook import action as web_hook_action
 from taipan.ruleengine.sinks.web_hook import resource as web_hook
+from taipan.ruleengine.types.builtin import ACTION_TYPES, RESOURCE_TYPES
 from tests.support.certificates import Certificates
 from tests.support.fake_engine import FakeEngine, published
 from tests.support.http_sink import HttpSink

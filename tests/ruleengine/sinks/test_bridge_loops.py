@@ -12,7 +12,7 @@ import pytest
 
 from taipan.broker.mqtt.constants import USER_PROPERTY
 from taipan.ruleengine.error import RuleEngineError
-from taipan.ruleengine.hops import NAME, hops_of, with_hops
+from taipan.ruleengine.events.hops import NAME, hops_of, with_hops
 from taipan.ruleengine.params import ParamError
 from taipan.ruleengine.sinks.mqtt_bridge import action as action_type
 from taipan.ruleengine.sinks.mqtt_bridge import resource as mqtt_bridge

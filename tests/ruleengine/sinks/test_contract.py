@@ -13,12 +13,12 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.observability.masking import MASK
-from taipan.ruleengine.builtin_types import ACTION_TYPES, RESOURCE_TYPES
-from taipan.ruleengine.operator_modules import load_operator_modules
-from taipan.ruleengine.param_masking import given_back, shown
 from taipan.ruleengine.params import ParamError
 from taipan.ruleengine.resources.resource import ResourceError
 from taipan.ruleengine.resources.sink import SinkResource
+from taipan.ruleengine.stored.param_masking import given_back, shown
+from taipan.ruleengine.types.builtin import ACTION_TYPES, RESOURCE_TYPES
+from taipan.ruleengine.types.operator_modules import load_operator_modules
 from tests.ruleengine.sinks.other_sides import OTHER_SIDES, OtherSide, row
 from tests.support.fake_engine import QUICK, FakeEngine, FakeReport, published
 from tests.support.packages import install

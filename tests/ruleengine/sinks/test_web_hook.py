@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from taipan.ruleengine.actions.action import ActionFailed
-from taipan.ruleengine.allowed_networks import Networks
+from taipan.ruleengine.network.allowed_networks import Networks
 from taipan.ruleengine.params import ParamError
 from taipan.ruleengine.resources.resource import ResourceError
 from taipan.ruleengine.sinks.web_hook import action

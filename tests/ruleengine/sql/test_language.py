@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from taipan.ruleengine.budget import Budget
-from taipan.ruleengine.columns import Columns
+from taipan.ruleengine.events.columns import Columns
+from taipan.ruleengine.functions.budget import Budget
 from taipan.ruleengine.functions.function import Function, FunctionContext
 from taipan.ruleengine.functions.registry import FUNCTIONS
+from taipan.ruleengine.functions.undefined import UNDEFINED
 from taipan.ruleengine.sql.compiler import Program, compile
 from taipan.ruleengine.sql.error import EvaluationError, SqlError
 from taipan.ruleengine.sql.parser import parse
-from taipan.ruleengine.undefined import UNDEFINED
 
 
 @pytest.mark.parametrize(

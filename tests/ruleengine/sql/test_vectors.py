@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from taipan.broker.mqtt.topics import matches
-from taipan.ruleengine.budget import Budget
-from taipan.ruleengine.columns import Columns
+from taipan.ruleengine.events.columns import Columns
+from taipan.ruleengine.functions.budget import Budget
 from taipan.ruleengine.functions.registry import FUNCTIONS
+from taipan.ruleengine.functions.undefined import UNDEFINED
 from taipan.ruleengine.sql.compiler import compile
 from taipan.ruleengine.sql.error import EvaluationError, SqlError
 from taipan.ruleengine.sql.parser import parse
-from taipan.ruleengine.undefined import UNDEFINED
 
 RULES = Path(__file__).resolve().parents[2] / "rules"
 VECTORS: list[dict[str, Any]] = json.loads((RULES / "sql.json").read_text(encoding="utf-8"))

@@ -17,8 +17,8 @@ from taipan.management.operations.backup.backup import Backup
 from taipan.management.operations.backup.import_file import Plan
 from taipan.management.operations.backup.import_plan import PLAN_FILE, read_plan, written_plan
 from taipan.management.operations.refusal import Refusal
-from taipan.ruleengine.rule_manager import RuleManager
-from taipan.ruleengine.stored import StoredRule
+from taipan.ruleengine.rules.rule_manager import RuleManager
+from taipan.ruleengine.stored.rows import StoredRule
 from tests.support.api import ManagedNode, managed_node
 
 pytestmark = pytest.mark.asyncio

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from .events import EVENTS, MESSAGE_PUBLISH
-from .params import RESOURCE, Param, ParamError
-from .sql.ast import Field, Path, Slice, Star, Statement, walk
-from .sql.fields import element_path, plain_name
-from .template import Template
+from ..actions.template import Template
+from ..events.kinds import EVENTS, MESSAGE_PUBLISH
+from ..params import RESOURCE, Param, ParamError
+from ..sql.ast import Field, Path, Slice, Star, Statement, walk
+from ..sql.fields import element_path, plain_name
 
 
 def output_names(statement: Statement) -> frozenset[str]:

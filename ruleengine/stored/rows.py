@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from .error import EXISTS, WRONG, RuleEngineError
+from ..error import EXISTS, WRONG, RuleEngineError
 
 MAX_ID: Final = 256
 

@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 from taipan.broker.core.delayed_topic import reserved
 
-from .budget import Budget
-from .functions.values import encode_json, restore, value_text
-from .sql.paths import read_key
-from .undefined import UNDEFINED
+from ..functions.budget import Budget
+from ..functions.undefined import UNDEFINED
+from ..functions.values import encode_json, restore, value_text
+from ..sql.paths import read_key
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
 _AS_JSON: Final = re.compile(r"json\((.*)\)", re.DOTALL)

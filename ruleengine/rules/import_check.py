@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .error import WRONG, RuleEngineError
-from .params import ParamError, check_params
+from ..error import WRONG, RuleEngineError
+from ..params import ParamError, check_params
+from ..stored.rows import MAX_ID, StoredAction, StoredResource, StoredRule
 from .rule_manager import MAX_ACTIONS, MAX_FALLBACK_DEPTH, ON_FAILED
-from .stored import MAX_ID, StoredAction, StoredResource, StoredRule
 
 if TYPE_CHECKING:
-    from .engine import RuleEngine
+    from ..engine import RuleEngine
 
 
 class ImportCheck:

@@ -12,28 +12,28 @@ import msgspec
 
 from taipan.broker.persistence.tables import Table
 
+from ..actions.action import ActionContext, ActionType
+from ..error import EXISTS, MISSING, UNKNOWN, WRONG, RuleEngineError
+from ..events.kinds import EVENTS
+from ..functions.registry import Function
+from ..params import RESOURCE, ParamError, check_params
+from ..records import EvaluationRecord, RuleRecord
+from ..resources.resource import NodeContext
+from ..resources.resource_manager import ResourceManager
+from ..sql.ast import Statement
+from ..sql.compiler import Program, compile
+from ..sql.error import SqlError
+from ..sql.scope import FunctionEnvironment
+from ..sql.sliced_parsing import SlicedParsing, parse_here
+from ..stored.counters import Counted
+from ..stored.rows import MAX_ID, StoredAction, StoredRule, check_stored, expect, new_id
+from ..stored.shared_rows import TakenRows, check_row, check_unchanged
 from . import tester
-from .actions.action import ActionContext, ActionType
-from .error import EXISTS, MISSING, UNKNOWN, WRONG, RuleEngineError
-from .events import EVENTS
-from .functions.registry import Function
 from .hook_bindings import HookBindings
 from .output_names import check_placeholders, output_names, warnings
-from .params import RESOURCE, ParamError, check_params
-from .records import EvaluationRecord, RuleRecord
-from .resource_manager import ResourceManager
-from .resources.resource import NodeContext
 from .rule import Rule, RuleAction
 from .rule_index import RuleIndex
 from .runtime import Runtime
-from .shared_rows import TakenRows, check_row, check_unchanged
-from .sql.ast import Statement
-from .sql.compiler import Program, compile
-from .sql.error import SqlError
-from .sql.scope import FunctionEnvironment
-from .sql.sliced_parsing import SlicedParsing, parse_here
-from .stored import MAX_ID, StoredAction, StoredRule, check_stored, expect, new_id
-from .stored_counters import Counted
 from .trace import RuleTrace
 
 logger = logging.getLogger(__name__)

@@ -14,10 +14,10 @@ from taipan.broker.mqtt.message import Message, Publisher
 from taipan.broker.mqtt.packets import Properties
 from taipan.broker.session.client_info import ClientInfo, authority
 
-from .event import Event as Event
-from .event import EventKind, Maker
-from .params import Text
-from .undefined import UNDEFINED
+from ..event import Event as Event
+from ..event import EventKind, Maker
+from ..functions.undefined import UNDEFINED
+from ..params import Text
 
 _Who = TypeVar("_Who", bound=Publisher)
 

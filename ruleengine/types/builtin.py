@@ -7,11 +7,11 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-from . import sinks
-from .actions.action import ActionType
-from .actions.debug import DO_NOTHING, INSPECT
-from .actions.republish import REPUBLISH
-from .resources.resource import ResourceType
+from .. import sinks
+from ..actions.action import ActionType
+from ..actions.debug import DO_NOTHING, INSPECT
+from ..actions.republish import REPUBLISH
+from ..resources.resource import ResourceType
 
 
 def _modules(name: str) -> list[ModuleType]:

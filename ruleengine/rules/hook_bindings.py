@@ -19,8 +19,8 @@ from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 
-from . import events
-from .event import Event, EventKind
+from ..event import Event, EventKind
+from ..events import kinds as events
 from .rule_index import RuleIndex
 from .runtime import Runtime
 

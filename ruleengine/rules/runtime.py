@@ -11,14 +11,14 @@ from taipan.broker.loop.budget import LoopBudget
 from taipan.broker.loop.timers import DatedTimeSource
 from taipan.broker.observability.metrics import Metrics
 
-from .actions.action import ActionFailed
-from .budget import Budget
-from .config import RuleEngineSettings
-from .event import Event, EventEnvironment
-from .events import RESTORED_EVENT
-from .records import LastError
+from ..actions.action import ActionFailed
+from ..config import RuleEngineSettings
+from ..event import Event, EventEnvironment
+from ..events.kinds import RESTORED_EVENT
+from ..functions.budget import Budget
+from ..records import LastError
+from ..sql.error import EvaluationError
 from .rule import LOG_INTERVAL, MAX_SAMPLE_LENGTH, Rule
-from .sql.error import EvaluationError
 from .trace import Evaluation, sample
 
 logger = logging.getLogger(__name__)

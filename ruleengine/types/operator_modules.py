@@ -17,8 +17,8 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Final, NamedTuple, TypeVar
 
-from .actions.action import ActionType
-from .resources.resource import ResourceType
+from ..actions.action import ActionType
+from ..resources.resource import ResourceType
 
 logger = logging.getLogger(__name__)
 

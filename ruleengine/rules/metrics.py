@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from .records import ActionMetrics, RuleMetrics
+from ..records import ActionMetrics, RuleMetrics
 
 TICK: Final = 10.0
 """Seconds between two measurements of speed."""

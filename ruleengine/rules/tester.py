@@ -8,17 +8,17 @@ from collections.abc import Mapping
 
 from taipan.broker.mqtt.topics import matches
 
-from .budget import Budget
-from .columns import Columns
-from .config import RuleEngineSettings
-from .error import UNKNOWN, WRONG, RuleEngineError
-from .events import EVENTS, kind_of
-from .functions.registry import Function
-from .functions.values import encode_json
-from .sql.ast import Statement
-from .sql.compiler import compile
-from .sql.error import EvaluationError, SqlError
-from .sql.scope import FunctionEnvironment
+from ..config import RuleEngineSettings
+from ..error import UNKNOWN, WRONG, RuleEngineError
+from ..events.columns import Columns
+from ..events.kinds import EVENTS, kind_of
+from ..functions.budget import Budget
+from ..functions.registry import Function
+from ..functions.values import encode_json
+from ..sql.ast import Statement
+from ..sql.compiler import compile
+from ..sql.error import EvaluationError, SqlError
+from ..sql.scope import FunctionEnvironment
 
 NO_MATCH = "SQL Not Match"
 

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from taipan.broker.observability.masking import Masked, mask, restore
 
-from .actions.action import ActionType
-from .error import WRONG, RuleEngineError
-from .params import Param
-from .stored import StoredAction
+from ..actions.action import ActionType
+from ..error import WRONG, RuleEngineError
+from ..params import Param
+from .rows import StoredAction
 
 _TEXT: Final = ("file",)
 """Of a file that came with its text; the name of one is no secret."""

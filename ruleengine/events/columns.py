@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from .functions.values import MAX_DEPTH, read_json
-from .undefined import UNDEFINED
+from ..functions.undefined import UNDEFINED
+from ..functions.values import MAX_DEPTH, read_json
 
 _UNREAD: Final = object()
 _NONE: Final[Mapping[str, Callable[[object], object]]] = MappingProxyType({})

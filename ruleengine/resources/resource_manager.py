@@ -15,17 +15,17 @@ from msgspec import UNSET
 from taipan.broker.observability.alarms import RaisedAlarms
 from taipan.broker.persistence.tables import Table
 
-from .allowed_networks import NOT_TRIED, reason_of
-from .delivery.buffer import Buffer
-from .delivery.dead_letters import DeadLetter
-from .delivery.report import ActionFailed
-from .error import EXISTS, IN_USE, UNKNOWN, WRONG, RuleEngineError
-from .param_masking import given_back, shown
-from .params import ParamError, check_params, undeclared
-from .records import ListedResource, ResourceRecord, ResourceStatus
-from .resources.resource import NodeContext, Resource, ResourceContext, ResourceError, ResourceType
-from .shared_rows import TakenRows, check_row, check_unchanged
-from .stored import MAX_ID, StoredResource, check_stored, expect, new_id
+from ..delivery.buffer import Buffer
+from ..delivery.dead_letters import DeadLetter
+from ..delivery.report import ActionFailed
+from ..error import EXISTS, IN_USE, UNKNOWN, WRONG, RuleEngineError
+from ..network.allowed_networks import NOT_TRIED, reason_of
+from ..params import ParamError, check_params, undeclared
+from ..records import ListedResource, ResourceRecord, ResourceStatus
+from ..stored.param_masking import given_back, shown
+from ..stored.rows import MAX_ID, StoredResource, check_stored, expect, new_id
+from ..stored.shared_rows import TakenRows, check_row, check_unchanged
+from .resource import NodeContext, Resource, ResourceContext, ResourceError, ResourceType
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 from taipan.broker.persistence.tables import RowTooLarge, Table
 
-from .error import WRONG, RuleEngineError
-from .stored import Stored, check_stored
+from ..error import WRONG, RuleEngineError
+from .rows import Stored, check_stored
 
 logger = logging.getLogger(__name__)
 

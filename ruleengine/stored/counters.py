@@ -9,7 +9,7 @@ import msgspec
 
 from taipan.broker.persistence.tables import Table, Tables
 
-from .rule import Rule, RuleAction
+from ..rules.rule import Rule, RuleAction
 
 TABLE: Final = "rule_counters"
 _MAX_ROWS_PER_TICK: Final = 1000

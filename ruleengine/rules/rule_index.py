@@ -7,7 +7,7 @@ from typing import Final
 
 from taipan.broker.routing.trie import Trie
 
-from .events import EVENTS
+from ..events.kinds import EVENTS
 from .rule import Rule
 
 CACHED_TOPICS: Final = 8192

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from .budget import Budget
-from .functions.values import encode_json
+from ..functions.budget import Budget
+from ..functions.values import encode_json
+from ..stored.rows import StoredRule
 from .rule import Rule
-from .stored import StoredRule
 
 if TYPE_CHECKING:
-    from .columns import Columns
+    from ..events.columns import Columns
 
 KEPT: Final = 20
 """Events."""

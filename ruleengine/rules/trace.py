@@ -6,12 +6,12 @@ from collections import deque
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from .budget import Budget
-from .functions.values import encode_json
-from .records import EvaluationRecord, TracedAction
+from ..functions.budget import Budget
+from ..functions.values import encode_json
+from ..records import EvaluationRecord, TracedAction
 
 if TYPE_CHECKING:
-    from .event import Event
+    from ..event import Event
 
 MAX_TEXT_LENGTH: Final = 4096
 MAX_TRACED_ROWS: Final = 20

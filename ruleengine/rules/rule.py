@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from msgspec import UNSET
 
-from .actions.action import Action, ActionFailed, ActionType, Row
+from ..actions.action import Action, ActionFailed, ActionType, Row
+from ..records import LastError, OnActionFailed, RuleActionRecord, RuleRecord
+from ..stored.param_masking import shown
 from .metrics import ActionCounters, RuleCounters
-from .param_masking import shown
-from .records import LastError, OnActionFailed, RuleActionRecord, RuleRecord
 from .trace import Evaluation, RuleTrace, sample
 
 if TYPE_CHECKING:
-    from .budget import Budget
-    from .columns import Columns
-    from .event import Event
+    from ..event import Event
+    from ..events.columns import Columns
+    from ..functions.budget import Budget
+    from ..stored.rows import StoredAction, StoredRule
     from .runtime import Runtime
-    from .stored import StoredAction, StoredRule
 
 logger = logging.getLogger(__name__)
 
