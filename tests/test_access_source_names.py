@@ -45,7 +45,7 @@ EXCEPTIONS: Final = (
     (
         WORD,
         "stored",
-        "broker/cluster/link_receiver.py broker/cluster/ownership.py broker/mqtt/message.py ruleengine/rule.py",
+        "broker/cluster/link_receiver.py broker/cluster/ownership.py broker/mqtt/message.py ruleengine/rules/rule.py",
     ),
     (
         WORD,
