@@ -352,9 +352,9 @@ async def test_calls_that_do_not_end_are_bounded_and_cancelled(
     monkeypatch: pytest.MonkeyPatch, told: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(calls, "MAX_CALLS", 2)
-    monkeypatch.setattr("taipan.amqtt._TIMEOUT", 0.01)
     async with running({"plugins": {ANONYMOUS: {}, f"{HERE}.Waits": {}}}) as broker:
         peer = await connect(broker, "one")
+        monkeypatch.setattr("taipan.amqtt._TIMEOUT", 0.01)  # now: that of logins is another
         for _ in range(5):
             await peer.publish("a", b"", qos=1)
         assert refusals(broker)["amqtt_event_dropped"] == 3

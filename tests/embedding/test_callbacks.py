@@ -215,7 +215,7 @@ def _at_once(who: Client, password: bytes | None) -> Any:
 @pytest.mark.parametrize("callback", [_at_once, _slowly])
 async def test_authenticators(callback: Any, caplog: pytest.LogCaptureFixture) -> None:
     node = Node(**MEMORY, access={"rules": [{"allow": False, "topics": ["secret"]}]})
-    node.add_authenticator(callback, timeout=0.1)
+    node.add_authenticator(callback, timeout=1.0)
     async with node:
         cases = [("ann", b"secret", 0), ("ann", b"wrong", BAD_USER), ("ann", None, BAD_USER), (None, None, 0),
                  ("breaks", None, SERVER_UNAVAILABLE), ("odd", None, SERVER_UNAVAILABLE)]  # fmt: skip
@@ -279,7 +279,7 @@ def _may(who: Client, action: str, topic: str) -> Any:
 @pytest.mark.parametrize("callback", [_may, _may_slowly])
 async def test_authorizers(callback: Any, caplog: pytest.LogCaptureFixture) -> None:
     node = Node(**MEMORY, access={"rules": [{"allow": False, "topics": ["secret"]}]})
-    node.add_authorizer(callback, timeout=0.1)
+    node.add_authorizer(callback, timeout=1.0)
     async with node:
         ann = await client(node, "ann")
         cases = {"mine/ann/a": True, "mine/bob/a": False, "secret": False, "else": True, "breaks": False, "odd": False}

@@ -120,7 +120,7 @@ async def test_answers(
 
 
 async def test_time_out_and_no_connection(service: AuthService, caplog: pytest.LogCaptureFixture) -> None:
-    source = Source(acl_url=service.url("/acl"), timeout=0.05)
+    source = Source(acl_url=service.url("/acl"), timeout=1.0)
     service.gate.clear()
     verdict = await source.authorize(client(), "publish", "t")
     assert (verdict.decision, verdict.failure, verdict.setting) == (DENY, "http_timeout", "access.http.timeout")
