@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(30)]
 Start = Callable[..., Awaitable[Clients]]
 
 LISTENERS = [
-    {"type": "tcp", "proxy_protocol": True, "proxy_protocol_timeout": 0.3},
-    {"type": "ws", "proxy_protocol": True, "proxy_protocol_timeout": 0.3},
+    {"type": "tcp", "proxy_protocol": True, "proxy_protocol_timeout": 40.0},
+    {"type": "ws", "proxy_protocol": True, "proxy_protocol_timeout": 40.0},
 ]
 RULES = [{"allow": True, "address": "203.0.113.0/24"}, {"allow": True, "address": "2001:db8::/32"}, {"allow": False}]
 V2 = b"\r\n\r\n\x00\r\nQUIT\n"
@@ -103,7 +103,7 @@ async def test_what_is_no_header_is_closed(clients_of: Start, form: str) -> None
 
 @pytest.mark.parametrize("transport", ["tcp"])
 async def test_a_header_that_does_not_come_in_time(clients_of: Start) -> None:
-    clients = await clients_of(listeners=LISTENERS)
+    clients = await clients_of(listeners=[{**LISTENERS[0], "proxy_protocol_timeout": 0.3}])
     peer = await proxied(clients, b"PROXY TC")
     with pytest.raises(Closed):
         await peer.receive()
