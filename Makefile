@@ -263,6 +263,12 @@ browser-modules: setup
 	    $(MAKE) --silent $(BROWSER_STAMP) || echo "The dashboard is not tested in Chromium: no Playwright" >&2; \
 	    $(BIN)/python build_dashboard.py --try --every; fi
 
+# Of Chromium, too: what README and docs show.
+.PHONY: pictures
+pictures: browser-modules dashboard ## the pictures of the dashboard in docs/dashboard: a small factory works for MINUTES (10) first (SPEED=1 ONLY="overview,clients")
+	@$(BIN)/python install.py --editable '.[pictures]'
+	@$(BIN)/python -m tools.pictures --minutes $(or $(MINUTES),10) --speed $(or $(SPEED),1) $(if $(ONLY),--only "$(ONLY)")
+
 $(BROWSER_STAMP): pyproject.toml
 	@$(BIN)/python install.py --editable '.[browser]'
 	@touch $@

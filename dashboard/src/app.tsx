@@ -11,6 +11,7 @@ import { Name } from "./components/name";
 import { Toasts, toast, toastError } from "./components/toast";
 import { reading, useReading } from "./hooks";
 import { helpOpen, pageKeys } from "./keys";
+import { LANGUAGES, chooseLanguage, chosenLanguage } from "./language";
 import { liveState } from "./live";
 import { link, pageName, place } from "./router";
 import { loadPage, pageOf, pages } from "./routes";
@@ -123,6 +124,7 @@ function Foot() {
           <option value="dark">{texts.theme.dark}</option>
         </select>
       </label>
+      <LanguageChoice />
       <div class="foot-row">
         <button type="button" class="small" onClick={() => (helpOpen.value = true)}>
           {texts.keys.button} <kbd>?</kbd>
@@ -135,6 +137,23 @@ function Foot() {
         {texts.live[liveState.value]}
       </p>
     </div>
+  );
+}
+
+/** Also for who has not logged in yet. The page is loaded again. */
+function LanguageChoice() {
+  return (
+    <label class="theme">
+      <span class="sr">{texts.language.label}</span>
+      <select value={chosenLanguage ?? ""} onChange={(event) => chooseLanguage(event.currentTarget.value)}>
+        <option value="">{texts.language.system}</option>
+        {Object.entries(LANGUAGES).map(([name, title]) => (
+          <option key={name} value={name} lang={name}>
+            {title}
+          </option>
+        ))}
+      </select>
+    </label>
   );
 }
 
@@ -221,6 +240,7 @@ function LoginView() {
         <h1>{texts.product}</h1>
         <LoginForm />
         <p class="faint small">{texts.login.hint}</p>
+        <LanguageChoice />
       </div>
     </main>
   );

@@ -1,9 +1,10 @@
-/** Figures and times as a reader wants them. */
+/** Figures and times as a reader wants them, in the language of the page. */
+
+import { language } from "./language";
+import { texts } from "./texts/common";
 
 // Figures are written by ourselves, and what is left to `Intl` is made when it is wanted: each object of `Intl` takes
 // the browser milliseconds, and all of them stood before the first view.
-const locale = "en";
-
 /** A text of digits, with a comma before each three. */
 function grouped(digits: string): string {
   const point = digits.indexOf(".");
@@ -28,17 +29,16 @@ export function number(value: number | null | undefined): string {
   return Number.isInteger(value) ? whole(value) : few(value);
 }
 
-const SHORT = ["K", "M", "B", "T"];
-
-/** 12,345 as 12.3K: for figures that change while one looks. */
+/** 12,345 as 12.3K, in Chinese as 1.2万: for figures that change while one looks. */
 export function compact(value: number | null | undefined): string {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (Math.abs(value) < 10_000) return number(value);
-  let unit = 0;
-  // What is rounded to a thousand of a unit is one of the next.
-  const tenths = (): number => Math.round(Math.abs(value) / (100 * 1_000 ** unit));
-  while (tenths() >= 10_000 && unit < SHORT.length - 1) unit += 1;
-  return `${value < 0 ? "-" : ""}${tenths() / 10}${SHORT[unit]}`;
+  const { step, names } = texts.units.short;
+  let unit = 1;
+  // What is rounded to the next unit is one of it.
+  const tenths = (): number => Math.round(Math.abs(value) / (step ** unit / 10));
+  while (tenths() >= 10 * step && unit < names.length) unit += 1;
+  return `${value < 0 ? "-" : ""}${tenths() / 10}${names[unit - 1]}`;
 }
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -55,20 +55,20 @@ export function bytes(value: number | null | undefined): string {
 }
 
 export function rate(value: number | null | undefined): string {
-  return value === null || value === undefined ? "–" : `${compact(value)}/s`;
+  return value === null || value === undefined ? "–" : texts.units.perSecond(compact(value));
 }
 
 export function byteRate(value: number | null | undefined): string {
-  return value === null || value === undefined ? "–" : `${bytes(value)}/s`;
+  return value === null || value === undefined ? "–" : texts.units.perSecond(bytes(value));
 }
 
 export function milliseconds(value: number | null | undefined): string {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  return value >= 10_000 ? `${few(value / 1000)} s` : `${few(value)} ms`;
+  return value >= 10_000 ? `${few(value / 1000)} ${texts.units.second}` : `${few(value)} ${texts.units.millisecond}`;
 }
 
 export function percent(part: number, of: number): string {
-  return of > 0 ? `${few((100 * part) / of)} %` : "–";
+  return of > 0 ? texts.units.percent(few((100 * part) / of)) : "–";
 }
 
 /** 93784 as `1 d 2 h`: the two largest units. */
@@ -76,13 +76,14 @@ export function duration(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return "–";
   const parts: string[] = [];
   let left = Math.max(0, Math.floor(seconds));
-  for (const [size, unit] of [[86_400, "d"], [3_600, "h"], [60, "min"], [1, "s"]] as const) {
+  const { units } = texts;
+  for (const [size, unit] of [[86_400, units.day], [3_600, units.hour], [60, units.minute], [1, units.second]] as const) {
     const count = Math.floor(left / size);
     left -= count * size;
     if (count > 0) parts.push(`${count} ${unit}`);
     if (parts.length === 2) break;
   }
-  return parts.join(" ") || "0 s";
+  return parts.join(" ") || `0 ${units.second}`;
 }
 
 const NAMED: Record<string, number> = { day: 86_400, hour: 3_600, minute: 60, second: 1 };
@@ -109,8 +110,8 @@ let relative: Intl.RelativeTimeFormat | undefined;
 export function ago(at: number, now: number): string {
   const seconds = Math.round((at - now) / 1000);
   const distance = Math.abs(seconds);
-  if (distance < 5) return "now";
-  relative ??= new Intl.RelativeTimeFormat(locale, { numeric: "auto" });
+  if (distance < 5) return texts.time.now;
+  relative ??= new Intl.RelativeTimeFormat(language(), { numeric: "auto" });
   if (distance < 60) return relative.format(seconds, "second");
   if (distance < 3_600) return relative.format(Math.trunc(seconds / 60), "minute");
   if (distance < 86_400) return relative.format(Math.trunc(seconds / 3_600), "hour");
@@ -125,7 +126,7 @@ function zone(when: Date): string {
   const offset = when.getTimezoneOffset();
   let name = zones.get(offset);
   if (name === undefined) {
-    const parts = new Intl.DateTimeFormat(locale, { timeZoneName: "short" }).formatToParts(when);
+    const parts = new Intl.DateTimeFormat(language(), { timeZoneName: "short" }).formatToParts(when);
     name = parts.find((part) => part.type === "timeZoneName")?.value ?? "";
     zones.set(offset, name);
   }

@@ -3,6 +3,7 @@ import { away } from "./api";
 import { App } from "./app";
 import { toastError } from "./components/toast";
 import { listenToKeys } from "./keys";
+import { loadLanguage } from "./language";
 import { pageName } from "./router";
 import { loadPage } from "./routes";
 import { findOut } from "./session";
@@ -12,11 +13,13 @@ import "./styles.css";
 const PATIENCE = 200;
 
 // The page is read beside the question who is logged in. Where that cannot be done, the shell says so when it tries again.
-const page = loadPage(pageName.value).catch(() => undefined);
+const spoken = loadLanguage();
+const page = spoken.then(() => loadPage(pageName.value)).catch(() => undefined);
 const patience = new Promise((over) => setTimeout(over, PATIENCE));
 findOut(Promise.race([page, patience]))
   .catch((error: unknown) => !away.value && toastError(error))
-  .finally(() => {
+  .finally(async () => {
+    await spoken;
     const root = document.getElementById("app");
     if (root) render(<App />, root);
     listenToKeys();

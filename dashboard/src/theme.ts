@@ -1,27 +1,10 @@
 /** Light, dark, or as the system has it. `public/theme.js` sets it before the first paint. */
 
 import { effect, signal } from "@preact/signals";
+import { remember, remembered } from "./storage";
 
 export type Theme = "system" | "light" | "dark";
 const KEY = "taipan.theme";
-
-/** What the browser keeps for this page; nothing where it may not. */
-export function remembered(key: string): string | null {
-  try {
-    return localStorage.getItem(key);
-  } catch {
-    return null;
-  }
-}
-
-export function remember(key: string, value: string | null): void {
-  try {
-    if (value === null) localStorage.removeItem(key);
-    else localStorage.setItem(key, value);
-  } catch {
-    // No storage: it holds until the page is left.
-  }
-}
 
 const system = matchMedia("(prefers-color-scheme: dark)");
 const systemDark = signal(system.matches);

@@ -9,7 +9,7 @@ from playwright.async_api import Page, expect
 
 from taipan.broker.access.scram import ScramVerifier
 from tests.support.api import ApiClient
-from tests.support.browser import PASSWORD, Dashboard, DashboardNode, accessible, picture
+from tests.support.browser import PASSWORD, Dashboard, DashboardNode, accessible
 from tests.support.certificates import Certificates
 from tests.support.forms import HOSTILE, SHOWN, confirmed, control, fault, fill_in, row, send, submit
 from tests.support.node import free_port
@@ -57,7 +57,6 @@ async def test_users(open_page: OpenPage, shared_node: DashboardNode) -> None:
     await expect(dialog).to_have_count(0)
     await shared_node.client("changed", username="device", password=b"another-secret")
     assert (await shared_node.api.get("/auth_user/device")).data["is_superuser"] is False
-    await picture(page, "access-users")
     await page.get_by_role("searchbox").fill("devi")
     await expect(row(page, SHOWN)).to_have_count(0)
     await page.reload()
@@ -295,7 +294,6 @@ async def test_try_a_login(open_page: OpenPage, shared_node: DashboardNode) -> N
     await send(page, password=SECRET, address="10.1.2.3", listener="mqtt:ws:ws", protocol="3.1.1")
     await expect(answer).to_contain_text("Login accepted")
     await expect(row(page, "allow")).to_be_visible()
-    await picture(page, "access-try-a-login")
     await accessible(page)
     await send(page, username=HOSTILE, clientid=HOSTILE)
     await expect(answer).to_contain_text("Login refused")

@@ -10,7 +10,7 @@ from taipan.broker.mqtt.packets import Will
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.limits import Limits
 from tests.support.api import managed_node
-from tests.support.browser import PASSWORD, Dashboard, DashboardNode, accessible, picture, until
+from tests.support.browser import PASSWORD, Dashboard, DashboardNode, accessible, until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -32,7 +32,6 @@ async def test_found_among_others(open_page: OpenPage, shared_node: DashboardNod
     await since.hover()
     await expect(since).to_have_attribute("title", re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$"))
     await accessible(page)
-    await picture(page, "clients")
     # The key goes to the search, and each keystroke is answered.
     await page.keyboard.press("/")
     await page.keyboard.type("porch")
@@ -203,7 +202,6 @@ async def test_one_with_its_story_and_its_queue(open_page: OpenPage, shared_node
     await expect(story).to_contain_text("the client sent DISCONNECT")
     await expect(story).to_contain_text("the node created a new session")
     await accessible(page)
-    await picture(page, "client")
     await page.get_by_role("link", name="Queue", exact=True).click()
     queue = page.get_by_role("table", name="Queue")
     await expect(queue.locator("tbody tr")).to_have_count(3)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.support.browser import DashboardNode, accessible, picture
+from tests.support.browser import DashboardNode, accessible
 from tests.support.certificates import Certificates
 from tests.support.forms import HOSTILE, SHOWN, confirmed, fault, row, submit
 from tests.support.node import free_port
@@ -60,7 +60,6 @@ async def test_nodes_and_listeners(open_page: OpenPage, shared_node: DashboardNo
     await expect(tcp).to_contain_text("listening")
     await expect(row(page, "listeners.")).to_contain_text("expires soon")
     await expect(row(page, "http:dashboard").get_by_role("button")).to_have_count(0)
-    await picture(page, "node-listeners")
     await accessible(page)
     await tcp.get_by_role("button", name="Stop").click()
     await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
@@ -99,7 +98,6 @@ async def test_the_effective_configuration(open_page: OpenPage, shared_node: Das
     await accessible(page)
     await page.get_by_role("searchbox").fill("listeners.0")
     await expect(row(page, "node.name")).to_have_count(0)
-    await picture(page, "node-configuration")
     await page.get_by_role("searchbox").fill("")
     await expect(row(page, "node.name")).to_be_visible()
     await page.get_by_role("combobox", name="Source").select_option("environment")
@@ -153,7 +151,6 @@ async def test_export_dry_run_and_import(open_page: OpenPage, shared_node: Dashb
     await page.reload()
     await expect(page.get_by_label("Show unchanged records")).to_be_checked()
     await expect(row(page, "kept")).to_contain_text("created")
-    await picture(page, "node-import")
     await accessible(page)
     await page.get_by_role("button", name="Import").click()
     await confirmed(page, "Import", "1 records will be created or changed")

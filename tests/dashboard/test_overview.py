@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.support.browser import Dashboard, DashboardNode, accessible, picture, until
+from tests.support.browser import Dashboard, DashboardNode, accessible, until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -38,7 +38,6 @@ async def test_figures_follow_what_happens(open_page: OpenPage, shared_node: Das
     await expect(retained).to_have_text(str(before + 1))
     await expect(page.get_by_role("figure", name="Messages", exact=True)).to_be_visible()
     await until(page, CHARTS)
-    await picture(page, "overview")
     await publisher.close()
     await subscriber.close()
     await expect(connections).to_have_text("0")

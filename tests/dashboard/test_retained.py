@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.support.browser import DashboardNode, accessible, picture
+from tests.support.browser import DashboardNode, accessible
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -37,7 +37,6 @@ async def test_by_level_down_to_a_payload(open_page: OpenPage, shared_node: Dash
     await expect(page.get_by_text("This topic has a retained message.")).to_be_visible()
     await page.get_by_label("Level starts with").fill("la")
     await expect(table.locator("tbody td:first-child")).to_have_text(["lamp", "large"])
-    await picture(page, "retained")
     await table.get_by_role("link", name="lamp").click()
     await page.reload()
     await table.get_by_role("link", name="1").click()

@@ -12,7 +12,7 @@ from aiohttp import web
 from playwright.async_api import Locator, Page, expect
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
-from tests.support.browser import Dashboard, DashboardNode, accessible, picture
+from tests.support.browser import Dashboard, DashboardNode, accessible
 from tests.support.forms import row
 from tests.support.node import free_port
 
@@ -142,7 +142,6 @@ async def test_a_rule_is_made_tested_hit_changed_and_deleted(
     await page.keyboard.press("Escape")
     await type_sql(page, 'SELECT payload.t as t, clientid FROM "garden/#" WHERE t > 20')
     await expect(result(page)).to_contain_text('"t": 21')
-    await picture(page, "rules-editor")
     await accessible(page)
 
     # An action by its form, with a resource made on the way.
@@ -208,7 +207,6 @@ async def test_a_rule_is_made_tested_hit_changed_and_deleted(
     await expect(row).to_contain_text("Warm beds")
     await gardener.publish("garden/bed", b'{"t": 23}', qos=1)
     await expect(row.get_by_role("cell").nth(3)).to_have_text("2")
-    await picture(page, "rules")
     await row.get_by_role("button", name="Disable").click()
     await expect(row.get_by_role("button", name="Enable")).to_be_visible()
     assert (await shared_node.api.get("/rules/rule:warm")).data["enabled"] is False

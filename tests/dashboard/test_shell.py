@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from tests.support.browser import Dashboard, DashboardNode, accessible, picture, until
+from tests.support.browser import Dashboard, DashboardNode, accessible, until
 from tests.support.forms import control, fill_in, submit
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -24,7 +24,6 @@ async def test_log_in_and_out(dashboard: Dashboard, shared_node: DashboardNode) 
     name, secret = page.get_by_role("textbox", name="Username", exact=True), page.get_by_label("Password")
     await expect(name).to_be_focused()
     await accessible(page)
-    await picture(page, "login")
     await name.fill("admin")
     await secret.fill("wrong")
     await page.keyboard.press("Enter")

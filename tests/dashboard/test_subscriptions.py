@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.support.browser import DashboardNode, accessible, picture
+from tests.support.browser import DashboardNode, accessible
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -82,7 +82,6 @@ async def test_shared_groups(open_page: OpenPage, shared_node: DashboardNode) ->
     group = table.get_by_role("row").filter(has_text="$share/g/t/#")
     await expect(group.get_by_role("cell")).to_have_text(["$share/g/t/#", "g", re.compile("^[a-z_]+$"), "3", "2", "5"])
     await accessible(page)
-    await picture(page, "subscriptions")
     await page.get_by_label("Group is").fill("$queue")
     await expect(table.locator("tbody tr")).to_have_count(1)
     await table.get_by_role("link", name="$share/$queue/t/1").click()

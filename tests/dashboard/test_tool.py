@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Locator, Page, expect
 
 from taipan.broker.mqtt import constants as c
-from tests.support.browser import DashboardNode, accessible, picture
+from tests.support.browser import DashboardNode, accessible
 from tests.support.forms import HOSTILE, SHOWN, control, fault, row, send
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -93,7 +93,6 @@ async def test_a_connection_with_all_that_can_be_given(
     came = page.locator("tbody tr").filter(has_text="to/tool/1")
     await expect(came).to_have_count(3)
     await expect(came.first).to_contain_text("<img src=x")
-    await picture(page, "tool")
     await accessible(page)
     await came.first.get_by_role("button", name="Show").click()
     shown = page.get_by_role("dialog", name="Message")

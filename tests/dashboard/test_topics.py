@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.support.browser import DashboardNode, accessible, picture
+from tests.support.browser import DashboardNode, accessible
 from tests.support.forms import HOSTILE, SHOWN, control, fault, row, send, submit
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -41,7 +41,6 @@ async def test_the_tree_lives(open_page: OpenPage, shared_node: DashboardNode) -
     await expect(row(page, "kitchen")).to_contain_text("1")
     await publisher.publish("house/kitchen/lamp", b"off")
     await expect(row(page, "kitchen")).to_contain_text("/s")
-    await picture(page, "topics-tree")
     await page.get_by_role("searchbox").fill("kit")
     await expect(row(page, "kitchen")).to_be_visible()
     await expect(row(page, "#")).to_have_count(0)
@@ -106,7 +105,6 @@ async def test_which_rule_decides(open_page: OpenPage, shared_node: DashboardNod
     await send(page, topic="secret/one")
     await expect(answer).to_contain_text("Denied")
     await expect(answer).to_contain_text("/acl/clientid/lamp-1")
-    await picture(page, "topics-who")
     await accessible(page)
     await send(page, topic="open/one")
     await expect(answer).to_contain_text("Allowed")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.support.browser import DashboardNode, accessible, picture, until
+from tests.support.browser import DashboardNode, accessible, until
 from tests.support.forms import HOSTILE, SHOWN, confirmed, control, fault, row, send, submit
 from tests.support.node import free_port
 
@@ -64,7 +64,6 @@ async def test_refusals_and_drops_by_reason(open_page: OpenPage, shared_node: Da
     await expect(row(page, "banned")).to_contain_text("/banned")
     await expect(row(page, "messages.dropped.no_subscribers")).to_contain_text("no subscription matched")
     await until(page, "document.querySelectorAll('canvas').length === 1")
-    await picture(page, "trouble-reasons")
     await accessible(page)
     await page.get_by_role("searchbox").fill("bann")
     await expect(row(page, "no_subscribers")).to_have_count(0)
@@ -135,7 +134,6 @@ async def test_traces(open_page: OpenPage, shared_node: DashboardNode, tmp_path:
     await expect(log).to_contain_text("door/front")
     await publisher.publish("door/back", b"shut", qos=1)
     await expect(log).to_contain_text("door/back")
-    await picture(page, "trouble-trace")
     await accessible(page)
     async with page.expect_download() as download:
         await page.get_by_role("button", name="Download").click()

@@ -1,7 +1,6 @@
-"""The dashboard in Debian's Chromium: a node process, pages that are watched, accessibility, pictures for the docs."""
+"""The dashboard in Debian's Chromium: a node process, pages that are watched, accessibility."""
 
 import asyncio
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,6 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 CHROMIUM: Final = Path("/usr/bin/chromium")
 BUILT: Final = ROOT / "management" / "dashboard" / "static" / "index.html"
 AXE: Final = ROOT / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
-PICTURES: Final = ROOT / "docs" / "dashboard"
 PATIENCE: Final = 45.0
 """Seconds, on a machine that has much else to do; what is awaited comes much sooner."""
 PASSWORD: Final = "Viewer-of-things-1"
@@ -181,7 +179,7 @@ class Dashboard:
 
     async def open(self, path: str = "/overview", role: str | None = "administrator", **options: Any) -> Page:
         """A page in a browser of its own, logged in as a user of this role; None: logged out. ``options`` as in
-        ``Browser.new_context``, such as ``viewport`` and ``color_scheme``."""
+        ``Browser.new_context``, such as ``viewport``, ``color_scheme`` and ``locale``."""
         context = await self.context(role, **options)
         page = await context.new_page()
         await self.go(page, path)
@@ -189,8 +187,9 @@ class Dashboard:
 
     async def context(self, role: str | None = "administrator", **options: Any) -> BrowserContext:
         options.setdefault("viewport", {"width": 1280, "height": 900})
+        options.setdefault("locale", "en-US")
         context = await self.browser.new_context(
-            locale="en-US", timezone_id="UTC", reduced_motion="reduce", accept_downloads=True, **options
+            timezone_id="UTC", reduced_motion="reduce", accept_downloads=True, **options
         )
         context.set_default_timeout(PATIENCE * 1000)
         self._contexts.append(context)
@@ -251,14 +250,6 @@ async def accessible(page: Page, widths: tuple[int, ...] = (1280, 390)) -> None:
     if before is not None:
         await page.set_viewport_size(before)
     assert not findings, "\n".join(findings)
-
-
-async def picture(page: Page, name: str, full: bool = False) -> None:
-    """Of the page for the docs, where TAIPAN_SCREENSHOTS=1 asks for it."""
-    if os.environ.get("TAIPAN_SCREENSHOTS") != "1":
-        return
-    PICTURES.mkdir(exist_ok=True)
-    await page.screenshot(path=PICTURES / f"{name}.png", full_page=full, animations="disabled", caret="hide")
 
 
 async def until(page: Page, expression: str, timeout: float = PATIENCE) -> None:

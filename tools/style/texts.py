@@ -41,8 +41,8 @@ _STRINGS = re.compile(r'"((?:[^"\\\n]|\\.)*)"|\'((?:[^\'\\\n]|\\.)*)\'|`((?:[^`\
 
 
 def _of_typescript(text: str) -> Iterator[str]:
-    """The strings and templates of the texts of a page; not the name of a file that is imported."""
-    text = re.sub(r"(?m)^import .*$", "", _COMMENTS.sub("", text))
+    """The strings and templates of the texts of a page; not the name of a file, or of the texts themselves."""
+    text = re.sub(r"(?m)^import .*$|\binLanguage\(\"\w+\"", "", _COMMENTS.sub("", text))
     for match in _STRINGS.finditer(_INSERTED.sub("X", text)):
         yield next(filter(None, match.groups()), "")
 

@@ -1,6 +1,7 @@
 /** Fields of a form, of the parameters that `/actions` and `/resource_types` describe. */
 
 import type { Json } from "../api";
+import { language } from "../language";
 import { texts } from "../texts/common";
 import type { Field, Values } from "./form";
 
@@ -28,7 +29,7 @@ export type Params = Record<string, Json>;
 export function textOf(text: Json | undefined): string {
   if (typeof text === "string") return text;
   if (text !== null && typeof text === "object" && !Array.isArray(text)) {
-    const found = text["en"] ?? Object.values(text)[0];
+    const found = text[language() === "zh-CN" ? "zh" : "en"] ?? text["en"] ?? Object.values(text)[0];
     return typeof found === "string" ? found : "";
   }
   return "";

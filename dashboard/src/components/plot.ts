@@ -2,6 +2,7 @@
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { texts } from "../texts/common";
 
 export interface PlotOptions {
   height: number;
@@ -41,7 +42,7 @@ export function draw(element: HTMLElement, data: uPlot.AlignedData, options: Plo
         y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 0) <= 0 ? 1 : high * 1.1] },
       },
       axes: [
-        { ...axis, size: 28, space: 70, values: [[3600, "{HH}:{mm}", "\n{D}.{M}.", null, null, null, null, null, 1], [60, "{HH}:{mm}", null, null, null, null, null, null, 1], [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1]] },
+        { ...axis, size: 28, space: 70, values: [[3600, "{HH}:{mm}", `\n${texts.units.date}`, null, null, null, null, null, 1], [60, "{HH}:{mm}", null, null, null, null, null, null, 1], [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1]] },
         { ...axis, size: 62, ...(options.binary ? { incrs: POWERS } : {}), values: (_, ticks) => ticks.map((tick) => options.format(tick)) },
       ],
       series: [

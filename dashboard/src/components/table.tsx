@@ -4,8 +4,9 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks"
 import type { Page } from "../api";
 import { number } from "../format";
 import { useData } from "../hooks";
+import { language } from "../language";
 import { place, setQuery } from "../router";
-import { remember, remembered } from "../theme";
+import { remember, remembered } from "../storage";
 import { texts } from "../texts/common";
 import { ErrorPanel } from "./error";
 
@@ -63,7 +64,7 @@ function compare(left: unknown, right: unknown): number {
   if (left === null || left === undefined) return 1;
   if (right === null || right === undefined) return -1;
   if (typeof left === "number" && typeof right === "number") return left - right;
-  return String(left).localeCompare(String(right), "en", { numeric: true });
+  return String(left).localeCompare(String(right), language(), { numeric: true });
 }
 
 /**

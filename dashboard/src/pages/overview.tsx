@@ -245,7 +245,7 @@ function NodeTable({ nodes }: { nodes: Nodes }) {
           {
             key: "status",
             title: named.status,
-            render: (row) => <Badge tone={row.node_status === "Running" ? "good" : "bad"}>{row.node_status}</Badge>,
+            render: (row) => <Badge tone={row.node_status === "Running" ? "good" : "bad"}>{common.nodeStates[row.node_status] ?? row.node_status}</Badge>,
           },
           { key: "uptime", room: "medium", title: named.uptime, nowrap: true, render: (row) => duration(secondsOf(row.uptime)) },
           { key: "connections", title: named.connections, right: true, render: (row) => number(stat(row.node, "connections") ?? row.connections) },

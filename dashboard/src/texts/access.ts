@@ -1,4 +1,6 @@
-export const texts = {
+import { inLanguage } from "../language";
+
+export const texts = inLanguage("access", {
   tabs: { label: "Access", users: "Users", rules: "Rules", bans: "Bans", apps: "Applications", admins: "Dashboard users", login: "Test login" },
   common: { remove: "Delete", change: "Edit", search: "Name contains…" },
   users: {
@@ -129,6 +131,7 @@ export const texts = {
     yes: "yes",
     no: "no",
     steps: "Checks, in order",
+    outcomes: { allow: "allow", deny: "deny", pass: "pass" },
     columns: { authenticator: "Source", outcome: "Result", detail: "Details", setting: "Setting" },
   },
-};
+});

@@ -1,3 +1,4 @@
+import { inLanguage } from "../language";
 import type { FilterName } from "../pages/clients/filters";
 
 const filterNames: Record<FilterName, string> = {
@@ -21,11 +22,11 @@ const filterNames: Record<FilterName, string> = {
   _lte_mqueue_dropped: "Dropped, at most",
 };
 
-export const texts = {
+export const texts = inLanguage("clients", {
   search: "Search clients",
   list: "Clients",
   filterNames,
-  values: { true: "yes", false: "no", "3": "3.1", "4": "3.1.1", "5": "5.0", idle: "connecting", disconnected: "offline" } as Record<string, string>,
+  values: { true: "yes", false: "no", "3": "3.1", "4": "3.1.1", "5": "5.0", idle: "connecting", connected: "connected", disconnected: "offline" } as Record<string, string>,
   filters: {
     more: "All filters",
     set: (count: number) => `All filters (${count} set)`,
@@ -229,6 +230,7 @@ export const texts = {
     action: "Action",
     result: "Decision",
     decided: "Time",
+    actions: { publish: "publish", subscribe: "subscribe" } as Record<string, string>,
     results: { allow: "allowed", deny: "denied" } as Record<string, string>,
   },
   kick: {
@@ -257,4 +259,4 @@ export const texts = {
   },
   publish: "Publish",
   trace: "Trace",
-};
+});

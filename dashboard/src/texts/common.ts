@@ -1,6 +1,8 @@
 /** Texts of the shell and the components. The texts of a page are in a file of its name next to this one. */
 
-export const texts = {
+import { inLanguage } from "../language";
+
+export const texts = inLanguage("common", {
   product: "Taipan",
   skip: "Skip to content",
   nav: "Pages",
@@ -32,10 +34,12 @@ export const texts = {
   },
   user: {
     logout: "Log out",
-    roles: { administrator: "administrator", viewer: "viewer" },
+    roles: { administrator: "administrator", viewer: "viewer" } as Record<string, string>,
     viewer: "Only administrators can do this.",
   },
+  nodeStates: { Running: "Running", Suspect: "Suspect", Stopped: "Stopped" } as Record<string, string>,
   theme: { label: "Theme", system: "System", light: "Light", dark: "Dark" },
+  language: { label: "Language", system: "As in the browser" },
   missing: {
     title: "These nodes are not responding:",
     text: "Their data is missing from this page.",
@@ -158,6 +162,19 @@ export const texts = {
     goTo: (page: string) => `Go to ${page}`,
     button: "Help",
   },
-  time: { unknown: "unknown", never: "never" },
+  time: { unknown: "unknown", never: "never", now: "now" },
+  units: {
+    day: "d",
+    hour: "h",
+    minute: "min",
+    second: "s",
+    millisecond: "ms",
+    perSecond: (amount: string) => `${amount}/s`,
+    percent: (amount: string) => `${amount} %`,
+    /** Of large figures: each name is `step` times the one before it. */
+    short: { step: 1_000, names: ["K", "M", "B", "T"] },
+    /** A day on the axis of a chart, in uPlot's letters. */
+    date: "{D} {MMM}",
+  },
   loading: "Loading…",
-};
+});

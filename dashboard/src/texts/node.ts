@@ -1,4 +1,6 @@
-export const texts = {
+import { inLanguage } from "../language";
+
+export const texts = inLanguage("node", {
   tabs: { label: "Node", nodes: "Nodes", listeners: "Listeners", configuration: "Configuration", modules: "Modules", transfer: "Export and import" },
   nodes: {
     columns: {
@@ -114,4 +116,4 @@ export const texts = {
     first: (count: string) => `The first ${count} records; the totals include all records.`,
     back: "All files",
   },
-};
+});

@@ -1,4 +1,6 @@
-export const texts = {
+import { inLanguage } from "../language";
+
+export const texts = inLanguage("overview", {
   columns: {
     messages_received: "Messages in",
     messages_sent: "Messages out",
@@ -102,4 +104,4 @@ export const texts = {
     rate: "Now",
     hour: "In this time range",
   },
-};
+});

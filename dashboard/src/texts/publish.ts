@@ -1,4 +1,6 @@
-export const texts = {
+import { inLanguage } from "../language";
+
+export const texts = inLanguage("publish", {
   title: "Publish a message",
   button: "Publish",
   done: "Message published",
@@ -18,4 +20,4 @@ export const texts = {
   correlation: "Correlation Data",
   utf8: "Mark the payload as UTF-8",
   userProperties: "User Properties",
-};
+});

@@ -1,4 +1,6 @@
-export const texts = {
+import { inLanguage } from "../language";
+
+export const texts = inLanguage("retained", {
   tabs: { label: "Views", tree: "By level", list: "By filter" },
   tree: {
     label: "Levels",
@@ -49,4 +51,4 @@ export const texts = {
     action: (count: string) => `Delete ${count}`,
     manyDone: (count: string) => `${count} retained messages deleted`,
   },
-};
+});

@@ -1,4 +1,6 @@
-export const texts = {
+import { inLanguage } from "../language";
+
+export const texts = inLanguage("rules", {
   tabs: { label: "Rules and resources", rules: "Rules", resources: "Resources" },
   common: { none: "none", remove: "Delete", change: "Edit", back: "All rules" },
   list: {
@@ -204,4 +206,4 @@ export const texts = {
     forgotten: (count: number) => `${count} rows deleted`,
     row: (id: number) => `Row ${id}`,
   },
-};
+});

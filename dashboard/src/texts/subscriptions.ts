@@ -1,4 +1,6 @@
-export const texts = {
+import { inLanguage } from "../language";
+
+export const texts = inLanguage("subscriptions", {
   tabs: { label: "Kinds of subscriptions", all: "Subscriptions", groups: "Shared groups" },
   list: "Subscriptions",
   filters: {
@@ -52,4 +54,4 @@ export const texts = {
     goneText: "A shared group ends with its last member and starts again with the next one.",
     since: "Counts start when a member subscribes, or when the node starts.",
   },
-};
+});

@@ -1,4 +1,6 @@
-export const texts = {
+import { inLanguage } from "../language";
+
+export const texts = inLanguage("tool", {
   about: "MQTT over WebSocket from this page. Messages stay in this browser tab only.",
   new: "New connection",
   connections: "Connections",
@@ -81,4 +83,4 @@ export const texts = {
   show: "Show",
   message: "Message",
   properties: "Properties",
-};
+});

@@ -1,4 +1,6 @@
-export const texts = {
+import { inLanguage } from "../language";
+
+export const texts = inLanguage("topics", {
   tabs: { label: "Topics", tree: "Topic tree", topic: "Topic lookup", who: "Access check" },
   tree: {
     root: "All topics",
@@ -61,10 +63,11 @@ export const texts = {
     decides: "Decided by",
     steps: "Checks, in order",
     columns: { source: "Source", rule: "Rule", matched: "Matches", permission: "Result", detail: "Details" },
+    results: { allow: "allow", deny: "deny" } as Record<string, string>,
     matched: "yes",
     notMatched: "no",
     facts: { username: "Username", proved: "Authenticated by", superuser: "Superuser", address: "Address", listener: "Listener", zone: "Zone", node: "Node", connected: "Connected" },
     yes: "yes",
     no: "no",
   },
-};
+});

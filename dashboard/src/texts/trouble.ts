@@ -1,4 +1,6 @@
-export const texts = {
+import { inLanguage } from "../language";
+
+export const texts = inLanguage("trouble", {
   tabs: { label: "Alarms and events", alarms: "Alarms", refused: "Refused clients", reasons: "Refusals and drops", slow: "Slow subscriptions", traces: "Traces" },
   alarms: {
     active: "Active",
@@ -8,6 +10,7 @@ export const texts = {
     noneOver: "No resolved alarms since the node started.",
     columns: { name: "Alarm", message: "Message", node: "Node", since: "Since", ended: "Resolved", lasted: "Duration", details: "Details" },
     end: "Resolve alarm",
+    endTitle: "Resolve alarm?",
     endText: "If the cause persists, the next event raises the alarm again.",
     ended: "Alarm resolved",
     forget: "Clear list",
@@ -72,4 +75,4 @@ export const texts = {
     cut: "Download the file to see earlier lines.",
     back: "All traces",
   },
-};
+});

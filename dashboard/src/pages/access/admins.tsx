@@ -11,6 +11,7 @@ import { useData } from "../../hooks";
 import { useKey } from "../../keys";
 import { login } from "../../session";
 import { texts } from "../../texts/access";
+import { texts as common } from "../../texts/common";
 
 interface Admin {
   username: string;
@@ -124,7 +125,7 @@ export function Admins() {
             key: "role",
             title: texts.admins.columns.role,
             sort: (one) => one.role,
-            render: (one) => <Badge tone={one.role === "administrator" ? "warn" : "plain"}>{one.role}</Badge>,
+            render: (one) => <Badge tone={one.role === "administrator" ? "warn" : "plain"}>{common.user.roles[one.role] ?? one.role}</Badge>,
           },
           { key: "tags", room: "medium", title: texts.admins.columns.tags, render: (one) => <Name text={one.tags || null} /> },
           {

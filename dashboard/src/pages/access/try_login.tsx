@@ -135,7 +135,7 @@ export function TryLogin() {
                   key: "outcome",
                   title: texts.login.columns.outcome,
                   render: (step) => (
-                    <Badge tone={step.outcome === "allow" ? "good" : step.outcome === "deny" ? "bad" : "plain"}>{step.outcome}</Badge>
+                    <Badge tone={step.outcome === "allow" ? "good" : step.outcome === "deny" ? "bad" : "plain"}>{texts.login.outcomes[step.outcome]}</Badge>
                   ),
                 },
                 { key: "detail", title: texts.login.columns.detail, render: (step) => <Name text={step.detail} max={400} /> },

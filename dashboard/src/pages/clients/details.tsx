@@ -95,7 +95,7 @@ function AccessDecisions({ id }: { id: string }) {
           rowKey={(one) => `${one.access} ${one.topic}`}
           columns={[
             { key: "a-topic", title: waitingTopic, fixed: true, sort: (one) => one.topic, render: (one) => <Name text={one.topic} /> },
-            { key: "a-access", title: details.action, fixed: true, sort: (one) => one.access, render: (one) => one.access },
+            { key: "a-access", title: details.action, fixed: true, sort: (one) => one.access, render: (one) => details.actions[one.access] ?? one.access },
             {
               key: "a-result",
               title: details.result,

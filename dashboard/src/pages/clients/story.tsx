@@ -2,7 +2,7 @@ import { Badge, Empty, Section } from "../../components/basic";
 import { Name } from "../../components/name";
 import { Table } from "../../components/table";
 import { TimeAgo } from "../../components/time";
-import { bytes, exact, moment, number } from "../../format";
+import { bytes, duration, exact, moment, number } from "../../format";
 import { texts } from "../../texts/clients";
 
 export interface Event {
@@ -139,7 +139,7 @@ function amount(limit: Limit, value: number | null): string {
 
 function most(limit: Limit): string {
   if (typeof limit.most === "number") return limit.most === 0 ? texts.tiles.unlimited : amount(limit, limit.most);
-  return `${amount(limit, limit.most[0])} / ${number(limit.most[1])} s`;
+  return `${amount(limit, limit.most[0])} / ${duration(limit.most[1])}`;
 }
 
 export function limitText(limit: Limit): string {

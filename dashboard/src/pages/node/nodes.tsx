@@ -6,6 +6,7 @@ import { Table } from "../../components/table";
 import { bytes, compact, duration, number, secondsOf, sizeOf } from "../../format";
 import { useData } from "../../hooks";
 import { link } from "../../router";
+import { texts as common } from "../../texts/common";
 import { texts } from "../../texts/node";
 
 export interface NodeRecord {
@@ -58,7 +59,7 @@ export function Nodes() {
               const running = one.node_status === "Running";
               return (
                 <span title={running ? "" : texts.nodes.away}>
-                  <Badge tone={running ? "good" : one.node_status === "Suspect" ? "warn" : "bad"}>{one.node_status}</Badge>
+                  <Badge tone={running ? "good" : one.node_status === "Suspect" ? "warn" : "bad"}>{common.nodeStates[one.node_status] ?? one.node_status}</Badge>
                 </span>
               );
             },

@@ -159,7 +159,7 @@ function Answer() {
               key: "permission",
               title: columns.permission,
               render: (step) =>
-                step.permission === null ? <span class="faint">–</span> : <Badge tone={step.permission === "allow" ? "good" : "bad"}>{step.permission}</Badge>,
+                step.permission === null ? <span class="faint">–</span> : <Badge tone={step.permission === "allow" ? "good" : "bad"}>{texts.who.results[step.permission] ?? step.permission}</Badge>,
             },
             { key: "detail", title: columns.detail, render: (step) => <Name text={step.detail} max={300} /> },
           ]}

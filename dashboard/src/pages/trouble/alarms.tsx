@@ -56,7 +56,7 @@ export function Alarms() {
 
   const end = async (alarm: Alarm): Promise<void> => {
     const done = await confirm({
-      title: `${texts.alarms.end}?`,
+      title: texts.alarms.endTitle,
       hits: [alarm.name],
       text: texts.alarms.endText,
       action: texts.alarms.end,
