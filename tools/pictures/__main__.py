@@ -4,7 +4,7 @@ python -m tools.pictures [--minutes 10] [--speed 1] [--only NAME,NAME] [--out do
 
 The factory (``factory.py``) works for ``--minutes``, so that charts, histories and queues have something to show. With
 ``--speed 5`` its clients do everything five times as often: ``--minutes 2 --speed 5`` is as much life in a fifth of the
-time, and the charts show two minutes of it. Each picture has 1280 by 800 points at double density.
+time, and the charts show two minutes of it. Each picture has 1280 by 760 points at double density.
 """
 
 import argparse
@@ -24,9 +24,9 @@ from . import manifest
 from .factory import Factory, make_node
 from .shots import PAGES, SHOTS, Shot
 
-SIZE: Final = {"width": 1280, "height": 800}
+SIZE: Final = {"width": 1280, "height": 760}
 DENSITY: Final = 2
-QUALITY: Final = 48
+QUALITY: Final = 40
 
 
 def compressed(png: bytes) -> bytes:
@@ -44,7 +44,9 @@ async def prepared(dashboard: Dashboard, shot: Shot) -> Page:
     await expect(page.locator(shot.shows).first).to_be_visible()
     if shot.act is not None:
         await shot.act(page, dashboard.node)
-    await expect(page.locator(".reading")).to_have_count(0)
+    for told in await page.locator(".toast button").all():
+        await told.click()
+    await expect(page.locator(".reading, .toast")).to_have_count(0)
     return page
 
 

@@ -54,6 +54,7 @@ async def _tool(page: Page, node: DashboardNode) -> None:
     subscribing = page.locator("section").filter(has=heading).last
     await send(subscribing, filter="plant/hall-a/+/temperature", qos="1")
     await expect(page.locator("tbody tr").nth(7)).to_be_visible()
+    await page.evaluate("() => document.querySelector('tbody').closest('section').scrollIntoView({ block: 'center' })")
 
 
 async def _import(page: Page, node: DashboardNode) -> None:
