@@ -44,8 +44,7 @@ async def prepared(dashboard: Dashboard, shot: Shot) -> Page:
     await expect(page.locator(shot.shows).first).to_be_visible()
     if shot.act is not None:
         await shot.act(page, dashboard.node)
-    for told in await page.locator(".toast button").all():
-        await told.click()
+    await page.evaluate("() => document.querySelectorAll('.toast button').forEach((one) => one.click())")
     await expect(page.locator(".reading, .toast")).to_have_count(0)
     return page
 

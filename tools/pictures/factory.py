@@ -293,6 +293,7 @@ class Factory:
         for number in range(1, 1_000_000):
             order = json.dumps({"order": 4_700 + number, "gate": 1 + number % 5}).encode()
             await peer.publish("orders/truck-4/next", order, 1)
+            await peer.publish("reports/shift", order, 1)
             await self._pause(20.0)
 
     async def _refused(self) -> None:
