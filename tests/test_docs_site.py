@@ -13,6 +13,7 @@ from tools.docs_site import navigation, with_links_of_site
 ROOT = Path(__file__).parents[1]
 # What a page loads by itself; links that a reader follows may lead anywhere.
 LOADED = re.compile(r"""<(?:script|img|iframe)\b[^>]*\bsrc=["']?((?:https?:)?//[^"'\s>]+)""")
+IMAGES = re.compile(r"""<(?:img|source)\b[^>]*\bsrc(?:set)?=["']?(?!data:|https?:)([^"'\s>]+)""")
 STYLES = re.compile(
     r"""<link\b[^>]*\brel=["']?(?:stylesheet|preconnect|icon)[^>]*\bhref=["']?((?:https?:)?//[^"'\s>]+)"""
 )
@@ -38,6 +39,8 @@ def test_it_is_built_without_a_warning(tmp_path: Path, monkeypatch: pytest.Monke
         text = page.read_text("utf-8")
         assert not LOADED.findall(text) + STYLES.findall(text), page
         assert not re.findall(r"<thead>(?:\s|</?t[rh][^>]*>)*</thead>", text), page
+        missing_images = [src for src in IMAGES.findall(text) if not (page.parent / src).exists()]
+        assert not missing_images, page
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -57,6 +60,8 @@ def test_links_of_a_page_beside_docs() -> None:
     assert with_links_of_site("[a](docs/access.md#x) [b](LICENSE) [c](https://x/y)", "index.md") == (
         "[a](access.md#x) [b](LICENSE.txt) [c](https://x/y)"
     )
+    picture = '<source srcset="docs/dashboard/a-dark.webp"><img src="docs/dashboard/a.webp" alt="a">'
+    assert with_links_of_site(picture, "index.md") == picture.replace("docs/", "")
     assert with_links_of_site("[a](../../README.md#x) [b](../decisions/)", "api/access.md") == (
         "[a](../index.md#x) [b](../decisions/README.md)"
     )

@@ -23,10 +23,11 @@ BESIDE = {
 """Files that pages link to, and where the site has them; the first is its start page."""
 INDEX = "documentation.md"
 """Where the site has ``docs/README.md``."""
-LISTED = {"decisions": "Decisions"}
+LISTED = {"decisions": "Decisions", "profiles": "Profiles"}
 """Directories whose pages are listed by their headings."""
 
 _LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+_IMAGE = re.compile(r"(\bsrc(?:set)?=\")([^\"\s]+)(\")")
 _HEAD = re.compile(r"<thead>.*?</thead>\n?", re.DOTALL)
 _ROW = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)\)")
 Nav = list[dict[str, "str | Nav"]]
@@ -100,7 +101,9 @@ def contents(directory: str, title: str) -> str:
 
 def with_links_of_site(markdown: str, place: str) -> str:
     """The same page with links as the site has its files. ``place``: the page's own, in the site."""
-    return _LINK.sub(lambda found: found[1] + _relative(found[2], place) + found[3], markdown)
+    for links in (_LINK, _IMAGE):
+        markdown = links.sub(lambda found: found[1] + _relative(found[2], place) + found[3], markdown)
+    return markdown
 
 
 def _relative(link: str, place: str) -> str:

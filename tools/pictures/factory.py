@@ -9,6 +9,7 @@ import asyncio
 import json
 import math
 import random
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -188,9 +189,8 @@ class Factory:
             await self._post("/auth_username", {"username": name, "password": PASSWORD})
         for rule in reversed(RULES):
             await self._post("/acl", rule)
-        await self._post(
-            "/banned", {"who": "forklift-2", "as": "clientid", "reason": "tablet was stolen", "by": "admin"}
-        )
+        ban = {"who": "forklift-2", "as": "clientid", "reason": "tablet was stolen", "by": "admin"}
+        await self._post("/banned", {**ban, "until": int(time.time()) + A_DAY})
         await self._post(
             "/apps", {"app_id": "grafana", "name": "Grafana", "desc": "Panels in the hall", "status": True}
         )
