@@ -23,7 +23,7 @@ BESIDE = {
 """Files that pages link to, and where the site has them; the first is its start page."""
 INDEX = "documentation.md"
 """Where the site has ``docs/README.md``."""
-LISTED = {"decisions": "Decisions", "profiles": "Profiles"}
+LISTED = {"decisions": "Decisions"}
 """Directories whose pages are listed by their headings."""
 
 _LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
