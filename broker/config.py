@@ -150,6 +150,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     socket_owner: str = ""
     socket_group: str = ""
     tls: TlsSettings | None = None
+    gateway: dict[str, object] | None = None  # the settings of a gateway: those that its package describes
 
 
 def listener_labels(listeners: Iterable[ListenerSettings]) -> list[str]:

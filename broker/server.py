@@ -408,7 +408,10 @@ class Server:
 
     def _facts_of(self, listener: Listener, settings: ListenerSettings, zone: ZoneSettings) -> ListenerFacts:
         identity = settings.tls.peer_cert_as_username if settings.tls is not None else ""
-        return ListenerFacts(listener.label, zone, settings.zone, self.limits_of(zone), identity, listener.loopback)
+        facts = ListenerFacts(listener.label, zone, settings.zone, self.limits_of(zone), identity, listener.loopback)
+        if listener.gateway is not None:
+            facts.proto_name, facts.proto_ver = listener.gateway.proto_name, listener.gateway.proto_ver
+        return facts
 
     def limits_of(self, zone: ZoneSettings) -> Limits:
         return Limits(

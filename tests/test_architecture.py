@@ -34,6 +34,7 @@ PARTS = (
     Part("sources", "broker.access.declaration broker.access.registry broker.access.*.declaration", "values"),
     Part("settings", "broker.config broker.listener_kinds", "sources values"),
     Part("mqtt", "broker.mqtt"),
+    Part("gateways", "broker.gateway", "mqtt settings"),
     Part("loop", "broker.loop"),
     Part("log", "broker.persistence.log"),
     Part("session", "broker.session", "mqtt settings"),
@@ -54,7 +55,7 @@ PARTS = (
         "broker.cluster",
         "access channel core extensions log loop mqtt observability persistence routing session settings store version",
     ),
-    Part("transport", "broker.transport", "channel core loop mqtt persistence session settings"),
+    Part("transport", "broker.transport", "channel core gateways loop mqtt persistence session settings"),
     Part(
         "server",
         "broker.server broker.node_gauges broker.store_alarms",
@@ -101,7 +102,7 @@ PARTS = (
     Part(
         "configuration",
         "management.configuration",
-        "access basis core loop observability settings sources values version",
+        "access basis core gateways loop observability settings sources values version",
     ),
     Part("history", "management.history", "configuration loop observability server"),
     Part(
@@ -138,10 +139,10 @@ PARTS = (
     ),
     Part(
         "embedding",  # a node inside a program
-        "access_callbacks amqtt amqtt_plugins amqtt_sessions amqtt_settings background capmqtt faults hooks keywords"
-        " message node pytest_plugin rule_callbacks subscription testing",
-        "access basis configuration core data_dir delivery errors events functions loop mqtt node observability"
-        " operations server"
+        "access_callbacks amqtt amqtt_plugins amqtt_sessions amqtt_settings background capmqtt faults gateway hooks"
+        " keywords message node pytest_plugin rule_callbacks subscription testing",
+        "access basis configuration core data_dir delivery errors events functions gateways loop mqtt node"
+        " observability operations server"
         " session settings actions transport",
     ),
     Part("taipan", "taipan __main__", "configuration embedding node version"),

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from taipan import gateway
 from taipan.broker.access import acl, auth_result, decision, declaration, source
 from taipan.broker.access.control import AccessControl
 from taipan.broker.access.registry import ACCESS_SOURCES, access_settings, written_type
@@ -121,3 +122,22 @@ def test_setting() -> None:
     kind = msgspec.defstruct("Zone", [("max_payload_size", names["__annotations__"]["max_payload_size"], 0)])
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"max_payload_size": -1}, kind)
+
+
+def test_gateway() -> None:
+    """The conversation of the recipe, without a node: what it sends, and what it writes."""
+    conversation, made = code("add-a-gateway")
+    names: dict[str, Any] = {"msgspec": msgspec, **vars(gateway), "LineSettings": None}
+    exec(conversation, names)
+    exec(made, names)
+    assert names["GATEWAY"].settings_from({"keep_alive": 5}).keep_alive == 5
+    sent: list[Any] = []
+    link = SimpleNamespace(send=sent.append, publish=lambda *args, **_: sent.append(args), write=sent.append)
+    channel = names["GATEWAY"].channel(link, names["LineSettings"]())
+    assert channel.received(b"CONNECT pump7\nPUB garden/soil 21\nSUB") == 33
+    assert sent == [gateway.Connect(5, "pump7", keep_alive=60), ("garden/soil", b"21")]
+    sent.clear()
+    channel.packet(Message("garden/soil", b"21"))
+    assert sent == [b"MSG garden/soil 21\n"]
+    with pytest.raises(gateway.GatewayError, match="no such request: NOTHING"):
+        channel.received(b"NOTHING\n")

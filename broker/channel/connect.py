@@ -52,7 +52,7 @@ def on_connect(channel: Channel, connect: Connect, now: float) -> Waiting:
 
 def _read_facts(channel: Channel, connect: Connect) -> None:
     client = channel.client
-    client.proto_ver = connect.version
+    client.proto_ver = channel.listener.proto_ver or connect.version
     client.is_bridge = connect.is_bridge
     client.clean_start = connect.clean_start
     client.keep_alive = connect.keep_alive  # the zone may have its own from CONNACK on

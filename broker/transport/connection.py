@@ -223,6 +223,7 @@ class Connection:
             facts.loopback,
         )
         client.sock_host = intern(str(sock[0]))
+        client.proto_name = facts.proto_name
         ssl_object = transport.get_extra_info("ssl_object")
         if ssl_object is not None:
             client.cn, client.dn = peer_identity(ssl_object)

@@ -9,10 +9,11 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from ..config import ListenerSettings, ZoneSettings, parse_bind
 from ..core.before_login import BeforeLogin
+from ..gateway import GATEWAYS, Gateway, GatewayLoadError
 from ..listener_kinds import LISTENER_KINDS, SOCKET_FILE_KEYS
 from ..loop.clock import Clock
 from ..session.client_info import authority, is_loopback
@@ -24,6 +25,7 @@ from .tls import TlsError, build_context
 from .unix_socket import SocketFile, SocketFileError, listening_socket, peer_of
 
 if TYPE_CHECKING:
+    from .connection import Connection
     from .websocket import WebSocketLayer
 
 logger = logging.getLogger(__name__)
@@ -69,6 +71,7 @@ class PreparedListener:
     settings: ListenerSettings
     zone: ZoneSettings
     context: ssl.SSLContext | None
+    gateway_settings: object = None
 
 
 class Listener:
@@ -98,6 +101,8 @@ class Listener:
         self.label = label or settings.name
         self.kind = LISTENER_KINDS[settings.type]
         self.type = settings.type
+        self.gateway: Gateway | None = GATEWAYS.get(settings.type)
+        self.gateway_settings: object = None  # what its conversations get
         self.accepted = 0  # Connections made
         self.throttled = 0  # times that accepting paused for ``accept_rate``
         self.refused: dict[str, int] = {}
@@ -201,6 +206,7 @@ class Listener:
         if self._sockets:
             raise ListenerError(f"listener {self.name}: is running")
         self.context = _tls_context(self.settings)
+        self.gateway_settings = self._settings_of_gateway(self.settings)
         if self.kind.websocket:
             # Imported here: a node without WebSocket needs none of it. Not later, as clients would wait for it.
             from .websocket import WebSocketLayer
@@ -262,7 +268,15 @@ class Listener:
         for key in FIXED_KEYS:
             if getattr(settings, key) != getattr(self.settings, key):
                 raise ListenerError(f"listener {self.name}: {key} cannot change while the node runs")
-        return PreparedListener(settings, zone, _tls_context(settings))
+        return PreparedListener(settings, zone, _tls_context(settings), self._settings_of_gateway(settings))
+
+    def _settings_of_gateway(self, settings: ListenerSettings) -> object:
+        if self.gateway is None:
+            return None
+        try:
+            return self.gateway.settings_from(settings.gateway)
+        except GatewayLoadError as error:
+            raise ListenerError(f"listener {self.name}: gateway: {error}") from None
 
     def apply(self, prepared: "PreparedListener") -> None:
         """Use the new limits and certificates for the clients to come; those who are here notice nothing."""
@@ -273,6 +287,7 @@ class Listener:
             for sock in self._sockets:
                 sock.listen(settings.backlog)
         self.settings, self.zone, self.context = settings, prepared.zone, prepared.context
+        self.gateway_settings = prepared.gateway_settings
         self._place_free()
 
     # Accepting
@@ -378,6 +393,14 @@ class Listener:
         loop = asyncio.get_running_loop()
         while self._placeless and not self._full:
             self._start(*self._placeless.popleft(), loop)
+
+    def connect_gateway(self, gateway: Gateway) -> asyncio.Protocol:
+        """The same, behind a conversation of the gateway."""
+        from .gateway_layer import GatewayLayer
+
+        connection = cast("Connection", self._connect(self))
+        layer = GatewayLayer(gateway, self.gateway_settings, connection, self.zone.max_connect_size, self.before_login)
+        return layer if self.intercept is None else self.intercept(layer)
 
     def connect(self) -> asyncio.Protocol:
         """A new Connection of this listener."""

@@ -181,6 +181,7 @@ class PendingConnection(asyncio.Protocol):
             layer.connection_made(top)
         else:
             self.finish()
-            connection = listener.connect()
+            gateway = listener.gateway
+            connection = listener.connect() if gateway is None else listener.connect_gateway(gateway)
             below.set_protocol(connection)
             connection.connection_made(top)

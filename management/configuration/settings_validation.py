@@ -28,6 +28,7 @@ from taipan.broker.config import (
     parse_bind,
 )
 from taipan.broker.core.memory import MIN_BUDGET, parse_limit
+from taipan.broker.gateway import GATEWAYS, GatewayLoadError, kind_names, kind_of
 from taipan.broker.listener_kinds import LISTENER_KINDS, MAX_SOCKET_PATH, words
 from taipan.broker.observability.masking import mask_text
 from taipan.broker.setting_rules import ValueRule, below, filled, parsed
@@ -152,8 +153,11 @@ def _server_names(value: dict[str, dict[str, str]]) -> Iterator[Fault]:
 
 
 def _listener_type(value: str) -> Iterator[Fault]:
-    if value not in LISTENER_KINDS:
-        yield Fault((), f"expected one of {', '.join(map(quoted, LISTENER_KINDS))}, got {shown(value)}")
+    try:
+        if kind_of(value) is None:
+            yield Fault((), f"expected one of {', '.join(map(quoted, kind_names()))}, got {shown(value)}")
+    except GatewayLoadError as error:
+        yield Fault((), str(error))
 
 
 def _somebody(value: str) -> Iterator[Fault]:
@@ -293,6 +297,14 @@ def validate_listener(listener: ListenerSettings, given: Collection[str]) -> Ite
             secure = words(each.name for each in LISTENER_KINDS.values() if each.tls)
             yield Fault(("tls",), f"a {quoted(listener.type)} listener has no TLS; use {secure}")
         yield from below(("tls",), _validate_tls(listener.tls))
+    gateway = GATEWAYS.get(listener.type)
+    if gateway is not None:
+        try:
+            gateway.settings_from(listener.gateway)
+        except GatewayLoadError as error:
+            yield Fault(("gateway",), str(error))
+    elif listener.gateway:
+        yield Fault(("gateway",), "only listeners of gateways have this key")
     for key, those in kind.unused_keys().items():
         if key in given:
             yield Fault((key,), f"only {those} listeners have this key")

@@ -1,0 +1,140 @@
+"""Gateways: clients of other protocols in the same sessions as those of MQTT.
+
+A package adds a gateway by an entry point of the group ``taipan.gateways`` whose name is the gateway's. A listener with
+this name as its ``type`` then belongs to the gateway: a ``GatewayChannel`` for each connection translates between the
+bytes of its protocol and MQTT packets. To the broker it is a client like any other.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from .listener_kinds import LISTENER_KINDS, ListenerKind
+from .mqtt.encoder import Outgoing
+from .mqtt.packets import NO_PROPERTIES, Properties
+
+GROUP: Final = "taipan.gateways"
+
+
+class GatewayError(Exception):
+    """A client breaks the rules of its protocol. The text is one line for the log."""
+
+
+class GatewayLoadError(Exception):
+    """An entry point that names no usable gateway; the text is one line."""
+
+
+class GatewayLink(Protocol):
+    """What a ``GatewayChannel`` asks of its connection."""
+
+    def send(self, packet: Outgoing) -> None:
+        """Give the broker a packet, as if an MQTT client had sent it. The first one must be a CONNECT, whose version
+        is that of all packets."""
+
+    def publish(
+        self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, packet_id: int = 0,
+        properties: Properties = NO_PROPERTIES,
+    ) -> None:  # fmt: skip
+        """``send`` for a PUBLISH."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes to the client."""
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        """Address and port of the client, as the broker shows them."""
+
+
+class GatewayChannel(Protocol):
+    """One conversation. An exception other than GatewayError is logged as its fault and ends the connection."""
+
+    def received(self, data: bytes) -> int:
+        """Take the complete requests at the beginning of ``data``, and return the number of bytes that these have.
+
+        The rest comes again, with what follows. A request may be as large as the zone lets a packet be. Raises
+        GatewayError.
+        """
+
+    def packet(self, packet: Outgoing) -> None:
+        """Take a packet for the client. A PUBLISH comes as ``Message``, an acknowledgement always as ``Ack``."""
+
+    def closed(self) -> None:
+        """The connection is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """A protocol. ``listener`` is its type of listener, of the same name. ``settings``: the type of the table
+    ``gateway`` below a listener, None for none. ``channel(link, settings)`` begins a conversation. Records and events
+    of its clients have ``proto_name`` and ``proto_ver``."""
+
+    name: str
+    listener: ListenerKind
+    channel: Callable[[GatewayLink, Any], GatewayChannel]
+    proto_name: str
+    proto_ver: int
+    settings: type[msgspec.Struct] | None = None
+
+    def settings_from(self, table: dict[str, object] | None) -> object:
+        """The settings that a conversation gets, of the table ``gateway`` of a listener. Raises GatewayLoadError."""
+        if self.settings is None:
+            if table:
+                raise GatewayLoadError(f"gateway {self.name} has no settings")
+            return None
+        try:
+            return msgspec.convert(table or {}, self.settings)
+        except msgspec.ValidationError as error:
+            raise GatewayLoadError(str(error)) from None
+
+    def __post_init__(self) -> None:
+        if self.listener.name != self.name:
+            raise ValueError(f"the listener of gateway {self.name} has the name {self.listener.name}")
+        if self.listener.websocket:
+            raise ValueError(f"gateway {self.name}: WebSocket frames are for MQTT alone")
+
+
+GATEWAYS: Final[dict[str, Gateway]] = {}
+"""Those that a configuration has named, by name."""
+
+
+def add_gateway(gateway: Gateway) -> None:
+    """Make its type of listener known. Raises GatewayLoadError if another has the name."""
+    if gateway.name in LISTENER_KINDS and GATEWAYS.get(gateway.name) is not gateway:
+        raise GatewayLoadError(f"gateway {gateway.name}: there is a type of listener of this name")
+    GATEWAYS[gateway.name] = gateway
+    LISTENER_KINDS[gateway.name] = gateway.listener
+
+
+def kind_of(name: str) -> ListenerKind | None:
+    """The type of listener of this name; the gateway of an entry point is loaded. None: there is none. Raises
+    GatewayLoadError."""
+    found = LISTENER_KINDS.get(name)
+    if found is not None:
+        return found
+    for point in _entry_points():
+        if point.name == name:
+            where = f"entry point {name} of {GROUP}"
+            try:
+                gateway = point.load()
+            except Exception as error:
+                # A package of others may raise anything; the answer is one line that names it.
+                raise GatewayLoadError(f"{where}: {type(error).__name__}: {error}") from error
+            if not isinstance(gateway, Gateway) or gateway.name != name:
+                raise GatewayLoadError(f"{where}: {point.value} is no Gateway of this name")
+            add_gateway(gateway)
+            return gateway.listener
+    return None
+
+
+def kind_names() -> list[str]:
+    """All types of listeners, those of entry points too."""
+    return list(dict.fromkeys([*LISTENER_KINDS, *(point.name for point in _entry_points())]))
+
+
+@lru_cache(1)
+def _entry_points() -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=GROUP))
