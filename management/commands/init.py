@@ -25,7 +25,7 @@ from . import new_files
 
 CONFIG: Final = "taipan.toml"
 TLS: Final = "tls"
-_PAGE_OF_KEYS: Final = "What each means in more words: docs/configuration.md."
+_PAGE_OF_KEYS: Final = "docs/configuration.md explains each key in more detail."
 _PAGE: Final = re.compile(r" \(docs/[\w/-]+\.md\)|: docs/[\w/-]+\.md(?=\.)")
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
@@ -171,7 +171,9 @@ def configuration(directory: Path, wanted: Wanted) -> str:
         text = _put(text, f'bind = "127.0.0.1:{port}"', f"bind = {toml_value(authority(wanted.address, port))}")
     if wanted.tls_names:
         tables = [_tls_listener(directory, wanted, name, kind) for name, kind in (("tls", "ssl"), ("secure", "wss"))]
-        text = _put(text, "# With certificates: TLS on 8883;", "".join(tables) + "# With certificates: TLS on 8883;")
+        text = _put(
+            text, "# With certificates: TLS on port 8883.", "".join(tables) + "# With certificates: TLS on port 8883."
+        )
     if wanted.anonymous and not wanted.loopback:
         text = _put(text, "#allow_anonymous = true", "allow_anonymous = true")
     if wanted.user:
@@ -184,7 +186,7 @@ def configuration(directory: Path, wanted: Wanted) -> str:
 def template() -> str:
     """The commented configuration as it ships, without the pages that it names: these lie in Taipan's sources only."""
     text = (importlib.resources.files("taipan.config") / CONFIG).read_text("utf-8")
-    text = _put(text, _PAGE_OF_KEYS, "taipan --print-defaults has its type, too.")
+    text = _put(text, _PAGE_OF_KEYS, "taipan --print-defaults prints its type, too.")
     return _PAGE.sub("", text)
 
 

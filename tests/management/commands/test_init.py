@@ -43,7 +43,7 @@ def test_it_names_no_page_that_is_not_installed(tmp_path: Path, capsys: pytest.C
         assert "docs/" not in text
     text = (tmp_path / "taipan.toml").read_text("utf-8")
     assert (
-        "# Who may do what.\n" in text and "# JSON Web Tokens. It needs" in text and "taipan --print-defaults" in text
+        "# Who may do what.\n" in text and "# JSON Web Tokens. Requires" in text and "taipan --print-defaults" in text
     )
 
 
