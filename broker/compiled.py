@@ -72,7 +72,7 @@ class Compiled:
         if self._manifest["sources"] != self.digests(self.root):
             return "the sources have changed since"
         if self._manifest["sizes"] != self.sizes(self.directory):
-            return "what was compiled is not complete"
+            return "the compiled modules are incomplete"
         return None
 
     def prefer(self) -> str:

@@ -240,7 +240,7 @@ class Server:
             try:
                 from .cluster.nats_client import NatsClient, largest_packet
             except ImportError as error:
-                raise ValueError(f"[cluster] wants the package nkeys ({error}): pip install nkeys") from error
+                raise ValueError(f"[cluster] requires the package nkeys ({error}): pip install nkeys") from error
             nats = NatsClient(cluster, self.settings.node.name, largest_packet(self.settings))
         context = ClusterContext(
             self.settings,
@@ -306,7 +306,7 @@ class Server:
             if self.tables.unreadable:
                 counts = ", ".join(f"{count} of {name}" for name, count in self.tables.unreadable.items())
                 details = {"setting": "node.data_dir"}
-                self.alarms.activate("rows_unreadable", f"rows that are not in force: {counts}", details)
+                self.alarms.activate("rows_unreadable", f"rows that are not applied: {counts}", details)
             for prepare in self.before_clients:
                 await prepare()
             self.access.start()

@@ -34,14 +34,14 @@ class StoreAlarms:
         loss = store.loss
         if loss.batches is not None:
             first, last = loss.batches
-            message = f"the end of the store is gone: batches {first} to {last}, with what they said of {_HELD}"
+            message = f"the end of the store is missing: batches {first} to {last}, with what they said of {_HELD}"
             self._alarms.activate("store_batches_lost", message, details)
         if loss.access:
             details = {**details, "setting": "data.access_lost", "tables": ", ".join(sorted(loss.tables))}
-            message = f"rows that decide who may are lost, or not what they were: {loss.access}"
+            message = f"access records are lost or have changed: {loss.access}"
             self._alarms.activate("access_rows_lost", message, details)
         if store.access_lost and loss.tables & {STORED_USERS, STORED_RULES, BANNED}:
-            self._access.lost = "rows that decide who may are lost; taipan-ctl data accept-loss lets clients in again"
+            self._access.lost = "access records are lost; taipan-ctl data accept-loss accepts clients again"
 
     @property
     def tables_lost(self) -> frozenset[str]:

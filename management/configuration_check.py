@@ -67,4 +67,4 @@ def other_address(setting: str, taken: str) -> str:
     """How to take another one than ``taken``, which another process has."""
     host, port = parse_bind(taken)
     other = authority(host, port % 65_535 + 1)
-    return f"another address for this run: --set {setting}={other}, for ever: in the file of --config"
+    return f"to use another address for this run: --set {setting}={other}, permanently: in the file given by --config"

@@ -110,7 +110,7 @@ def is_own(directory: Path) -> bool:
     names = {each.name for each in directory.iterdir()} - {LOST_AND_FOUND}
     own = not names or not names.isdisjoint({LOCK, DATABASE})
     if mode & stat.S_ISVTX or (mode & _STRANGERS and not own):
-        what = f"others use this directory; name one of the node's own, such as {directory / 'taipan'}"
+        what = f"other programs use this directory; choose a separate one, such as {directory / 'taipan'}"
         raise DataDirError(f"node.data_dir {directory}: {what}")
     return own
 
@@ -118,13 +118,13 @@ def is_own(directory: Path) -> bool:
 def _open_lock(path: Path) -> int:
     """Raises OSError, and DataDirError for what is no file of the node's own: its contents would be overwritten."""
     if path.is_symlink():
-        raise DataDirError(f"node.data_dir {path}: is a link, and the node would write where it leads; remove it")
+        raise DataDirError(f"node.data_dir {path}: is a link, and the node would write to its target; remove it")
     # It may have become a link meanwhile; and a pipe would be waited for.
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     found = os.fstat(lock)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
         os.close(lock)
-        raise DataDirError(f"node.data_dir {path}: is not a file of its own; remove it")
+        raise DataDirError(f"node.data_dir {path}: has other hard links, or is not a regular file; remove it")
     return lock
 
 
@@ -136,7 +136,7 @@ def _close_to_others(directory: Path) -> None:
             path.chmod(stat.S_IMODE(mode) & ~_OTHERS)
         except OSError as error:
             if mode & _STRANGERS:
-                what = f"everybody may use it, and that cannot be changed ({error.strerror})"
+                what = f"others may access it, and the permissions cannot be changed ({error.strerror})"
                 raise DataDirError(f"node.data_dir {path}: {what}; chmod 700 the directory and 600 its files") from None
             lent += 1
             continue

@@ -38,8 +38,8 @@ NONE: Final = DashboardSettings(enabled=False)
 """Of a node without a dashboard."""
 _STARTED: Final = {"management": "management_started url=%s", "dashboard": "dashboard_started url=%s"}
 _WITHOUT_TLS: Final = {
-    "management": "management_without_tls url=%s: secrets cross the net in clear text; setting=management.tls",
-    "dashboard": "dashboard_without_tls url=%s: passwords cross the net in clear text; setting=dashboard.tls",
+    "management": "management_without_tls url=%s: secrets cross the network in clear text; setting=management.tls",
+    "dashboard": "dashboard_without_tls url=%s: passwords cross the network in clear text; setting=dashboard.tls",
 }
 _STOP_TIMEOUT = 2.0
 _KEEP_ALIVE = 75.0
@@ -233,7 +233,7 @@ class ManagementServer:
         if made is not None:
             app_id, secret = made
             self._tell_secret(
-                "The first application may manage this node. Its secret is shown this once:\n"
+                "The first application for the HTTP API was created. Its secret is shown only now:\n"
                 f"  curl -u {app_id}:{secret} {self.url}/api/v4/brokers"
             )
 

@@ -57,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     file = _stray_file(given)
     if file is not None:
         print(
-            f"taipan: a configuration file is named with --config: taipan --config {shlex.quote(file)}", file=sys.stderr
+            f"taipan: use --config to specify a configuration file: taipan --config {shlex.quote(file)}",
+            file=sys.stderr,
         )
         return 2
     arguments = parser.parse_args(given)

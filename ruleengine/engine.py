@@ -121,19 +121,19 @@ class RuleEngine:
     def add_action_type(self, action_type: ActionType) -> None:
         """An action of this node alone; before the start where stored rules use it. Raises ValueError."""
         if action_type.name in self.action_types:
-            raise ValueError(f"there is an action {action_type.name} already")
+            raise ValueError(f"action {action_type.name} already exists")
         self.action_types[action_type.name] = action_type
 
     def add_resource_type(self, resource_type: ResourceType) -> None:
         """A resource type of this node alone; before the start if stored resources are of it. Raises ValueError."""
         if resource_type.name in self.resource_types:
-            raise ValueError(f"there is a resource type {resource_type.name} already")
+            raise ValueError(f"resource type {resource_type.name} already exists")
         self.resource_types[resource_type.name] = resource_type
 
     def add_function(self, function: Function) -> None:
         """A function of this node's SQL alone; before the start where stored rules use it. Raises ValueError."""
         if function.name in self._functions:
-            raise ValueError(f"there is a function {function.name} already")
+            raise ValueError(f"function {function.name} already exists")
         self._functions[function.name] = function
 
     def rule_events(self) -> list[RuleEventRecord]:

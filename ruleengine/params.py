@@ -26,8 +26,8 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "array": (list,),
 }
 _NAMES: Final = {
-    "string": "a text",
-    "password": "a text",
+    "string": "a string",
+    "password": "a string",
     "file": "the name of a file",
     "binary_file": "the name of a file",
     "number": "a number",
@@ -211,9 +211,7 @@ def undeclared(type: str, given: Iterable[str], params: tuple[Param, ...]) -> li
     """A sentence for each parameter that an action or a resource of this type does not have, and keeps, as in EMQX."""
     known = {param.name for param in params}
     return [
-        f"{name[:_SHOWN]}: {type} has no parameter of this name; it has no effect"
-        for name in given
-        if name not in known
+        f"{name[:_SHOWN]}: {type} has no such parameter; the value has no effect" for name in given if name not in known
     ]
 
 
@@ -230,9 +228,9 @@ def _check_url(key: str, value: str) -> None:
     except ValueError:
         right = False
     if not right:
-        raise ParamError(key, "expected a URL that begins with http:// or https:// and names a host")
+        raise ParamError(key, "expected a URL that begins with http:// or https:// and contains a host")
     if any(each <= " " or each == "\x7f" for each in value):
-        raise ParamError(key, "a URL cannot hold white space or control characters; write a blank as %20")
+        raise ParamError(key, "a URL cannot contain white space or control characters; write a space as %20")
     if not parts.netloc.isascii():
         raise ParamError(key, "write the host name in its ASCII form, such as xn--mnchen-3ya.example")
 
@@ -268,8 +266,8 @@ def retry_for_param(order: int) -> Param:
         ["string", "number"],
         Text("Retry For", "重试时长"),
         Text(
-            "How long a row waits for a server that is away, in seconds or such as 30s, 5m; then it fails and the "
-            "fallbacks run. 0: it fails at once. Without: as long as it takes",
+            "How long a row waits for an unreachable server, in seconds or such as 30s, 5m; then the row fails and the "
+            "fallbacks run. 0: the row fails immediately. Not set: no limit",
             "服务器不可用时数据等待的时长 (秒,或 30s、5m);超时后失败并执行备选动作。0:立即失败;不填:一直等待",
         ),
     )

@@ -76,4 +76,4 @@ def wrong_interpreter(missing: str) -> str:
 
     own = Path(__file__).resolve().parents[1] / ".venv" / "bin" / "python"
     what = f"run it with {own}" if own.exists() else "install Taipan for it (docs/install.md)"
-    return f"No module named {missing!r}: {sys.executable} has not the packages that Taipan needs; {what}"
+    return f"No module named {missing!r}: {sys.executable} does not have the packages that Taipan needs; {what}"

@@ -90,7 +90,7 @@ class CallbackAuthenticator:
         if answer is False:
             named = client.username or password is not None
             code = reason_codes.BAD_USER_NAME_OR_PASSWORD if named else reason_codes.NOT_AUTHORIZED
-            return AuthOutcome(code, detail="denied by a function of the program")
+            return AuthOutcome(code, detail="denied by a callback of the program")
         if answer is not True and answer != "superuser":
             raise TypeError(f"expected True, False, None or 'superuser', got {answer!r}")
         client.proved_by = self.name if client.username else ""
@@ -98,7 +98,7 @@ class CallbackAuthenticator:
 
     def _failed(self, error: Exception) -> AuthOutcome:
         self._failures.add(error)
-        return AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail="a function of the program failed")
+        return AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail="a callback of the program failed")
 
 
 class CallbackRules:
@@ -144,7 +144,7 @@ class CallbackService(OutsideSource):
                 allowed = _allowed(await answer if inspect.isawaitable(answer) else answer)
         except Exception as error:
             self._failures.add(error)
-            return Verdict(DENY, "a function of the program failed", "-")
+            return Verdict(DENY, "a callback of the program failed", "-")
         return Verdict(IGNORE if allowed is None else ALLOW if allowed else DENY, "", "-")
 
 
@@ -156,7 +156,7 @@ def _allowed(answer: object) -> bool | None:
     if answer is not None and not isinstance(answer, bool):
         if inspect.iscoroutine(answer):
             answer.close()
-            raise TypeError("a plain function gave a coroutine: write it with async def")
+            raise TypeError("a plain function returned a coroutine: define it with async def")
         raise TypeError(f"expected True, False or None, got {answer!r}")
     return answer
 

@@ -18,7 +18,7 @@ try:
     from amqtt.session import IncomingApplicationMessage, Session
     from transitions import Machine, MachineError
 except ImportError as missing:
-    raise ImportError("taipan.amqtt wants the package amqtt: pip install 'amqtt<0.13' transitions") from missing
+    raise ImportError("taipan.amqtt requires the package amqtt: pip install 'amqtt<0.13' transitions") from missing
 
 from .amqtt_plugins import Plugins
 from .amqtt_sessions import Sessions

@@ -28,7 +28,7 @@ def node_settings(config: BrokerConfig, directory: tempfile.TemporaryDirectory[s
         if listener.bind is not None
     ]
     if not listeners:
-        raise BrokerError("no listener has an address: give one of them 'bind'")
+        raise BrokerError("no listener has an address: set 'bind' for one of them")
     if config.timeout_disconnect_delay:
         logger.warning("amqtt_setting_ignored setting=timeout-disconnect-delay used=keep_alive_multiplier")
     expiry = config.session_expiry_interval
@@ -50,7 +50,7 @@ def node_settings(config: BrokerConfig, directory: tempfile.TemporaryDirectory[s
 
 def _listener(name: str, given: ListenerConfig, directory: Path) -> dict[str, Any]:
     if given.type == ListenerType.EXTERNAL:
-        raise BrokerError(f"listener '{name}': type external is not possible here, there are tcp and ws")
+        raise BrokerError(f"listener '{name}': type external is not supported; use tcp or ws")
     table: dict[str, Any] = {
         "name": name,
         "type": find_kind(tls=bool(given.ssl), websocket=given.type == ListenerType.WS).name,

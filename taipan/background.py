@@ -37,11 +37,11 @@ class BackgroundSubscription:
             left = self._subscription.take()
             if left is not None:
                 return left
-            raise EOFError("the subscription is over")
+            raise EOFError("the subscription has ended")
         try:
             return self._node.call(asyncio.wait_for(_next(self._subscription), timeout))
         except (StopAsyncIteration, NodeError):
-            raise EOFError("the subscription is over") from None
+            raise EOFError("the subscription has ended") from None
         except TimeoutError:
             raise TimeoutError(f"no message for {self._subscription.filter!r} within {timeout} s") from None
 
@@ -107,7 +107,7 @@ class BackgroundNode:
     def start(self) -> Self:
         """Start the thread and accept clients. Raises NodeError if the node cannot start."""
         if self._thread is not None:
-            raise NodeError("the node was started before: make another BackgroundNode to start again")
+            raise NodeError("the node was already started once: create another BackgroundNode to start again")
         ready: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="taipan", daemon=True)
         self._thread.start()
@@ -146,7 +146,7 @@ class BackgroundNode:
         if thread is None:
             return
         if thread is threading.current_thread():
-            raise NodeError("a callback of the node cannot stop it: that would wait for itself")
+            raise NodeError("a callback of the node cannot stop the node: it would wait for itself")
         if loop is not None and stop is not None and thread.is_alive():
             try:
                 loop.call_soon_threadsafe(stop.set)

@@ -60,7 +60,7 @@ class Hook(Generic[F]):
         if callback is None:
             return lambda given: self(given, priority=priority)
         if is_async(callback):
-            raise TypeError(f"{self._point.name}: a hook cannot wait, give it a plain function")
+            raise TypeError(f"{self._point.name}: a hook cannot wait; use a plain function")
         if not callable(callback):
             raise TypeError(f"{self._point.name}: expected a function, got {type(callback).__name__}")
         adapted = functools.wraps(callback)(self._adapt(callback))
@@ -266,7 +266,7 @@ def _subscribe(callback: Callable[[Client, list[Filter]], list[Filter]]) -> Call
         ]
         answer: object = callback(Client.of(client), given)
         if not isinstance(answer, list) or len(answer) != len(given):
-            raise TypeError(f"expected as many filters as came in, which is {len(given)}")
+            raise TypeError(f"expected as many filters as were passed in, which is {len(given)}")
         return [_topic_filter(each) for each in answer]
 
     return change
@@ -276,7 +276,7 @@ def _topic_filter(filter: object) -> TopicFilter:
     if not isinstance(filter, Filter):
         raise TypeError(f"expected a Filter, got {filter!r}")
     if filter.qos not in (0, 1, 2) or filter.retain_handling not in (0, 1, 2):
-        raise ValueError(f"no options of a subscription: {filter}")
+        raise ValueError(f"not valid subscription options: {filter}")
     return TopicFilter(filter.topic, filter.qos, filter.no_local, filter.retain_as_published, filter.retain_handling)
 
 
@@ -284,7 +284,7 @@ def _unsubscribe(callback: Callable[[Client, list[str]], list[str]]) -> Callable
     def change(filters: list[str], client: ClientInfo, properties: WireProperties) -> list[str]:
         answer: object = callback(Client.of(client), list(filters))
         if not isinstance(answer, list) or len(answer) != len(filters):
-            raise TypeError(f"expected as many filters as came in, which is {len(filters)}")
+            raise TypeError(f"expected as many filters as were passed in, which is {len(filters)}")
         for each in answer:
             parse_filter(each)
         return answer

@@ -59,7 +59,7 @@ def load_keywords(config: Table | None, keywords: Keywords) -> tuple[Loaded, boo
     """
     if config is not None and not isinstance(config, Mapping):
         raise ConfigError(
-            f"config: expected a dictionary as the configuration file has it, got {type(config).__name__}"
+            f"config: expected a dictionary with the structure of the configuration file, got {type(config).__name__}"
         )
     data: dict[str, Any] = dict(config or {})
     known = Keywords.__annotations__
@@ -138,7 +138,7 @@ def _bind(place: str, url: str, schemes: tuple[str, ...]) -> tuple[str, str, str
         parsed = urlsplit(url)
         bind = parsed.netloc
         if parsed.scheme in _WITH_TLS and "tcp" in schemes:
-            raise ConfigError(f"{place}: {quoted(url)} wants certificates: give a table with type, bind and tls")
+            raise ConfigError(f"{place}: {quoted(url)} requires certificates: use a table with type, bind and tls")
         if parsed.scheme not in schemes:
             raise ValueError(f"expected {' or '.join(map(_form, schemes))}")
         if not _is_local(parsed.scheme):

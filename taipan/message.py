@@ -47,7 +47,7 @@ def to_wire(given: Mapping[str, Any], packet: int = c.PUBLISH) -> WireProperties
     for name, value in given.items():
         if name not in known:
             near = get_close_matches(str(name), known, 1)
-            raise ValueError(f"there is no property {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            raise ValueError(f"unknown property {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         row = _ROWS[name]
         wanted = _unlike(row, value)
         if wanted:
@@ -60,7 +60,7 @@ def _unlike(row: wire.Property, value: Any) -> str:
     """Return the expected kind of value if ``value`` is invalid for the property, else an empty string."""
     if row.type == wire.STRING:
         good = is_text(value) and (row.identifier != c.RESPONSE_TOPIC or valid_name(value))
-        return "" if good else "a Topic Name" if row.identifier == c.RESPONSE_TOPIC else "a text that MQTT can carry"
+        return "" if good else "a Topic Name" if row.identifier == c.RESPONSE_TOPIC else "a string that MQTT can carry"
     if row.type == wire.BINARY:
         return "" if isinstance(value, bytes) and len(value) <= MAX_STRING else f"at most {MAX_STRING} bytes"
     if row.type == wire.STRING_PAIR:
@@ -68,7 +68,7 @@ def _unlike(row: wire.Property, value: Any) -> str:
         good = pairs and all(
             isinstance(each, tuple) and len(each) == 2 and is_text(each[0]) and is_text(each[1]) for each in value
         )
-        return "" if good else "a list of pairs of texts"
+        return "" if good else "a list of pairs of strings"
     good = isinstance(value, int) and not isinstance(value, bool) and row.least <= value <= row.greatest
     return "" if good else f"a number from {row.least} to {row.greatest}"
 

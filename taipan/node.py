@@ -135,7 +135,7 @@ class Node(Extensions):
     async def start(self) -> Self:
         """Accept clients. Raises NodeError if the node cannot start. Then, or if cancelled, no resource stays open."""
         if self._state != NEW:
-            raise NodeError(f"the node {self._state}: make another Node to start again")
+            raise NodeError(f"the node {self._state}: create another Node to start again")
         self._state = STARTING
         self._loop = asyncio.get_running_loop()
         self._stopped = self._loop.create_future()

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini("taipan_mqtt_port", "the port of the broker of mqtt_broker_session; 0: any free one", default="0")
+    parser.addini("taipan_mqtt_port", "the port of the mqtt_broker_session broker; 0: any free port", default="0")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "mqtt(auth={'ann': 'secret'}, ...): what the broker of mqtt_broker is like; keywords of taipan.Node",
+        "mqtt(auth={'ann': 'secret'}, ...): options of the mqtt_broker broker, as keywords of taipan.Node",
     )
     # If pytest-mqtt is installed, its fixtures stay.
     if not any("pytest_mqtt" in str(plugin) for _, plugin in config.pluginmanager.list_name_plugin()):
@@ -45,7 +45,7 @@ def mqtt_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     keywords: dict[str, Any] = {}
     for marker in reversed(list(request.node.iter_markers("mqtt"))):
         if marker.args:
-            pytest.fail("@pytest.mark.mqtt takes keywords only, such as auth={'ann': 'secret'}", pytrace=False)
+            pytest.fail("@pytest.mark.mqtt accepts keywords only, such as auth={'ann': 'secret'}", pytrace=False)
         keywords |= marker.kwargs
     yield from _running(keywords)
 

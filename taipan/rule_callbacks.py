@@ -76,7 +76,7 @@ class _Immediate:
             raise ActionFailed(_words(error)) from error
         if inspect.iscoroutine(answer):
             answer.close()
-            raise ActionFailed("a plain function gave a coroutine: write it with async def")
+            raise ActionFailed("a plain function returned a coroutine: define it with async def")
         return True
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class _Waiting:
 
     def run(self, row: Row, event: Event) -> bool:
         if len(self._rows) >= MAX_WAITING:
-            raise ActionFailed(f"{MAX_WAITING} rows wait for this action already")
+            raise ActionFailed(f"{MAX_WAITING} rows are already waiting for this action")
         self._rows.append((dict(row), event))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())

@@ -97,7 +97,7 @@ class Broker:
                 raise Misuse(f"mqtt has no keyword {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         given: object = auth
         if given is not None and not (isinstance(given, Mapping) and all(type(each) is str for each in given.values())):
-            raise Misuse("auth: expected a dictionary of passwords by user name")
+            raise Misuse("auth: expected a dictionary of passwords by username")
         self._auth = auth
         self._settings = {"listeners": ["tcp://127.0.0.1:0"], "durability": "memory", **settings}
         self._faults = Faults()

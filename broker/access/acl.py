@@ -72,7 +72,7 @@ class TopicPattern:
             return
         check_filter(text)
         if is_shared(text):
-            raise ValueError("a shared subscription is decided by the filter inside it: leave the prefix away")
+            raise ValueError("a shared subscription is decided by its inner filter: omit the prefix")
         self.levels = filter_levels(text)
         if _PLACEHOLDER.search(text):
             self.templates = tuple(tuple(_PLACEHOLDER.split(level)) for level in self.levels)

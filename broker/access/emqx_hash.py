@@ -36,7 +36,7 @@ class EmqxHash:
         if len(parts) != 4 or parts[0] != "emqx" or _DIGEST_LENGTHS.get(len(parts[3])) != parts[1]:
             raise ValueError("expected emqx$algorithm$salt$hash with md5, sha1, sha256 or sha512")
         if not _is_hex(parts[3].encode()):
-            raise ValueError("the hash is hexadecimal")
+            raise ValueError("the hash must be hexadecimal")
         return cls(parts[1], from_base64(parts[2]), parts[3].lower())
 
     @classmethod

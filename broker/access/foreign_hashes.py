@@ -28,10 +28,10 @@ _STORED_BCRYPT_COSTS: Final = range(4, 16)
 _MAX_SCRYPT: Final = 2**21
 """Of n * r * p of a hash that is new: 16 times that of ours, about a second of a thread."""
 
-NO_BCRYPT: Final = "a bcrypt hash wants the package bcrypt: pip install bcrypt"
+NO_BCRYPT: Final = "a bcrypt hash requires the package bcrypt: pip install bcrypt"
 
 
-_BCRYPT_COST: Final = f"bcrypt wants a cost of {_BCRYPT_COSTS.start} to {_BCRYPT_COSTS.stop - 1}"
+_BCRYPT_COST: Final = f"bcrypt requires a cost of {_BCRYPT_COSTS.start} to {_BCRYPT_COSTS.stop - 1}"
 
 
 class PackageMissing(ValueError):
@@ -55,7 +55,7 @@ class Sha512Hash:
         """Read the written form; ``ValueError`` says in words what is wrong with it."""
         parts = text.split("$")
         if len(parts) != 4 or parts[:2] != ["", "6"]:
-            raise ValueError("expected $6$salt$hash, as mosquitto_passwd writes it")
+            raise ValueError("expected $6$salt$hash, the mosquitto_passwd format")
         salt, digest = from_base64(parts[2]), from_base64(parts[3])
         if len(digest) != hashlib.sha512().digest_size:
             raise ValueError("the hash of $6$ is 64 bytes in base64")
@@ -89,9 +89,9 @@ class Pbkdf2Hash:
         if algorithm not in _PBKDF2:
             raise ValueError(f"PBKDF2 with one of {', '.join(_PBKDF2)}")
         if not 1 <= iterations <= _STORED_ITERATIONS:
-            raise ValueError(f"PBKDF2 wants 1 to {_MAX_ITERATIONS} iterations")
+            raise ValueError(f"PBKDF2 requires 1 to {_MAX_ITERATIONS} iterations")
         if not 16 <= len(digest) <= _MAX_PBKDF2:
-            raise ValueError(f"PBKDF2 wants a hash of 16 to {_MAX_PBKDF2} bytes")
+            raise ValueError(f"PBKDF2 requires a hash of 16 to {_MAX_PBKDF2} bytes")
         if len(digest) > hashlib.sha512().digest_size:
             # Each block is as hard to guess as all of them, and each costs all iterations: the first one is kept.
             digest = digest[: hashlib.new(algorithm, usedforsecurity=False).digest_size]
@@ -109,7 +109,7 @@ class Pbkdf2Hash:
         if len(parts) != 5 or parts[0] != "pbkdf2":
             raise ValueError("expected pbkdf2$digest$iterations$salt$hash, or Mosquitto's $7$iterations$salt$hash")
         if not (parts[2].isascii() and parts[2].isdigit() and len(parts[2]) <= 9):
-            raise ValueError("the iterations are a decimal number")
+            raise ValueError("the iterations must be a decimal number")
         return cls(parts[1], int(parts[2]), from_base64(parts[3]), from_base64(parts[4]))
 
     @property
@@ -148,7 +148,7 @@ class BcryptHash:
         """Read the written form; ``ValueError`` says in words what is wrong with it."""
         found = _BCRYPT.fullmatch(text)
         if found is None:
-            raise ValueError("expected bcrypt's own form, $2b$ with cost, salt and hash in 60 characters")
+            raise ValueError("expected the bcrypt format, $2b$ with cost, salt and hash in 60 characters")
         if int(found[1]) not in _STORED_BCRYPT_COSTS:
             raise ValueError(_BCRYPT_COST)
         return cls(text)
@@ -216,14 +216,15 @@ def check_work(found: PasswordHash) -> None:
     """Refuse a new hash that costs too much: ``ValueError`` names the limit. Stored hashes have earlier limits."""
     if isinstance(found, Pbkdf2Hash) and found.work > _MAX_ITERATIONS:
         raise ValueError(
-            f"PBKDF2 wants 1 to {_MAX_ITERATIONS} iterations, of all blocks of the hash together; this one has "
-            f"{found.work}, and each wrong password would cost them"
+            f"PBKDF2 requires 1 to {_MAX_ITERATIONS} iterations in total over all blocks of the hash; this hash has "
+            f"{found.work}, which each wrong password would use"
         )
     if isinstance(found, BcryptHash) and found.cost not in _BCRYPT_COSTS:
         raise ValueError(_BCRYPT_COST)
     if isinstance(found, ScryptHash) and found.n * found.r * found.p > _MAX_SCRYPT:
         raise ValueError(
-            f"scrypt with n={found.n}, r={found.r} and p={found.p} takes too long: n * r * p is {_MAX_SCRYPT} at most"
+            f"scrypt with n={found.n}, r={found.r} and p={found.p} takes too long: n * r * p must be at most"
+            f" {_MAX_SCRYPT}"
         )
 
 
@@ -257,13 +258,13 @@ def _read_hash(
 ) -> PasswordHash:
     written = method is None or method in ("bcrypt", "mosquitto")
     if (iterations is not None and (written or method == "sha256")) or (digest is not None and method != "pbkdf2"):
-        raise ValueError("iterations go with pbkdf2 and scrypt, digest with pbkdf2")
+        raise ValueError("iterations require pbkdf2 or scrypt, digest requires pbkdf2")
     if written:
         if salt:
-            raise ValueError("salt: a hash in its written form has its salt in it")
+            raise ValueError("salt: a hash in this format already contains its salt")
         found = parse_hash(password_hash)
         if method == "bcrypt" and not isinstance(found, BcryptHash):
-            raise ValueError("expected bcrypt's own form, $2b$...")
+            raise ValueError("expected the bcrypt format, $2b$...")
         if method == "mosquitto" and not isinstance(found, Sha512Hash | Pbkdf2Hash):
             raise ValueError("expected Mosquitto's $6$... or $7$...")
         if isinstance(found, BcryptHash) and not found.installed():
@@ -271,7 +272,7 @@ def _read_hash(
         return found
     if method == "scrypt" and password_hash.startswith("scrypt$"):
         if salt or iterations is not None:
-            raise ValueError("salt: a hash in its written form has its salt and its iterations in it")
+            raise ValueError("salt: a hash in this format already contains its salt and its iterations")
         return ScryptHash.parse(password_hash)
     salted = (salt or "").encode("utf-8", "surrogatepass")
     decoded = _decoded(password_hash)
@@ -281,7 +282,7 @@ def _read_hash(
         return EmqxHash("sha256", salted, decoded.hex())
     if method == "pbkdf2":
         if iterations is None:
-            raise ValueError("iterations is missing: how many PBKDF2 has made")
+            raise ValueError("iterations is missing: the number of PBKDF2 iterations of the hash")
         return Pbkdf2Hash(digest or "sha256", iterations, salted, decoded)
     if method == "scrypt":
         text = f"scrypt${iterations or 2**14}$8$1${to_base64(salted)}${to_base64(decoded)}"

@@ -61,15 +61,17 @@ class ScryptHash:
             raise ValueError("expected scrypt$n$r$p$salt$hash, as printed by taipan hash-password")
         n, r, p = (_number(part) for part in parts[1:4])
         if n < 2 or n & (n - 1) or not 1 <= r <= 64 or not 1 <= p <= 64:
-            raise ValueError("scrypt wants n a power of two, r and p from 1 to 64")
+            raise ValueError("scrypt requires n to be a power of two, and r and p to be from 1 to 64")
         if 128 * n * r > _MAX_MEMORY:
             raise ValueError(f"scrypt with n={n} and r={r} takes more than 256 MiB")
         if n * r * p > _MAX_WORK:
-            raise ValueError(f"scrypt with n={n}, r={r} and p={p} takes too long: n * r * p is {_MAX_WORK} at most")
+            raise ValueError(
+                f"scrypt with n={n}, r={r} and p={p} takes too long: n * r * p must be {_MAX_WORK} at most"
+            )
         salt = from_base64(parts[4])
         digest = from_base64(parts[5])
         if len(salt) < 8 or not 16 <= len(digest) <= 64:
-            raise ValueError("scrypt wants a salt of at least 8 bytes and a hash of 16 to 64 bytes")
+            raise ValueError("scrypt requires a salt of at least 8 bytes and a hash of 16 to 64 bytes")
         return cls(n, r, p, salt, digest)
 
     @classmethod
@@ -158,7 +160,7 @@ def from_base64(text: str) -> bytes:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise ValueError("scrypt's n, r and p are decimal numbers")
+        raise ValueError("scrypt's n, r and p must be decimal numbers")
     return int(text)
 
 

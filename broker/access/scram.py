@@ -65,7 +65,7 @@ class ScramVerifier:
         if salt is None or stored_key is None or server_key is None:
             raise ValueError("not base64")
         if len(salt) < 8 or len(stored_key) != _DIGEST or len(server_key) != _DIGEST:
-            raise ValueError("SCRAM wants a salt of at least 8 bytes and two keys of 32 bytes")
+            raise ValueError("SCRAM requires a salt of at least 8 bytes and two keys of 32 bytes")
         return cls(iterations, salt, stored_key, server_key)
 
     @classmethod
@@ -202,9 +202,9 @@ class ScramExchange:
             return self._fail("channel-binding-not-supported", "asks for channel binding")
         # "y": the client could bind and believes we cannot. It is right: no -PLUS method is offered.
         if flag not in ("n", "y"):
-            return self._fail("other-error", "GS2 flag is none of n, y, p")
+            return self._fail("other-error", "GS2 flag is not n, y or p")
         if authzid and not authzid.startswith("a="):
-            return self._fail("other-error", "GS2 header holds something else than an authzid")
+            return self._fail("other-error", "GS2 header contains something other than an authzid")
         attributes = bare.split(",")
         if attributes[0].startswith("m="):
             return self._fail("extensions-not-supported", "mandatory extension")
@@ -217,12 +217,12 @@ class ScramExchange:
             return self._fail("other-error", "nonce is empty, too long or not printable")
         username = _saslname(attributes[0][2:])
         if username is None:
-            return self._fail("invalid-username-encoding", "user name is badly escaped or not allowed by SASLprep")
+            return self._fail("invalid-username-encoding", "username is badly escaped or not allowed by SASLprep")
         if authzid and _saslname(authzid[2:]) != username:
-            return self._fail("other-error", "authzid is not the user name")
+            return self._fail("other-error", "authzid is not the username")
         # A CONNECT that also has a User Name, or a re-authentication, cannot become another user.
         if self._client.username and self._client.username != username:
-            return self._fail("other-error", "SCRAM user name is not the client's user name", "access.users")
+            return self._fail("other-error", "SCRAM username is not the client's username", "access.users")
         self.username = username
         self._user = self._method.lookup(self._client, username)
         verifier = self._user.scram if self._user is not None else None
@@ -244,9 +244,9 @@ class ScramExchange:
         without_proof, comma, proof_text = text.rpartition(",p=")
         attributes = without_proof.split(",")
         if not comma or "," in proof_text or len(attributes) < 2:
-            return self._fail("other-error", "client-final wants c=, r= and at last p=")
+            return self._fail("other-error", "client-final must consist of c=, r= and finally p=")
         if not attributes[0].startswith("c=") or not attributes[1].startswith("r="):
-            return self._fail("other-error", "client-final wants c=, r= and at last p=")
+            return self._fail("other-error", "client-final must consist of c=, r= and finally p=")
         if not all(_EXTENSION.fullmatch(attribute) for attribute in attributes[2:]):
             return self._fail("other-error", "unreadable extension")
         if _base64(attributes[0][2:]) != self._gs2_header.encode("utf-8"):
@@ -270,7 +270,7 @@ class ScramExchange:
         return AuthStep(SUCCESS, data, self.username, user.is_superuser, proved_by=user.source)
 
     def _over(self, text: str) -> AuthStep:
-        return self._fail("other-error", "the exchange is over")
+        return self._fail("other-error", "the exchange has ended")
 
     def _fail(self, error: str, detail: str, setting: str = "-", wrong: bool = False) -> AuthStep:
         self._next = self._over

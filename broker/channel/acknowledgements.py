@@ -90,7 +90,7 @@ def on_pubrec(channel: Channel, packet_ids: list[int], code: int, now: float) ->
         else:
             channel.send_packet_when_durable(Ack(PUBREL, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
     if failed:
-        session.advance(now)  # [MQTT-4.4.0-2] the exchange is over, its place is free
+        session.advance(now)  # [MQTT-4.4.0-2] the exchange has ended, its place is free
 
 
 def on_pubrel(channel: Channel, packet_ids: list[int]) -> None:

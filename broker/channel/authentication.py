@@ -152,14 +152,14 @@ def on_auth(channel: Channel, auth: Auth, now: float) -> Waiting:
     code = auth.reason_code
     if channel.state == AUTHENTICATING:
         if code != reason_codes.CONTINUE_AUTHENTICATION:
-            raise ProtocolError("AUTH before CONNACK wants Reason Code 0x18")  # [MQTT-4.12.0-3]
+            raise ProtocolError("AUTH before CONNACK requires Reason Code 0x18")  # [MQTT-4.12.0-3]
         return _step(channel, data, now)
     if code == reason_codes.RE_AUTHENTICATE:
         if channel.exchange is not None:
-            raise ProtocolError("a re-authentication is under way already")
+            raise ProtocolError("a re-authentication is already in progress")
         method = channel.context.access.authentication.enhanced_method(channel.auth_method)
         if method is None:
-            detail = "the method is no longer there"
+            detail = "the method is no longer available"
             disconnect(channel, reason_codes.NOT_AUTHORIZED, detail, "not_authorized", "access.users")
             return None
         channel.exchange = method.start(channel.client)

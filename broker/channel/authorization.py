@@ -5,7 +5,7 @@ from .channel import Channel
 
 
 def authorize(channel: Channel, action: str, topic: str, now: float) -> Decision | None:
-    """``action``: ``"publish"`` or ``"subscribe"``. ``None``: a service outside must be asked first
+    """``action``: ``"publish"`` or ``"subscribe"``. ``None``: an external service must be asked first
     (``external_check.ask``), and its decision applied."""
     decision = channel.context.authorization.authorize(channel.client, action, topic, now)
     return None if decision is None else apply_decision(channel, action, topic, decision)

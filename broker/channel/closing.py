@@ -152,17 +152,17 @@ def idle_timeout(channel: Channel) -> None:
 
 def slow_reader(channel: Channel) -> None:
     """The client's socket was full and took less than 1 KiB within ``slow_reader_timeout``."""
-    end(channel, SLOW_READER, "the client took less than 1 KiB within slow_reader_timeout")
+    end(channel, SLOW_READER, "the client read less than 1 KiB within slow_reader_timeout")
 
 
 def too_much_memory(channel: Channel) -> None:
     """The node's memory is used up, and what waits for this client takes much of it."""
-    end(channel, MEMORY, "much waits for a client that reads slowly, and memory is short")
+    end(channel, MEMORY, "memory is short, and too much is queued for a client that reads slowly")
 
 
 def unfinished_packet(channel: Channel) -> None:
     """The node's memory is used up, and the beginning of a packet of this client takes much of it."""
-    disconnect(channel, reason_codes.QUOTA_EXCEEDED, "memory is short, and a packet is not complete", MEMORY)
+    disconnect(channel, reason_codes.QUOTA_EXCEEDED, "memory is short, and a packet is incomplete", MEMORY)
 
 
 def internal_error(channel: Channel) -> None:

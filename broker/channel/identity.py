@@ -67,10 +67,10 @@ def client_id_refusal(client: ClientInfo, version: int, clean_start: bool) -> Ou
         if forbidden or not zone.allow_empty_client_id:
             # by the standard, whatever the setting says
             setting = NONE if forbidden else "allow_empty_client_id"
-            detail = "an empty client identifier is not allowed here"
+            detail = "an empty client ID is not allowed here"
             return Outcome(reason_codes.CLIENT_IDENTIFIER_NOT_VALID, setting, detail)
     elif len(client.client_id.encode()) > zone.max_client_id_length:
-        detail = "client identifier longer than max_client_id_length"
+        detail = "client ID longer than max_client_id_length"
         return Outcome(reason_codes.CLIENT_IDENTIFIER_NOT_VALID, "max_client_id_length", detail)
     return None
 
@@ -89,7 +89,7 @@ def name_refusal(client: ClientInfo) -> Outcome | None:
     could be any other's."""
     if client.username or not client.zone.use_username_as_client_id:
         return None
-    detail = "a client without a user name has no identifier here"
+    detail = "this listener uses the username as client ID, and the client has no username"
     return Outcome(reason_codes.CLIENT_IDENTIFIER_NOT_VALID, "use_username_as_client_id", detail)
 
 
@@ -160,12 +160,12 @@ def mountpoint_refusal(client: ClientInfo) -> Outcome | None:
     """Why the mount point of its zone is not for it."""
     template = client.zone.mountpoint
     if "%u" in template and not client.user:
-        return Outcome(reason_codes.NOT_AUTHORIZED, "mountpoint", "the mountpoint wants a user name that is proved")
+        return Outcome(reason_codes.NOT_AUTHORIZED, "mountpoint", "the mountpoint requires an authenticated username")
     if "%c" in template and _SPECIAL.search(client.client_id):
-        detail = "the mountpoint takes no identifier with + # / or a leading $"
+        detail = "the mountpoint does not accept a client ID with + # / or a leading $"
         return Outcome(reason_codes.CLIENT_IDENTIFIER_NOT_VALID, "mountpoint", detail)
     if "%u" in template and _SPECIAL.search(client.user or ""):
-        detail = "the mountpoint takes no user name with + # / or a leading $"
+        detail = "the mountpoint does not accept a username with + # / or a leading $"
         return Outcome(reason_codes.NOT_AUTHORIZED, "mountpoint", detail)
     return None
 

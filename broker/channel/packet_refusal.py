@@ -12,14 +12,14 @@ TOO_DEEP: Final = Outcome(reason_codes.TOPIC_NAME_INVALID, "max_topic_levels")
 MOUNTED_TOO_LONG: Final = Outcome(reason_codes.TOPIC_NAME_INVALID, "mountpoint", "too long with the mount point")
 IN_USE: Final = Outcome(reason_codes.PACKET_IDENTIFIER_IN_USE)
 TOO_MANY_QOS2: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "max_awaiting_rel")
-OVER_QUOTA: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "-", "over the quota that an operator has set")
+OVER_QUOTA: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "-", "over the quota set by an operator")
 OVER_RATE: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "message_rate", "waited for its rate when its client left")
-NEEDS_EXTERNAL_CHECK: Final = Outcome(reason_codes.NOT_AUTHORIZED, "-", "a service outside must be asked first")
+NEEDS_EXTERNAL_CHECK: Final = Outcome(reason_codes.NOT_AUTHORIZED, "-", "an external service must be asked first")
 
 
 def not_asked(setting: str) -> Outcome:
     """``setting``: by which a source outside would have been asked."""
-    return Outcome(reason_codes.NOT_AUTHORIZED, setting, "no service was asked at CONNECT")
+    return Outcome(reason_codes.NOT_AUTHORIZED, setting, "the service was not asked at CONNECT")
 
 
 def note_refusal(channel: "Channel", refusal: Outcome, event: str, topic: str, now: float) -> None:

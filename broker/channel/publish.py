@@ -246,7 +246,7 @@ def _resolve_alias(channel: Channel, message: Message) -> None:
         account.aliases += more if alias in aliases else more + ALIAS_BYTES
         aliases[alias] = message.topic
         if channel.alias_characters > _MAX_ALIAS_CHARACTERS:
-            raise ProtocolError("Topic Aliases for more text than a client may have kept", reason_codes.QUOTA_EXCEEDED)
+            raise ProtocolError("Topic Aliases with more text than is kept for a client", reason_codes.QUOTA_EXCEEDED)
         if account.level and channel.alias_characters > _MAX_ALIAS_CHARACTERS_WHEN_SHORT:
             raise ProtocolError("no memory for more Topic Aliases", reason_codes.QUOTA_EXCEEDED, "limits.memory")
         return
@@ -478,7 +478,7 @@ async def _wait_until_taken(channel: Channel, session: Session, message: Message
             disconnect(
                 channel,
                 reason_codes.QUOTA_EXCEEDED,
-                refusal.detail or "queue_full = refuse, and no room for long",
+                refusal.detail or "queue_full = refuse, and the queue was full for too long",
                 "quota_exceeded",
                 refusal.setting,
             )

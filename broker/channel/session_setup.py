@@ -151,7 +151,7 @@ async def _ask_first(
     for decision in decisions.values():
         if not decision.allowed and not decision.lasting:
             # That a service is away neither takes a subscription from a client nor delivers what was not allowed.
-            detail = "no answer whether it may read what it is subscribed to"
+            detail = "no answer whether the client may read its subscriptions"
             refuse(channel, reason_codes.SERVER_UNAVAILABLE, detail, decision.setting)
             return
     if session is not None and generation != channel.context.authorization.generation:

@@ -65,14 +65,14 @@ class Calls:
             return msgspec.msgpack.decode(data, type=kind)
         except UNREADABLE:
             self._context.refusals.add(MALFORMED, node, "-")
-            raise CallFailed(f"{node}: what it says cannot be read") from None
+            raise CallFailed(f"{node}: its answer cannot be read") from None
 
     # -------------------------------------------------------------------- asking
 
     async def call(self, node: str, method: str, argument: bytes, timeout: float | None = None) -> bytes:
         """As ``core.cluster.Cluster.call``."""
         if len(argument) + OVERHEAD > self._nats.max_payload:
-            raise CallFailed(f"a question of {len(argument)} bytes is more than NATS takes (max_payload)")
+            raise CallFailed(f"a request of {len(argument)} bytes exceeds max_payload of NATS")
         number = self._next
         self._next += 1
         loop = asyncio.get_running_loop()
@@ -89,12 +89,12 @@ class Calls:
         while offset < first.size:
             reply = await self._ask(node, Request(number, "", b"", offset), deadline - loop.time())
             if reply.failure or not reply.part:
-                raise NodeUnreachable(f"{node}: the rest of its answer is gone")
+                raise NodeUnreachable(f"{node}: the rest of its answer is no longer available")
             parts.append(reply.part)
             offset += len(reply.part)
         if offset > first.size:
             self._context.refusals.add(MALFORMED, node, "-")
-            raise CallFailed(f"{node}: its answer is longer than it said")
+            raise CallFailed(f"{node}: its answer is longer than announced")
         # All of it is here, and need not be kept there.
         done = self._context.wire.write(Request(number, "", b"", offset))
         self._nats.publish(self._context.subject("call", node), done)
@@ -112,7 +112,7 @@ class Calls:
             raise NodeUnreachable(f"{node}: this node is not connected to NATS") from None
         found = self._replies.message(answer)
         if found is None or found[0].node != node:
-            raise NodeUnreachable(f"{node}: its answer cannot be taken")
+            raise NodeUnreachable(f"{node}: its answer cannot be accepted")
         return found[1]
 
     # ----------------------------------------------------------------- answering
@@ -154,7 +154,7 @@ class Calls:
         if len(answer) > most:
             if self.kept_bytes + len(answer) > MAX_KEPT:
                 self._context.refusals.add(ANSWERS_FULL, header.node, "-")
-                self._fail(reply, "too much of other answers is still to be fetched")
+                self._fail(reply, "too many bytes of other answers have not been fetched yet")
                 return
             self._keep((header.node, header.incarnation, request.number), answer)
         self._reply(reply, Reply("", len(answer), answer[:most]))
@@ -163,7 +163,7 @@ class Calls:
         key = (header.node, header.incarnation, request.number)
         kept = self._kept.get(key)
         if kept is None:
-            self._fail(reply, "the answer is not here any more")
+            self._fail(reply, "the answer is no longer available")
             return
         answer, _ = kept
         self._keep(key, answer)

@@ -88,11 +88,11 @@ class NodeEvacuation:
         """:raises ChangeRefused: nobody could take the sessions, or it is under way."""
         node = self._context.node
         if self.active or self._starting:
-            raise ChangeRefused(f"{node} is evacuated already")
+            raise ChangeRefused(f"{node} is already evacuated")
         if self._members.left or self._members.outside or not self._members.joined:
-            raise ChangeRefused(f"{node} is no member of the cluster {self._context.name} now")
+            raise ChangeRefused(f"{node} is not a member of the cluster {self._context.name} now")
         if not self._context.nats.quorum:
-            raise ChangeRefused("NATS takes no writes now: no session can move")
+            raise ChangeRefused("NATS accepts no writes now: no session can move")
         # Of two that ask each other none is to be told that the other one stays.
         self._starting = True
         try:
@@ -100,12 +100,12 @@ class NodeEvacuation:
         finally:
             self._starting = False
         if all(refusals):
-            raise ChangeRefused(f"no other node can take its clients: {'; '.join(refusals) or 'none runs'}")
+            raise ChangeRefused(f"no other node can accept its clients: {'; '.join(refusals) or 'none runs'}")
         self.active = True
         self._set_aside.clear()
         self._told.clear()
         logger.warning("evacuation_started node=%s", node)
-        message = f"{_DETAIL}: it lets nobody in, and its clients and sessions go to others"
+        message = f"{_DETAIL}: it accepts no clients, and its clients and sessions move to other nodes"
         self._context.alarms.activate(ALARM, message, {"setting": SETTING})
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -188,7 +188,7 @@ class NodeEvacuation:
             for start in range(0, len(due), _MOVED_AT_ONCE):
                 while not self._takers():
                     if not self._takers(_SOON):
-                        self._tell("no other node takes sessions now")
+                        self._tell("no other node accepts sessions now")
                         return
                     await asyncio.sleep(_SOON)
                 self._close_some()  # whose CONNECT was on its way
@@ -269,5 +269,5 @@ class NodeEvacuation:
 
 def _of(node: str, error: str) -> str:
     if error.startswith("no such call"):
-        return f"{node}: it is of an older version, which takes no sessions"
+        return f"{node}: its version is older and cannot accept sessions"
     return error if error.startswith(node) else f"{node}: {error}"

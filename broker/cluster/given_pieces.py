@@ -138,7 +138,7 @@ class GivenPieces:
                     raise
                 taken = False
             if self._given.get(client_id) is not row:
-                raise CallFailed("something is just being done about it")
+                raise CallFailed("another operation on it is in progress")
             if taken:
                 self._drop(session, row)
         self.forget(client_id)
@@ -149,7 +149,7 @@ class GivenPieces:
         session = self._context.broker.sessions.get(taken.client_id)
         if row is not None and session is not None and (row.node, row.move) == (node, taken.move):
             if self.is_under_way(taken.client_id):
-                raise CallFailed("it is not known here yet that the session has gone on")
+                raise CallFailed("this node does not know yet that the session has moved on")
             if row.number <= taken.number:
                 self._drop(session, row)
                 self.forget(taken.client_id)

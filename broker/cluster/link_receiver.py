@@ -185,7 +185,7 @@ class LinkReceiver:
         after = hello.after
         peer = self._membership.peers.get(node)
         if peer is None or self._stopped:
-            raise CallFailed(f"{node} is no member here")
+            raise CallFailed(f"{node} is not a member here")
         incoming = self._incoming.get(node)
         if incoming is not None:
             # What is to be taken comes again, from the first number that is not. Should the other node have started

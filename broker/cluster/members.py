@@ -314,13 +314,14 @@ class Members:
             self._context.node_settings.node.data_dir,
             before.host,
             _date(before.started),
-            "until now another data directory had this name, which was started there and then: its sessions, and what"
-            " waits for them, are not here. If that is the right one, stop this node and start it with that directory",
+            "until now this name belonged to another data directory, started there at that time: its sessions and"
+            " their messages are not here. If that directory is the right one, stop this node and start it"
+            " with that directory",
         )
 
     @property
     def _forced_out(self) -> str:
-        what = "its data_dir must be another one, or empty"
+        what = "its data_dir must be a different or an empty one"
         return f"{self._context.node} was forced out of the cluster {self._context.name}: {what}"
 
     async def _supersede(self, record: MemberRecord) -> None:
@@ -441,7 +442,7 @@ class Members:
         if not same:
             if replaced:
                 self._wire.refusals.count(_REPLACED)
-                what = "it has another data directory than before: the sessions of the earlier one are not there now"
+                what = "its data directory is not the previous one: the sessions in the previous one are not available"
                 logger.warning("cluster_node_replaced node=%s setting=%s detail=%s", peer.name, _DATA_DIR, what)
             before = peer.status
             peer.uid = record.uid
@@ -623,7 +624,7 @@ class Members:
         if status == STOPPED:
             peer.lost_at = self._loop.time()
             details = {"node": peer.name, "setting": "cluster.stopped_after"}
-            alarms.activate(f"node_down/{peer.name}", f"node {peer.name} is not heard any more", details)
+            alarms.activate(f"node_down/{peer.name}", f"node {peer.name} is no longer heard", details)
         elif status == RUNNING:
             alarms.deactivate(f"node_down/{peer.name}")
             self._agree()
@@ -663,7 +664,7 @@ class Members:
     def _no_quorum(self, error: Exception) -> None:
         if self._nats.connected:
             details = {"setting": "cluster.servers", "error": _text(error)}
-            message = "NATS takes no writes: sessions, users, rules and retained messages cannot change"
+            message = "NATS accepts no writes: sessions, users, rules and retained messages cannot change"
             self._context.alarms.activate("nats_no_quorum", message, details)
 
     # ---------------------------------------------------------- join and leave
@@ -674,7 +675,7 @@ class Members:
             raise ChangeRefused(f"{self._context.node} has left the cluster {self._context.name} already")
         self._check_not_refused()
         if not self.joined:
-            raise ChangeRefused(f"{self._context.node} is no member of the cluster {self._context.name} now")
+            raise ChangeRefused(f"{self._context.node} is not a member of the cluster {self._context.name} now")
 
     async def leave(self) -> None:
         """Take no part any more, after a restart too, until ``join``."""
@@ -685,7 +686,7 @@ class Members:
             await self._nats.write(BUCKET, self.key, self._left_behind(), None, self._context.nonce())
         except (Unavailable, Unknown) as error:
             self.left = False
-            raise ChangeRefused(f"NATS takes no writes now: {error}") from None
+            raise ChangeRefused(f"NATS accepts no writes now: {error}") from None
         self._beat(leaving=True)
         self.joined = False
         if self._watch is not None:
@@ -728,7 +729,7 @@ class Members:
         found = self._read(entry)
         if found is None or found[1].forced_out:
             raise ChangeRefused(
-                f"{node} is no member of the cluster {self._context.name} (settings cluster.servers, cluster.name)"
+                f"{node} is not a member of the cluster {self._context.name} (settings cluster.servers, cluster.name)"
             )
 
     async def wait_until_heard(self) -> None:
@@ -740,9 +741,9 @@ class Members:
         """:raises ChangeRefused: this node cannot be taken out."""
         peer = self.peers.get(node)
         if peer is None:
-            raise ChangeRefused(f"{node} is no node of the cluster {self._context.name}")
+            raise ChangeRefused(f"{node} is not a node of the cluster {self._context.name}")
         if peer.running:
-            raise ChangeRefused(f"{node} is {peer.status}; stop it, then it is removed by force-leave")
+            raise ChangeRefused(f"{node} is {peer.status}; stop it, then remove it with force-leave")
         if peer.may_run:
             left = peer.unheard_until - self._loop.time()
             raise ChangeRefused(
@@ -760,7 +761,7 @@ class Members:
         except WrongRevision:
             raise ChangeRefused(f"{node} is back") from None
         except (Unavailable, Unknown) as error:
-            raise ChangeRefused(f"NATS takes no writes now: {error}") from None
+            raise ChangeRefused(f"NATS accepts no writes now: {error}") from None
         if self.peers.get(node) is peer and peer.status == STOPPED:
             self._remove(peer)
 

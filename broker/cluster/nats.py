@@ -145,7 +145,7 @@ class Nats(Protocol):
 
 
 class NatsRefused(Exception):
-    """This server cannot be used, or does not let this node in; ``setting`` is the key of the configuration."""
+    """This server cannot be used, or rejects this node; ``setting`` is the key of the configuration."""
 
     def __init__(self, reason: str, setting: str) -> None:
         super().__init__(f"{setting}: {reason}")

@@ -178,13 +178,13 @@ def refusal(connection: NatsConnection, settings: ClusterSettings, error: Except
 
 
 def no_jetstream(connection: NatsConnection) -> NatsRefused:
-    what = "has no JetStream: it wants jetstream { } in its configuration, or -js"
+    what = "has no JetStream: it requires jetstream { } in its configuration, or -js"
     return NatsRefused(f"{connection.server.url} {what}", "cluster.servers")
 
 
 def not_clustered(connection: NatsConnection, settings: ClusterSettings) -> NatsRefused:
     return NatsRefused(
-        f"{connection.server.url} is in no cluster of NATS servers, but {len(settings.servers)} are named:"
-        " they would know nothing of each other",
+        f"{connection.server.url} is not in a cluster of NATS servers, but {len(settings.servers)} are configured:"
+        " they would not know each other",
         "cluster.servers",
     )

@@ -102,12 +102,14 @@ class NatsCluster:
         self.retained.start()
         if self.nats.quorum:
             if not await self.rows.wait_until_joined(READ_TIMEOUT):
-                logger.warning("cluster_rows_not_read seconds=%s detail=%s", READ_TIMEOUT, "those of this node count")
+                logger.warning(
+                    "cluster_rows_not_read seconds=%s detail=%s", READ_TIMEOUT, "the rows of this node apply"
+                )
             if not await self.retained.wait_until_joined(READ_TIMEOUT):
                 logger.warning("cluster_retained_not_read seconds=%s", READ_TIMEOUT)
         patience = self.context.settings.stopped_after if self.nats.quorum else _ROUTES_WITHOUT_QUORUM
         if not await self.routes.wait_until_current(patience):
-            known = "those that were known last count until then"
+            known = "the last known routes apply until then"
             logger.warning("cluster_routes_unknown detail=%s setting=cluster.servers", known)
         await self.ownership.start()
         self.handover.start()

@@ -108,7 +108,9 @@ def tls_context(settings: ClusterSettings) -> ssl.SSLContext:
             context.load_cert_chain(settings.tls_cert, key, lambda: "")
         except (OSError, ssl.SSLError) as error:
             _load_certificates(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), "tls_cert", settings.tls_cert)
-            raise NatsRefused(f"cannot use {key}: it is not the key of the certificate", "cluster.tls_key") from error
+            raise NatsRefused(
+                f"cannot use {key}: it is not the private key of the certificate", "cluster.tls_key"
+            ) from error
     return context
 
 
@@ -117,7 +119,7 @@ def _load_certificates(context: ssl.SSLContext, key: str, path: str) -> None:
     try:
         context.load_verify_locations(path)
     except (OSError, ssl.SSLError) as error:
-        raise NatsRefused(f"cannot use {path}: it holds no PEM certificate", f"cluster.{key}") from error
+        raise NatsRefused(f"cannot use {path}: it contains no PEM certificate", f"cluster.{key}") from error
 
 
 def _read(key: str, path: str) -> bytes:
@@ -165,7 +167,7 @@ def _signed(key: str, path: str, nonce: str) -> dict[str, str]:
         fields["sig"] = base64.b64encode(pair.sign(nonce.encode())).decode()
         pair.wipe()
     except (ValueError, IndexError, nkeys.NkeysError) as error:
-        what = "credentials as nsc makes them" if key == "credentials_file" else "the seed of an NKey"
+        what = "credentials in the format of nsc" if key == "credentials_file" else "the seed of an NKey"
         raise NatsRefused(f"{path} does not hold {what}", f"cluster.{key}") from error
     return fields
 
@@ -186,7 +188,7 @@ def _refused_credential(url: str, settings: ClusterSettings, text: str) -> NatsR
         tried = ", and no user, token, nkey_file or credentials_file is set"
     else:
         tried = f" with {_CREDENTIALS[key].format(getattr(settings, key))}"
-    return NatsRefused(f"{url} does not let this node in{tried}: {text}", credential_of(settings))
+    return NatsRefused(f"{url} rejects this node{tried}: {text}", credential_of(settings))
 
 
 def _refused_certificate(url: str, settings: ClusterSettings, error: ssl.SSLCertVerificationError) -> NatsRefused:
@@ -310,13 +312,13 @@ class NatsConnection:
         url = self.server.url
         text = str(error) or type(error).__name__
         if tls and not url.startswith("tls://"):
-            return NatsRefused(f"{url} wants TLS: its address begins with tls://", "cluster.servers")
+            return NatsRefused(f"{url} requires TLS: its address must begin with tls://", "cluster.servers")
         if isinstance(error, ssl.SSLCertVerificationError):
             return _refused_certificate(url, self._settings, error)
         wanted = isinstance(error, ssl.SSLError) and "CERTIFICATE_REQUIRED" in (error.reason or text)
         if tls and not self._settings.tls_cert and (wanted or isinstance(error, ConnectionError)):
             # TLS 1.3: a server says after the handshake that it wants a certificate, or only closes.
-            what = "ended the connection after the TLS handshake: it seems to want a certificate of this node"
+            what = "ended the connection after the TLS handshake: it seems to require a certificate of this node"
             return NatsRefused(f"{url} {what}", "cluster.tls_cert")
         if isinstance(error, ssl.SSLError):
             return NatsRefused(f"no TLS with {url}: {error.reason or text}", "cluster.tls_cert")
@@ -547,7 +549,7 @@ class NatsConnection:
         finally:
             del self._requests[reply]
         if message.headers is not None and message.headers.get("Status") == "503":
-            raise NoResponders(f"nobody listens on {subject}")
+            raise NoResponders(f"nothing listens on {subject}")
         return message.data
 
     def _on_reply(self, message: Msg) -> None:

@@ -722,9 +722,9 @@ class _Claim:
             await ownership.settle_unanswered(client_id)
             place = ownership.place(client_id)
             if place is None or place.node != node:
-                return "it is not known here as a session of that node"
+                return "it is unknown here as a session of that node"
             if self._handover.leaves(client_id) or self._handover.is_undecided(client_id):
-                return "it is just coming or going"
+                return "it is just being moved"
             move = self._context.nonce()
             prepared = await self._handover.prepare(
                 node, place.revision, self._client, move, False, self._waits, self._left, absent=True
@@ -736,7 +736,7 @@ class _Claim:
         except (NodeUnreachable, CallFailed, WrongRevision, Unavailable, Unknown, NoAnswer, NotStored) as error:
             return str(error) or type(error).__name__
         if not taken:
-            return "another node has taken it"
+            return "another node has taken it over"
         return "" if refusal is None else f"{refusal.setting}: {refusal.detail}"
 
     async def _take(self, place: SessionPlace | None, earlier: dict[str, bool]) -> bool:
@@ -754,7 +754,7 @@ class _Claim:
             )
             self._loop.call_later(RETRY, self._ownership.settle_soon, self._client.client_id)
             return None
-        return Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.isolated", f"NATS takes no writes: {error}")
+        return Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.isolated", f"NATS accepts no writes: {error}")
 
     async def _from(self, place: SessionPlace) -> tuple[bool, Outcome | None]:
         """Get the session from the node that has it: whether that is settled, and why the client is refused."""

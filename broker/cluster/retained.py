@@ -516,7 +516,7 @@ class ClusterRetained:
 
     def _on_lost(self, bucket: str) -> None:
         if bucket == BUCKET and self._watch is not None:
-            logger.warning("cluster_retained_lost detail=%s", "the bucket is read again, and filled where it is new")
+            logger.warning("cluster_retained_lost detail=%s", "the bucket is read again, and filled if it is new")
             if self.joined:
                 self._life.reached(self._last)
             self._begin_anew()

@@ -26,11 +26,11 @@ logger = logging.getLogger(__name__)
 BUCKET: Final = "rows"
 TOO_LARGE: Final = "row_too_large"
 
-LOST: Final = "another node changed the same at the same time: its change counts, this one was undone"
-NOT_THERE: Final = "the cluster takes no changes: it has no quorum, or NATS cannot be reached; nothing was changed"
-NOT_JOINED: Final = "the cluster takes no changes: this node has not read its rows yet; nothing was changed"
-NOT_TAKEN: Final = "the row is larger than NATS takes (max_payload): nothing was changed"
-UNSURE: Final = "it counts on this node, but the cluster has not confirmed it yet; it may still be undone"
+LOST: Final = "another node changed the same record at the same time: its change applies, this one was undone"
+NOT_THERE: Final = "the cluster accepts no changes: it has no quorum, or NATS cannot be reached; nothing was changed"
+NOT_JOINED: Final = "the cluster accepts no changes: this node has not read its rows yet; nothing was changed"
+NOT_TAKEN: Final = "the row is larger than max_payload of NATS: nothing was changed"
+UNSURE: Final = "the change applies on this node, but the cluster has not confirmed it yet; it may still be undone"
 
 _MIB: Final = 1_048_576
 _AT_ONCE: Final = 32
@@ -389,7 +389,7 @@ class Rows:
 
     def _on_lost(self, bucket: str) -> None:
         if bucket == BUCKET and self._watch is not None:
-            logger.warning("cluster_rows_lost detail=%s", "the bucket is read again, and filled where it is new")
+            logger.warning("cluster_rows_lost detail=%s", "the bucket is read again, and filled if it is new")
             self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -576,7 +576,7 @@ class Rows:
             "cluster_rows_replaced count=%s file=%s detail=%s",
             count,
             file,
-            "it was not of the cluster before, whose users, rules and resources are in place of its own",
+            "it was not in the cluster before; the cluster's users, rules and resources replace its own",
         )
 
     def _mirror(self, record: BucketRecord, replaced: bool) -> None:

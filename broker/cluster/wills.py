@@ -136,7 +136,7 @@ class Wills:
                     await asyncio.sleep(_PAUSE)
         except TimeoutError:
             self.offer()
-            raise ChangeRefused("NATS takes no writes now: the wills of this node are there still") from None
+            raise ChangeRefused("NATS accepts no writes now: the Wills of this node are still stored") from None
 
     def offer(self) -> None:
         """This node is a member, or stays one: its wills are for the others to publish when it dies."""

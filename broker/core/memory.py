@@ -125,7 +125,7 @@ def parse_limit(text: int | str, whole: Callable[[], int] = installed) -> int:
     except ValueError:
         part = 0.0
     if not 0.0 < part <= 1.0:
-        raise ValueError('expected bytes as a number without a unit, or a part of the memory there is: "50%" or "0.5"')
+        raise ValueError('expected bytes as a number without a unit, or a share of the machine memory: "50%" or "0.5"')
     return max(MIN_BUDGET, int(whole() * part))
 
 

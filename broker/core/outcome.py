@@ -42,10 +42,10 @@ NO_MEMORY_FOR_QUEUES: Final = Outcome(
     reason_codes.QUOTA_EXCEEDED, "limits.memory", "memory is used up, and the largest queues are shed"
 )
 RETAINED_FULL: Final = Outcome(
-    reason_codes.QUOTA_EXCEEDED, "retained.max_messages", "as many messages are retained as may be"
+    reason_codes.QUOTA_EXCEEDED, "retained.max_messages", "the limit of retained messages has been reached"
 )
 RETAINED_BYTES_FULL: Final = Outcome(
-    reason_codes.QUOTA_EXCEEDED, "retained.max_bytes", "retained messages take as much memory as they may"
+    reason_codes.QUOTA_EXCEEDED, "retained.max_bytes", "retained messages use as much memory as is allowed"
 )
 RETAINED_TOO_LARGE: Final = Outcome(
     reason_codes.QUOTA_EXCEEDED, "retained.max_payload_size", "the payload is too large to be retained"

@@ -78,7 +78,7 @@ class TopicMetrics(Extension):
             self._topics[topic] = _Counters(self._clock.now())
 
     def add(self, topic: str) -> None:
-        """Count this topic. Free of effect where it is counted already. ``ValueError`` beyond ``MAX_TOPICS``."""
+        """Count this topic. Free of effect where it is already counted. ``ValueError`` beyond ``MAX_TOPICS``."""
         if topic in self._topics:
             return
         if len(self._topics) >= MAX_TOPICS:

@@ -131,7 +131,7 @@ class Tracing:
     def path(self, name: str) -> Path:
         """Where its lines are; there may be no file yet."""
         if not _NAME.fullmatch(name):
-            raise TraceError(f"not a name of a trace: {name}")
+            raise TraceError(f"not a trace name: {name}")
         return self._directory / f"{name}.log"
 
     def create(self, trace: Trace) -> None:
@@ -139,15 +139,15 @@ class Tracing:
         if not _NAME.fullmatch(trace.name):
             raise TraceError("name: expected letters, digits, _ and -, beginning with a letter or digit")
         if trace.name in self._table:
-            raise TraceError(f"there is a trace {trace.name} already", exists=True)
+            raise TraceError(f"trace {trace.name} already exists", exists=True)
         now = self._now()
         for other in self._table.values():
             if other.kind == trace.kind and other.filter == trace.filter and other.status(now) != "stopped":
                 raise TraceError(f"trace {other.name} has this condition already", exists=True)
         if len(self._table) >= MAX_TRACES:
-            raise TraceError(f"there are {MAX_TRACES} traces already; delete one")
+            raise TraceError(f"{MAX_TRACES} traces already exist; delete one")
         if trace.end_at <= max(trace.start_at, now):
-            raise TraceError("end_at: expected a time to come, after start_at")
+            raise TraceError("end_at: expected a future time, after start_at")
         self._begin_file(trace.name)
         self._table.put(trace.name, trace)
         self.tick(now)

@@ -52,11 +52,12 @@ class Timer:
 
 
 class Timers:
-    """The node's timers. Cancelling marks only; when more than half are cancelled, these are taken out.
+    """The node's timers. Cancelling only marks a timer; when more than half are cancelled, all cancelled ones are
+    removed.
 
-    Nothing fires by itself: ``ticker.Ticker`` calls ``run``. Callbacks due at one moment fire in the order
-    in which they were added. Each connection has a timer, most of which never fire: they are in lists of a tenth of a
-    second each, and only those of the tenths that have begun are put in order, in a heap.
+    Nothing fires on its own: ``ticker.Ticker`` calls ``run``. Callbacks that are due at the same moment fire in the
+    order in which they were added. Each connection has a timer, most of which never fire. Timers are kept in lists of
+    a tenth of a second each, and only the lists of tenths that have begun are sorted, in a heap.
     """
 
     __slots__ = (

@@ -11,7 +11,7 @@ from .properties import WILL, read
 from .topics import has_wildcard
 
 _UNACCEPTABLE_VERSION: Final = b"\x20\x02\x00\x01"
-"""CONNACK return code 1 as 3.x has it: understood by whoever speaks a version that is not known here."""
+"""CONNACK return code 1 as 3.x has it: understood by whoever speaks a version that is unknown here."""
 
 
 def read_level(data: bytes, at: int, end: int) -> tuple[int, bool, int]:
@@ -90,7 +90,7 @@ def read_connect(data: bytes, at: int, end: int, version: int, is_bridge: bool, 
         password, at = read_binary(data, at, end)
     if at != end:
         # [MQTT-3.1.2-16] [MQTT-3.1.2-18]
-        raise MalformedPacket("bytes behind the last field of CONNECT")
+        raise MalformedPacket("bytes after the last field of CONNECT")
     return Connect(version, client_id, flags & 2 != 0, keep_alive, username, password, will, properties, is_bridge)
 
 

@@ -292,7 +292,7 @@ class Decoder:
         self.pending += len(piece)
 
     def _pubacks(self, data: bytes, at: int, packets: list[Packet]) -> int:
-        """Read on where nothing but plain PUBACKs follows; where it stopped."""
+        """Decode the following packets while they are plain PUBACKs; return the position of the first other byte."""
         words = array("I", data[at : at + (len(data) - at & ~3)])
         if sys.byteorder == "little":
             words.byteswap()

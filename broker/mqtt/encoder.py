@@ -146,9 +146,10 @@ def ack(type: int, packet_id: int) -> bytes:
 
 
 def publish0(message: Message, version: int) -> bytes:
-    """The message at QoS 0 with RETAIN 0 and without identifiers, the same bytes for everyone who takes it so.
+    """Encode the message with QoS 0, RETAIN 0 and no identifiers: the same bytes for every client that receives it
+    this way.
 
-    Not for a message with a Message Expiry Interval in 5.0: what is left of that changes.
+    Not for 5.0 messages with a Message Expiry Interval, because the remaining interval changes.
     """
     whole = message.wire0_v5 if version == V5 else message.wire0_v3
     if whole is None:

@@ -45,10 +45,10 @@ class PacketTooLarge(MqttError):
 
 
 class UnknownProtocol(MqttError):
-    """CONNECT names a protocol, or a level of MQTT, that is not spoken here (0x84).
+    """The CONNECT names a protocol or an MQTT level that is not supported (0x84).
 
-    ``answer`` is the CONNACK to send before closing, empty where the standard wants none
-    [MQTT-3.1.2-1] [MQTT-3.1.2-2].
+    ``answer`` is the CONNACK to send before closing, empty if the standard requires none [MQTT-3.1.2-1]
+    [MQTT-3.1.2-2].
     """
 
     def __init__(self, detail: str, answer: bytes = b"") -> None:
@@ -57,9 +57,10 @@ class UnknownProtocol(MqttError):
 
 
 def not_mqtt(data: bytes) -> MqttError | None:
-    """The error of a connection that does not begin with CONNECT; ``None`` where it may be one.
+    """Return the error for a connection that does not begin with CONNECT, or ``None`` if it may begin with one.
 
-    Judged by what came first: a request that comes in crumbs is told as any other packet.
+    Only the bytes received first are checked. A request that arrives in small pieces gets the error of any other
+    packet.
     """
     # A TLS record of a handshake, 16 03 0x. As a CONNECT it would be of three bytes, which none is.
     if data.startswith(b"\x16\x03"):

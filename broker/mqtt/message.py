@@ -21,7 +21,8 @@ _NO_IDENTIFIERS: Final[tuple[int, ...]] = ()
 
 
 class Publisher:
-    """Who published a message: what is asked of ``session.client_info.ClientInfo`` wherever a message goes."""
+    """The publisher of a message: the part of ``session.client_info.ClientInfo`` that code needs wherever a message
+    goes."""
 
     __slots__ = (
         "client_id",
@@ -47,21 +48,21 @@ class Publisher:
 class Message:
     """An Application Message.
 
-    ``timestamp`` is when it was published, in unix seconds of the node's clock. ``publisher`` is the ``ClientInfo``
-    of who sent it, ``None`` for the node itself. ``properties`` holds what travels on to subscribers (topic alias taken
-    out). ``dup`` and ``packet_id`` are those of the inbound packet; nothing outbound reads them. ``id_prefix`` and
-    ``id_number``, where that is not 0, say what its ``id`` is.
+    ``timestamp``: time of publication, in Unix seconds of the node's clock. ``publisher``: the ``ClientInfo`` of the
+    publisher, ``None`` for the node itself. ``properties``: those that are forwarded to subscribers, without the topic
+    alias. ``dup`` and ``packet_id``: from the inbound packet; no outbound packet uses them. ``id_prefix`` and
+    ``id_number``: the two halves of ``id``, if ``id_number`` is not 0.
 
-    ``frame`` holds the payload from ``payload_at`` to its end: the whole packet where the decoder made it, the payload
-    alone otherwise. ``packet_id_at`` is where its Packet Identifier stands, if but for that the frame may go out
-    again to clients of ``frame_version`` (4 for all of 3.x); else 0.
+    ``frame`` contains the payload from ``payload_at`` to its end: the whole packet if the decoder created the message,
+    otherwise only the payload. ``packet_id_at``: position of the Packet Identifier, if the frame can be sent to
+    clients of ``frame_version`` (4 for all of 3.x) with only this identifier replaced; otherwise 0.
 
-    From ``block_at`` to ``payload_at`` of the frame are the properties as they came: they go out so, and are read when
-    somebody asks for ``properties``. ``alias_at`` and ``expiry_at`` are where among them the values of Topic Alias and
-    Message Expiry Interval stand, 0 for none. Where ``block_at`` is 0, ``properties`` is all there is.
+    The bytes from ``block_at`` to ``payload_at`` of the frame are the encoded properties. They are sent unchanged, and
+    are decoded only when ``properties`` is read. ``alias_at`` and ``expiry_at``: positions of the values of Topic
+    Alias and Message Expiry Interval in that block, 0 if absent. If ``block_at`` is 0, ``properties`` is complete.
 
-    Of a ``paged`` message only what queues need is here; ``persistence.paging`` knows where the rest is. Its ``frame``
-    is empty and ``payload_at`` negative: as many bytes as ``frame`` had.
+    A ``paged`` message has only the fields that queues need; ``persistence.paging`` knows where the rest is stored.
+    Its ``frame`` is empty, and ``payload_at`` is the negative size of the former ``frame``.
     """
 
     __slots__ = (
@@ -242,7 +243,7 @@ class Message:
         return block
 
     def take_alias(self) -> int:
-        """Its Topic Alias, which is taken out of the properties."""
+        """Return the Topic Alias and remove it from the properties."""
         self.has_alias = False
         at = self.alias_at
         if not at:

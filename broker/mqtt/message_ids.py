@@ -1,6 +1,6 @@
-"""Ids of messages: 32 hexadecimal digits, the first half of which is of a start of a node, the second a number.
+"""Ids of messages: 32 hexadecimal digits. The first half identifies one start of a node, the second half is a number.
 
-A message has the two halves, and its id is made of them when somebody asks for it.
+A message stores the two halves; its id is built from them when it is read.
 """
 
 from random import Random

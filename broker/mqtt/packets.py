@@ -56,7 +56,7 @@ class Connack:
 
 @dataclass(slots=True)
 class Ack:
-    """PUBACK, PUBREC, PUBREL or PUBCOMP (``type``), where a Reason Code or properties came along."""
+    """PUBACK, PUBREC, PUBREL or PUBCOMP (``type``) with a Reason Code or properties."""
 
     type: int
     packet_id: int

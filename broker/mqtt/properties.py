@@ -167,7 +167,7 @@ def read_block(data: bytes, at: int, stop: int, packet_type: int, strict: bool) 
                 properties[identifier] = [(key, value)]
             continue
         if identifier in properties and (identifier != c.SUBSCRIPTION_IDENTIFIER or packet_type != c.PUBLISH):
-            raise ProtocolError(f"{row.name} is there twice")
+            raise ProtocolError(f"{row.name} occurs twice")
         if kind == STRING:
             # [MQTT-3.3.2-13] [MQTT-3.3.2-19]
             text, at = read_string(data, at, stop, strict)
@@ -224,11 +224,12 @@ _UNUSUAL: Final = (0, 0, 0, 0)
 
 
 def find_block(data: bytes, start: int, strict: bool) -> tuple[int, int, int, int]:
-    """Where in a PUBLISH the properties begin behind their length and where they end; how far from there on the values
-    of Topic Alias and Message Expiry Interval stand (0: there is none). All zeros: ``read`` has to say what there is at
-    ``start``.
+    """Return the positions in a PUBLISH where the properties begin (after their length) and end, and the offsets from
+    there of the values of Topic Alias and Message Expiry Interval (0 if absent). All zeros: ``read`` has to decode the
+    properties at ``start``.
 
-    It takes nothing that ``read`` would not, and makes no objects. What it leaves to ``read`` is seldom or wrong.
+    Accepts only properties that ``read`` accepts, and creates no objects. Properties that it leaves to ``read`` are
+    rare or invalid.
     """
     size: i64 = len(data)
     at: i64 = start
@@ -322,7 +323,7 @@ def read_last(data: bytes, at: int, end: int, packet_type: int, strict: bool) ->
     """The properties that are all that is left of a packet."""
     properties, at = read(data, at, end, packet_type, strict)
     if at != end:
-        raise MalformedPacket("bytes behind the properties")
+        raise MalformedPacket("bytes after the properties")
     return properties
 
 

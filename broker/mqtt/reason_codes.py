@@ -119,7 +119,7 @@ _TO_V3_CONNACK: Final[dict[int, int]] = {
 
 
 def to_v3_connack(reason_code: int) -> int:
-    """The 3.x CONNACK return code nearest to a 5.0 Reason Code; 3 (server unavailable) where there is none."""
+    """Return the 3.x CONNACK return code nearest to a 5.0 Reason Code; 3 (server unavailable) if none corresponds."""
     return _TO_V3_CONNACK.get(reason_code, V3_SERVER_UNAVAILABLE)
 
 

@@ -49,8 +49,8 @@ def check_filter(filter: str) -> None:
     if not filter or not _valid_text(filter):
         raise ValueError("a topic is 1 to 65535 bytes of UTF-8 without U+0000")
     if any("+" in level and level != "+" for level in filter.split("/")):
-        raise ValueError('"+" must stand alone in its level')
-    raise ValueError('"#" must stand alone in the last level')
+        raise ValueError('"+" must be alone in its level')
+    raise ValueError('"#" must be alone in the last level')
 
 
 def _valid_text(topic: str) -> bool:
@@ -86,12 +86,12 @@ def parse_shared(filter: str) -> tuple[str | None, str]:
     if filter.startswith(SHARE_PREFIX):
         group, slash, topic_filter = filter[len(SHARE_PREFIX) :].partition("/")
         if not group or not slash or not topic_filter or "+" in group or "#" in group:
-            raise ValueError("not a shared subscription: wants $share/{group}/{filter}")
+            raise ValueError("not a shared subscription: expected $share/{group}/{filter}")
         return group, topic_filter
     if filter.startswith(QUEUE_PREFIX):
         topic_filter = filter[len(QUEUE_PREFIX) :]
         if not topic_filter:
-            raise ValueError("not a shared subscription: wants $queue/{filter}")
+            raise ValueError("not a shared subscription: expected $queue/{filter}")
         return QUEUE_GROUP, topic_filter
     if filter in ("$share", "$queue"):
         raise ValueError("not a shared subscription: nothing follows " + filter)

@@ -1,4 +1,5 @@
-"""What is seen of the node: counters, gauges, alarms, the lag of the event loop, throttled log lines and ``$SYS``.
+"""Observability of the node: counters, gauges, alarms, event loop lag, throttled log lines and ``$SYS``.
 
-Nothing here decides anything about a message. The broker and all above it write here; the management API reads.
+Nothing here makes a decision about a message. The broker and the packages above it write here; the management API
+reads.
 """

@@ -1,8 +1,8 @@
-"""Alarms: what an operator has to look at, for as long as it is so, and what was.
+"""Alarms: conditions that an operator has to look at, while they are active, and their history.
 
-As EMQX 4.x does, both events are told by MQTT, on ``$SYS/brokers/<node>/alarms/activate`` and ``.../deactivate``: a
-JSON object, QoS 0, not retained. Times are microseconds since 1970; ``deactivate_at`` is ``"infinity"`` while the alarm
-is active.
+As in EMQX 4.x, activation and deactivation are published by MQTT, on ``$SYS/brokers/<node>/alarms/activate`` and
+``.../deactivate``: a JSON object, QoS 0, not retained. Times are microseconds since 1970; ``deactivate_at`` is
+``"infinity"`` while the alarm is active.
 """
 
 import json
@@ -71,7 +71,7 @@ class RaisedAlarms:
         return True
 
     def amend(self, name: str, details: Mapping[str, object]) -> None:
-        """What is known of an alarm that is active has changed; it is not told anew."""
+        """Update the details of an active alarm without publishing it again."""
         alarm = self.active.get(name)
         if alarm is not None:
             alarm.details = details
@@ -88,7 +88,7 @@ class RaisedAlarms:
         return True
 
     def forget(self) -> None:
-        """Clear the history; what is active stays."""
+        """Clear the history; active alarms remain."""
         self.history.clear()
 
     def records(self) -> list[dict[str, object]]:

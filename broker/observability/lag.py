@@ -44,7 +44,7 @@ class LagProbe:
             self._arm()
 
     def stop(self) -> None:
-        """Probe no more; what was measured stays."""
+        """Stop probing; the measurements remain."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

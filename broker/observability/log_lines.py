@@ -1,7 +1,7 @@
-"""Lines of the log that wait for the end of an iteration, when they are put into words and written together.
+"""Log lines that wait for the end of an iteration, when they are formatted and written together.
 
-``logging`` takes as long to make a record of a line and to pass it on as the line itself takes, and a client that comes
-and goes is two of them. ``info`` takes the time and the values only, where one handler wants the line and nobody else.
+Creating and passing on a ``logging`` record takes as long as formatting the line, and a client that connects and
+disconnects logs two lines. ``info`` stores only the time and the values if exactly one handler needs the line.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class WaitingLines:
         return lines
 
     def alone(self, logger: logging.Logger) -> bool:
-        """Whether a record of this logger would come to the handler, unfiltered, and to nobody else."""
+        """Return whether a record of this logger would reach this handler, unfiltered, and no other handler."""
         if logger.filters:
             return False
         each = logger
@@ -101,7 +101,7 @@ def collect(lines: WaitingLines | None) -> None:
 
 
 def info(logger: logging.Logger, message: str, *values: Value) -> None:
-    """``logger.info(message, *values)``; ``message`` as ``WaitingLine`` wants it."""
+    """``logger.info(message, *values)``, with ``message`` in the form that ``WaitingLine`` requires."""
     if not logger.isEnabledFor(logging.INFO):
         return
     lines = _collected.by

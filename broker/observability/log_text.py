@@ -29,7 +29,7 @@ def shorten(value: object) -> str:
 
 
 def field(value: object) -> str:
-    """A field's value, cut where it is long (``shorten``), in quotes where it needs them."""
+    """Return the value of a log field: shortened if it is long (``shorten``), in quotation marks if it needs them."""
     return quoted(shorten(value))
 
 

@@ -1,4 +1,4 @@
-"""Masking: what is secret in values that are shown, by the names that people give secrets and the places in URLs."""
+"""Masking of secrets in values that are shown: by the usual names of secrets, and by their places in URLs."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -25,7 +25,7 @@ _PRIVATE_KEY: Final = "PRIVATE KEY-----"
 
 
 class Masked(ValueError):
-    """The mask stands where a secret should, and none is known in its place; the text names the place."""
+    """The mask is in place of a secret, but no secret is stored for that place; the text names the place."""
 
 
 def is_secret(name: str) -> bool:
@@ -98,7 +98,7 @@ def _restore(place: str, name: str, given: object, stored: object, declared: Cal
             return stored
         plain = given.replace(MASK, "secret")
         if _mask(name, plain, declared) != plain:
-            raise Masked(f"{place or name} has {MASK}, which stands for a secret: give the secret")
+            raise Masked(f"{place or name} has {MASK}, which masks a secret: give the secret")
         return given
     if isinstance(given, Mapping):
         known = stored if isinstance(stored, Mapping) else {}

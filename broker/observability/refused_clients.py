@@ -1,7 +1,8 @@
-"""RefusedClients: the clients that were refused most recently at CONNECT, for an operator who does not know their name.
+"""RefusedClients: the clients that were refused most recently at CONNECT, for an operator who does not know their
+names.
 
-A device that comes back every ten seconds is one row with a count, and pushes out nobody. Memory is bounded: so many
-rows, and names that are cut.
+A device that retries every ten seconds is one row with a count, and displaces no other row. Memory is limited: the
+number of rows is fixed, and long names are cut.
 """
 
 from collections import OrderedDict
@@ -57,7 +58,7 @@ class RefusedClient:
 
 
 class RefusedClients:
-    """The latest by Client Identifier, user name, address, reason and setting."""
+    """The most recent refusals by client ID, username, address, reason and setting."""
 
     __slots__ = ("_of_host", "_rows")
 

@@ -63,12 +63,13 @@ def uptime_text(seconds: int) -> str:
 
 
 class SysTopics:
-    """Publishes the node's facts through ``publish``. ``tick`` is a sweep for about every second; the others are hooks.
+    """Publish facts about the node through ``publish``. ``tick`` is a sweep, about once a second; the other methods
+    are hooks.
 
-    An interval of 0 turns its group off; clients' comings and goings do not depend on either. ``brokers`` tells the
-    names of all nodes, this one alone unless given; ``listeners`` the counters of each listener by its name;
-    ``wanted`` whether anybody gets any message on such a topic, and ``reaches`` whether for this topic: comings and
-    goings that nobody gets are not put into words.
+    An interval of 0 disables its group; events of clients depend on neither interval. ``brokers`` returns the names of
+    all nodes, by default only this one. ``listeners`` returns the counters of each listener by name. ``wanted``
+    returns whether any subscription matches such topics, ``reaches`` whether one matches this topic: events without a
+    subscriber are not formatted.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class SysTopics:
             self._tell(topic, client, {"reason": reason, "disconnected_at": int(self._clock.wall() * 1000)})
 
     def _topic_if_wanted(self, client: ClientInfo, event: str) -> str:
-        """Where ``event`` is told; empty: nobody gets it."""
+        """Return the topic of ``event``, or an empty string if no subscription matches it."""
         if self._wanted is not None and not self._wanted():
             return ""
         topic = f"{self._prefix}clients/{topic_level(client.client_id)}/{event}"

@@ -47,10 +47,11 @@ _INTERNAL_DROPS: Final[dict[str, tuple[int, str]]] = {
 
 
 class ThrottledLog:
-    """At most ``MAX_ENTRIES`` of event, client, reason and setting, and how often each came since its last line.
+    """Throttled log: at most ``MAX_ENTRIES`` of event, client, reason and setting, each with its count since its last
+    line.
 
-    ``events``: all of it, whatever the log's level, for who asks about a client. ``refused``: who was refused last when
-    it connected, for who does not know the name yet.
+    ``events`` records every event of a client, whatever the log level. ``refused`` records the most recent refusals at
+    CONNECT.
     """
 
     __slots__ = ("_seen", "events", "refused")

@@ -1,7 +1,8 @@
-"""Pending delivery records: what was sent or is done of deliveries that an older batch stored, until a batch says so.
+"""Pending delivery records: progress of deliveries that an older batch stored, until a batch contains the progress.
 
-No client waits for these facts: should they be lost, a QoS 1 message comes once more. So they wait until a batch is cut
-for something else, or for ``DELAY``; by then most of what was sent is acknowledged, and is never said to be sent.
+No client waits for this progress: if it is lost, a QoS 1 message is sent once more. So the records wait until a batch
+is written for another reason, or for ``DELAY`` seconds. By then most sent messages are acknowledged, and no record is
+written that they were sent.
 """
 
 from collections.abc import Callable, Iterator

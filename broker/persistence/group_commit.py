@@ -76,10 +76,11 @@ class GroupCommit:
         later: Callable[[float, Callable[[], None]], object] | None = None,
         budget: LoopBudget | None = None,
     ) -> None:
-        """``wake`` asks for an ``end_of_iteration``, soon. ``skew``: what makes dates of times (``loop.clock``).
+        """``wake`` requests a call of ``end_of_iteration`` soon. ``skew`` returns the difference between dates and
+        times (``loop.clock``).
 
-        ``changed_access``: as in ``Tables``. ``later``: as in ``PendingDeliveryRecords``. ``budget`` is told at
-        once when too much waits.
+        ``changed_access``: as in ``Tables``. ``later``: as in ``PendingDeliveryRecords``. ``budget`` is informed
+        immediately when too much data waits.
         """
         self.log = log
         self._wake = wake
@@ -114,7 +115,8 @@ class GroupCommit:
         return self.log.batch
 
     def write(self, entry: Entry, size: int = 0) -> int:
-        """Add to the open batch; returns the place there. ``size``: about how many bytes, where it is known."""
+        """Add an entry to the open batch and return its position there. ``size``: approximate number of bytes, if
+        known."""
         if not self._open:
             self._wake()
         key = self._next_key

@@ -1,7 +1,7 @@
-"""Holders: the sessions that hold a message beside its first one, in little memory however many they are.
+"""Holders: the sessions that hold a message besides its first one, in little memory for any number of sessions.
 
-Where many sessions hold a message, most hold it alike: QoS 1 or 2, RETAIN 0, no identifiers, through no shared
-subscription. Of each of these a bit is kept; of any other one an entry of a dict.
+If many sessions hold a message, most hold it in the same way: QoS 1 or 2, RETAIN 0, no identifiers, through no shared
+subscription. Such a session takes one bit; any other session takes an entry in a dict.
 """
 
 from collections.abc import Iterator
@@ -77,7 +77,7 @@ class Holders(Generic[T]):
         return bool(self.plain1) or bool(self.plain2) or bool(self.others)
 
     def add_plain(self, session: int, qos: int, packet_id: int) -> None:
-        """One more, or one anew, with QoS 1 or 2."""
+        """Add a session that holds the message with QoS 1 or 2, or replace how it holds the message."""
         if self.others is not None:
             self.others.pop((session, ""), None)
         if self.packet_ids is not None:
@@ -98,7 +98,7 @@ class Holders(Generic[T]):
             self._note(session, packet_id)
 
     def add_other(self, session: int, group: str, holding: T) -> None:
-        """One more, or one anew, in a way of its own."""
+        """Add a session that holds the message in another way, or replace how it holds the message."""
         self.let_go(session, group)
         if self.others is None:
             self.others = {}

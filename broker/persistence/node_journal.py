@@ -9,7 +9,8 @@ from .record_mapping import body_of, retained_record, size_of, will_subject
 
 
 class NodeJournal:
-    """``wills`` and ``delayed``: those that are in force, by number, as a compaction writes them again."""
+    """Journal of Wills and delayed messages. ``wills`` and ``delayed``: those that are active, by number, for a
+    compaction."""
 
     __slots__ = ("_commit", "_next_number", "_skew", "delayed", "wills")
 
@@ -35,7 +36,8 @@ class NodeJournal:
     def will_stored(
         self, message: Message, delay: int, due_at: float = 0.0, number: int = 0, approved: bool = True
     ) -> int:
-        """A will is in force, or (``due_at``) waits for its delay; its number. ``approved``: see the record."""
+        """Record that a Will is stored, or (``due_at``) waits for its delay; return its number. ``approved``: see
+        the record."""
         new = not number
         if new:
             number = self._next_number

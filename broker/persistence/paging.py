@@ -1,14 +1,15 @@
-"""Paging: bodies of messages that wait in the queues of durable sessions leave memory once there are too many.
+"""Paging: if too many messages wait in the queues of durable sessions, their bodies are removed from memory.
 
-What stays is a message with its topic, its expiry and the place of its record in the log. The oldest go first; when a
-session gets to one, the next of its queue are read together and it goes on::
+In memory remain the topic, the expiry and the position of the message's record in the log. The oldest bodies are
+removed first. When a session reaches a paged message, the next messages of its queue are read together, and delivery
+continues::
 
     queue:  [ body ][ body ][ paged ][ paged ] ... [ paged ][ body ][ body ]  ◄── publish
               │                 ▲
               ▼ advance         └── fetch: the next ones, read by the writer's thread, then advance again
 
-Only deliveries made for queues change: what clients without a durable session, retained messages and hooks have of a
-message stays whole.
+Only deliveries in queues change: messages of clients without a durable session, retained messages and messages in
+hooks stay complete.
 """
 
 import asyncio
@@ -301,7 +302,8 @@ class Paging:
 
 
 def _spans(wanted: list[StoredMessage]) -> list[tuple[int, int, int, list[tuple[StoredMessage, int, int]]]]:
-    """What is to be read: (batch, begin, end, the messages there with offset and size), neighbours together."""
+    """Return the ranges to read: (batch, begin, end, the messages in it with offset and size); adjacent messages
+    share one."""
     spans: list[tuple[int, int, int, list[tuple[StoredMessage, int, int]]]] = []
     for stored in sorted(wanted, key=lambda each: (each.seq, each.offset)):
         seq, begin, size = stored.seq, stored.offset, stored.size

@@ -76,11 +76,12 @@ class DurableSessionJournal:
                 self._drop(session.number, stored, delivery)
 
     def unconfirmed(self, session: Session) -> int:
-        """The batch that must be on disk before a client is told that there is this session; 0: it is."""
+        """Return the batch that must be on disk before a client learns that this session exists; 0: it is on disk."""
         return self._unconfirmed.get(session.number, 0)
 
     def ending(self, client_id: str) -> int:
-        """The batch that must be on disk before a client is told that its last session is over; 0: it is."""
+        """Return the batch that must be on disk before a client learns that its last session has ended; 0: it is on
+        disk."""
         return self._ending.get(client_id, 0)
 
     def on_durable(self, upto: int) -> None:

@@ -1,4 +1,4 @@
-"""StoredMessage: a message that durable sessions hold, who they are, and where on disk it lies."""
+"""StoredMessage: a message that durable sessions hold, with these sessions and its position on disk."""
 
 from dataclasses import dataclass
 
@@ -68,7 +68,7 @@ class StoredMessage:
         return self.plain2
 
     def hold(self, session: int, delivery: Delivery, packet_id: int = 0) -> None:
-        """One more session has it, or has it anew."""
+        """Add a session that holds the message, or replace how it holds it."""
         first = self.delivery
         if self.owner == session and first is not None and first.group == delivery.group:
             self.delivery = delivery
@@ -150,6 +150,6 @@ class StoredMessage:
 
 
 def stored_of(message: Message) -> StoredMessage | None:
-    """What is stored of a message."""
+    """Return the stored form of a message."""
     stored = message.stored
     return stored if isinstance(stored, StoredMessage) else None

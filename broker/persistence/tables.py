@@ -154,7 +154,7 @@ class Table(Generic[Row]):
             yield key, msgspec.msgpack.encode(row)
 
     def items(self) -> Iterator[tuple[str, Row]]:
-        """Take a copy before anything changes meanwhile."""
+        """Return an iterator over the rows; copy it before anything changes."""
         return iter(self._rows.items())
 
     def values(self) -> Iterator[Row]:
@@ -249,7 +249,7 @@ class Tables:
         return table
 
     def recover(self, rows: dict[str, dict[str, bytes]]) -> None:
-        """What was on disk, before clients are let in."""
+        """Load the rows from disk, before clients are accepted."""
         self._encoded = rows
         self.bytes = sum(len(key) + len(value) for table in rows.values() for key, value in table.items())
         for name, table in self._tables.items():
@@ -270,7 +270,7 @@ class Tables:
         }
 
     def changed_access(self) -> Digests | None:
-        """The same, where it has changed since this was last asked."""
+        """Return the digests of ``access`` if they have changed since the last call, otherwise None."""
         if not self._access_changed:
             return None
         self._access_changed = False
@@ -329,7 +329,8 @@ class Tables:
         return known.value(key) if known.shared else None
 
     def shared(self) -> Iterator[tuple[str, str, bytes]]:
-        """Every row of the shared tables: table, key, and the row as it is on disk. Nothing may change meanwhile."""
+        """Iterate over the rows of the shared tables: table, key, and the row as on disk. Nothing may change during
+        the iteration."""
         for table in self._tables.values():
             if table.shared:
                 for key, value in table.encoded():

@@ -1,4 +1,4 @@
-"""The durable store of a node, assembled: opened, read at start (recovery), written anew (compaction), closed.
+"""The durable store of a node, assembled: open, read at start (recovery), rewrite (compaction), close.
 
-It puts sessions back into the broker, so it lies above ``core``. ``server.py`` calls in.
+It puts sessions back into the broker, so it is above ``core``. ``server.py`` calls it.
 """

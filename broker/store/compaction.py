@@ -1,4 +1,4 @@
-"""Compaction of the store: what is true is written again as records, then the older batches are dropped."""
+"""Compaction of the store: the current state is written as new records, then the older batches are deleted."""
 
 import asyncio
 import logging

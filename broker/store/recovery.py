@@ -253,12 +253,12 @@ def recover(
     shed: Callable[[], None] = lambda: None,
     hold_will: HoldWill | None = None,
 ) -> None:
-    """Put what was read into ``broker``; sessions whose time is over end here, and wills go out that are due.
+    """Put the recovered state into ``broker``; expired sessions end here, and Wills that are due are published.
 
-    ``zone_of`` tells settings and limits by a listener's name, ``delay`` takes a delayed message back.
-    ``refusal_of_will`` says why a will's publisher may not publish it, None where it may; it is told whether the record
-    is ``approved``. ``shed`` is called now and then: the node's memory may be less than it was.
-    ``hold_will``: takes the wills, which another node may have published; ``None``: they are published here.
+    ``zone_of`` returns settings and limits by the name of a listener, ``delay`` accepts a delayed message again.
+    ``refusal_of_will`` returns why a Will may not be published, None if it may; its argument is whether the record is
+    ``approved``. ``shed`` is called repeatedly: the node may have less memory than before. ``hold_will`` receives the
+    Wills, which another node may have published; ``None``: they are published here.
     """
     started = time.perf_counter()
     recovery = _Recovery(state, broker, durability, zone_of, shed)

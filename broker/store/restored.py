@@ -1,4 +1,4 @@
-"""Sessions and messages out of their records: at the start, and where a session comes from another node."""
+"""Restore sessions and messages from their records: at the start, and when a session comes from another node."""
 
 from collections.abc import Callable, Iterable
 

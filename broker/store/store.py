@@ -73,9 +73,9 @@ class Store:
         memory_limit: int = 0,
         budget: LoopBudget | None = None,
     ) -> Durability:
-        """Read the file; ``tables`` are filled at once. Raises StoreError with one line where it cannot be used.
+        """Read the file and fill ``tables``. Raises StoreError with a one-line message if the file cannot be used.
 
-        ``memory_limit``: the node's, in bytes, 0: none. What is being written stands in memory several times.
+        ``memory_limit``: limit of the node in bytes, 0: none. Data that is being written is in memory several times.
         ``budget``: as for ``GroupCommit``.
         """
         log = self._log
@@ -187,7 +187,7 @@ class Store:
 
     @property
     def damage(self) -> str:
-        """What was found damaged at the start, in one line; empty: nothing."""
+        """Return the damage that was found at the start, in one line; empty: none."""
         return "" if self._log.salvaged is None else str(self._log.salvaged)
 
     @property
@@ -207,8 +207,8 @@ class Store:
         return await commit.wait_until_durable(commit.barrier)
 
     async def copy(self, head: BackupHead) -> AsyncGenerator[bytes, None]:
-        """A backup, piece by piece: all that was acknowledged before it began, and some of what came meanwhile. Raises
-        StoreError."""
+        """Yield a backup in pieces: everything that was acknowledged before it began, and some of the data that
+        arrived during it. Raises StoreError."""
         if not await self.flush():
             raise StoreError(f"the store is in trouble: {self.durability.commit.trouble}")
         log = self.durability.commit.log
@@ -220,14 +220,14 @@ class Store:
                 async with asyncio.timeout(COPY_TIMEOUT):
                     copied = await log.copy(writer, seq, COPY_BYTES)
             except TimeoutError:
-                raise StoreError(f"the store answered nothing for {COPY_TIMEOUT:.0f} seconds") from None
+                raise StoreError(f"the store has not answered for {COPY_TIMEOUT:.0f} seconds") from None
             yield copied.data
             if copied.end:
                 return
             seq = copied.seq
 
     async def close(self) -> None:
-        """Write the rest and leave one tidy file; where there is trouble, give up soon."""
+        """Write the remaining data and leave one compact file; if the store has failed, give up soon."""
         self.compaction.cancel()
         flushing = asyncio.ensure_future(self.flush())
         await asyncio.wait([flushing], timeout=CLOSE_TIMEOUT)

@@ -32,12 +32,16 @@ def find_loss(check: CheckFile, last: int, rows: Digests, marked: bool, damaged:
     expected = check.expected
     if expected is None:
         if check.present:
-            return StoreLoss(batches, f"{check.path.name}, which tells whether they are whole, is damaged", everything)
+            return StoreLoss(
+                batches, f"{check.path.name}, which shows whether they are complete, is damaged", everything
+            )
         if marked:
-            return StoreLoss(batches, f"{check.path.name}, which tells whether they are whole, is gone", everything)
+            return StoreLoss(
+                batches, f"{check.path.name}, which shows whether they are complete, is missing", everything
+            )
         if damaged:
             # A store of an earlier version: what it had is unknown.
-            return StoreLoss(batches, f"the store is damaged, and there was no {check.path.name} yet", everything)
+            return StoreLoss(batches, f"the store is damaged, and it had no {check.path.name} yet", everything)
         return StoreLoss(batches)
     for candidate in (expected.after, expected.before):
         if candidate is not None and not _differing(candidate, rows):

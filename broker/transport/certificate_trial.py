@@ -34,11 +34,11 @@ def read_certificates(pem: str) -> list[x509.Certificate]:
     if len(pem) > MAX_PEM:
         raise ValueError(f"longer than {MAX_PEM} characters")
     if "PRIVATE KEY-----" in pem:
-        raise ValueError("has a private key in it; give the certificate alone, and keep the key where it was")
+        raise ValueError("contains a private key; give only the certificate")
     try:
         return x509.load_pem_x509_certificates(pem.encode("utf-8", "surrogatepass"))
     except ValueError:
-        raise ValueError("holds no certificate in PEM that can be read (-----BEGIN CERTIFICATE-----)") from None
+        raise ValueError("contains no readable PEM certificate (-----BEGIN CERTIFICATE-----)") from None
 
 
 def judge(context: ServerContext, chain: list[x509.Certificate]) -> ssl.SSLError | None:

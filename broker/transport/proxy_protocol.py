@@ -66,7 +66,7 @@ def _parse_v1(buffer: bytes) -> ProxyHeader | None:
     family = IPv4Address if words[1] == "TCP4" else IPv6Address
     try:
         if "%" in words[2] or "%" in words[3]:
-            raise ValueError("a zone says nothing outside its own machine")
+            raise ValueError("a zone has no meaning outside its own machine")
         source = str(family(words[2]))
         family(words[3])  # the destination is not used, but has to be whole
     except ValueError:

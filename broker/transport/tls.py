@@ -157,7 +157,7 @@ def build_context(settings: TlsSettings) -> ssl.SSLContext:
         place = f"tls.server_names.{server_name}"
         for key in files:
             if key not in ("certfile", "keyfile", "key_password"):
-                raise TlsError(f"{place}.{key}", "unknown key; there are certfile, keyfile and key_password")
+                raise TlsError(f"{place}.{key}", "unknown key; expected certfile, keyfile or key_password")
         others[server_name.lower().rstrip(".")] = _context(
             settings, place, files.get("certfile", ""), files.get("keyfile", ""), files.get("key_password", "")
         )
@@ -206,11 +206,11 @@ def _context(settings: TlsSettings, place: str, certfile: str, keyfile: str, key
 
 def _chain_error(place: str, certfile: str, keyfile: str, exc: Exception) -> TlsError:
     if isinstance(exc, ssl.SSLError) and exc.reason == "KEY_VALUES_MISMATCH":
-        return TlsError(f"{place}.keyfile", f"{keyfile!r} is not the key of the certificate in {certfile!r}")
+        return TlsError(f"{place}.keyfile", f"{keyfile!r} is not the private key of the certificate in {certfile!r}")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(certfile)
     except ssl.SSLError:
-        return TlsError(f"{place}.certfile", f"{certfile!r} holds no PEM certificate")
+        return TlsError(f"{place}.certfile", f"{certfile!r} contains no PEM certificate")
     return TlsError(f"{place}.keyfile", f"cannot use {keyfile!r} with the key_password given: {_reason(exc)}")
 
 
@@ -220,15 +220,15 @@ def _load_verification(context: ssl.SSLContext, settings: TlsSettings) -> None:
         try:
             context.load_verify_locations(settings.cafile)
         except ssl.SSLError as exc:
-            raise TlsError("tls.cafile", f"{settings.cafile!r} holds no PEM certificate: {_reason(exc)}") from None
+            raise TlsError("tls.cafile", f"{settings.cafile!r} contains no PEM certificate: {_reason(exc)}") from None
     if settings.verify == "none":
         if settings.crlfile:
-            raise TlsError("tls.crlfile", 'says nothing while tls.verify is "none"')
+            raise TlsError("tls.crlfile", 'has no effect while tls.verify is "none"')
         if settings.peer_cert_as_username:
-            raise TlsError("tls.peer_cert_as_username", 'there is no client certificate while tls.verify is "none"')
+            raise TlsError("tls.peer_cert_as_username", 'no client certificate is requested while tls.verify is "none"')
         return
     if not settings.cafile:
-        raise TlsError("tls.cafile", f'is needed while tls.verify is "{settings.verify}"')
+        raise TlsError("tls.cafile", f'is required while tls.verify is "{settings.verify}"')
     context.verify_mode = ssl.CERT_REQUIRED if settings.verify == "required" else ssl.CERT_OPTIONAL
     # A resumed session skips the look at the certificate, which may have expired since; see tls_resumption.
     context.options |= ssl.OP_NO_TICKET
@@ -239,9 +239,9 @@ def _load_verification(context: ssl.SSLContext, settings: TlsSettings) -> None:
         try:
             context.load_verify_locations(settings.crlfile)
         except ssl.SSLError as exc:
-            raise TlsError("tls.crlfile", f"{settings.crlfile!r} holds no PEM CRL: {_reason(exc)}") from None
+            raise TlsError("tls.crlfile", f"{settings.crlfile!r} contains no PEM CRL: {_reason(exc)}") from None
         if context.cert_store_stats()["crl"] == before:
-            raise TlsError("tls.crlfile", f"{settings.crlfile!r} holds no CRL that tls.cafile does not")
+            raise TlsError("tls.crlfile", f"{settings.crlfile!r} contains no CRL that is not in tls.cafile")
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 

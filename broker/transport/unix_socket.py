@@ -64,7 +64,7 @@ def listening_socket(settings: ListenerSettings) -> SocketFile:
     if found == IN_USE:
         raise SocketFileError("bind", "another process listens at this socket")
     if found == NO_SOCKET:
-        raise SocketFileError("bind", "there is a file that is no socket")
+        raise SocketFileError("bind", "a file that is not a socket exists there")
     if found == LEFT_OVER:
         os.unlink(path)
     sock = PlainSocket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -74,7 +74,7 @@ def listening_socket(settings: ListenerSettings) -> SocketFile:
         sock.bind(path)
         identity = _identity(path)
         if identity is None:
-            raise FileNotFoundError(errno.ENOENT, "the file is gone again")
+            raise FileNotFoundError(errno.ENOENT, "the file was deleted again")
         made = SocketFile(sock, path, identity)
         if (user, group) != (-1, -1):
             _give(path, user, group, settings)

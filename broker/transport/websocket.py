@@ -394,7 +394,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
             return
         request = cast(Request, requests[0])
         if not _leads_to(request.path.partition("?")[0], self._settings.path):
-            self._reject(HTTPStatus.NOT_FOUND, "Nothing is here.\n", "websocket_path", "path", request.path)
+            self._reject(HTTPStatus.NOT_FOUND, "Not found.\n", "websocket_path", "path", request.path)
             return
         if not all(value.isascii() for name in _HANDSHAKE_HEADERS for value in request.headers.get_all(name)):
             self._reject(HTTPStatus.BAD_REQUEST, "Headers must be ASCII.\n", "websocket_request", "")

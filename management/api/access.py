@@ -13,6 +13,6 @@ async def explain_access(call: Call) -> AccessExplained:
     return await call.operations.access.explain(call.query)
 
 
-@routes.post("/access/try_login", "What would become of a login", body=LoginBody, reply=LoginExplained)
+@routes.post("/access/try_login", "Test a login", body=LoginBody, reply=LoginExplained)
 async def try_login(call: Call) -> LoginExplained:
     return await call.operations.access.try_login(call.body)

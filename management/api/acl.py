@@ -75,59 +75,59 @@ async def add_acl(call: Call) -> list[AddedRecord] | AddedRecord:
     return done if isinstance(call.body, list) else done[0]
 
 
-@routes.get("/acl/clientid", "Rules about client identifiers", query=ClientIdRulesQuery, reply=list[ClientIdRecord])
+@routes.get("/acl/clientid", "Access rules of client IDs", query=ClientIdRulesQuery, reply=list[ClientIdRecord])
 def list_acl_clientid(call: Call) -> Listing[HalfRecord]:
     return _listing(call, CLIENT_ID, call.query.clientid, call.query.like)
 
 
-@routes.get("/acl/username", "Rules about user names", query=UsernameRulesQuery, reply=list[UsernameRecord])
+@routes.get("/acl/username", "Access rules of usernames", query=UsernameRulesQuery, reply=list[UsernameRecord])
 def list_acl_username(call: Call) -> Listing[HalfRecord]:
     return _listing(call, USERNAME, call.query.username, call.query.like)
 
 
-@routes.get("/acl/$anonymous", "Rules about anonymous clients", query=AllQuery, reply=list[AnonymousRecord])
+@routes.get("/acl/$anonymous", "Access rules of anonymous clients", query=AllQuery, reply=list[AnonymousRecord])
 def list_acl_anonymous(call: Call) -> Listing[HalfRecord]:
     return _listing(call, ANONYMOUS)
 
 
-@routes.get("/acl/$all", "Rules about all clients", query=AllQuery, reply=list[AllRecord])
+@routes.get("/acl/$all", "Access rules of all clients", query=AllQuery, reply=list[AllRecord])
 def list_acl_all(call: Call) -> Listing[HalfRecord]:
     return _listing(call, ALL)
 
 
-@routes.get("/acl/clientid/{clientid}", "Rules about a client identifier", reply=list[ClientIdRecord])
+@routes.get("/acl/clientid/{clientid}", "Access rules of a client ID", reply=list[ClientIdRecord])
 def lookup_acl_clientid(call: Call) -> Listing[HalfRecord]:
     return call.operations.acl.halves_of((CLIENT_ID, call.path["clientid"]))
 
 
-@routes.get("/acl/username/{username}", "Rules about a user name", reply=list[UsernameRecord])
+@routes.get("/acl/username/{username}", "Access rules of a username", reply=list[UsernameRecord])
 def lookup_acl_username(call: Call) -> Listing[HalfRecord]:
     return call.operations.acl.halves_of((USERNAME, call.path["username"]))
 
 
-@routes.delete("/acl/clientid/{clientid}/topic/{topic}", "Remove a client identifier's rules for a topic")
+@routes.delete("/acl/clientid/{clientid}/topic/{topic}", "Delete a client ID's access rules for a topic")
 async def delete_acl_clientid(call: Call) -> None:
     await call.operations.acl.delete_of((CLIENT_ID, call.path["clientid"]), call.path["topic"])
 
 
-@routes.delete("/acl/username/{username}/topic/{topic}", "Remove a user name's rules for a topic")
+@routes.delete("/acl/username/{username}/topic/{topic}", "Delete a username's access rules for a topic")
 async def delete_acl_username(call: Call) -> None:
     await call.operations.acl.delete_of((USERNAME, call.path["username"]), call.path["topic"])
 
 
-@routes.delete("/acl/$anonymous/topic/{topic}", "Remove the rules about anonymous clients for a topic")
+@routes.delete("/acl/$anonymous/topic/{topic}", "Delete the access rules of anonymous clients for a topic")
 async def delete_acl_anonymous(call: Call) -> None:
     await call.operations.acl.delete_of((ANONYMOUS, ""), call.path["topic"])
 
 
-@routes.delete("/acl/$all/topic/{topic}", "Remove the rules about all clients for a topic")
+@routes.delete("/acl/$all/topic/{topic}", "Delete the access rules of all clients for a topic")
 async def delete_acl_all(call: Call) -> None:
     await call.operations.acl.delete_of((ALL, ""), call.path["topic"])
 
 
 def _subject(given: NewRecord) -> Subject:
     if (given.clientid is not None) + (given.username is not None) + given.anonymous > 1:
-        raise wrong("clientid", "a rule is about a clientid, a username or anonymous clients, not two of them")
+        raise wrong("clientid", "a rule applies to a clientid, a username or anonymous clients: give only one of them")
     if given.anonymous:
         return ANONYMOUS, ""
     if given.clientid is not None:

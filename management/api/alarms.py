@@ -56,32 +56,32 @@ async def list_node_activated_alarms(call: Call) -> list[AlarmRecord]:
     return await _of_node(call, "activated")
 
 
-@routes.get("/alarms/deactivated", "Alarms of all nodes that are over", reply=OfNodes(list[NodeAlarms]))
+@routes.get("/alarms/deactivated", "Deactivated alarms of all nodes", reply=OfNodes(list[NodeAlarms]))
 async def list_all_deactivated_alarms(call: Call) -> list[NodeAlarms] | Extra:
     return await _of_all_nodes(call, "deactivated")
 
 
-@routes.get("/alarms/history", "Alarms that are over, by their 4.0 and 4.1 name", reply=OfNodes(list[NodeAlarms]))
+@routes.get("/alarms/history", "Deactivated alarms, by their 4.0 and 4.1 name", reply=OfNodes(list[NodeAlarms]))
 async def list_alarm_history(call: Call) -> list[NodeAlarms] | Extra:
     return await _of_all_nodes(call, "deactivated")
 
 
-@routes.get("/nodes/{node}/alarms/deactivated", "Alarms of a node that are over", reply=list[AlarmRecord])
+@routes.get("/nodes/{node}/alarms/deactivated", "Deactivated alarms of a node", reply=list[AlarmRecord])
 async def list_node_deactivated_alarms(call: Call) -> list[AlarmRecord]:
     return await _of_node(call, "deactivated")
 
 
-@routes.post("/alarms/deactivated", "Say that an alarm is over", body=DeactivateBody)
+@routes.post("/alarms/deactivated", "Deactivate an alarm", body=DeactivateBody)
 async def deactivate_alarm(call: Call) -> None:
     body: DeactivateBody = call.body
     await call.operations.calls.on(body.node, call.operations.alarms.deactivate, body.name)
 
 
-@routes.delete("/alarms/deactivated", "Forget the alarms of all nodes that are over")
+@routes.delete("/alarms/deactivated", "Delete the deactivated alarms of all nodes")
 async def delete_all_deactivated_alarms(call: Call) -> None:
     await call.operations.alarms.forget_everywhere()
 
 
-@routes.delete("/nodes/{node}/alarms/deactivated", "Forget the alarms of a node that are over")
+@routes.delete("/nodes/{node}/alarms/deactivated", "Delete the deactivated alarms of a node")
 async def delete_node_deactivated_alarms(call: Call) -> None:
     await call.on_node(call.operations.alarms.forget)

@@ -28,7 +28,7 @@ class NewApp(msgspec.Struct):
 
 
 class AppUpdate(msgspec.Struct):
-    """What is not given stays."""
+    """Changes of an application; fields that are not given remain unchanged."""
 
     name: Text | UnsetType = UNSET
     desc: Text | UnsetType = UNSET
@@ -50,7 +50,7 @@ def lookup_app(call: Call) -> AppRecord | Empty:
     return call.operations.apps.lookup(call.path["app_id"]) or {}
 
 
-@routes.post("/apps", "Add an application; its secret is shown this once", body=NewApp, reply=Secret)
+@routes.post("/apps", "Create an application; its secret is shown only now", body=NewApp, reply=Secret)
 async def add_app(call: Call) -> Secret:
     given: NewApp = call.body
     secret = await call.operations.apps.add(
@@ -67,7 +67,7 @@ async def update_app(call: Call) -> None:
     await call.operations.apps.update(call.path["app_id"], **given)
 
 
-@routes.delete("/apps/{app_id}", "Remove an application")
+@routes.delete("/apps/{app_id}", "Delete an application")
 async def delete_app(call: Call) -> None:
     await call.operations.apps.delete(call.path["app_id"])
 

@@ -32,29 +32,29 @@ class NewUsername(Credentials, kw_only=True):
     username: Name
 
 
-@routes.get("/auth_clientid", "Users by client identifier", query=ClientIdUsersQuery, reply=list[ClientIdUserRecord])
+@routes.get("/auth_clientid", "Users by client ID", query=ClientIdUsersQuery, reply=list[ClientIdUserRecord])
 def list_auth_clientid(call: Call) -> Listing[UserRecord]:
     return _listing(call, CLIENT_ID, call.query.clientid)
 
 
-@routes.get("/auth_username", "Users by user name", query=UsernameUsersQuery, reply=list[UsernameUserRecord])
+@routes.get("/auth_username", "Users by username", query=UsernameUsersQuery, reply=list[UsernameUserRecord])
 def list_auth_username(call: Call) -> Listing[UserRecord]:
     return _listing(call, USERNAME, call.query.username)
 
 
-@routes.get("/auth_clientid/{clientid}", "A user by client identifier", reply=OrEmpty(ClientIdUserRecord))
+@routes.get("/auth_clientid/{clientid}", "A user by client ID", reply=OrEmpty(ClientIdUserRecord))
 def lookup_auth_clientid(call: Call) -> UserRecord | Empty:
     return _lookup(call, CLIENT_ID)
 
 
-@routes.get("/auth_username/{username}", "A user by user name", reply=OrEmpty(UsernameUserRecord))
+@routes.get("/auth_username/{username}", "A user by username", reply=OrEmpty(UsernameUserRecord))
 def lookup_auth_username(call: Call) -> UserRecord | Empty:
     return _lookup(call, USERNAME)
 
 
 @routes.post(
     "/auth_clientid",
-    "Add users by client identifier",
+    "Create users by client ID",
     body=list[NewClientId] | NewClientId,
     reply=OnDemand(dict[str, str]),
 )
@@ -64,7 +64,7 @@ async def add_auth_clientid(call: Call) -> Extra:
 
 @routes.post(
     "/auth_username",
-    "Add users by user name",
+    "Create users by username",
     body=list[NewUsername] | NewUsername,
     reply=OnDemand(dict[str, str]),
 )
@@ -82,12 +82,12 @@ async def update_auth_username(call: Call) -> Extra | None:
     return await update_user(call, call.path[USERNAME], None)
 
 
-@routes.delete("/auth_clientid/{clientid}", "Remove a user by client identifier")
+@routes.delete("/auth_clientid/{clientid}", "Delete a user by client ID")
 async def delete_auth_clientid(call: Call) -> None:
     await call.operations.users.delete(call.path[CLIENT_ID], kind=CLIENT_ID)
 
 
-@routes.delete("/auth_username/{username}", "Remove a user by user name")
+@routes.delete("/auth_username/{username}", "Delete a user by username")
 async def delete_auth_username(call: Call) -> None:
     await call.operations.users.delete(call.path[USERNAME], kind=USERNAME)
 
@@ -112,5 +112,5 @@ async def _add(call: Call, kind: str) -> Extra:
         return answer
     name = getattr(body, kind)
     if answer.data[name] != OK:
-        raise Refusal(EXISTS, f"{name} is there already")
+        raise Refusal(EXISTS, f"{name} already exists")
     return Extra(None, **answer.members)

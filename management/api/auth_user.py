@@ -1,4 +1,4 @@
-"""/auth_user: users by user name, which EMQX 4.1 calls the login."""
+"""/auth_user: users by username, which EMQX 4.1 calls the login."""
 
 from typing import Literal
 
@@ -34,7 +34,7 @@ class RequestState(msgspec.Struct):
     message: str | None = None
 
 
-@routes.get("/auth_user", "Users by user name", query=PageQuery, reply=list[LoginRecord], viewers=False)
+@routes.get("/auth_user", "Users by username", query=PageQuery, reply=list[LoginRecord], viewers=False)
 def list_auth_user(call: Call) -> Listing[LoginRecord]:
     limit = call.query.rows(call.operations.settings.max_row_limit)
     return call.operations.users.listing(call.query.page, limit)
@@ -54,7 +54,7 @@ async def add_auth_user(call: Call) -> Extra:
 
 @routes.get(
     "/auth_user_requests/{key}",
-    "What came of a request with this Idempotency-Key",
+    "The result of the request with this Idempotency-Key",
     reply=RequestState,
     viewers=False,
 )
@@ -71,6 +71,6 @@ async def update_auth_user(call: Call) -> Extra | None:
     return await update_user(call, call.path["login"], call.body.is_superuser)
 
 
-@routes.delete("/auth_user/{login}", "Remove a user")
+@routes.delete("/auth_user/{login}", "Delete a user")
 async def delete_auth_user(call: Call) -> None:
     await call.operations.users.delete(call.path["login"])

@@ -1,4 +1,4 @@
-"""/banned: who may not connect."""
+"""/banned: bans of clients."""
 
 from typing import Annotated, Any, Literal
 
@@ -25,7 +25,7 @@ class NewBan(msgspec.Struct, kw_only=True):
     kick: bool | UnsetType = UNSET
 
 
-@routes.get("/banned", "Who may not connect", query=PageQuery, reply=list[BanRecord])
+@routes.get("/banned", "Bans", query=PageQuery, reply=list[BanRecord])
 def list_banned(call: Call) -> Listing[BanRecord]:
     return call.operations.banned.listing(call.query.page, call.query.rows(call.operations.settings.max_row_limit))
 

@@ -14,7 +14,7 @@ routes = Endpoints("ACL rules")
 
 
 class NewAcl(msgspec.Struct):
-    """``login``: a user name, ``$all`` or ``$anonymous``."""
+    """Access rules of a ``login``: a username, ``$all`` or ``$anonymous``."""
 
     login: Annotated[str, Meta(min_length=1, max_length=65_535)]
     topic: str
@@ -48,6 +48,6 @@ async def add_broker_acl(call: Call) -> dict[str, str] | Extra:
     return Extra(results, meta={"without_effect": idle}) if idle else results
 
 
-@routes.delete("/broker_acl/{login}/{topic}", "Remove a login's access rules for a topic")
+@routes.delete("/broker_acl/{login}/{topic}", "Delete a login's access rules for a topic")
 async def delete_broker_acl(call: Call) -> None:
     await call.operations.acl.delete(call.path["login"], call.path["topic"])

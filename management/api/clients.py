@@ -1,4 +1,4 @@
-"""/clients and /nodes/{node}/clients: who is there, and what is ordered about them."""
+"""/clients and /nodes/{node}/clients: connected clients and stored sessions, and operations on them."""
 
 from typing import ClassVar
 
@@ -29,7 +29,8 @@ class KeepAliveBody(msgspec.Struct):
 
 
 class RateLimitBody(msgspec.Struct):
-    """Each like ``"100,1s"``, bytes like ``"100KB,10s"``; what is not given stays."""
+    """Rate limits, each like ``"100,1s"``, for bytes like ``"100KB,10s"``; limits that are not given remain
+    unchanged."""
 
     conn_messages_in: str | None = None
     conn_bytes_in: str | None = None
@@ -78,7 +79,7 @@ async def lookup_clients_by_username(call: Call) -> Page[ClientRecord]:
     return await call.operations.clients.by_username(call.path["username"], query.page, limit, call.path.get("node"))
 
 
-@routes.get("/clients/{clientid}/queue", "Messages that wait for a client", query=PageQuery, reply=list[WaitingMessage])
+@routes.get("/clients/{clientid}/queue", "Messages queued for a client", query=PageQuery, reply=list[WaitingMessage])
 async def list_queue(call: Call) -> Page[WaitingMessage]:
     return await call.operations.waiting.of(
         call.path["clientid"], True, call.query, call.operations.settings.max_row_limit
@@ -86,7 +87,7 @@ async def list_queue(call: Call) -> Page[WaitingMessage]:
 
 
 @routes.get(
-    "/clients/{clientid}/inflight", "Messages on their way to a client", query=PageQuery, reply=list[WaitingMessage]
+    "/clients/{clientid}/inflight", "Messages in flight to a client", query=PageQuery, reply=list[WaitingMessage]
 )
 async def list_inflight(call: Call) -> Page[WaitingMessage]:
     return await call.operations.waiting.of(
@@ -94,18 +95,18 @@ async def list_inflight(call: Call) -> Page[WaitingMessage]:
     )
 
 
-@routes.get("/clients/{clientid}/acl_cache", "Access decisions kept for a client", reply=list[AclCacheEntry])
+@routes.get("/clients/{clientid}/acl_cache", "Cached access decisions of a client", reply=list[AclCacheEntry])
 async def list_acl_cache(call: Call) -> list[AclCacheEntry]:
     return await call.operations.clients.acl_cache(call.path["clientid"])
 
 
-@routes.delete("/clients/{clientid}/acl_cache", "Forget the access decisions kept for a client")
+@routes.delete("/clients/{clientid}/acl_cache", "Clear the cached access decisions of a client")
 async def clean_acl_cache(call: Call) -> None:
     await call.operations.clients.clean_acl_cache(call.path["clientid"])
 
 
-@routes.delete("/acl-cache", "Forget the access decisions kept for all clients")
-@routes.delete("/nodes/{node}/acl-cache", "Forget the access decisions kept for all clients of a node")
+@routes.delete("/acl-cache", "Clear the cached access decisions of all clients")
+@routes.delete("/nodes/{node}/acl-cache", "Clear the cached access decisions of all clients of a node")
 async def clean_acl_cache_all(call: Call) -> None:
     if "node" in call.path:
         return await call.on_node(call.operations.clients.clean_acl_caches)
@@ -123,23 +124,29 @@ async def set_keepalive(call: Call) -> None:
     await call.operations.clients.set_keep_alive(call.path["clientid"], given)
 
 
-@routes.post("/clients/{clientid}/ratelimit", "Bound what is read from a connected client", body=RateLimitBody)
+@routes.post(
+    "/clients/{clientid}/ratelimit",
+    "Limit the rate at which the node reads from a connected client",
+    body=RateLimitBody,
+)
 async def set_ratelimit_policy(call: Call) -> None:
     body: RateLimitBody = call.body
     await call.operations.clients.limit_rates(call.path["clientid"], body.conn_messages_in, body.conn_bytes_in)
 
 
-@routes.delete("/clients/{clientid}/ratelimit", "Give a connected client the bounds of its zone again")
+@routes.delete("/clients/{clientid}/ratelimit", "Restore the rate limits of the zone for a connected client")
 async def clean_ratelimit(call: Call) -> None:
     await call.operations.clients.lift_rates(call.path["clientid"])
 
 
-@routes.post("/clients/{clientid}/quota", "Bound what a connected client may have routed", body=QuotaBody)
+@routes.post(
+    "/clients/{clientid}/quota", "Limit the number of messages that a connected client may publish", body=QuotaBody
+)
 async def set_quota_policy(call: Call) -> None:
     body: QuotaBody = call.body
     await call.operations.clients.limit_routing(call.path["clientid"], body.conn_messages_routing)
 
 
-@routes.delete("/clients/{clientid}/quota", "Lift the bound of what a connected client may have routed")
+@routes.delete("/clients/{clientid}/quota", "Remove the publish quota of a connected client")
 async def clean_quota(call: Call) -> None:
     await call.operations.clients.lift_routing(call.path["clientid"])

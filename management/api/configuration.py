@@ -1,4 +1,4 @@
-"""/configuration: the settings in force."""
+"""/configuration: the effective settings."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ routes = Endpoints("Configuration")
 
 
 @routes.get(
-    "/configuration", "Settings in force and where they come from", query=ConfigurationQuery, reply=list[SettingRecord]
+    "/configuration", "Effective settings and their sources", query=ConfigurationQuery, reply=list[SettingRecord]
 )
 async def list_configuration(call: Call) -> Listing[SettingRecord]:
     return await call.operations.configuration.listing(call.query, call.operations.settings.max_row_limit)
@@ -24,6 +24,6 @@ class NodeCertificates(msgspec.Struct):
     certificates: list[CertificateRecord]
 
 
-@routes.get("/certificates", "Certificates that are served, and their end", reply=OfNodes(list[NodeCertificates]))
+@routes.get("/certificates", "Served certificates and their expiry", reply=OfNodes(list[NodeCertificates]))
 async def list_certificates(call: Call) -> list[NodeCertificates] | Extra:
     return await call.on_all(NodeCertificates, call.operations.configuration.certificates)

@@ -23,9 +23,9 @@ Password = Annotated[str, Meta(min_length=1, max_length=65_535)]
 
 
 class Credentials(msgspec.Struct, kw_only=True):
-    """One of ``password``, ``password_hash`` (with ``method``, ``salt``, ``iterations`` and ``digest``, where it is not
-    in a written form) and ``generate``. ``high_entropy``: the password is a random secret, for which a fast hash is
-    safe."""
+    """One of ``password``, ``password_hash`` and ``generate``. ``method``, ``salt``, ``iterations`` and ``digest``
+    describe a ``password_hash`` that does not contain them. ``high_entropy``: the password is a random secret, for
+    which a fast hash is safe."""
 
     password: Password | None = None
     password_hash: Password | None = None
@@ -47,7 +47,7 @@ def new_user(name: str, given: Credentials, is_superuser: bool, place: str = "")
         raise Refusal(WRONG, f"{where}: give one of password, password_hash and generate")
     described = any(each is not None for each in (given.method, given.salt, given.iterations, given.digest))
     if described and given.password_hash is None:
-        raise wrong(where, "method, salt, iterations and digest go with password_hash")
+        raise wrong(where, "method, salt, iterations and digest require password_hash")
     if given.generate:
         secret = generate()
         return NewUser(name, secret, is_superuser, high_entropy=True), secret
@@ -60,7 +60,7 @@ def new_user(name: str, given: Credentials, is_superuser: bool, place: str = "")
                 raise wrong(where, str(error)) from None
         return NewUser(name, password, is_superuser, high_entropy=given.high_entropy), None
     if given.high_entropy:
-        raise wrong(where, "high_entropy goes with password")
+        raise wrong(where, "high_entropy requires password")
     try:
         ready = read_hash(given.password_hash, given.method, given.salt, given.iterations, given.digest)
     except ValueError as error:

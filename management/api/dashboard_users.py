@@ -1,4 +1,4 @@
-"""/auth, /users and /change_pwd: who may use the dashboard, and their logins."""
+"""/auth, /users and /change_pwd: the users of the dashboard, and their logins."""
 
 from typing import Annotated, Literal
 
@@ -43,7 +43,8 @@ class NewDashboardUser(msgspec.Struct):
 
 
 class DashboardUserUpdate(msgspec.Struct):
-    """What is not given stays. ``tags`` that name a role give it, unless ``role`` does. Empty: none."""
+    """Changes of a dashboard user; fields that are not given remain unchanged. ``tags`` that name a role set it,
+    unless ``role`` does. An empty string means no tags."""
 
     tags: Text | None = None
     role: Role = ""
@@ -88,7 +89,7 @@ def list_users(call: Call) -> list[DashboardUserRecord]:
     return call.operations.dashboard_users.listing()
 
 
-@routes.post("/users", "Add a dashboard user", body=NewDashboardUser)
+@routes.post("/users", "Create a dashboard user", body=NewDashboardUser)
 async def add_user(call: Call) -> None:
     given: NewDashboardUser = call.body
     await call.operations.dashboard_users.add(given.username, given.password, given.tags, given.role or None)
@@ -102,18 +103,18 @@ async def update_user(call: Call) -> None:
     )
 
 
-@routes.delete("/users/{name}", "Remove a dashboard user")
+@routes.delete("/users/{name}", "Delete a dashboard user")
 async def delete_user(call: Call) -> None:
     await call.operations.dashboard_users.delete(call.path["name"])
 
 
 @routes.add("PUT", "/change_pwd/{name}", "Change a dashboard user's password", body=NewPassword, viewers=True)
 async def change_password(call: Call) -> None:
-    """Everybody may change their own; an administrator everybody's. Either way all sessions of that user end."""
+    """Users may change their own password; administrators may change any. Either way, all sessions of that user end."""
     given: NewPassword = call.body
     name = call.path["name"]
     if call.caller.role != ADMINISTRATOR and call.caller.name != name:
-        raise Forbidden(f"{call.caller.name} is a {call.caller.role} and may change no other password than its own")
+        raise Forbidden(f"{call.caller.name} is a {call.caller.role} and may change only its own password")
     address = call.request.remote or ""
     await call.operations.dashboard_users.change_password(name, given.old_pwd, given.new_pwd, address)
 

@@ -24,8 +24,9 @@ routes = Endpoints("Data export and import")
 
 
 class ImportQuery(PageQuery, kw_only=True):
-    """``env``: a JSON object that is laid over the file's members. ``dry_run``: only look what would be done; the
-    pages are those of its ``records``. ``replace_own_login``: who runs the import gets the file's secret, too."""
+    """Query of an import. ``env``: a JSON object whose members override those of the file. ``dry_run``: only report
+    the changes; the paging applies to its ``records``. ``replace_own_login``: the login that runs the import also
+    gets the file's secret."""
 
     env: str | UnsetType = UNSET
     dry_run: bool = False
@@ -40,9 +41,10 @@ class Upload(msgspec.Struct, kw_only=True):
 
 
 class ImportFile(msgspec.Struct, kw_only=True):
-    """An exported file, a download of EMQX 4.x (``file``), or the ``filename`` of one that is here.
+    """An exported file, a download of EMQX 4.x (``file``), or the ``filename`` of a file on this node.
 
-    A file has its ``version`` and sections, which are arrays of objects; members of any other name are taken too.
+    A file has its ``version`` and sections, which are arrays of objects; members of any other name are accepted as
+    well.
     """
 
     version: str | UnsetType = UNSET
@@ -62,7 +64,7 @@ class ImportFile(msgspec.Struct, kw_only=True):
 
 
 class DisabledRecord(msgspec.Struct, kw_only=True):
-    """A record that is taken and does not run: which of its section, and why."""
+    """A record that was imported and does not run: its place in the section, and the reason."""
 
     section: str
     index: int
@@ -95,12 +97,12 @@ class ImportRecord(msgspec.Struct, kw_only=True):
     totals: dict[str, dict[str, int]] | UnsetType = UNSET
 
 
-@routes.get("/data/loss", "What the store lacked at the start", reply=LossRecord)
+@routes.get("/data/loss", "Records missing from the store at startup", reply=LossRecord)
 async def get_loss(call: Call) -> LossRecord:
     return call.operations.loss.record()
 
 
-@routes.post("/data/loss/accept", "Let clients in though rows that decide who may are lost", reply=LossRecord)
+@routes.post("/data/loss/accept", "Accept clients although access records are lost", reply=LossRecord)
 async def accept_loss(call: Call) -> LossRecord:
     return await call.operations.loss.accept()
 
@@ -110,7 +112,7 @@ async def export_data(call: Call) -> ExportRecord:
     return await call.operations.backup.export_file()
 
 
-@routes.get("/data/export", "Files that are there", reply=OfNodes(list[ExportRecord]))
+@routes.get("/data/export", "Export files", reply=OfNodes(list[ExportRecord]))
 async def list_exports(call: Call) -> list[ExportRecord] | Extra:
     return of_nodes(*await call.operations.backup.listing())
 
@@ -120,7 +122,7 @@ async def delete_export(call: Call) -> None:
     await call.operations.backup.delete(call.path["filename"])
 
 
-@routes.delete("/data/file/{filename}", "Delete a file, as EMQX 4.x has it")
+@routes.delete("/data/file/{filename}", "Delete a file, under the EMQX 4.x path")
 async def delete_file(call: Call) -> None:
     await call.operations.backup.delete(call.path["filename"])
 
@@ -146,7 +148,7 @@ async def get_file(call: Call) -> web.StreamResponse:
     return response
 
 
-@routes.add("POST", "/data/file", "Keep a file", body=UnparsedBody(Upload), reply=ExportRecord, max_body="max_import")
+@routes.add("POST", "/data/file", "Upload a file", body=UnparsedBody(Upload), reply=ExportRecord, max_body="max_import")
 async def upload_file(call: Call) -> ExportRecord:
     return await call.operations.backup.upload(call.body, call.request.rel_url.query)
 

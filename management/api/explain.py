@@ -19,7 +19,7 @@ class TopicQuery(msgspec.Struct):
 
 @routes.get(
     "/clients/{clientid}/explain",
-    "The latest that happened to a client, with reasons and settings",
+    "Recent events of a client, with reasons and settings",
     reply=OfNodes(dict[str, Any]),
 )
 async def explain_client(call: Call) -> dict[str, Any] | Extra:
@@ -35,6 +35,8 @@ async def list_refused(call: Call) -> list[RefusedRecord] | Extra:
     return of_nodes(*await call.operations.explain.refused())
 
 
-@routes.get("/explain", "Who would get a message to a topic", query=TopicQuery, reply=OfNodes(dict[str, Any]))
+@routes.get(
+    "/explain", "The clients that would receive a message to a topic", query=TopicQuery, reply=OfNodes(dict[str, Any])
+)
 async def explain_topic(call: Call) -> dict[str, Any] | Extra:
     return of_nodes(*await call.operations.explain.topic(call.query.topic))

@@ -53,12 +53,12 @@ async def unload_node_module(call: Call) -> None:
     return await call.on_node(call.operations.modules.unload, call.path["module"])
 
 
-@routes.put("/modules/{module}/reload", "Start a module anew, which no module needs")
+@routes.put("/modules/{module}/reload", "Reload a module; has no effect")
 def reload_module(call: Call) -> None:
     call.operations.modules.reload(call.path["module"])
 
 
-@routes.put("/nodes/{node}/modules/{module}/reload", "Start a module anew, which no module needs")
+@routes.put("/nodes/{node}/modules/{module}/reload", "Reload a module; has no effect")
 def reload_node_module(call: Call) -> None:
     call.operations.modules.reload(call.path["module"])
 
@@ -91,11 +91,11 @@ def unload_plugin(call: Call) -> None:
     call.operations.modules.change_plugin(call.path["plugin"], False)
 
 
-@routes.put("/nodes/{node}/plugins/{plugin}/reload", "Start a plugin anew, which none needs")
+@routes.put("/nodes/{node}/plugins/{plugin}/reload", "Reload a plugin; has no effect")
 def reload_node_plugin(call: Call) -> None:
     call.operations.modules.change_plugin(call.path["plugin"], None)
 
 
-@routes.put("/plugins/{plugin}/reload", "Start a plugin anew, which none needs")
+@routes.put("/plugins/{plugin}/reload", "Reload a plugin; has no effect")
 def reload_plugin(call: Call) -> None:
     call.operations.modules.change_plugin(call.path["plugin"], None)

@@ -8,13 +8,13 @@ from ..operations.live import LiveQuery, LiveStream
 routes = Endpoints("Monitor")
 
 
-@routes.get("/monitor", "Figures of the last hour or day", query=MonitorQuery, reply=OfNodes(MonitorRecord))
+@routes.get("/monitor", "Metrics of the last hour or day", query=MonitorQuery, reply=OfNodes(MonitorRecord))
 async def get_monitor(call: Call) -> MonitorRecord | Extra:
     query: MonitorQuery = call.query
     return of_nodes(*await call.operations.history.monitor(query))
 
 
-@routes.get("/live", "What happens now", query=LiveQuery, reply=Raw({"text/event-stream": {"type": "string"}}))
+@routes.get("/live", "Current metrics", query=LiveQuery, reply=Raw({"text/event-stream": {"type": "string"}}))
 def get_live(call: Call) -> LiveStream:
     """Server-sent events, for as long as the caller reads; the data of each is a JSON object."""
     query: LiveQuery = call.query

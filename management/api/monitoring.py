@@ -55,7 +55,7 @@ async def list_node_stats(call: Call) -> dict[str, int]:
 
 @routes.get(
     "/emqx_prometheus",
-    "Figures for Prometheus",
+    "Metrics for Prometheus",
     query=PrometheusQuery,
     reply=Raw({"application/json": {"type": "object"}, CONTENT_TYPE: {"type": "string"}}),
 )
@@ -65,13 +65,13 @@ def get_prometheus(call: Call) -> web.Response | dict[str, dict[str, int | float
     return call.operations.prometheus.groups()
 
 
-@root_routes.get("/metrics", "Figures for Prometheus, as text", reply=Raw({CONTENT_TYPE: {"type": "string"}}))
+@root_routes.get("/metrics", "Metrics for Prometheus, as text", reply=Raw({CONTENT_TYPE: {"type": "string"}}))
 def scrape(call: Call) -> web.Response:
     return web.Response(body=call.operations.prometheus.text().encode(), headers={"Content-Type": CONTENT_TYPE})
 
 
 @root_routes.get(
-    "/status", "Whether the node serves, as text", reply=Raw({"text/plain": {"type": "string"}}, failures=("503",))
+    "/status", "The status of the node, as text", reply=Raw({"text/plain": {"type": "string"}}, failures=("503",))
 )
 def get_status(call: Call) -> web.Response:
     """200 while it lets clients in, 503 else; two lines, the second as EMQX has it for those who look for it."""

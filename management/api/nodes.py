@@ -6,21 +6,21 @@ from ..operations.nodes import BrokerRecord, NodeRecord
 routes = Endpoints("Nodes")
 
 
-@routes.get("/brokers", "What each node is", reply=list[BrokerRecord])
+@routes.get("/brokers", "Version and uptime of each node", reply=list[BrokerRecord])
 async def list_brokers(call: Call) -> list[BrokerRecord]:
     return await call.operations.nodes.brokers()
 
 
-@routes.get("/brokers/{node}", "What a node is", reply=BrokerRecord)
+@routes.get("/brokers/{node}", "Version and uptime of a node", reply=BrokerRecord)
 async def get_broker(call: Call) -> BrokerRecord:
     return await call.on_node(call.operations.nodes.broker)
 
 
-@routes.get("/nodes", "What each node uses", reply=list[NodeRecord])
+@routes.get("/nodes", "Resource usage of each node", reply=list[NodeRecord])
 async def list_nodes(call: Call) -> list[NodeRecord]:
     return await call.operations.nodes.statuses()
 
 
-@routes.get("/nodes/{node}", "What a node uses", reply=NodeRecord)
+@routes.get("/nodes/{node}", "Resource usage of a node", reply=NodeRecord)
 async def get_node(call: Call) -> NodeRecord:
     return await call.on_node(call.operations.nodes.status, memory_text=False)

@@ -34,7 +34,7 @@ class NewResource(msgspec.Struct, kw_only=True):
 
 
 class ResourceChanges(msgspec.Struct, kw_only=True):
-    """What is given changes; a secret that comes masked stays as it is."""
+    """Changes of a resource; fields that are not given remain unchanged, as does a secret that is given masked."""
 
     config: Members | UnsetType = UNSET
     description: Description | UnsetType = UNSET
@@ -80,7 +80,7 @@ async def update_resource(call: Call) -> None:
     await call.operations.resources.update(call.path["id"], **changes)
 
 
-@routes.post("/resources/{id}", "Try at once to reach a resource")
+@routes.post("/resources/{id}", "Reconnect a resource immediately")
 async def start_resource(call: Call) -> None:
     await call.operations.resources.start(call.path["id"])
 
@@ -90,25 +90,25 @@ async def delete_resource(call: Call) -> None:
     await call.operations.resources.delete(call.path["id"])
 
 
-@routes.get("/resources/{id}/dead_letters", "Rows that were set aside", query=PageQuery, reply=list[DeadLetterRecord])
+@routes.get("/resources/{id}/dead_letters", "Dead letters of a resource", query=PageQuery, reply=list[DeadLetterRecord])
 def list_dead_letters(call: Call) -> Listing[DeadLetterRecord]:
     """The oldest first."""
     rows = call.query.rows(call.operations.settings.max_row_limit)
     return call.operations.resources.dead_letters(call.path["id"], call.query.page, rows)
 
 
-@routes.post("/resources/{id}/dead_letters", "Send rows that were set aside again", body=Chosen, reply=Count)
+@routes.post("/resources/{id}/dead_letters", "Send dead letters again", body=Chosen, reply=Count)
 async def send_dead_letters(call: Call) -> Count:
-    """Those of ``ids``, or all; they wait among the others, and are counted anew as they fare."""
+    """Send the dead letters in ``ids``, or all, again; they join the queue, and count as new rows in the metrics."""
     return Count(await call.operations.resources.send_dead_letters(call.path["id"], _ids(call.body)))
 
 
-@routes.delete("/resources/{id}/dead_letters", "Forget the rows that were set aside", reply=Count)
+@routes.delete("/resources/{id}/dead_letters", "Delete the dead letters of a resource", reply=Count)
 async def clear_dead_letters(call: Call) -> Count:
     return Count(await call.operations.resources.remove_dead_letters(call.path["id"]))
 
 
-@routes.delete("/resources/{id}/dead_letters/{number}", "Forget a row that was set aside")
+@routes.delete("/resources/{id}/dead_letters/{number}", "Delete a dead letter")
 async def delete_dead_letter(call: Call) -> None:
     number = call.path["number"]
     if not (number.isascii() and number.isdigit() and len(number) < _DIGITS):
@@ -120,7 +120,7 @@ def _ids(body: Chosen) -> list[int] | None:
     return None if body.ids is UNSET else body.ids
 
 
-@routes.get("/resource_status/{id}", "Whether a resource is alive", reply=OfNodes(Liveness))
+@routes.get("/resource_status/{id}", "The status of a resource", reply=OfNodes(Liveness))
 async def show_resource_status(call: Call) -> Liveness | Extra:
     alive, missing = await call.operations.resources.alive(call.path["id"])
     return of_nodes(Liveness(alive), missing)

@@ -48,7 +48,7 @@ class NewRule(msgspec.Struct, kw_only=True):
 
 
 class RuleChanges(msgspec.Struct, kw_only=True):
-    """What is given changes, everything else stays."""
+    """Changes of a rule; fields that are not given remain unchanged."""
 
     rawsql: str | UnsetType = UNSET
     actions: list[NewAction] | UnsetType = UNSET
@@ -63,7 +63,7 @@ class TraceSize(msgspec.Struct):
     size: Annotated[int, Meta(ge=0, le=100)] = 20
 
 
-@routes.get("/rules", "The rules, the newest first", query=RulesQuery, reply=list[RuleRecord])
+@routes.get("/rules", "The rules, newest first", query=RulesQuery, reply=list[RuleRecord])
 def list_rules(call: Call) -> Page[RuleRecord]:
     query: RulesQuery = call.query
     rules = call.operations.rules
@@ -77,7 +77,7 @@ async def show_rule(call: Call) -> RuleRecord | Extra:
     return of_nodes(*await call.operations.rules.lookup(call.path["id"]))
 
 
-@routes.post("/rules", "Create a rule, or try its SQL", body=NewRule, reply=dict[str, Any] | list[dict[str, Any]])
+@routes.post("/rules", "Create a rule, or test its SQL", body=NewRule, reply=dict[str, Any] | list[dict[str, Any]])
 async def create_rule(call: Call) -> Any:
     """The record of the new rule; of a trial the row that would be selected, for FOREACH the list of rows."""
     new: NewRule = call.body
@@ -101,7 +101,7 @@ async def update_rule(call: Call) -> RuleRecord:
     return await call.operations.rules.update(call.path["id"], msgspec.to_builtins(call.body))
 
 
-@routes.put("/rules/{id}/reset_metrics", "Zero what was counted of a rule and its actions")
+@routes.put("/rules/{id}/reset_metrics", "Reset the metrics of a rule and its actions")
 async def reset_metrics(call: Call) -> None:
     await call.operations.rules.reset_metrics(call.path["id"])
 
@@ -111,14 +111,12 @@ async def delete_rule(call: Call) -> None:
     await call.operations.rules.delete(call.path["id"])
 
 
-@routes.get(
-    "/rules/{id}/trace", "The last evaluations of a rule, the oldest first", reply=OfNodes(list[EvaluationRecord])
-)
+@routes.get("/rules/{id}/trace", "The last evaluations of a rule, oldest first", reply=OfNodes(list[EvaluationRecord]))
 async def show_rule_trace(call: Call) -> list[EvaluationRecord] | Extra:
     """Empty until ``PUT`` has asked for them."""
     return of_nodes(*await call.operations.rules.trace(call.path["id"]))
 
 
-@routes.put("/rules/{id}/trace", "Keep the last evaluations of a rule from now on", body=TraceSize)
+@routes.put("/rules/{id}/trace", "Set how many evaluations of a rule are kept", body=TraceSize)
 async def keep_rule_trace(call: Call) -> None:
     await call.operations.rules.keep_trace(call.path["id"], call.body.size)

@@ -21,7 +21,7 @@ async def list_shared_groups(call: Call) -> Page[SharedGroupRecord]:
 
 @routes.get(
     "/shared_groups/members",
-    "Members of a shared subscription, and how many messages each got",
+    "Members of a shared subscription, and how many messages each received",
     query=SharedMembersQuery,
     reply=list[SharedMemberRecord],
 )

@@ -12,6 +12,6 @@ async def get_history(call: Call) -> list[SlowRecord] | Extra:
     return of_nodes(*await call.operations.slow_subscriptions.listing())
 
 
-@routes.delete("/slow_subscriptions", "Forget the slow subscriptions")
+@routes.delete("/slow_subscriptions", "Clear the list of slow subscriptions")
 async def clear_history(call: Call) -> None:
     await call.operations.slow_subscriptions.clear()

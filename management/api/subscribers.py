@@ -7,6 +7,6 @@ from ..operations.subscribers import SubscriberRecord, SubscribersQuery
 routes = Endpoints("Subscriptions")
 
 
-@routes.get("/subscribers", "Who receives a message to a topic", query=SubscribersQuery, reply=list[SubscriberRecord])
+@routes.get("/subscribers", "The subscribers of a topic", query=SubscribersQuery, reply=list[SubscriberRecord])
 async def list_subscribers(call: Call) -> Page[SubscriberRecord]:
     return await call.operations.subscribers.search(call.query, call.operations.settings.max_row_limit)

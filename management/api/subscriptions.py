@@ -1,4 +1,4 @@
-"""/subscriptions and /nodes/{node}/subscriptions: who has subscribed to what."""
+"""/subscriptions and /nodes/{node}/subscriptions: the subscriptions of all clients."""
 
 from ..http.routes import Call, Endpoints
 from ..operations.node_listing import Page

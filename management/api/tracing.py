@@ -48,7 +48,7 @@ async def list_trace(call: Call) -> list[TraceRecord] | Extra:
     return of_nodes(*await call.operations.tracing.listing())
 
 
-@routes.post("/trace", "Begin a trace", body=NewTrace, reply=TraceRecord)
+@routes.post("/trace", "Start a trace", body=NewTrace, reply=TraceRecord)
 async def create_trace(call: Call) -> TraceRecord:
     new: NewTrace = call.body
     return await call.operations.tracing.create(
@@ -70,7 +70,7 @@ async def delete_trace(call: Call) -> None:
     await call.operations.tracing.delete(call.path["name"])
 
 
-@routes.put("/trace/{name}/stop", "End a trace", reply=Stopped)
+@routes.put("/trace/{name}/stop", "Stop a trace", reply=Stopped)
 async def disable_trace(call: Call) -> Stopped:
     await call.operations.tracing.stop(call.path["name"])
     return Stopped(call.path["name"], False)
@@ -78,7 +78,7 @@ async def disable_trace(call: Call) -> Stopped:
 
 @routes.get(
     "/trace/{name}/download",
-    "The file of a trace, zipped",
+    "A trace file, zipped",
     reply=Raw({"application/zip": {"type": "string", "format": "binary"}}),
 )
 async def download_zip_log(call: Call) -> web.Response:
@@ -88,7 +88,7 @@ async def download_zip_log(call: Call) -> web.Response:
     return web.Response(body=archive, content_type="application/zip", headers={"Content-Disposition": disposition})
 
 
-@routes.get("/trace/{name}/log", "A piece of the file of a trace", query=LogQuery, reply=str)
+@routes.get("/trace/{name}/log", "Part of a trace file", query=LogQuery, reply=str)
 async def stream_log_file(call: Call) -> Extra:
     query: LogQuery = call.query
     text, position = await call.operations.tracing.log(call.path["name"], query.position, query.bytes, query.node)

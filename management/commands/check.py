@@ -32,7 +32,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def run(arguments: argparse.Namespace) -> int:
     """Print that the file is valid. Raises ConfigError, or ArgumentError unless one file is given."""
     if (arguments.file is None) == (arguments.config is None):
-        raise argparse.ArgumentError(None, "check wants one FILE (-: the input)")
+        raise argparse.ArgumentError(None, "check requires one FILE (-: the input)")
     file = arguments.file or arguments.config
     settings = load(file, arguments.set + arguments.more)
     wrong = configuration_check.faults(settings)
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _connect(settings: BrokerSettings) -> str:
     """What the NATS servers of ``[cluster]`` answer, in one line. Raises ConfigError."""
     if settings.cluster is None:
-        raise ConfigError("--connect: there is no [cluster] in the configuration")
+        raise ConfigError("--connect: the configuration has no [cluster]")
     # Imported here: a node without a cluster needs no client of NATS.
     try:
         from taipan.broker.cluster.nats import NatsRefused

@@ -7,11 +7,11 @@ from typing import Final
 
 _LITERAL: Final = re.compile(r"[a-z][\w-]*(?:\|[a-z][\w-]*)*")
 _CTL_OPTIONS: Final = (
-    ("--data-dir", "DIR", "of the node; else found by itself"),
-    ("--config", "FILE", "of the node, which names its data directory"),
-    ("--url", "URL", "the HTTP API of a node elsewhere"),
-    ("--profile", "NAME", "a node elsewhere, as profiles names it"),
-    ("--app", "ID:SECRET", "the application, which others see in the list of processes"),
+    ("--data-dir", "DIR", "data directory of the node; found automatically by default"),
+    ("--config", "FILE", "configuration file of the node, which names its data directory"),
+    ("--url", "URL", "the HTTP API of a remote node"),
+    ("--profile", "NAME", "a remote node, by the name that profiles lists"),
+    ("--app", "ID:SECRET", "the application; other users can see it in the process list"),
     ("--app-file", "FILE", "a file with the application"),
     ("--cafile", "FILE", "authorities that may have signed the certificate of --url"),
     ("--timeout", "SECONDS", "how long to wait for the node"),

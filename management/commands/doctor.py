@@ -48,7 +48,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def run(arguments: argparse.Namespace) -> int:
     """Print what is found; 1 where one of it is an error. Raises ConfigError for two files."""
     if arguments.file is not None and arguments.config is not None:
-        raise ConfigError("doctor wants one FILE")
+        raise ConfigError("doctor requires one FILE")
     findings = []
     for each in examined(arguments.file or arguments.config, arguments.set + arguments.more):
         findings.append(each)
@@ -67,11 +67,11 @@ def examined(file: str | None, overrides: list[str]) -> Iterator[Finding]:
         settings = read(file, overrides).settings
     except ConfigError as error:
         for line in error.lines:
-            yield Finding("error", "configuration", line, "the other checks wait for a configuration that is right")
+            yield Finding("error", "configuration", line, "the other checks require a valid configuration")
         return
     wrong = configuration_check.faults(settings)
     for line in wrong:
-        yield Finding("error", "configuration", line, "correct the setting or what it names")
+        yield Finding("error", "configuration", line, "correct the setting, or the file or address in it")
     if not wrong:
         yield Finding("ok", "configuration", file or "the defaults, on loopback")
     yield from default_secrets(settings)
@@ -107,12 +107,12 @@ def default_secrets(settings: Settings) -> Iterator[Finding]:
 
 def _of_lock(held: Holder | None, file: str | None) -> Finding:
     if held is None:
-        return Finding("ok", "lock", "no node has the data directory")
+        return Finding("ok", "lock", "no node uses the data directory")
     found = f"a node runs: process {held.process or 'unknown'}"
     named = os.path.realpath(file) if file is not None else ""
     if held.config != named:
         found += f", with {held.config or 'no configuration file'}"
-        return Finding("warning", "lock", found, "name the configuration that it runs with")
+        return Finding("warning", "lock", found, "specify the configuration that the node runs with")
     return Finding("ok", "lock", found)
 
 
@@ -127,9 +127,11 @@ def certificates(served: list[ServedCertificate], now: float) -> Iterator[Findin
             days = (each.ends - now) / 86_400
             yield Finding("warning", "certificate", found, f"renew it within {days:.0f} days, then reload (SIGHUP)")
         elif not each.names:
-            yield Finding("warning", "certificate", found, "make one with a subjectAltName: clients ask for it")
+            yield Finding(
+                "warning", "certificate", found, "create a certificate with a subjectAltName: clients require it"
+            )
         elif asked and not _covers(each.names, asked):
-            yield Finding("warning", "certificate", found, f"make one for {asked}")
+            yield Finding("warning", "certificate", found, f"create a certificate for {asked}")
         else:
             yield Finding("ok", "certificate", found)
 
@@ -166,10 +168,12 @@ def data_directory(directory: Path) -> Iterator[Finding]:
     if not there:
         above = _existing(directory)
         if os.access(above, os.W_OK | os.X_OK):
-            yield Finding("ok", "data_dir", f"{directory} is not there yet; the first start makes it")
+            yield Finding("ok", "data_dir", f"{directory} does not exist yet; the first start creates it")
         else:
-            what = f"{directory} is not there, and {above} cannot be written to"
-            yield Finding("error", "data_dir", what, "run this as the node's user, or make the directory for it")
+            what = f"{directory} does not exist, and {above} cannot be written to"
+            yield Finding(
+                "error", "data_dir", what, "run this as the node's user, or create the directory for that user"
+            )
         return
     try:
         found = directory.stat()
@@ -189,7 +193,7 @@ def data_directory(directory: Path) -> Iterator[Finding]:
         path, mode = others[0]
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         open_ones = f"{what}; others may use {path} (mode {stat.S_IMODE(mode):04o}){more}"
-        yield Finding("warning", "data_dir", open_ones, "the next start takes these rights away")
+        yield Finding("warning", "data_dir", open_ones, "the next start removes these permissions")
     else:
         yield Finding("ok", "data_dir", what)
 
@@ -223,9 +227,13 @@ def socket_files(settings: Settings, process: int) -> Iterator[Finding]:
         if not Path(path).parent.is_dir():
             yield Finding("error", "socket", f"{where}: there is no such directory", "make it, and let the node use it")
         elif found == IN_USE:
-            yield Finding("error", "socket", f"{where} is used by another process", f"ss -lxp src {path} tells by whom")
+            yield Finding(
+                "error", "socket", f"{where} is used by another process", f"ss -lxp src {path} shows which process"
+            )
         elif found == NO_SOCKET:
-            yield Finding("error", "socket", f"{where} is a file that is no socket", "name another path, or remove it")
+            yield Finding(
+                "error", "socket", f"{where} is a file that is not a socket", "name another path, or remove it"
+            )
         elif process:
             what = "the node does not listen there: restart it or see its log"
             yield Finding("warning", "socket", f"{where} is {found}", what)
@@ -257,9 +265,9 @@ def _taken(setting: str, bind: str, process: int, error: OSError) -> Finding:
     _, port = parse_bind(bind)
     if error.errno == errno.EADDRINUSE:
         if process and not os.access(f"/proc/{process}/fd", os.R_OK):
-            return Finding("warning", "port", f"{where} is taken", "run this as the node's user to see by whom")
-        advice = f"ss -ltnp 'sport = :{port}' tells by whom; {configuration_check.other_address(setting, bind)}"
-        return Finding("error", "port", f"{where} is taken by another process", advice)
+            return Finding("warning", "port", f"{where} is in use", "run this as the node's user to see which process")
+        advice = f"ss -ltnp 'sport = :{port}' shows which process; {configuration_check.other_address(setting, bind)}"
+        return Finding("error", "port", f"{where} is in use by another process", advice)
     if error.errno in (errno.EACCES, errno.EPERM):
         advice = "AmbientCapabilities=CAP_NET_BIND_SERVICE of the service, or a port from 1024 on"
         return Finding("error", "port", f"{where}: {error.strerror}", advice)

@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
             print("\ntaipan: no password was given", file=sys.stderr)
             return 1
         if again != password:
-            print("taipan: the two are not the same", file=sys.stderr)
+            print("taipan: the two passwords differ", file=sys.stderr)
             return 1
     else:
         password = sys.stdin.readline().removesuffix("\n").removesuffix("\r")
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         encoded = password.encode("utf-8")
         if arguments.scram and user is not None and saslprep(user, stored=True) != user:
-            raise ValueError("with --scram the user name must be in its SASLprep form")
+            raise ValueError("with --scram the username must be in SASLprep form")
         keys = ScramVerifier.create(password) if arguments.scram else None
     except ValueError as error:
         print(f"taipan: {error}", file=sys.stderr)
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     if user is not None:
         quoted = user.replace("\\", "\\\\").replace('"', '\\"')
         if not user or not user.isprintable():
-            print("taipan: the user name is empty or not printable", file=sys.stderr)
+            print("taipan: the username is empty or not printable", file=sys.stderr)
             return 1
         print(f'[[access.users]]\nusername = "{quoted}"')
     print(f'password_hash = "{ScryptHash.create(encoded)}"')

@@ -103,7 +103,7 @@ def _of_options(arguments: argparse.Namespace) -> Wanted:
 
 def _asked() -> Wanted:
     wanted = Wanted(input("Address to listen on, 0.0.0.0 for all [127.0.0.1]: ").strip() or "127.0.0.1")
-    none = "none, clients need no password" if wanted.loopback else "a user is needed from elsewhere"
+    none = "none, clients need no password" if wanted.loopback else "clients on other machines need a user"
     wanted.user = input(f"First user [{none}]: ").strip()
     if wanted.user:
         wanted.password = _password(wanted.user)
@@ -120,7 +120,7 @@ def _password(user: str) -> str:
     else:
         password = getpass.getpass(f"Password of {user} [a random one]: ")
         if password and getpass.getpass("Again: ") != password:
-            raise ConfigError("the two are not the same")
+            raise ConfigError("the two passwords differ")
     return password or generate()
 
 
@@ -135,12 +135,13 @@ def written(directory: Path, wanted: Wanted, now: datetime.datetime) -> dict[str
     """The files, by their paths below ``directory``, with their modes. Raises ConfigError."""
     if not wanted.loopback and not wanted.user and not wanted.anonymous:
         raise ConfigError(
-            f"{wanted.address} is reached from elsewhere: --user NAME, or --anonymous to let in everybody"
+            f"{wanted.address} accepts connections from other machines: --user NAME, or --anonymous to accept"
+            " all clients"
         )
     try:
         parse_bind(authority(wanted.address, 1883))
     except ValueError:
-        raise ConfigError(f"--address {wanted.address}: is no address") from None
+        raise ConfigError(f"--address {wanted.address}: not an address") from None
     if not wanted.user.isprintable():
         raise ConfigError("--user: the name is not printable")
     files: dict[str, tuple[bytes, int]] = {}
@@ -151,7 +152,7 @@ def written(directory: Path, wanted: Wanted, now: datetime.datetime) -> dict[str
             made = private_authority.make(wanted.tls_names, now)
         except (ValueError, UnicodeError):
             raise ConfigError(
-                f"--tls {' '.join(wanted.tls_names)}: not all of them are host names or addresses"
+                f"--tls {' '.join(wanted.tls_names)}: not all of these are host names or addresses"
             ) from None
         files = {
             f"{TLS}/ca.pem": (made.authority, 0o644),

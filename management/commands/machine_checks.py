@@ -45,7 +45,7 @@ def bytecode() -> Finding:
     places = [(spec.origin, spec.cached) for spec in specs if spec.origin is not None and spec.cached is not None]
     missing = [origin for origin, cached in places if not os.path.exists(cached)]
     if not missing:
-        return Finding("ok", "bytecode", f"there for all of {len(places)} modules")
+        return Finding("ok", "bytecode", f"present for all of {len(places)} modules")
     found = f"missing for {len(missing)} of {len(places)} modules: each start compiles them, which takes 1 to 2 s"
     package = os.path.dirname(str(sys.modules["taipan"].__file__))
     linked = [each.path for each in os.scandir(package) if each.is_symlink() and each.is_dir()]
@@ -59,7 +59,7 @@ def open_files(listeners: Sequence[ListenerSettings], process: int) -> Finding:
     where = f"of process {process}" if limit is not None else "here"
     if limit is None:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    raise_it = "raise LimitNOFILE= of the service, or ulimit -Hn where it is started"
+    raise_it = "raise LimitNOFILE= of the service, or ulimit -Hn before you start the node"
     if limit == resource.RLIM_INFINITY:
         return Finding("ok", "open_files", f"unlimited {where}")
     clients = max(0, limit - _RESERVE)
@@ -115,7 +115,7 @@ def clock(started: tuple[float, float], store: Path) -> Iterator[Finding]:
         yield Finding("error", "clock", what, "set the clock: messages and sessions expire by it")
     synchronised = _synchronised()
     if synchronised is None:
-        yield Finding("ok", "clock", "cannot be told here whether it is synchronised")
+        yield Finding("ok", "clock", "unknown here whether it is synchronised")
     elif synchronised:
         yield Finding("ok", "clock", "synchronised")
     else:
@@ -136,10 +136,10 @@ def disk(directory: Path, durable: bool) -> Iterator[Finding]:
     """``directory``: of the data, or where it would be made. ``durable``: whether acknowledgements wait for it."""
     kind = _file_system(directory)
     if durable and kind in _IN_MEMORY:
-        what = f"{directory} is in memory ({kind}): all is lost when the machine stops"
+        what = f"{directory} is in memory ({kind}): all data is lost when the machine stops"
         yield Finding("warning", "disk", what, "put node.data_dir on a disk")
     elif durable and kind in _OVER_NETWORK:
-        what = f"{directory} is over the network ({kind}): locks and flushes cannot be relied on"
+        what = f"{directory} is on a network file system ({kind}): locks and flushes cannot be relied on"
         yield Finding("warning", "disk", what, "put node.data_dir on a disk of this machine")
     yield _free_space(directory)
     try:
@@ -164,12 +164,14 @@ def _free_space(directory: Path) -> Finding:
     try:
         total, _, free = shutil.disk_usage(directory)
     except OSError as error:
-        return Finding("error", "space", f"{directory}: {error.strerror}", "find out why it cannot be looked at")
+        return Finding("error", "space", f"{directory}: {error.strerror}", "find out why it cannot be read")
     found = f"{free >> 20} of {total >> 20} MiB free in {directory}"
     if free < _FREE_NOTHING:
-        return Finding("error", "space", found, "make room: a full disk stops every acknowledgement of QoS 1 and 2")
+        return Finding(
+            "error", "space", found, "free some space: a full disk stops every acknowledgement of QoS 1 and 2"
+        )
     if free < min(_FREE, total * _FREE_PART):
-        return Finding("warning", "space", found, "make room, or move node.data_dir")
+        return Finding("warning", "space", found, "free some space, or move node.data_dir")
     return Finding("ok", "space", found)
 
 

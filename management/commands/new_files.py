@@ -22,7 +22,7 @@ def write(directory: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         for top in tops:
             if os.path.lexists(directory / top):
-                raise NotWritten(f"{directory / top} is there already, and nothing was written")
+                raise NotWritten(f"{directory / top} already exists, and nothing was written")
         with tempfile.TemporaryDirectory(prefix=".new-", dir=directory) as temporary:
             for name, (contents, mode) in files.items():
                 file = Path(temporary, name)

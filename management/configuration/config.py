@@ -278,7 +278,7 @@ def _listeners(
             settings = listener[0]
             for other_index, (other, _) in found.items():
                 if (other.type, other.name) == (settings.type, settings.name):
-                    what = f"listeners.{other_index} has this name and this type already"
+                    what = f"listeners.{other_index} already has this name and this type"
                     document.report(("listeners", index, "name"), what)
             taken = [(f"listeners.{other_index}", other.bind) for other_index, (other, _) in found.items()]
             _check_overlap(document, settings.bind, ("listeners", index, "bind"), taken)
@@ -339,4 +339,4 @@ def _check_misplaced(document: ConfigDocument, table: Mapping[str, object], path
     """A zone's key that stands where zones, or the big tables, are named."""
     for key, value in table.items():
         if key in ZoneSettings.__struct_fields__ and not isinstance(value, dict):
-            document.report(path + (key,), f"belongs into [zones.{DEFAULT_ZONE}] or into a listener")
+            document.report(path + (key,), f"belongs in [zones.{DEFAULT_ZONE}] or into a listener")

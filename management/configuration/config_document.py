@@ -109,7 +109,7 @@ class ConfigDocument:
         try:
             self.data = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            message = str(error).replace("Invalid value", "Invalid value; text wants quotes")
+            message = str(error).replace("Invalid value", "Invalid value; text requires quotes")
             place = re.search(r" \(at line (\d+), column (\d+)\)$", message)
             if place is None:
                 raise ConfigError(f"{path}:{text.count(chr(10)) + 1}: {one_line(message)}") from None
@@ -134,7 +134,7 @@ class ConfigDocument:
             step: str | int = key
             if isinstance(node, list):
                 if not (key.isascii() and key.isdigit() and int(key) <= len(node)):
-                    raise ConfigError(f"{origin}: {quoted(key)} is no index of {_dotted(path)} (0 to {len(node)})")
+                    raise ConfigError(f"{origin}: {quoted(key)} is not an index of {_dotted(path)} (0 to {len(node)})")
                 step = int(key)
                 if step == len(node):
                     node.append({})
@@ -178,7 +178,7 @@ class ConfigDocument:
         """Return ``table`` without ``removed`` keys. Report each one whose value has no effect any more."""
         for key in removed.keys() & table.keys():
             if table[key] != removed[key].harmless:
-                self.report(path + (key,), f"is no setting any more: {removed[key].instead}; delete this line")
+                self.report(path + (key,), f"is no longer a setting: {removed[key].instead}; delete this line")
         return {key: value for key, value in table.items() if key not in removed}
 
     def check_finite(self, value: object, path: KeyPath = ()) -> None:

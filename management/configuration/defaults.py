@@ -26,7 +26,7 @@ from .validation import expected
 _WIDTH: Final = 120
 _HEAD: Final = """\
 Every setting of Taipan {version} with its type and its default. taipan init writes them with longer notes.
-A line that begins with "#" and a key or a table is a setting that is not given unless its "#" is taken away."""
+A line that begins with "#" and a key or a table is a setting that is not set unless you remove its "#"."""
 
 
 def as_toml() -> str:

@@ -141,7 +141,7 @@ def _paths(value: str | list[str]) -> Iterator[Fault]:
     yield from _each(_PATH)(value)
     for index, path in enumerate(value):
         if path.rstrip("/") in [each.rstrip("/") for each in value[:index]]:
-            yield Fault((index,), "the same path twice")
+            yield Fault((index,), "the path occurs twice")
 
 
 def _server_names(value: dict[str, dict[str, str]]) -> Iterator[Fault]:
@@ -162,12 +162,12 @@ def _listener_type(value: str) -> Iterator[Fault]:
 
 def _somebody(value: str) -> Iterator[Fault]:
     if not value:
-        yield Fault((), "matches nobody; leave it away for everybody")
+        yield Fault((), "matches no client; omit it to match all clients")
 
 
 def _once_each(value: list[str]) -> Iterator[Fault]:
     if len(set(value)) < len(value):
-        yield Fault((), "the same source twice")
+        yield Fault((), "the source occurs twice")
 
 
 def _servers(value: list[str]) -> Iterator[Fault]:
@@ -179,9 +179,9 @@ def _servers(value: list[str]) -> Iterator[Fault]:
             got = shown(mask_text(url))
             yield Fault((index,), f"expected nats://host:port or tls://host:port, got {got}")
         elif url in value[:index]:
-            yield Fault((index,), "the same server twice")
+            yield Fault((index,), "the server occurs twice")
         elif found[1] != value[0].partition("://")[0] and _NATS_SERVER.fullmatch(value[0]):
-            yield Fault((index,), "nats:// and tls:// do not go together")
+            yield Fault((index,), "nats:// and tls:// cannot be mixed")
 
 
 def _is_ipv6(text: str) -> bool:
@@ -216,7 +216,7 @@ def _socket_path(value: str) -> Iterator[Fault]:
     if not value.startswith("/") or value.endswith("/") or "\0" in value:
         yield Fault((), "expected the path of the socket, such as /run/taipan/mqtt.sock")
     elif not _is_text(value) or len(value.encode()) > MAX_SOCKET_PATH:
-        yield Fault((), f"expected a path of at most {MAX_SOCKET_PATH} bytes: the system takes no longer one")
+        yield Fault((), f"expected a path of at most {MAX_SOCKET_PATH} bytes: the system accepts no longer path")
 
 
 def rules_of_sources(sources: Iterable[AccessSource]) -> ValueRules:
@@ -250,12 +250,12 @@ VALUE_RULES: Final[ValueRules] = {
     ClusterSettings: {
         "servers": _servers,
         "name": _like(r"[\w-]{1,64}", "1 to 64 letters, digits, '_' or '-'"),
-        "suspect_after": _at_least(2, "seconds: nodes tell every second that they are there"),
+        "suspect_after": _at_least(2, "seconds: every node announces itself once a second"),
         "link_credit": _at_least(65_536, "bytes"),
     },
     AccessSettings: {"authenticators": _once_each, "authorizers": _once_each},
     UserSettings: {
-        "username": filled("a user name"),
+        "username": filled("a username"),
         "password_hash": parsed(read_hash, empty=True),
         "scram": parsed(ScramVerifier.parse, empty=True),
     },
@@ -307,7 +307,7 @@ def validate_listener(listener: ListenerSettings, given: Collection[str]) -> Ite
         yield Fault(("gateway",), "only listeners of gateways have this key")
     for key, those in kind.unused_keys().items():
         if key in given:
-            yield Fault((key,), f"only {those} listeners have this key")
+            yield Fault((key,), f"only {those} listeners accept this key")
 
 
 def _validate_tls(tls: TlsSettings) -> Iterator[Fault]:
@@ -316,7 +316,7 @@ def _validate_tls(tls: TlsSettings) -> Iterator[Fault]:
     if tls.verify == "none":
         for key in ("cafile", "crlfile", "peer_cert_as_username"):
             if getattr(tls, key):
-                yield Fault((key,), "asks for client certificates, which verify does not")
+                yield Fault((key,), "requests client certificates, which verify does not")
 
 
 def validate_access(access: AccessSettings) -> Iterator[Fault]:
@@ -327,9 +327,7 @@ def validate_access(access: AccessSettings) -> Iterator[Fault]:
         names.add(user.username)
     for index, rule in enumerate(access.rules):
         if rule.anonymous and rule.username is not None:
-            yield Fault(
-                ("rules", index, "anonymous"), "an anonymous client has no user name: leave one of the two away"
-            )
+            yield Fault(("rules", index, "anonymous"), "an anonymous client has no username: omit one of the two")
     for source in sources_of(access):
         table = table_of(access, source)
         if table is not None:
@@ -344,32 +342,32 @@ def validate_access(access: AccessSettings) -> Iterator[Fault]:
 def _validate_user(user: UserSettings, names: set[str]) -> Iterator[Fault]:
     """``names``: those of the users before."""
     if user.username in names:
-        yield Fault(("username",), f"{quoted(user.username)} is there twice")
+        yield Fault(("username",), f"{quoted(user.username)} occurs twice")
     if user.scram:
         try:
             prepared: str | None = saslprep(user.username, stored=True)
         except ValueError:
             prepared = None
         if prepared != user.username:
-            yield Fault(("username",), "with scram, a user name must be in its SASLprep form")
+            yield Fault(("username",), "with scram, a username must be in SASLprep form")
 
 
 def validate_cluster(cluster: ClusterSettings) -> Iterator[Fault]:
     """What the files have is read by ``configuration_check``, and at the start."""
     given = [key for key in ("user", "token", "nkey_file", "credentials_file") if getattr(cluster, key)]
     for key in given[1:]:
-        yield Fault((key,), f"{given[0]} says already who this node is")
+        yield Fault((key,), f"{given[0]} already identifies this node")
     if cluster.password and not cluster.user:
         yield Fault(("password",), "needs user")
     for key in ("tls_ca", "tls_cert", "tls_key"):
         if getattr(cluster, key) and not cluster.servers[0].startswith("tls://"):
-            yield Fault((key,), "is for servers of tls://")
+            yield Fault((key,), "requires servers with tls://")
     if bool(cluster.tls_cert) != bool(cluster.tls_key):
         yield Fault(("tls_cert",) if cluster.tls_cert else ("tls_key",), "needs both tls_cert and tls_key")
     if not cluster.tls_verify and cluster.tls_ca:
-        yield Fault(("tls_ca",), "is not used without tls_verify")
+        yield Fault(("tls_ca",), "has no effect without tls_verify")
     if cluster.stopped_after <= cluster.suspect_after:
-        yield Fault(("stopped_after",), "is not longer than suspect_after")
+        yield Fault(("stopped_after",), "must be longer than suspect_after")
 
 
 def validate_management(management: ManagementSettings) -> Iterator[Fault]:
@@ -378,7 +376,7 @@ def validate_management(management: ManagementSettings) -> Iterator[Fault]:
     names: set[str] = set()
     for index, app in enumerate(management.apps):
         if app.id in names:
-            yield Fault(("apps", index, "id"), f"{quoted(app.id)} is there twice")
+            yield Fault(("apps", index, "id"), f"{quoted(app.id)} occurs twice")
         names.add(app.id)
 
 
@@ -389,4 +387,4 @@ def validate_dashboard(dashboard: DashboardSettings) -> Iterator[Fault]:
 
 def validate_ruleengine(ruleengine: RuleEngineSettings) -> Iterator[Fault]:
     if ruleengine.retry_backoff_max < ruleengine.retry_backoff:
-        yield Fault(("retry_backoff_max",), "is shorter than retry_backoff")
+        yield Fault(("retry_backoff_max",), "must not be shorter than retry_backoff")

@@ -24,8 +24,8 @@ _KINDS: Final[dict[Any, str]] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
-    str: "a text",
-    bytes: "a text in Base64",
+    str: "a string",
+    bytes: "a Base64 string",
 }
 
 

@@ -1,4 +1,4 @@
-"""users, acl, banned and their older names: who may come in, and what they may do."""
+"""users, acl, banned and their older names: credentials, access rules and bans."""
 
 from itertools import chain
 from typing import cast

@@ -63,7 +63,7 @@ def list_admins(call: CommandCall) -> CommandResult:
     "Create a dashboard user: administrator or viewer",
 )
 async def add_admin(call: CommandCall) -> CommandResult:
-    """Who says nothing of a role wants what EMQX makes."""
+    """Create a dashboard user. Without a role, the user becomes an administrator, as in EMQX."""
     tags = call.get("Tags") or ""
     role = call.choice("Role", *ROLES) if call.get("Role") is not None else role_in(tags) or ADMINISTRATOR
     await call.operations.dashboard_users.add(call["Username"], call["Password"], tags, role)

@@ -41,7 +41,7 @@ def run(options: Mapping[str, str], words: Sequence[str], as_json: bool, ask: As
     if found.words[1] == "restore":
         directory = values.get("Dir") or options.get("--data-dir")
         if not directory:
-            raise CommandLineError("command backup restore: --data-dir DIR is missing, which says where to")
+            raise CommandLineError("command backup restore: --data-dir DIR is missing, the directory to restore into")
         return _told(
             restore(file, directory, "--force" in values), as_json, f"restored into {shown(os.path.abspath(directory))}"
         )

@@ -1,4 +1,4 @@
-"""clients, subscriptions, routes: who is there, who wants what, and orders about them."""
+"""clients, subscriptions, routes: connected clients, their subscriptions, and operations on them."""
 
 from contextlib import AbstractContextManager
 

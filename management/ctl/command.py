@@ -1,4 +1,4 @@
-"""Commands: their words, their usage, what they are given and what they answer."""
+"""Commands: their words, usage, arguments and results."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -78,12 +78,12 @@ Stream = AsyncGenerator[list[Told], None]
 
 
 class CommandResult:
-    """What a command found or did.
+    """The result of a command.
 
-    ``data``: what the HTTP API would answer as ``data`` (a ``Listing`` too; ``None``: nothing but a code).
-    ``text``: the lines of it, or what makes them from ``data``, of a listing from each row. ``None`` among them is a
-    place to let others run. ``file``: pieces of a file that ``taipan-ctl`` keeps; ``data`` is told after them.
-    ``stream``: an answer that goes on, in place of ``data``.
+    ``data``: the ``data`` of the HTTP API's answer (also a ``Listing``; ``None``: only a code). ``text``: the lines to
+    print, or a function that makes them from ``data``, for a listing from each row. ``None`` among the lines is a
+    point at which other tasks may run. ``file``: pieces of a file that ``taipan-ctl`` stores; ``data`` follows them.
+    ``stream``: a continuous answer, instead of ``data``.
     """
 
     __slots__ = ("data", "file", "stream", "text")
@@ -167,7 +167,7 @@ class CommandCall:
         return self.values[name]
 
     def get(self, name: str) -> str | None:
-        """What may be left out."""
+        """Return the value of an optional argument."""
         return self.values.get(name)
 
     def only_on_the_machine(self, otherwise: str) -> None:
@@ -276,10 +276,10 @@ class Command:
         lacking = self.required[len(plain) :]
         if lacking:
             return f"{' '.join(f'<{name}>' for name in lacking)} {'is' if len(lacking) == 1 else 'are'} missing"
-        return f"there is no place for {shown(plain[len(self.required) + len(self.optional)])}"
+        return f"unexpected argument {shown(plain[len(self.required) + len(self.optional)])}"
 
     def subject(self, values: Mapping[str, str]) -> str:
-        """What it is about: ``client porch``, or itself."""
+        """Return the subject of the command for errors: ``client porch``, or the command itself."""
         words = self.words
         while words and " ".join(words) not in _SUBJECTS:
             words = words[:-1]
@@ -316,7 +316,7 @@ class Commands:
         """A command that ``taipan-ctl`` does itself, without a node (``main.HERE``)."""
 
         def refuse(call: CommandCall) -> CommandResult:
-            raise Refusal(WRONG, "taipan-ctl does this itself: the one that asks is older than the node")
+            raise Refusal(WRONG, "taipan-ctl does this itself: the calling taipan-ctl is older than the node")
 
         self.all.append(Command(usage, summary, refuse))
 
@@ -414,7 +414,7 @@ def word(flag: bool) -> str:
 
 
 def told(value: object) -> object:
-    """A value as a line has it; ``-`` where there is none."""
+    """Return a value as it appears in a line; ``-`` if it is absent."""
     if isinstance(value, bool):
         return word(value)
     return NOTHING if value is None else value

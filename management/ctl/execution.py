@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 KEEPALIVE_INTERVAL: Final = 5.0
 """Seconds between two signs of life while a command runs."""
-_INTERNAL: Final = "internal error; the node's log tells more"
+_INTERNAL: Final = "internal error; see the node's log"
 
 
 class ControlRequest(msgspec.Struct):
@@ -30,7 +30,8 @@ class ControlRequest(msgspec.Struct):
 
 
 async def carry_out(operations: Operations, request: ControlRequest, output: Output, caller: Caller = NOBODY) -> None:
-    """``caller``: who asks over HTTP; nobody over the socket. Raises Gone where the caller is gone."""
+    """Run a command. ``caller``: the application that asks over HTTP, ``NOBODY`` over the socket. Raises Gone if the
+    caller has disconnected."""
     status = await _run(operations, request, output, caller)
     await output.end(status)
 
@@ -77,7 +78,7 @@ async def _run(operations: Operations, request: ControlRequest, output: Output, 
 
 
 async def _finish(outcome: object, output: Output) -> CommandResult:
-    """The answer, waited for where it needs that, with signs of life meanwhile."""
+    """Send the result, waiting for it if necessary; keepalives are sent while it waits."""
     if inspect.isawaitable(outcome):
         task = asyncio.ensure_future(outcome)
         try:

@@ -23,7 +23,7 @@ _EVERY: Final = 250
 """Milliseconds between two looks at the messages."""
 _MOST: Final = 10**9
 _TOPICS: Final = 10
-_ENDS: Final = {"node_stops": "the node stops", "not_allowed": "the application may no more"}
+_ENDS: Final = {"node_stops": "the node stops", "not_allowed": "the application no longer has access"}
 
 
 async def _looks(call: CommandCall, query: LiveQuery) -> AsyncGenerator[list[LiveEvent], None]:

@@ -235,7 +235,7 @@ def _configured(file: str) -> str:
         raise CommandLineError(f"file {shown(os.path.abspath(file))}: {error}") from None
     found = node.get("data_dir", "data") if isinstance(node, dict) else None
     if not isinstance(found, str):
-        raise CommandLineError(f"file {shown(os.path.abspath(file))}: node.data_dir is not a text")
+        raise CommandLineError(f"file {shown(os.path.abspath(file))}: node.data_dir is not a string")
     return found
 
 
@@ -268,9 +268,9 @@ def _connect(path: str, timeout: float) -> socket.socket:
     except OSError as error:
         node.close()
         if isinstance(error, FileNotFoundError):
-            why = "there is no such socket; is the node running, and is this its data directory?"
+            why = "the socket does not exist; is the node running, and is this its data directory?"
         elif isinstance(error, ConnectionRefusedError):
-            why = "nobody listens there; the node is not running"
+            why = "the node is not running: nothing listens there"
         else:
             why = error.strerror or str(error)
         raise NoNodeAnswers(f"node at {shown(path)}: cannot be reached: {why}") from None
@@ -293,13 +293,13 @@ def _converse(node: socket.socket, request: Mapping[str, object], path: str, kee
         try:
             return node.recv(65_536)
         except TimeoutError:
-            raise NoNodeAnswers(f"node at {shown(path)}: is silent; --timeout has more patience") from None
+            raise NoNodeAnswers(f"node at {shown(path)}: does not respond; --timeout waits longer") from None
         except OSError as error:
-            raise NoNodeAnswers(f"node at {shown(path)}: broke off: {error.strerror or error}") from None
+            raise NoNodeAnswers(f"node at {shown(path)}: closed the connection: {error.strerror or error}") from None
 
     status = print_frames(read, keep, put)
     if status is None:
-        raise NoNodeAnswers(f"node at {shown(path)}: broke off before it had finished")
+        raise NoNodeAnswers(f"node at {shown(path)}: closed the connection before it had finished")
     return status
 
 

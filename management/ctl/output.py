@@ -111,7 +111,7 @@ class Output:
         await self._drain()
 
     async def keepalive(self) -> None:
-        """A sign of life. Who is gone notices by the answer: what was begun is done."""
+        """Send a keepalive. A caller that has disconnected misses only the answer: the command is completed."""
         try:
             self._sink.write(frame(b"o", b""))
             async with asyncio.timeout(SIGN_TIMEOUT):

@@ -55,7 +55,7 @@ def place_of(options: Mapping[str, str], environ: Mapping[str, str]) -> Place:
             profile = _profile(name, environ)
     url = options.get("--url") or profile.get("url") or environ.get(URL)
     if not url:
-        raise CommandLineError("option --url: is missing; --profile or TAIPAN_CTL_URL say which node, too")
+        raise CommandLineError("option --url: is missing; --profile or TAIPAN_CTL_URL can name the node instead")
     if "--app" in options:
         app = options["--app"]
     elif "--app-file" in options:
@@ -68,7 +68,7 @@ def place_of(options: Mapping[str, str], environ: Mapping[str, str]) -> Place:
         app = environ.get(APP, "")
     app_id, colon, secret = app.partition(":")
     if not (app_id and colon and secret):
-        raise CommandLineError("option --app-file: is missing; TAIPAN_CTL_APP has AppID:AppSecret, too")
+        raise CommandLineError("option --app-file: is missing; TAIPAN_CTL_APP can hold AppID:AppSecret instead")
     cafile = options.get("--cafile") or profile.get("cafile") or environ.get(CAFILE, "")
     return Place(_read_url(url), app, os.path.expanduser(cafile))
 
@@ -81,7 +81,7 @@ def _read_url(text: str) -> SplitResult:
         raise CommandLineError(f"URL {shown(text)}: {error}") from None
     if url.username is not None or url.password is not None:
         raise CommandLineError(
-            "option --url: has a name or a secret in it: give the application by --app-file or TAIPAN_CTL_APP"
+            "option --url: contains a name or a secret: give the application with --app-file or TAIPAN_CTL_APP"
         )
     if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
         raise CommandLineError(f"URL {shown(text)}: expected https://HOST:PORT or http://HOST:PORT")
@@ -114,13 +114,13 @@ def read_profiles(environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
             raise CommandLineError(f"{where}: expected a table")
         for key, value in profile.items():
             if key not in _KEYS:
-                raise CommandLineError(f"{where}.{shown(key)}: there is no such key; there are {', '.join(_KEYS)}")
+                raise CommandLineError(f"{where}.{shown(key)}: unknown key; expected one of {', '.join(_KEYS)}")
             if not isinstance(value, str) or not value:
-                raise CommandLineError(f"{where}.{key}: expected a text")
+                raise CommandLineError(f"{where}.{key}: expected a string")
         if "url" not in profile:
             raise CommandLineError(f"{where}.url: is missing")
         if "app" in profile and "app_file" in profile:
-            raise CommandLineError(f"{where}: app and app_file, only one of them")
+            raise CommandLineError(f"{where}: give app or app_file, not both")
     return found
 
 
@@ -147,7 +147,7 @@ def _private_text(file: str) -> str:
     if stat.S_ISREG(found.st_mode) and found.st_mode & 0o077:
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
         raise CommandLineError(
-            f"file {shown(os.path.abspath(file))}: has secrets, and mode {mode} lets others at it: chmod 600 it"
+            f"file {shown(os.path.abspath(file))}: contains secrets, and others may read it (mode {mode}): chmod 600"
         )
     try:
         return data.decode("utf-8")
@@ -167,16 +167,18 @@ def ask(place: Place, request: Mapping[str, object], timeout: float, keep: Keep,
         try:
             connection.request("POST", place.url.path + _PATH, json.dumps(request).encode("ascii"), headers)
         except BrokenPipeError:
-            raise NoNodeAnswers(f"node at {place.name}: broke off before it had heard all") from None
+            raise NoNodeAnswers(
+                f"node at {place.name}: closed the connection before it had received the command"
+            ) from None
         response = connection.getresponse()
         if response.status == 200 and response.getheader("Content-Type") == FRAMES_TYPE:
             status = print_frames(lambda: response.read1(65_536), keep, put)
             if status is None:
-                raise NoNodeAnswers(f"node at {place.name}: broke off before it had finished")
+                raise NoNodeAnswers(f"node at {place.name}: closed the connection before it had finished")
             return status
         raise _refusal(place, response)
     except TimeoutError:
-        raise NoNodeAnswers(f"node at {place.name}: is silent; --timeout has more patience") from None
+        raise NoNodeAnswers(f"node at {place.name}: does not respond; --timeout waits longer") from None
     except ssl.SSLCertVerificationError as error:
         why = error.verify_message or "unknown"
         raise NoNodeAnswers(
@@ -185,7 +187,7 @@ def ask(place: Place, request: Mapping[str, object], timeout: float, keep: Keep,
     except BrokenPipeError:
         raise  # of the output
     except http.client.IncompleteRead:
-        raise NoNodeAnswers(f"node at {place.name}: broke off before it had finished") from None
+        raise NoNodeAnswers(f"node at {place.name}: closed the connection before it had finished") from None
     except http.client.HTTPException as error:
         raise NoNodeAnswers(
             f"node at {place.name}: does not answer in HTTP: {shown(str(error) or type(error).__name__)}"
@@ -218,11 +220,12 @@ def _refusal(place: Place, response: http.client.HTTPResponse) -> Exception:
     app_id = shown(place.app.partition(":")[0])
     if response.status in (401, 403):
         return Refused(
-            code, f"application {app_id}: is refused by the node at {place.name}: {shown(message) or response.reason}"
+            code, f"application {app_id}: is rejected by the node at {place.name}: {shown(message) or response.reason}"
         )
     if response.status == 404 or code == _UNKNOWN:
         return NoNodeAnswers(
-            f"node at {place.name}: has no POST {_PATH}: it is older than this taipan-ctl, or this is not its HTTP API"
+            f"node at {place.name}: has no POST {_PATH}: it is older than this taipan-ctl, or the URL is not"
+            " its HTTP API"
         )
     if message:
         return Refused(code, f"node at {place.name}: refuses: {shown(message)}")

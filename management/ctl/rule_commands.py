@@ -228,7 +228,7 @@ def _object(name: str, text: str) -> dict[str, object]:
 
 
 def _finding(name: str) -> AbstractContextManager[None]:
-    """Where it is this that is not there, it is not found."""
+    """Return a context in which a refusal because this object does not exist becomes "not found"."""
 
     def words(refusal: Refusal) -> str | None:
         return NOT_FOUND if refusal.code == UNKNOWN and name in refusal.message else None

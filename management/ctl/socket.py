@@ -76,13 +76,14 @@ class ControlSocket:
         return listening
 
     def _remove_stale(self) -> None:
-        """What a process that is gone left behind. Raises ControlError where it is alive or not a socket."""
+        """Remove the socket of a process that has ended. Raises ControlError if the process is alive, or if the file
+        is not a socket."""
         try:
             found = self.path.lstat()
         except FileNotFoundError:
             return
         if not stat.S_ISSOCK(found.st_mode):
-            raise ControlError(f"{self.path}: is there and is not a socket")
+            raise ControlError(f"{self.path}: exists and is not a socket")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             directory: int | None = None
             probe.setblocking(False)
@@ -147,12 +148,12 @@ class ControlSocket:
                 line = await reader.readuntil(b"\n")
             request = msgspec.json.decode(line, type=ControlRequest)
         except asyncio.IncompleteReadError:
-            return await self._refuse(output, "is one line of JSON; this one has no end")
+            return await self._refuse(output, "must be one line of JSON; the line does not end")
         except asyncio.LimitOverrunError:
             await self._refuse(output, f"has at most {MAX_REQUEST_SIZE} bytes")
             return await _read_away(reader)
         except TimeoutError:
-            return await self._refuse(output, f"none came within {REQUEST_TIMEOUT:.0f} seconds")
+            return await self._refuse(output, f"none arrived within {REQUEST_TIMEOUT:.0f} seconds")
         except RecursionError:
             return await self._refuse(output, "is nested too deeply")
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -165,7 +166,8 @@ class ControlSocket:
 
 
 async def _read_away(reader: asyncio.StreamReader) -> None:
-    """What is left unread when a socket closes would take the answer away from a client that still sends."""
+    """Read the rest of the request: unread data in a socket that closes would discard the answer for a client that
+    still sends."""
     try:
         async with asyncio.timeout(_LINGER):
             while await reader.read(MAX_REQUEST_SIZE):

@@ -35,11 +35,11 @@ class DashboardGate:
                 return caller
         if "Authorization" not in request.headers:
             if token:
-                raise Refusal(NO_CREDENTIALS, "the session has ended: POST /auth begins another one")
+                raise Refusal(NO_CREDENTIALS, "the session has ended: POST /auth starts a new one")
             raise Refusal(
                 NO_CREDENTIALS, f"log in: POST /auth; requests that rely on its cookie carry the header {HEADER}"
             )
         if self._applications is not None:
             return self._applications.check(request)
-        name, password = basic_of(request, "HTTP Basic credentials are wanted: name and password of a dashboard user")
+        name, password = basic_of(request, "HTTP Basic credentials are required: name and password of a dashboard user")
         return self._sessions.without_session(await self._users.log_in(name, password, address), address)

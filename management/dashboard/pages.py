@@ -71,7 +71,7 @@ class Pages:
             logger.warning(
                 "dashboard_not_built directory=%s detail=%s",
                 self._directory,
-                "make dashboard builds it; the node runs on",
+                "make dashboard builds it; the node continues",
             )
         elif self._eval:
             logger.info("dashboard_eval_allowed directory=%s setting=dashboard.static_dir_eval", self._directory)

@@ -50,12 +50,12 @@ class RingFile:
         try:
             found = os.fstat(self._file)
             if not stat.S_ISREG(found.st_mode):
-                raise OSError("is no file")
+                raise OSError("is not a file")
             content = _read(self._file, self.size) if found.st_size == self.size else b""
             if content.startswith(self._head):
                 return self._points(content)
             if found.st_size:
-                reason = "it is no history of this version" if content else f"it has {found.st_size} bytes"
+                reason = "it is not a history file of this version" if content else f"it has {found.st_size} bytes"
                 logger.warning(
                     "history_damaged file=%s reason=%s setting=history.enabled: begun anew", self.path, reason
                 )
@@ -107,7 +107,7 @@ class RingFile:
                 place += SLOT
             parts.append(points)
         if damaged:
-            logger.warning("history_points_damaged file=%s points=%s: they are left out", self.path, damaged)
+            logger.warning("history_points_damaged file=%s points=%s: omitted", self.path, damaged)
         return parts
 
 

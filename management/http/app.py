@@ -28,7 +28,8 @@ MAX_BODY_BEFORE_LOGIN: Final = 8_192
 
 
 class Gate(Protocol):
-    """Who may come in. ``has_login``: whether anybody may ask for a session, by ``POST /auth``."""
+    """Access control of a server. ``has_login``: whether callers without credentials may request a session with
+    ``POST /auth``."""
 
     @property
     def has_login(self) -> bool: ...
@@ -75,7 +76,7 @@ class Application:
 
         @web.middleware
         async def receive_any(request: web.Request, handler: object) -> web.StreamResponse:
-            """Those too whose target is no path and that aiohttp's router does not know."""
+            """Also receive requests whose target is not a path, which aiohttp's router does not know."""
             return await ours.receive(request)
 
         # Bodies are bounded endpoint by endpoint, in ``reading``.
@@ -106,7 +107,7 @@ class Application:
         except Exception:
             # A bug: the log has the trace, the answer does not.
             logger.exception("api_error method=%s path=%s", request.method, request.raw_path)
-            return json_response({"code": UNKNOWN, "message": "internal error; the log tells more"}, 500)
+            return json_response({"code": UNKNOWN, "message": "internal error; see the log"}, 500)
 
     def _refused(self, request: web.Request, refusal: Refusal) -> web.Response:
         # The page asks for a password itself.
@@ -114,7 +115,7 @@ class Application:
         return refused(refusal, self.operations.settings.error_status == "emqx", challenge)
 
     async def _slowly(self, request: web.Request, wrong: WrongCredentials) -> web.Response:
-        """After a while; the next guess then wants another connection."""
+        """Answer after a delay; the next attempt then needs another connection."""
         response = self._refused(request, wrong)
         if wrong.wait:
             await connection_of(request).wait(wrong.wait)
@@ -167,7 +168,7 @@ class Application:
             request.method,
             request.path,
         )
-        raise Forbidden(f"{caller.name} is a {caller.role} and may only look: ask an administrator of the dashboard")
+        raise Forbidden(f"{caller.name} is a {caller.role} and may only read: ask an administrator of the dashboard")
 
     def _log_change(self, caller: Caller, request: web.Request, status: int) -> None:
         self.operations.dashboard_sessions.changes += 1
@@ -229,7 +230,7 @@ async def _expect(request: web.Request) -> web.StreamResponse | None:
     """A client that waits before it sends its body may send it; nothing else can be expected."""
     expected = request.headers.get("Expect", "")
     if expected.lower() != "100-continue":
-        return refused(Refusal(WRONG, f"nothing is known of Expect: {expected[:100]}"), always_200=False)
+        return refused(Refusal(WRONG, f"unsupported Expect: {expected[:100]}"), always_200=False)
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     # That was no part of the answer.
     request.writer.output_size = 0

@@ -1,4 +1,4 @@
-"""Certificates: the HTTP server's TLS, whose files are read anew while it listens."""
+"""Certificates: the TLS of an HTTP server, whose files can be read again while it listens."""
 
 import ssl
 

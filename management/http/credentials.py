@@ -29,7 +29,8 @@ _MAX_APP_ID_LENGTH: Final = 256
 
 
 def basic_of(request: web.Request, wanted: str) -> tuple[str, str]:
-    """Name and secret of HTTP Basic. Raises Refusal 104, which says what is ``wanted``, where there are none."""
+    """Return name and secret of HTTP Basic. Raises Refusal 104 if there are none; its message states what is
+    ``wanted``."""
     scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "basic" or not encoded.strip():
         raise Refusal(NO_CREDENTIALS, wanted)
@@ -43,7 +44,7 @@ def basic_of(request: web.Request, wanted: str) -> tuple[str, str]:
 
 
 class WrongCredentials(Refusal):
-    """``wait``: seconds until the caller is told."""
+    """The credentials are wrong. ``wait``: seconds before the answer is sent."""
 
     def __init__(self, wait: float) -> None:
         super().__init__(WRONG_CREDENTIALS, "wrong AppID or AppSecret")
@@ -66,14 +67,15 @@ class CredentialsCheck:
         self._of_app = _Failures()
 
     def check(self, request: web.Request) -> Caller:
-        """The application. Raises Refusal 104 where there are no credentials, WrongCredentials where they are wrong."""
-        app_id, secret = basic_of(request, "HTTP Basic credentials are wanted: AppID and AppSecret")
+        """Return the application. Raises Refusal 104 if credentials are missing, WrongCredentials if they are wrong."""
+        app_id, secret = basic_of(request, "HTTP Basic credentials are required: AppID and AppSecret")
         if not self._apps.verify(app_id, secret):
             raise WrongCredentials(self._failed(address_group(request.remote or ""), app_id[:_MAX_APP_ID_LENGTH]))
         return Caller(APPLICATION, app_id, ADMINISTRATOR, request.remote or "", lambda: self._ended(app_id, secret))
 
     def _ended(self, app_id: str, secret: str) -> str:
-        """Why an application whose credentials were right may no more. It is no guess."""
+        """Return why an application with correct credentials no longer has access. This does not count as a wrong
+        password."""
         try:
             return "" if self._apps.verify(app_id, secret) else NOT_ALLOWED
         except Refusal:

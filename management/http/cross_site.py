@@ -48,7 +48,7 @@ class CrossSite:
         if self._names:
             host = headers.get("Host", "")
             if not self._is_ours(host):
-                self._refuse(request, "api_host", "host_names", f"no server of the name {host[:_MAX_LENGTH]!r} is here")
+                self._refuse(request, "api_host", "host_names", f"no server named {host[:_MAX_LENGTH]!r} is here")
         if request.method in _SAFE:
             return  # Nothing changes, and no page of another site can read the answer.
         origin = headers.get("Origin")
@@ -59,17 +59,17 @@ class CrossSite:
             # The browser's own word; behind a proxy that changes Host it is the only one that is right.
             if site in ("same-origin", "none"):
                 return
-            whence = f"a page of another origin asks ({origin or site})"
+            whence = f"the request comes from a page of another origin ({origin or site})"
         elif origin is not None:
             if _is_same(origin, headers.get("Host", ""), request.secure):
                 return
-            whence = f"a page of another origin asks ({origin})"
+            whence = f"the request comes from a page of another origin ({origin})"
         elif _is_form(headers.get("Content-Type", "")) and any(name in headers for name in _BROWSER):
             self._refuse(
                 request,
                 "api_form",
                 "allowed_origins",
-                "a form of a browser is no JSON: send Content-Type application/json",
+                "a browser's form is not JSON: send Content-Type application/json",
             )
         else:
             return

@@ -1,4 +1,4 @@
-"""The envelope: every answer is a JSON object with ``code``, and ``data`` and ``meta`` where there are any."""
+"""The envelope: every answer is a JSON object with ``code``, and with ``data`` and ``meta`` if it has them."""
 
 import logging
 from typing import Any, Final, TypeVar

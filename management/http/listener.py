@@ -1,6 +1,6 @@
-"""HttpListener: the listening sockets of the management server or of the dashboard, and how many may connect.
+"""HttpListener: the listening sockets of the management server or of the dashboard, with a limit of connections.
 
-Connections with right credentials stay; others are closed where a new one needs their place.
+Connections with correct credentials stay; others are closed if a new connection needs their place.
 """
 
 import asyncio
@@ -40,11 +40,13 @@ def _beyond_a_head(size: int) -> int:
 
 
 class HttpListener:
-    """Lets connections in to what ``handler`` makes: at most ``max_connections`` of them, and of one address at most
-    ``max_unauthenticated`` that gave no right credentials yet. ``timeout``: seconds until the first request.
+    """Accept connections for the protocol that ``handler`` creates: at most ``max_connections``, and from one address
+    at most ``max_unauthenticated`` that have not yet sent correct credentials. ``timeout``: seconds until the first
+    request.
 
-    One more puts out the oldest of those; where there is none, it is closed itself. Either is counted in ``refused``
-    by the setting. ``table``: of the configuration, ``management`` or ``dashboard``.
+    A further connection replaces the oldest one without credentials; if there is none, the new connection is closed.
+    Each is counted in ``refused`` under its setting. ``table``: the configuration table, ``management`` or
+    ``dashboard``.
     """
 
     def __init__(

@@ -17,9 +17,10 @@ _JSON: Final = "application/json"
 _VARIABLE: Final = re.compile(r"\{([^}]+)\}")
 
 _ABOUT: Final = (
-    "Every path under `/api/v4` stands under `/api` as well. Every answer is a JSON object with an integer `code`: 0 "
-    "for success, anything else with a `message` that says why. Path parameters are percent-decoded once, so a topic's "
-    "`/` is `%2F`. Of the body's keys, those that are in the query string win."
+    "Every path under `/api/v4` also exists under `/api`. Every answer is a JSON object with an integer `code`: 0 "
+    "for success, anything else with a `message` that gives the reason. Path parameters are percent-decoded"
+    " once, so a topic's "
+    "`/` is `%2F`. If a key is in both the query string and the body, the query string applies."
 )
 
 _MISSING: Final = {
@@ -29,12 +30,13 @@ _MISSING: Final = {
 }
 
 _FAILURES: Final = {
-    "400": "The request is wrong: a missing key, a wrong value, no JSON, an invalid topic, or something that is there "
-    "already",
+    "400": "The request is wrong: a missing key, a wrong value, invalid JSON, an invalid topic, or an object"
+    " that already "
+    "exists",
     "401": "No credentials (104) or wrong ones (103)",
-    "404": "No such thing",
-    "500": "The node could not do it",
-    "503": "As much is open or watched as may be, or the node stops",
+    "404": "The object does not exist",
+    "500": "The node could not complete the request",
+    "503": "A limit of open streams or watches is reached, or the node is stopping",
 }
 
 
@@ -103,14 +105,14 @@ class _Schemas:
                 "properties": {
                     "code": {"type": "integer", "minimum": 101},
                     "message": {"type": "string"},
-                    "line": {"type": "integer", "minimum": 1, "description": "of SQL, where it is wrong"},
+                    "line": {"type": "integer", "minimum": 1, "description": "the line of the error in SQL"},
                     "column": {"type": "integer", "minimum": 1},
                 },
                 "required": ["code", "message"],
             },
             "PageMeta": {
                 "type": "object",
-                "description": "`count` is -1 where conditions were given",
+                "description": "`count` is -1 if conditions were given",
                 "properties": {
                     "page": {"type": "integer"},
                     "limit": {"type": "integer"},
@@ -166,7 +168,7 @@ def _query_parameters(kind: type[msgspec.Struct]) -> list[Schema]:
 
 
 def _without_null(schema: Schema) -> Schema:
-    """A query cannot say null: what may be null is what may be left out."""
+    """Remove null from a schema: a query string cannot contain null, so a nullable parameter is an optional one."""
     given = {key: value for key, value in schema.items() if key != "default" or value is not None}
     choices = [each for each in given.get("anyOf", []) if each != {"type": "null"}]
     if len(choices) == 1:
@@ -190,7 +192,10 @@ def _responses(endpoint: Endpoint, schemas: _Schemas, settings: ManagementSettin
         responses[status] = {"$ref": f"#/components/responses/{status}"}
     if isinstance(endpoint.reply, Raw):
         for status in endpoint.reply.failures:
-            responses[status] = {"description": "It does not serve", "content": responses["200"]["content"]}
+            responses[status] = {
+                "description": "The node does not serve clients",
+                "content": responses["200"]["content"],
+            }
     return responses
 
 

@@ -34,7 +34,8 @@ class HttpProtocol(web.RequestHandler):
         self.connection = connection
 
     def log_exception(self, *args: object, **kw: object) -> None:
-        """A caller who goes amid the answer, or whose body breaks its headers' word, is no fault of the node."""
+        """Do not log a caller that disconnects during the answer, or whose body contradicts its headers: the node
+        has no error."""
         error = kw.get("exc_info") or sys.exception()
         if isinstance(error, (ConnectionError, web.RequestPayloadError)):
             logger.debug("api_caller_lost error=%s", error)
@@ -48,11 +49,11 @@ class HttpProtocol(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What is no HTTP gets its envelope all the same; the rest is aiohttp's."""
+        """Answer a request that is not HTTP with an envelope as well; aiohttp handles the rest."""
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         text = " ".join((message or "Bad Request").split())
-        told = f"this is no HTTP request: {text[:200]}"
+        told = f"not an HTTP request: {text[:200]}"
         coding = _CODING.search(text)
         if coding is not None:  # aiohttp advises to install a package
             told = f"Content-Encoding: expected gzip, deflate or none, got {coding[1]}"

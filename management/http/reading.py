@@ -126,9 +126,9 @@ async def read_chunks(request: web.Request, most: int, setting: str, timeout: fl
                 chunks[-1] += chunk
                 bound.reschedule(end + size / _SLOWEST)
     except TimeoutError:
-        raise Refusal(WRONG, f"the body came too slowly: {size} bytes (setting management.read_timeout)") from None
+        raise Refusal(WRONG, f"the body arrived too slowly: {size} bytes (setting management.read_timeout)") from None
     except (web.RequestPayloadError, HttpProcessingError) as error:
-        raise Refusal(WRONG, f"the body does not come as its headers say: {error}") from None
+        raise Refusal(WRONG, f"the body does not match its headers: {error}") from None
     finally:
         connection.reading = False
     if size > most:

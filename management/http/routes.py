@@ -80,7 +80,7 @@ Empty = dict[str, None]
 
 
 class OrEmpty:
-    """An endpoint's ``reply`` of this type, or ``{}`` where there is none."""
+    """The ``reply`` of an endpoint has this type, or is ``{}`` if there is no object."""
 
     __slots__ = ("kind",)
 
@@ -266,7 +266,7 @@ class RouteTable:
                 node = node.setdefault("{}" if segment.startswith("{") else segment, {})
             methods = node.setdefault("", {})
             if endpoint.method in methods:
-                raise ValueError(f"{endpoint.method} {endpoint.path} is there twice")
+                raise ValueError(f"{endpoint.method} {endpoint.path} occurs twice")
             methods[endpoint.method] = endpoint
 
     def find(self, method: str, segments: list[str]) -> tuple[Endpoint, dict[str, str]] | None:

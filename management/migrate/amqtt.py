@@ -15,7 +15,7 @@ from .named_files import missing, read_named
 from .output import Migration, SettingPlace, Table
 from .report import CannotMigrate
 
-NO_YAML: Final = "it wants the package PyYAML: pip install PyYAML"
+NO_YAML: Final = "it requires the package PyYAML: pip install PyYAML"
 _ANONYMOUS: Final = "AnonymousAuthPlugin"
 _FILE: Final = "FileAuthPlugin"
 _ACL: Final = "TopicAccessControlListPlugin"
@@ -51,7 +51,7 @@ class _Mapping:
 
 
 def migrate_amqtt(path: Path) -> Migration:
-    """What is to be written. Raises CannotMigrate."""
+    """Return the configuration and data to write. Raises CannotMigrate."""
     if fault := missing(path):
         raise CannotMigrate(f"{path}: {fault}")
     work = _Amqtt(path.absolute())
@@ -144,7 +144,10 @@ class _Amqtt:
         for key in ("timeout-disconnect-delay", "timeout_disconnect_delay"):
             value, place = document.take(key)
             if value is not None:
-                why = "a client that is silent for one and a half times its Keep Alive is gone (keep_alive_multiplier)"
+                why = (
+                    "a client that is silent for one and a half times its Keep Alive is disconnected"
+                    " (keep_alive_multiplier)"
+                )
                 self.report.left_out(place, f"{key}: {_shown(value)}", why)
         value, place = document.take("sys_interval")
         if value is not None:
@@ -177,7 +180,7 @@ class _Amqtt:
         kind, bind = values.pop("type", "tcp"), str(values.pop("bind", "0.0.0.0:1883"))
         secure = _on(values.pop("ssl", False))
         if kind not in ("tcp", "ws"):
-            self.report.left_out(place, f"listener {name}", f"type {kind}: there are tcp and ws")
+            self.report.left_out(place, f"listener {name}", f"type {kind}: expected tcp or ws")
             return
         if bind.isdecimal():
             bind = f"0.0.0.0:{bind}"
@@ -207,7 +210,7 @@ class _Amqtt:
                 self.report.wrong(given.places.get(key, place), f"{key}: {value}", fault)
         if secure:
             if "certfile" not in tls or "keyfile" not in tls:
-                self.report.wrong(place, f"listener {name}", "ssl wants certfile and keyfile")
+                self.report.wrong(place, f"listener {name}", "ssl requires certfile and keyfile")
             if "cafile" in tls:
                 tls["verify"] = "optional"
             table["tls"] = tls
@@ -229,7 +232,7 @@ class _Amqtt:
             check, check_place = document.take("topic_check")
         if plugins is None and auth is None and check is None:
             self.plugins[_ANONYMOUS] = _Mapping(str(self.path)), place
-            self.report.carried(place, "no plugins", "anybody may connect, as in aMQTT")
+            self.report.carried(place, "no plugins", "any client may connect, as in aMQTT")
             return
         for each in plugins if isinstance(plugins, list) else [plugins]:
             if isinstance(each, str):
@@ -245,7 +248,7 @@ class _Amqtt:
             names, _ = config.take("plugins")
             enabled, _ = config.take("enabled")
             if enabled is not None and not _on(enabled):
-                self.report.left_out(at, "enabled: false", "it is off")
+                self.report.left_out(at, "enabled: false", "it is disabled")
                 continue
             for name in names if isinstance(names, list) else fallback:
                 self._plugin(str(name), config, at)
@@ -263,7 +266,9 @@ class _Amqtt:
             self.report.left_out(place, name, "the log has every connection, and at debug every packet: [log]")
         else:
             self.closed = True
-            why = "plugins of others do not run here; until it is replaced nobody comes in without a password, and what"
+            why = (
+                "third-party plugins do not run here; until it is replaced, a client needs a password, and actions that"
+            )
             self.report.left_out(place, name, f"{why} no rule allows is denied")
 
     def _authentication(self) -> None:
@@ -284,14 +289,14 @@ class _Amqtt:
         settings, place = self.plugins[_FILE]
         value, at = _option(settings, "password_file")
         if value is None:
-            self.report.wrong(place, "FileAuthPlugin", "it names no password file")
+            self.report.wrong(place, "FileAuthPlugin", "no password file is set")
             return
         users = self._password_file(file_of(str(value), self.path.parent))
         self.report.carried(at, f"password_file: {value}", f"{len(users)} users whose hashes can be verified here")
         self.migration.plan.users += users
         if not users:
             self.migration.zone["allow_anonymous"] = False
-            self.report.changed(at, "allow_anonymous", "false: no user is left, and then any name would be let in")
+            self.report.changed(at, "allow_anonymous", "false: no user is left, and any username would be accepted")
 
     def _password_file(self, path: Path) -> list[StoredUser]:
         users: dict[str, StoredUser] = {}
@@ -320,7 +325,7 @@ class _Amqtt:
         if _TABOO in self.plugins:
             _, place = self.plugins[_TABOO]
             rules.append({"allow": False, "topics": list(_TABOO_TOPICS)})
-            why = f"denied: {', '.join(_TABOO_TOPICS)}; for the user admin, too, whom aMQTT lets pass"
+            why = f"denied: {', '.join(_TABOO_TOPICS)}; also for the user admin, whom aMQTT does not restrict"
             self.report.changed(place, _TABOO, why)
         if _ACL not in self.plugins:
             return
@@ -332,12 +337,14 @@ class _Amqtt:
         receive, receive_place = _option(settings, "receive_acl")
         if receive is not None:
             if subscribe is not None:
-                why = "what is received is what was subscribed: put both into subscribe_acl"
+                why = "a client receives what it has subscribed to: put both into subscribe_acl"
                 self.report.wrong(receive_place, "receive_acl", why)
                 return
             subscribe, subscribe_place = receive, receive_place
             self.report.changed(
-                receive_place, "receive_acl", "rules for SUBSCRIBE: what may not be received is refused"
+                receive_place,
+                "receive_acl",
+                "rules for SUBSCRIBE: a subscription to a topic that may not be received is refused",
             )
         if publish is not None:
             self._acl(publish, publish_place, "publish")
@@ -355,7 +362,7 @@ class _Amqtt:
             for topic in topics:
                 try:
                     if "%c" in topic or "%u" in topic or topic.startswith("eq "):
-                        raise ValueError("%c, %u and eq stand for themselves there, and have a meaning in rules here")
+                        raise ValueError("%c, %u and eq are literal there, and have a meaning in rules here")
                     TopicPattern(topic)
                 except ValueError as error:
                     self.report.wrong(at, f"{name}: {topic}", str(error))
@@ -366,7 +373,7 @@ class _Amqtt:
                 self.migration.rules.append(rule)
             self.report.carried(at, f"{action} rules of {name}", "access.rules")
         self.migration.rules.append({"allow": False, "action": action})
-        self.report.carried(place, f"{action} rules", "nobody else may: a last rule denies it")
+        self.report.carried(place, f"{action} rules", "a last rule denies all others")
 
 
 def _option(settings: _Mapping, key: str) -> tuple[Any, str]:

@@ -27,7 +27,7 @@ class _Told(msgspec.Struct):
 
 
 def run(source: str, path: Path, target: Path, as_json: bool) -> int:
-    """The exit status: 0, or 2 where nothing was written."""
+    """Return the exit status: 0, or 2 if nothing was written."""
     began = time.perf_counter()
     migration = Migration(str(path))
     error = ""
@@ -39,7 +39,7 @@ def run(source: str, path: Path, target: Path, as_json: bool) -> int:
         if not migration.report.failed:
             write(migration, target)
         else:
-            error = "nothing is written: what is wrong has to be corrected first"
+            error = "nothing was written: correct the errors first"
     except CannotMigrate as refusal:
         error = str(refusal)
     report = migration.report

@@ -87,17 +87,17 @@ _COMMON: Final = {
 _STRATEGIES: Final = {"hash": "hash_clientid", "local": "random"}
 """Strategies of shared subscriptions that have another name here, or none."""
 _WHY: Final = (
-    ("cluster.", "a cluster is made with NATS: [cluster]"),
-    ("rpc.", "a cluster is made with NATS: [cluster]"),
-    ("node.", "it is about the virtual machine of Erlang"),
+    ("cluster.", "clusters use NATS: [cluster]"),
+    ("rpc.", "clusters use NATS: [cluster]"),
+    ("node.", "it configures the Erlang virtual machine"),
     ("log.", "the log goes to standard error: [log]"),
-    ("sysmon.", "it is about the virtual machine of Erlang"),
+    ("sysmon.", "it configures the Erlang virtual machine"),
     ("os_mon.", "watch the machine with Prometheus: GET /metrics"),
-    ("vm_mon.", "it is about the virtual machine of Erlang"),
-    ("alarm.", "alarms are kept as they are: taipan-ctl alarms list"),
-    ("bridge.", "make a resource bridge_mqtt and a rule with the action data_to_mqtt_broker"),
-    ("module.", "what modules do is on, or a setting of its own: taipan --print-defaults"),
-    ("plugins.", "plugins of EMQX do not run here"),
+    ("vm_mon.", "it configures the Erlang virtual machine"),
+    ("alarm.", "alarms have no such setting: taipan-ctl alarms list"),
+    ("bridge.", "create a resource bridge_mqtt and a rule with the action data_to_mqtt_broker"),
+    ("module.", "the features of modules are always on, or have their own settings: taipan --print-defaults"),
+    ("plugins.", "EMQX plugins do not run here"),
     ("broker.", "not known"),
 )
 
@@ -157,9 +157,13 @@ async def _export(path: Path) -> Migration:
         report.left_out(str(path), f"{kind} {left.id}", left.what)
     for section, records in plan.carried.items():
         report.left_out(str(path), section, f"{len(records)} records without a counterpart, kept for the next export")
-    report.changed(str(path), "listeners", "an export has none: these are on loopback. Migrate etc, or write them")
     report.changed(
-        str(path), "rules", "a subscription is judged by all that its filter can match; EMQX compares it as a topic"
+        str(path), "listeners", "an export contains none: these are on loopback. Migrate etc, or write them yourself"
+    )
+    report.changed(
+        str(path),
+        "rules",
+        "a subscription is checked against all topics that its filter can match; EMQX compares the filter as a topic",
     )
     return migration
 
@@ -201,7 +205,7 @@ class _Etc:
     def run(self) -> None:
         main = self.directory / "emqx.conf"
         if not main.is_file():
-            raise CannotMigrate(f"{self.directory}: there is no emqx.conf in it")
+            raise CannotMigrate(f"{self.directory}: it contains no emqx.conf")
         zone = self.zones["external"]
         for line in self._lines(main):
             self._take(line)
@@ -216,7 +220,10 @@ class _Etc:
                 self.acl = Directive("acl_file", str(default), str(default))
         if self.acl is not None:
             self.migration.rules = read_acl(self._path(self.acl.value), self.report)
-            why = "a subscription is judged by all that its filter can match; EMQX compares it as a topic"
+            why = (
+                "a subscription is checked against all topics that its filter can match; EMQX compares the filter as"
+                " a topic"
+            )
             self.report.changed(self.acl.place, "acl_file", why)
         self.migration.zone = zone
         for name, table in self.zones.items():
@@ -277,7 +284,7 @@ class _Etc:
             value = self._value(line, "flag")
             if isinstance(value, bool):
                 self.anonymous = value
-                self.report.carried(line.place, f"{key} {line.value}", "allow_anonymous of zones that do not say it")
+                self.report.carried(line.place, f"{key} {line.value}", "allow_anonymous of zones that do not set it")
         elif key == "acl_deny_action":
             self._setting(line, self.zones["external"], _ZONE, key, "zones.external", weak=True)
         elif key == "acl_file":
@@ -302,7 +309,7 @@ class _Etc:
         what = f"{line.key} {line.value}"
         if name == "cache_ttl" and value == 0:
             self.migration.set("access", "cache", False, _source(line))
-            self.report.changed(line.place, what, "access.cache = false: a decision that is kept for 0 s is not kept")
+            self.report.changed(line.place, what, "access.cache = false: a decision cached for 0 s is not cached")
             return
         if name == "strategy" and value in _STRATEGIES:
             self.migration.set(table, name, _STRATEGIES[str(value)], _source(line))
@@ -395,7 +402,7 @@ class _Etc:
     def _listener(self, line: Directive) -> None:
         _, kind, *rest = line.key.split(".")
         if kind not in _KINDS or not rest:
-            self.report.left_out(line.place, f"{line.key} {line.value}", "there are listeners of tcp, ssl, ws and wss")
+            self.report.left_out(line.place, f"{line.key} {line.value}", "listeners can be tcp, ssl, ws or wss")
             return
         name, key = rest[0], ".".join(rest[1:])
         table = self.listeners.setdefault((kind, name), {"name": name, "type": kind})
@@ -416,7 +423,7 @@ class _Etc:
                 self.migration.put(tls, key, line.value, _source(line))
                 self.report.carried(line.place, f"{line.key} {line.value}", "listeners.tls.peer_cert_as_username")
             else:
-                self.report.wrong(line.place, f"{line.key} {line.value}", "a user name is cn or dn of the certificate")
+                self.report.wrong(line.place, f"{line.key} {line.value}", "the username is cn or dn of the certificate")
         elif key in ("verify", "fail_if_no_peer_cert"):
             self.migration.put(tls, f".{key}", line.value, _source(line))
             self.report.carried(line.place, f"{line.key} {line.value}", "listeners.tls.verify")
@@ -493,9 +500,10 @@ class _Etc:
         closed = [name for name in loaded or [] if name in _AUTH_PLUGINS]
         for name in closed:
             why = (
-                "it decided who comes in, and does not run here: tokens are [access.jwt], HTTP services [access.http]."
+                "it decided which clients may connect, and does not run here: tokens are [access.jwt], HTTP"
+                " services [access.http]."
             )
-            why += " Until then nobody comes in without a password, and what no rule allows is denied"
+            why += " Until then every client needs a password, and actions that no rule allows are denied"
             self.report.left_out(str(loaded_file), name, why)
         if closed:
             self.migration.set("access", "no_match", "deny")
@@ -504,7 +512,10 @@ class _Etc:
         for path in sorted((self.directory / "plugins").glob("*.conf")):
             name = path.stem
             if loaded is None and name in _AUTH_PLUGINS:
-                why = f"whether it is loaded would stand in {loaded_file}, which is not there; if it was, set it up"
+                why = (
+                    f"whether it is loaded is recorded in {loaded_file}, which does not exist; if it was loaded, set it"
+                    " up"
+                )
                 self.report.left_out(str(path), name, f"{why} here: [access.jwt] and [access.http]")
                 continue
             if loaded is not None and name not in loaded and name != "emqx_retainer":
@@ -513,7 +524,7 @@ class _Etc:
                 for line in self._lines(path):
                     self._of_plugin(line)
             elif name not in closed:
-                self.report.left_out(str(path), name, "plugins of EMQX do not run here")
+                self.report.left_out(str(path), name, "EMQX plugins do not run here")
 
     def _of_plugin(self, line: Directive) -> None:
         found = re.fullmatch(r"auth\.(client|user|mnesia)\.(\d+)\.(\w+)", line.key)
@@ -522,7 +533,7 @@ class _Etc:
         elif line.key in _COMMON:
             self._take(line)
         else:
-            why = "passwords are kept by a hash of our own" if "password_hash" in line.key else "no counterpart"
+            why = "passwords are stored with Taipan's own hash" if "password_hash" in line.key else "no counterpart"
             self.report.left_out(line.place, f"{line.key} {line.value}", why)
 
     def _users(self) -> None:
@@ -532,7 +543,7 @@ class _Etc:
             password = keys.get("password")
             first = next(iter(keys.values()))
             if name is None or password is None or not name.value:
-                self.report.wrong(first.place, f"auth.{kind}.{number}", "it wants a name and a password")
+                self.report.wrong(first.place, f"auth.{kind}.{number}", "it requires a name and a password")
                 continue
             if is_known(password.value):
                 self.report.left_out(first.place, f"user {name.value}", "its password is EMQX's published default")

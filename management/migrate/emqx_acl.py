@@ -91,7 +91,7 @@ def _who(term: Term) -> list[Table]:
             values = value if isinstance(value, list) else [value]
             return [{"address": _network(each)} for each in values]
     raise _Unknown(
-        f"who is {shown(term)}? A user, a client, an address, all, or these with and and or can be said here"
+        f"{shown(term)} is not supported: expected a user, a client, an address, all, or a combination of these"
     )
 
 
@@ -99,7 +99,7 @@ def _joined(way: Table, more: Table) -> Table:
     joined = dict(way)
     for key, value in more.items():
         if joined.setdefault(key, value) != value:
-            raise _Unknown(f"two values of {key} that must both hold match nobody")
+            raise _Unknown(f"two values of {key} that must both hold match no client")
     return joined
 
 
@@ -109,7 +109,7 @@ def _network(value: Term) -> str:
             return str(ipaddress.ip_network(value, strict=False))
     except ValueError:
         pass
-    raise _Unknown(f"no address: {shown(value)}")
+    raise _Unknown(f"not an address: {shown(value)}")
 
 
 def _topics(term: Term) -> list[str]:
@@ -117,7 +117,7 @@ def _topics(term: Term) -> list[str]:
     for each in term if isinstance(term, list) else [term]:
         text = f"eq {each[1]}" if isinstance(each, tuple) and len(each) == 2 and each[0] == Atom("eq") else each
         if not isinstance(text, str):
-            raise _Unknown(f"no topic: {shown(each)}")
+            raise _Unknown(f"not a topic: {shown(each)}")
         try:
             TopicPattern(text)
         except ValueError as error:

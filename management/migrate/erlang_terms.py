@@ -51,7 +51,7 @@ def read_terms(text: str) -> Iterator[tuple[int, Term]]:
         tree = parser.parse(text)
     except UnexpectedInput as error:
         line = error.line if error.line > 0 else text.count("\n") + 1
-        raise NoTerms(line, "that is no Erlang term, or there is no full stop behind the one before") from None
+        raise NoTerms(line, "not an Erlang term, or the full stop after the previous term is missing") from None
     for each in tree.children:
         assert isinstance(each, Tree)
         yield each.meta.line if not each.meta.empty else 1, _term(each)

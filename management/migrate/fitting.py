@@ -23,10 +23,11 @@ from ..configuration.validation import Fault, shown
 from .output import Migration, SettingPlace, Table
 
 _ONLY_FOR_CLIENTS: Final = {
-    "cafile": "it is only for client certificates, which this listener does not ask for. If it has the intermediate"
+    "cafile": "it is used only for client certificates, which this listener does not request. If it contains"
+    " the intermediate"
     " certificates of certfile, append these to certfile",
-    "crlfile": "it is only for client certificates, which this listener does not ask for",
-    "peer_cert_as_username": "this listener asks for no client certificate, so the username is that of CONNECT",
+    "crlfile": "it is used only for client certificates, which this listener does not request",
+    "peer_cert_as_username": "this listener requests no client certificate, so the username comes from CONNECT",
 }
 _OPERATORS: Final = {"management": ManagementSettings().bind, "dashboard": DashboardSettings().bind}
 _ROUNDS: Final = 3
@@ -101,7 +102,7 @@ def _leave_out_known(migration: Migration) -> None:
     ]
     plan.users = [user for user in plan.users if not is_known("user", user.name, user.password)]
     if slow.not_tried:
-        why = "of that many slow hashes it is not known whether they are of published default passwords"
+        why = "the file has too many slow hashes to check them for published default passwords"
         migration.report.changed(migration.place, f"{slow.not_tried} users", why)
 
 
@@ -115,7 +116,7 @@ def _move_operators(migration: Migration) -> None:
         taken.append(bind)
         if bind != default:
             migration.set(table, "bind", bind)
-            why = f"{bind}: a listener of clients has {default}, the default"
+            why = f"{bind}: an MQTT listener uses {default}, the default"
             migration.report.changed(migration.place, f"{table}.bind", why)
 
 

@@ -34,33 +34,33 @@ _TIMES: Final = {"h": 3600, "d": 86_400, "w": 7 * 86_400, "m": 30 * 86_400, "y":
 _NOT_NEEDED: Final = {
     "autosave_interval": "every change is on disk before it is acknowledged",
     "autosave_on_changes": "every change is on disk before it is acknowledged",
-    "connection_messages": "the log has every connection at its level info",
+    "connection_messages": "the log shows every connection at level info",
     "log_facility": "the log goes to standard error; systemd keeps it",
-    "log_timestamp": "every line of the log has its time",
-    "log_timestamp_format": "every line of the log has its time, by ISO 8601",
-    "pid_file": "systemd knows the process; the lock in the data directory has its number",
-    "retry_interval": "Mosquitto passes over it, too",
-    "store_clean_interval": "Mosquitto passes over it, too",
-    "user": "the service says as whom it runs: User= in the unit",
-    "websockets_log_level": "the log has one level for all",
-    "websockets_headers_size": "a request has 16 KiB for its headers",
+    "log_timestamp": "every log line has its time",
+    "log_timestamp_format": "every log line has its time in ISO 8601",
+    "pid_file": "systemd knows the process; the lock file in the data directory has its process ID",
+    "retry_interval": "Mosquitto ignores it as well",
+    "store_clean_interval": "Mosquitto ignores it as well",
+    "user": "the service sets the user: User= in the unit",
+    "websockets_log_level": "the log has one level for everything",
+    "websockets_headers_size": "the headers of a request are limited to 16 KiB",
     "bind_interface": "give the address of the interface as bind",
-    "http_dir": "no files are served; put a web server before it",
-    "keyform": "a key is a PEM file",
-    "tls_engine": "OpenSSL's engines are not used",
-    "tls_engine_kpass_sha1": "OpenSSL's engines are not used",
-    "tls_keylog": "the keys of connections are not written down",
+    "http_dir": "no files are served; put a web server in front of it",
+    "keyform": "a key must be a PEM file",
+    "tls_engine": "OpenSSL engines are not used",
+    "tls_engine_kpass_sha1": "OpenSSL engines are not used",
+    "tls_keylog": "the keys of connections are not logged",
     "dhparamfile": "OpenSSL's own parameters are used",
-    "ciphers_tls1.3": "TLS 1.3 has Python's choice of suites",
-    "allow_duplicate_messages": "a client gets one copy for each subscription that matches, by the standard's choice",
-    "max_topic_alias_broker": "it is max_outgoing_topic_alias, and at most 16",
+    "ciphers_tls1.3": "TLS 1.3 uses Python's cipher suites",
+    "allow_duplicate_messages": "a client receives one copy for each matching subscription, as the standard allows",
+    "max_topic_alias_broker": "the setting is max_outgoing_topic_alias, at most 16",
     "global_max_clients": "each listener has its max_connections",
     "global_max_connections": "each listener has its max_connections",
     "accept_protocol_versions": "all versions are accepted",
     "log_dest": "the log goes to standard error",
-    "packet_buffer_size": "it grows as it must",
+    "packet_buffer_size": "it grows as needed",
     "websockets_origin": "write allowed_origins of the listener: an origin there is scheme://host:port",
-    "enable_control_api": "the HTTP API is there for that",
+    "enable_control_api": "use the HTTP API for that",
     "persistence": "",
     "persistence_file": "",
     "persistence_location": "",
@@ -176,7 +176,7 @@ class _Mosquitto:
             self._default_listener()
         else:
             for line in (*self.default.keys.values(), *self.default.security.values()):
-                self.report.left_out(line.place, line.key, "it is about the default listener, and there is none")
+                self.report.left_out(line.place, line.key, "it applies to the default listener, and none exists")
         self._both_families()
 
     def _both_families(self) -> None:
@@ -189,13 +189,13 @@ class _Mosquitto:
             listener.host = "0.0.0.0"
             if "max_connections" in listener.keys:
                 line = listener.keys["max_connections"]
-                why = "listeners.max_connections of IPv4 and of IPv6, each for itself"
+                why = "listeners.max_connections of IPv4 and of IPv6, counted separately"
                 self.report.changed(line.place, f"{line.key} {line.value}", why)
 
     def _note(self, keys: dict[str, Directive], line: Directive) -> None:
         before = keys.get(line.key)
         if before is not None and line.key != "log_type":
-            self.report.changed(before.place, before.key, f"said again at {line.place}; the last one counts")
+            self.report.changed(before.place, before.key, f"set again at {line.place}; the last one applies")
         keys[line.key] = line
 
     def _new_listener(self, line: Directive) -> _Listener:
@@ -219,7 +219,7 @@ class _Mosquitto:
             made.host = "127.0.0.1"
             made.unsaid = True
             self.report.changed(
-                str(self.path), "no listener", "it is one on loopback, port 1883, where anybody may connect, as in 2.x"
+                str(self.path), "no listener", "one on loopback, port 1883, that accepts any client, as in 2.x"
             )
         self.listeners.insert(0, made)
 
@@ -241,7 +241,9 @@ class _Mosquitto:
         if fault := missing(path):
             self.report.wrong(line.place, f"{line.key} {line.value}", fault)
         elif not os.access(path, os.R_OK):
-            self.report.wrong(line.place, f"{line.key} {line.value}", "it may not be read; run this as who may")
+            self.report.wrong(
+                line.place, f"{line.key} {line.value}", "permission denied; run this as a user that may read it"
+            )
         return str(path)
 
     # ---------------------------------------------------------------------- zone
@@ -292,7 +294,7 @@ class _Mosquitto:
                     continue
                 if key == "memory_limit" and value < LEAST_MEMORY:
                     value = LEAST_MEMORY
-                    why = f"limits.memory = {value}, the least that a node accepts"
+                    why = f"limits.memory = {value}, the minimum that a node accepts"
                     self.report.changed(line.place, f"{key} {line.value}", why)
                 else:
                     self._carried(line, f"{self._table(table)}.{name}")
@@ -311,9 +313,9 @@ class _Mosquitto:
             else:
                 self.report.left_out(line.place, f"{key} {line.value}".strip(), "not known")
         for line in self.plugins:
-            why = "plugins of Mosquitto do not run here: rewrite it as a Python hook or an HTTP service ([access.http])"
+            why = "Mosquitto plugins do not run here: rewrite it as a Python hook or an HTTP service ([access.http])"
             if not line.key.startswith(("plugin_opt", "auth_opt")):
-                why += "; until then nobody comes in without a password, and what no rule allows is denied"
+                why += "; until then every client needs a password, and actions that no rule allows are denied"
             self.report.left_out(line.place, f"{line.key} {line.value}", why)
 
     def _put(self, table: str, name: str, value: object, line: Directive) -> None:
@@ -352,7 +354,7 @@ class _Mosquitto:
             # A topic and its properties beside the payload.
             most = min(value + 65_540, _PACKET_MOST, int(str(self.migration.zone["max_packet_size"])))
             self._set(self.migration.zone, "max_packet_size", most, line)
-            why = f"max_packet_size = {most}: a packet beyond it ends the connection; Mosquitto drops the message"
+            why = f"max_packet_size = {most}: a larger packet closes the connection; Mosquitto drops the message"
             self.report.changed(line.place, f"{line.key} {line.value}", why)
         else:
             self._carried(line, "no limit")
@@ -361,7 +363,7 @@ class _Mosquitto:
         value = self._whole(line.value, line, 0, 65_535)
         if value and value < 65_535:
             self._set(self.migration.zone, "server_keep_alive", value, line)
-            why = "server_keep_alive: clients of 5.0 are told; those of 3.x that ask for more are not refused"
+            why = "server_keep_alive: 5.0 clients receive it; 3.x clients that request more are not refused"
             self.report.changed(line.place, f"{line.key} {line.value}", why)
         else:
             self._carried(line, "no limit")
@@ -380,10 +382,10 @@ class _Mosquitto:
             self.migration.set("log", "level", levels[line.value])
             self._carried(line, f"log.level = {levels[line.value]}")
         else:
-            self.report.left_out(line.place, f"{line.key} {line.value}", "log.level says from which level on is logged")
+            self.report.left_out(line.place, f"{line.key} {line.value}", "log.level is the lowest level that is logged")
 
     def _prefixes(self, line: Directive) -> None:
-        why = "no setting asks for a prefix of client identifiers; other identifiers may connect. Rules can ask for it:"
+        why = "no setting requires a prefix of client IDs; other client IDs may connect. Rules can require it:"
         self.report.left_out(line.place, f"{line.key} {line.value}", f"{why} patterns with %c in topics")
 
     # ----------------------------------------------------------------- listeners
@@ -396,13 +398,13 @@ class _Mosquitto:
             if table is not None:
                 self.migration.listeners.append(table)
         if not self.migration.listeners and not self.report.failed:
-            raise CannotMigrate(f"{self.path}: no listener is left that could be carried over")
+            raise CannotMigrate(f"{self.path}: no listener is left to migrate")
 
     def _listener(self, listener: _Listener, numbers: dict[str, int]) -> Table | None:
         secure = listener.get("certfile") is not None
         protocol = listener.get("protocol") or "mqtt"
         if any(key in listener.keys or key in listener.security for key in _PSK) and not secure:
-            why = "pre-shared keys are not offered; give it a certificate"
+            why = "pre-shared keys are not supported; give it a certificate"
             self.report.left_out(listener.place, f"listener {listener.port}", why)
             listener.usable = False
             return None
@@ -447,7 +449,7 @@ class _Mosquitto:
             line = listener.keys["mount_point"]
             if "%" in line.value:
                 self.report.wrong(
-                    line.place, f"mount_point {line.value}", "% begins a placeholder in a mount point here"
+                    line.place, f"mount_point {line.value}", "% starts a placeholder in a mount point here"
                 )
             self._set(table, "mountpoint", line.value, line)
             self._carried(line, "listeners.mountpoint")
@@ -502,7 +504,7 @@ class _Mosquitto:
                 self._set(table, key, self._file(line), line)
                 self._carried(line, f"listeners.tls.{key}")
         if "keyfile" not in table:
-            self.report.wrong(listener.keys["certfile"].place, "certfile", "there is no keyfile with it")
+            self.report.wrong(listener.keys["certfile"].place, "certfile", "keyfile is missing")
             table["keyfile"] = ""
         if "ciphers" in listener.keys:
             self._set(table, "ciphers", listener.keys["ciphers"].value, listener.keys["ciphers"])
@@ -517,7 +519,7 @@ class _Mosquitto:
                 self.report.changed(line.place, f"tls_version {line.value}", "the oldest version here is TLS 1.2")
         capath = listener.keys.get("capath")
         if capath is not None:
-            why = "authorities are one PEM file, cafile: put those of the directory into one"
+            why = "authorities must be in one PEM file, cafile: combine the files of the directory"
             if "cafile" not in table and listener.says("require_certificate"):
                 self.report.wrong(capath.place, f"capath {capath.value}", why)
             else:
@@ -532,11 +534,11 @@ class _Mosquitto:
                 if self._flag(line):
                     self._set(table, "peer_cert_as_username", name, line)
                     if table.get("verify") != "required":
-                        self.report.wrong(line.place, key, "it wants require_certificate true")
+                        self.report.wrong(line.place, key, "it requires require_certificate true")
                 self._carried(line, f"listeners.tls.peer_cert_as_username = {name}")
                 if name == "dn" and self._flag(line):
                     self.report.changed(
-                        line.place, key, "the subject may be written otherwise; see its name in the log"
+                        line.place, key, "the subject may be written differently; see its name in the log"
                     )
         return table
 
@@ -559,9 +561,9 @@ class _Mosquitto:
                 else _NOT_NEEDED.get(key, "not known")
             )
             if key == "bind_address":
-                why = "the listener line has the address"
+                why = "the listener line contains the address"
             if key in _PSK:
-                why = "pre-shared keys are not offered"
+                why = "pre-shared keys are not supported"
             self.report.left_out(line.place, f"{key} {line.value}".strip(), why)
 
     def _who(self, listener: _Listener, table: Table) -> None:
@@ -613,14 +615,19 @@ class _Mosquitto:
         if self.migration.rules:
             for each in usable:
                 if each.facts.mountpoint:
-                    why = "rules see topics without it: it is taken away from those of the ACL file"
+                    why = "rules see topics without it: it is removed from those of the ACL file"
                     self.report.changed(each.keys["mount_point"].place, "mount_point", why)
             self.migration.zone["subscribe_check"] = "delivery"
-            why = 'accepted as in Mosquitto, and what may not be read is passed over: subscribe_check = "delivery"'
+            why = (
+                "accepted as in Mosquitto, and messages that may not be read are not delivered: subscribe_check ="
+                ' "delivery"'
+            )
             self.report.changed(str(self.path), "subscriptions wider than the rules", why)
         for line in [*self.common.values(), *(each for one in usable for each in one.security.values())]:
             if line.key in _PSK:
-                self.report.left_out(line.place, f"{line.key} {line.value}".strip(), "pre-shared keys are not offered")
+                self.report.left_out(
+                    line.place, f"{line.key} {line.value}".strip(), "pre-shared keys are not supported"
+                )
 
     def _users(self, files: list[tuple[_Listener, Directive | None]]) -> None:
         """All files as one set of users. Who is in the file of one listener alone may nothing at the others."""
@@ -632,7 +639,7 @@ class _Mosquitto:
                 path = file_of(line.value, self.path.parent)
                 if path not in read:
                     read[path] = password_file(path, self.report)
-                    self._carried(line, f"{len(read[path])} users; each hash is renewed at the next login")
+                    self._carried(line, f"{len(read[path])} users; each hash is replaced at the next login")
                 users = read[path]
             of.append((listener, users))
         known: dict[str, tuple[str, str]] = {}
@@ -640,7 +647,10 @@ class _Mosquitto:
         for users in read.values():
             for name, (place, written) in users.items():
                 if name in known and known[name][1] != written:
-                    why = f"another password of this name counts, {known[name][0]}: users are the same at all listeners"
+                    why = (
+                        f"another password of this username applies, {known[name][0]}: users are the same at all"
+                        " listeners"
+                    )
                     self.report.left_out(place, f"user {name}", why)
                 elif name not in known:
                     known[name] = place, written
@@ -663,12 +673,15 @@ class _Mosquitto:
         ):
             self.report.changed(
                 str(self.path),
-                "user names without a password file",
-                "a name that is not proved matches no rule of a user",
+                "usernames without a password file",
+                "an unauthenticated username matches no rule of a user",
             )
 
     def _without_file(self, listener: _Listener) -> None:
-        why = "users have their passwords here, too: Mosquitto takes any name at this listener, and none has a password"
+        why = (
+            "users need their passwords here as well: Mosquitto accepts any username without a password at this"
+            " listener"
+        )
         self.report.changed(listener.place, f"listener {listener.port} has no password_file", why)
 
     def _rules(self, line: Directive, places: list[tuple[str | None, str]]) -> None:
@@ -693,8 +706,9 @@ class _Mosquitto:
             self.report.carried(each.place, f"{what} {each.access} {each.topic}", "access.rules")
         if first is not None:
             why = (
-                "to who has +, # or / in the client identifier or user name they allow nothing in Mosquitto; here that"
-                " is so for the users of the password file, and to others those without %c and %u apply"
+                "Mosquitto ignores pattern rules for client IDs or usernames that contain +, # or /. Taipan"
+                " does so only"
+                " for users from the password file; other clients still match patterns without %c and %u"
             )
             self.report.changed(first.place, "patterns", why)
 
@@ -731,7 +745,10 @@ class _Mosquitto:
         line = self.common.get("persistence")
         if line is None or not self._flag(line):
             place = str(self.path) if line is None else line.place
-            why = "everything is kept on disk (durability.level); Mosquitto kept nothing, so there is nothing to carry"
+            why = (
+                "everything is stored on disk (durability.level); Mosquitto stored nothing, so there is nothing to"
+                " migrate"
+            )
             self.report.changed(place, "persistence false", why)
             return
         name = self.common["persistence_file"].value if "persistence_file" in self.common else _DATABASE
@@ -744,7 +761,7 @@ class _Mosquitto:
             data = read_named(path, MAX_DATABASE)
             saved_at = path.stat().st_mtime
         except FileNotFoundError:
-            self.report.left_out(str(path), "persistence file", "it is not there: no messages and no sessions")
+            self.report.left_out(str(path), "persistence file", "it does not exist: no messages and no sessions")
             return
         except (OSError, ValueError) as error:  # ValueError: a NUL in the name
             why = getattr(error, "strerror", None) or str(error)
@@ -767,8 +784,11 @@ class _Mosquitto:
             f" subscriptions, {counts.queued} queued messages, {counts.in_flight} in flight",
         )
         if found.version < 6:
-            why = "this format does not say whose sessions are: each belongs to the first who comes with its identifier"
-            self.report.changed(str(path), "sessions without user names", why)
+            why = (
+                "this format does not record the owners of sessions: each belongs to the first client that connects"
+                " with its client ID"
+            )
+            self.report.changed(str(path), "sessions without usernames", why)
         self.migration.write_data = lambda directory: write_store(directory, iter(written))
 
     def _facts_at(self, port: int) -> MosquittoListener:
@@ -793,10 +813,10 @@ class _Mosquitto:
                 continue
             told += 1
             if told <= 20:
-                why = "no rule allows anything that it can match: it ends at the start"
+                why = "no rule allows any topic that it can match: it is removed at startup"
                 self.report.changed(f"{path}:byte {each.place}", f"subscription {each.filter} of {each.client_id}", why)
         if told > 20:
-            self.report.changed(path, f"{told - 20} more subscriptions", "no rule allows anything that they can match")
+            self.report.changed(path, f"{told - 20} more subscriptions", "no rule allows any topic that they can match")
 
 
 def _has_ipv6() -> bool:

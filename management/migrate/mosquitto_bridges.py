@@ -22,27 +22,28 @@ _KEYS: Final = frozenset({
     "restart_timeout", "round_robin", "start_type", "threshold", "try_private", "max_readable_messages",
 })  # fmt: skip
 _LEFT: Final = {
-    "bridge_attempt_unsubscribe": "nothing is unsubscribed that was never subscribed",
+    "bridge_attempt_unsubscribe": "a bridge never unsubscribes from a filter that it has not subscribed to",
     "bridge_bind_address": "the system chooses the address",
-    "bridge_max_packet_size": "a packet of up to 16 MiB is taken",
+    "bridge_max_packet_size": "packets of up to 16 MiB are accepted",
     "bridge_max_topic_alias": "a bridge uses no topic aliases",
-    "bridge_outgoing_retain": "RETAIN is that of the message",
-    "bridge_alpn": "a bridge names no protocol by ALPN",
-    "bridge_require_ocsp": "OCSP is not asked for",
-    "bridge_tls_version": "TLS 1.2 and 1.3 are spoken",
-    "cleansession": "what waits is kept here; where something is fetched the session there stays",
+    "bridge_outgoing_retain": "messages keep their RETAIN flag",
+    "bridge_alpn": "a bridge does not use ALPN",
+    "bridge_require_ocsp": "OCSP is not requested",
+    "bridge_tls_version": "TLS 1.2 and 1.3 are supported",
+    "cleansession": "outgoing messages are queued here; the session on the other broker is persistent if"
+    " anything is fetched",
     "idle_timeout": "the bridge is always connected",
-    "local_clientid": "a bridge is no client of its own node",
-    "local_cleansession": "a bridge is no client of its own node",
-    "local_password": "a bridge is no client of its own node",
-    "local_username": "a bridge is no client of its own node",
-    "notifications": "no topic says whether a bridge is connected: GET /resources/{id} and its alarm do",
-    "notifications_local_only": "no topic says whether a bridge is connected: GET /resources/{id} and its alarm do",
-    "notification_topic": "no topic says whether a bridge is connected: GET /resources/{id} and its alarm do",
+    "local_clientid": "a bridge is not a client of its own node",
+    "local_cleansession": "a bridge is not a client of its own node",
+    "local_password": "a bridge is not a client of its own node",
+    "local_username": "a bridge is not a client of its own node",
+    "notifications": "no topic reports whether a bridge is connected: see GET /resources/{id} and its alarm",
+    "notifications_local_only": "no topic reports whether a bridge is connected: see GET /resources/{id} and its alarm",
+    "notification_topic": "no topic reports whether a bridge is connected: see GET /resources/{id} and its alarm",
     "round_robin": "a bridge has one address",
     "start_type": "the bridge is always connected",
     "threshold": "the bridge is always connected",
-    "max_readable_messages": "what waits is bounded by ruleengine.buffer_messages",
+    "max_readable_messages": "the queue is limited by ruleengine.buffer_messages",
 }
 
 
@@ -90,7 +91,7 @@ def bridge_records(
     for number, topic in enumerate(topics):
         if topic.direction == "both":
             why = (
-                "messages go out and do not come in: this bridge sends and fetches by two connections, and what it"
+                "messages are only sent, not fetched: this bridge uses two connections, and messages that it"
                 " sends would come back"
             )
             report.changed(topic.place, f"topic {topic.text}", why)
@@ -115,7 +116,9 @@ def bridge_records(
     if ingress and rules and config["bridge_mode"]:
         # The other broker spares one connection what came from it, and here there are two.
         config["bridge_mode"] = False
-        why = "bridge_mode = false, since it sends and fetches: what it would fetch again is not sent"
+        why = (
+            "bridge_mode = false, since the bridge sends and fetches: messages that would be fetched again are not sent"
+        )
         report.changed(bridge.place, f"try_private of {bridge.name}", why)
     report.carried(bridge.place, f"connection {bridge.name}", f"the resource {resource_id}")
     description = f"connection {bridge.name} of Mosquitto"
@@ -136,7 +139,9 @@ def _take(
         first, *more = value.split()
         config["address"] = _address(first)
         for each in more:
-            report.left_out(line.place, f"{key} {each}", "a bridge has one address; put the others behind one name")
+            report.left_out(
+                line.place, f"{key} {each}", "a bridge has one address; put the others behind one host name"
+            )
     elif key == "topic":
         topic = _topic(line, report)
         if topic is not None:
@@ -157,7 +162,7 @@ def _take(
         config["keepalive"] = f"{value}s"
     elif key == "restart_timeout":
         config["reconnect_interval"] = f"{value.split()[-1]}s"
-        now = "the first attempts come sooner, the longest pause is that"
+        now = "this is the longest pause; the first attempts are earlier"
     elif key == "try_private":
         config["bridge_mode"] = value in ("true", "1")
     elif key in ("bridge_cafile", "bridge_certfile", "bridge_keyfile"):
@@ -167,19 +172,17 @@ def _take(
         name = {"bridge_cafile": "cacertfile"}.get(key, key.removeprefix("bridge_"))
         config[name] = path
         if not os.access(path, os.R_OK):
-            report.wrong(line.place, f"{key} {value}", "no such file, or it may not be read")
+            report.wrong(line.place, f"{key} {value}", "the file does not exist or cannot be read")
     elif key == "bridge_capath":
         config["ssl"] = True
         config.setdefault("verify", True)
-        report.changed(
-            line.place, f"{key} {value}", "the authorities of the system are asked, or those of bridge_cafile"
-        )
+        report.changed(line.place, f"{key} {value}", "the system's authorities are used, or those of bridge_cafile")
         return
     elif key == "bridge_insecure":
         if value in ("true", "1"):
             config["server_name_indication"] = "disable"
     elif key in ("bridge_psk", "bridge_identity"):
-        report.wrong(line.place, key, "pre-shared keys are not offered; give the bridge certificates")
+        report.wrong(line.place, key, "pre-shared keys are not supported; give the bridge certificates")
         return
     else:
         report.left_out(line.place, f"{key} {value}", _LEFT.get(key, "not known"))
@@ -206,16 +209,16 @@ def _topic(line: Directive, report: MigrationReport) -> _Topic | None:
     made.qos = int(qos)
     for prefix in (local, remote):
         if prefix and not valid_name(prefix):
-            report.wrong(line.place, f"topic {line.value}", f"{prefix} is no beginning of a topic")
+            report.wrong(line.place, f"topic {line.value}", f"{prefix} is not a topic prefix")
             return None
     if not valid_filter(local + pattern) or not valid_filter(remote + pattern):
-        report.wrong(line.place, f"topic {line.value}", "that is no topic filter")
+        report.wrong(line.place, f"topic {line.value}", "not a topic filter")
         return None
     return made
 
 
 def _rule(rule_id: str, resource_id: str, topic: _Topic) -> Record:
-    """The local prefix is taken from a topic by SQL, the remote one put before it by the action."""
+    """SQL removes the local prefix from a topic, the action prepends the remote one."""
     column = "topic as target"
     if topic.local:
         column = f"substr(topic, {len(topic.local)}) as target"

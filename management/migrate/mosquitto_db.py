@@ -1,9 +1,9 @@
-"""mosquitto.db: what Mosquitto keeps over a restart, as of its formats 5 (1.6) and 6 (2.x).
+"""mosquitto.db: the persistence file of Mosquitto, in its formats 5 (1.6) and 6 (2.x).
 
-A head of 15 bytes, a checksum that is always 0, and the number of the format; then chunks, each with its kind and its
-length. Lengths, packet identifiers and sizes are big-endian; numbers of 8 bytes are as the processor has them that
-wrote the file. Nothing in it is protected by a checksum: what is cut off or contradicts itself is found and told, a
-changed byte within a payload is not.
+The file has a header of 15 bytes, a checksum that is always 0, and the number of the format. Chunks follow, each with
+its kind and its length. Lengths, packet identifiers and sizes are big-endian; numbers of 8 bytes have the byte order
+of the processor that wrote the file. No checksum protects the contents: truncated or contradictory data is found and
+reported, a changed byte in a payload is not.
 """
 
 import re
@@ -145,14 +145,14 @@ class _Bad(Exception):
 def read_mosquitto_db(data: bytes) -> MosquittoDb:
     """Raises NoMosquittoDb."""
     if not data.startswith(MAGIC):
-        raise NoMosquittoDb("it does not begin as a persistence file of Mosquitto does")
+        raise NoMosquittoDb("it does not begin like a Mosquitto persistence file")
     if len(data) < HEAD:
-        raise NoMosquittoDb(f"it ends within its head, after {len(data)} bytes")
+        raise NoMosquittoDb(f"it ends within its header, after {len(data)} bytes")
     version = int.from_bytes(data[len(MAGIC) + 4 : HEAD], "big")
     if version not in VERSIONS:
         raise NoMosquittoDb(
-            f"it is of format {version}; formats 5 (Mosquitto 1.6) and 6 (2.x) are read. Start that Mosquitto's"
-            " successor once with it, which writes a newer one"
+            f"it is of format {version}; formats 5 (Mosquitto 1.6) and 6 (2.x) are read. Start a newer"
+            " Mosquitto with it once, which writes a newer format"
         )
     found = MosquittoDb(version, {}, {}, [], [], [], [])
     readers: dict[int, Callable[[MosquittoDb, _Fields], None]] = {
@@ -190,7 +190,7 @@ def _chunks(data: bytes, damage: list[Damage]) -> Iterator[tuple[int, int, int]]
 def _head(data: bytes, at: int) -> tuple[int, int, str]:
     """Kind and size of the chunk there, and what is wrong with it."""
     if at + _CHUNK.size > len(data):
-        return 0, 0, "the file ends within the head of a chunk"
+        return 0, 0, "the file ends within the header of a chunk"
     kind, size = _CHUNK.unpack_from(data, at)
     if kind not in _NAMES:
         return 0, 0, f"no chunk is of kind {kind}"
@@ -206,7 +206,7 @@ _KIND: Final = re.compile(rb"\0\0\0(?=[\1-\6])")
 
 
 def _next_chain(data: bytes, at: int) -> int:
-    """Where the next sound chunks begin; the end of the file where there are none."""
+    """Return the position of the next sound chunks, or the end of the file if there are none."""
     for found in _KIND.finditer(data, at):
         if _is_chain(data, found.start()):
             return found.start()
@@ -226,7 +226,7 @@ def _is_chain(data: bytes, at: int) -> bool:
 
 
 class _Fields:
-    """What is in one chunk, front to back. Everything raises _Bad."""
+    """The fields of one chunk, from front to back. Every method raises _Bad."""
 
     __slots__ = ("_at", "_data", "_end", "place")
 
@@ -301,7 +301,7 @@ def _read_cfg(found: MosquittoDb, fields: _Fields) -> None:
 
 def _time(value: int, what: str) -> int:
     if not 0 <= value <= _LAST_SECOND:
-        raise _Bad(f"its {what} is no time: {value}")
+        raise _Bad(f"its {what} is not a time: {value}")
     return value
 
 
@@ -310,10 +310,10 @@ def _read_message(found: MosquittoDb, fields: _Fields) -> None:
     size, _, source_size, username_size, topic_size, port, qos, retain = fields.numbers(_MESSAGE_SIZES)
     expires = _time(expires, "expiry")
     source = fields.text(source_size, "publisher")
-    username = fields.text(username_size, "publisher's user name")
+    username = fields.text(username_size, "publisher's username")
     topic = fields.text(topic_size, "topic")
     if not valid_name(topic):
-        raise _Bad("its topic is none that can be published to")
+        raise _Bad("its topic cannot be published to")
     if qos > 2:
         raise _Bad(f"its QoS is {qos}")
     payload = fields.bytes(size, "payload")
@@ -321,7 +321,7 @@ def _read_message(found: MosquittoDb, fields: _Fields) -> None:
     for each in (c.TOPIC_ALIAS, c.SUBSCRIPTION_IDENTIFIER, c.MESSAGE_EXPIRY_INTERVAL):
         properties.pop(each, None)
     if store_id in found.messages:
-        raise _Bad(f"there is a message {store_id} already")
+        raise _Bad(f"message {store_id} already exists")
     found.messages[store_id] = DbMessage(
         store_id, fields.place, expires, port, source, username, topic, qos, bool(retain), payload, properties
     )
@@ -366,9 +366,9 @@ def _read_subscription(found: MosquittoDb, fields: _Fields) -> None:
     except ValueError as error:
         raise _Bad(f"its topic filter: {error}") from None
     if not valid_filter(inner):
-        raise _Bad("its topic filter is none")
+        raise _Bad("its topic filter is not valid")
     if qos > 2 or options >> 4 > 2:
-        raise _Bad(f"its options are none: QoS {qos}, {options:#x}")
+        raise _Bad(f"its options are not valid: QoS {qos}, {options:#x}")
     if identifier > 268_435_455:
         raise _Bad(f"there is no subscription identifier {identifier}")
     found.subscriptions.append(
@@ -388,16 +388,16 @@ def _read_client(found: MosquittoDb, fields: _Fields) -> None:
     username = (fields.text(username_size, "user name") or None) if username_size else None
     fields.end()
     if not client_id:
-        raise _Bad("it has no client identifier")
+        raise _Bad("it has no client ID")
     if client_id in found.clients:
-        raise _Bad(f"there is a client {client_id[:100]} already")
+        raise _Bad(f"client {client_id[:100]} already exists")
     found.clients[client_id] = DbClient(
         fields.place, client_id, _time(expires, "expiry"), interval, last_packet_id, port, username
     )
 
 
 def _drop_loose_ends(found: MosquittoDb) -> None:
-    """What leads to something that is not there is told and left out."""
+    """Report and remove references to objects that do not exist."""
 
     def loose(place: int, what: str, why: str) -> None:
         found.damage.append(Damage(place, what, why))

@@ -70,7 +70,7 @@ def directives(path: Path, report: MigrationReport) -> list[Directive]:
         for name in names:
             for each in _directives(directory / os.fsdecode(name), report):
                 if each.key == "include_dir":
-                    why = "Mosquitto passes over it in a file that is included, too"
+                    why = "Mosquitto also ignores it in an included file"
                     report.left_out(each.place, f"include_dir {each.value}", why)
                 else:
                     found.append(each)
@@ -114,18 +114,18 @@ def password_file(path: Path, report: MigrationReport) -> dict[str, tuple[str, s
         if not colon or not name or len(name.encode()) > _MAX_NAME:
             # Of a line without a colon the first word: behind it may be a password.
             shown = name if colon else name.split()[0]
-            report.left_out(place, f"user {shown}", "the line is no name:hash, and Mosquitto passes over it, too")
+            report.left_out(place, f"user {shown}", "the line is not name:hash, and Mosquitto ignores it as well")
             continue
         try:
             found = new_hash(written)
             if not isinstance(found, Sha512Hash | Pbkdf2Hash):
                 raise ValueError("expected Mosquitto's $6$ or $7$")
         except ValueError as error:
-            why = "a password as it is, not its hash" if not written.startswith("$") else str(error)
+            why = "a plain password, not its hash" if not written.startswith("$") else str(error)
             report.left_out(place, f"user {name}", f"{why}; give it a password: taipan-ctl users add")
             continue
         if name in users:
-            report.changed(place, f"user {name}", f"there is one already, at {users[name][0]}; the last one counts")
+            report.changed(place, f"user {name}", f"it already exists, at {users[name][0]}; the last one applies")
         users[name] = place, str(found)
     return users
 
@@ -143,7 +143,7 @@ def acl_file(path: Path, report: MigrationReport) -> list[AclLine]:
         if key == "user":
             user = rest
             if not rest:
-                report.wrong(place, text, "expected a user name")
+                report.wrong(place, text, "expected a username")
         elif key in ("topic", "pattern"):
             rule = _acl_line(place, key, rest, user, report)
             if rule is not None:
@@ -164,7 +164,7 @@ def _acl_line(place: str, key: str, rest: str, user: str | None, report: Migrati
     try:
         TopicPattern(topic)
         if topic.startswith("eq "):
-            raise ValueError("it begins with eq and a blank, which has a meaning in rules here")
+            raise ValueError("it begins with eq and a space, which has a meaning in rules here")
     except ValueError as error:
         report.wrong(place, f"{key} {rest}", str(error))
         return None
@@ -172,11 +172,11 @@ def _acl_line(place: str, key: str, rest: str, user: str | None, report: Migrati
         return AclLine(place, "pattern", "", access, topic)
     if "%c" in topic or "%u" in topic:
         report.left_out(
-            place, f"{key} {rest}", "%c and %u stand for themselves in a topic rule, which rules here cannot"
+            place, f"{key} {rest}", "%c and %u are literal in a topic rule, which rules here cannot express"
         )
         if access != "deny":
             return None
-        report.wrong(place, f"{key} {rest}", "it denies, and leaving it out would allow: write the topic otherwise")
+        report.wrong(place, f"{key} {rest}", "it denies, and omitting it would allow: write the topic differently")
         return None
     if user is None:
         return AclLine(place, "anonymous", "", access, topic)
@@ -201,7 +201,7 @@ def without_mount_point(topic: str, mount: str) -> str | None:
         if levels[index] == "#":
             return topic[-1]
         if not wild and "%" in levels[index]:
-            raise ValueError(f"it cannot be told what it matches below the mount point {mount}")
+            raise ValueError(f"it cannot be determined what it matches below the mount point {mount}")
         if index == len(whole):
             if not wild and not levels[index].startswith(level):
                 return None

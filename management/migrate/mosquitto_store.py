@@ -149,7 +149,7 @@ class MosquittoRecords:
         if client.expires and interval != db.NEVER:
             left_at = min(client.expires - interval, self._now)
             if client.expires <= self._now:
-                self._left_out(client.place, f"session of {client.client_id}", "its time was over before the migration")
+                self._left_out(client.place, f"session of {client.client_id}", "it expired before the migration")
         return interval, max(left_at, 1.0)
 
     # ----------------------------------------------------------------- messages
@@ -202,7 +202,7 @@ class MosquittoRecords:
         """Messages whose time is over."""
         found = {each.store_id for each in self._db.messages.values() if 0 < each.expires <= self._now}
         if found:
-            self._report.left_out(self._file, f"{len(found)} messages", "their expiry interval is over")
+            self._report.left_out(self._file, f"{len(found)} messages", "their expiry interval has passed")
         return found
 
     def _received(self, each: db.DbDelivery, session: int, number: int) -> list[records.Record]:

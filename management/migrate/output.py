@@ -37,10 +37,10 @@ class SettingPlace(NamedTuple):
 
 
 class Migration:
-    """What was found, as settings by the names of the configuration.
+    """The result of a migration, as settings under the names of the configuration.
 
-    ``plan``: what operators store by the API: users, resources, rules; the first start takes it. ``write_data``: puts a
-    store into the data directory it is given.
+    ``plan``: objects that operators create by the API, such as users, resources and rules; the first start imports it.
+    ``write_data``: writes a store into the given data directory.
     """
 
     def __init__(self, source: str, place: str = "") -> None:
@@ -89,12 +89,12 @@ class Migration:
 
 
 def check_target(target: Path) -> None:
-    """Raises CannotMigrate where it is there and not empty."""
+    """Raises CannotMigrate if the target exists and is not empty."""
     try:
         if target.is_symlink() or (target.exists() and not target.is_dir()):
-            raise CannotMigrate(f"{target}: is there and no directory")
+            raise CannotMigrate(f"{target}: exists and is not a directory")
         if target.is_dir() and any(target.iterdir()):
-            raise CannotMigrate(f"{target}: is not empty; nothing is overwritten")
+            raise CannotMigrate(f"{target}: is not empty; nothing was overwritten")
     except OSError as error:
         raise CannotMigrate(f"{target}: {error.strerror}") from None
 
@@ -172,7 +172,7 @@ def _sync(directory: Path) -> None:
 def as_toml(migration: Migration) -> str:
     """The configuration, with what has no counterpart as comments at its head."""
     lines = _comment(
-        f"Made by taipan migrate from {migration.source}. Every key with its meaning: taipan --print-defaults."
+        f"Created by taipan migrate from {migration.source}. Every key with its meaning: taipan --print-defaults."
     )
     comments = list(migration.report.comments())
     if comments:

@@ -1,5 +1,5 @@
-"""What an operator may ask or order, in plain Python over the live broker.
+"""Operations of an operator, in plain Python on the running broker: queries and changes.
 
-No HTTP and no text for people: ``http`` and ``ctl`` call these operations and only dress the results.
-What cannot be done raises ``refusal.Refusal`` with one of the specification's codes.
+They contain no HTTP and no text for people: ``http`` and ``ctl`` call these operations and format the results. An
+operation that cannot be done raises ``refusal.Refusal`` with one of the specification's codes.
 """

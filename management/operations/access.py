@@ -212,11 +212,11 @@ class Access:
             steps.append(AccessStep("hooks", "", False, None, "an extension of this node may decide otherwise"))
         if decision is None:
             outside = authorization.outside(asked[-1].source)
-            reason = f"{outside.title} decides, and was not asked (ask=1 asks it)"
+            reason = f"{outside.title} decides, and was not asked (use ask=1 to ask it)"
             return self._explained(client, channel, True if admitted else None, outside.setting, reason, steps)
         context = self._server.context
         if query.action == "subscribe" and not decision.allowed and may_be_judged(context, client, topic, decision):
-            reason = "it is granted, and each message is judged by its topic: the rules allow some of them"
+            reason = "it is granted, and each message is checked by its topic: the rules allow some of them"
             steps.append(AccessStep("subscribe_check", "subscribe_check", True, "allow", reason))
             return self._explained(client, channel, True, "subscribe_check", reason, steps)
         allowed = decision.allowed or admitted
@@ -238,14 +238,17 @@ class Access:
         until = (channel.admitted or {}).get(topic)
         generation = self._server.access.authorization.generation
         if until is None or channel.admitted_generation != generation or self._server.clock.now() >= until:
-            return AccessStep("admitted", "", False, None, "this connection has not published there lately")
-        detail = "this connection may publish there without another question for now; what follows let it in"
+            return AccessStep("admitted", "", False, None, "this connection has not published to this topic recently")
+        detail = (
+            "this connection may currently publish to this topic without another check; the following decision"
+            " allowed it"
+        )
         return AccessStep("admitted", "access.cache_ttl", True, "allow", detail)
 
     def _step(self, step: DecisionStep) -> AccessStep:
         decision = step.decision
         if decision is None:
-            detail = self._silence(step.source) if step.asked else "was not asked (ask=1 asks it)"
+            detail = self._silence(step.source) if step.asked else "was not asked (use ask=1 to ask it)"
             return AccessStep(step.source, "", False, None, step.failure or detail)
         permission: Literal["allow", "deny"] = "allow" if decision.allowed else "deny"
         detail = step.failure or self._rule_text(decision.setting)
@@ -266,12 +269,12 @@ class Access:
 
     def _reason(self, decision: Decision) -> str:
         if decision is IS_SUPERUSER:
-            return "a superuser may everything"
+            return "a superuser may do everything"
         if decision is ACL_DISABLED:
             return "the zone has no access rules (setting enable_acl)"
         word = "allows" if decision.allowed else "denies"
         if decision.ignored:
-            return f"no rule says anything, and access.no_match {word} it"
+            return f"no rule matches, and access.no_match {word} it"
         text = self._rule_text(decision.setting)
         return f"{decision.setting} {word} it" + (f": {text}" if text else "")
 
@@ -361,7 +364,7 @@ class Access:
                 steps.append(_login_step(source, refusal))
             if refusal is not None:
                 return _login(False, refusal.code, refusal.detail, refusal.setting, client, steps)
-        return _login(True, 0, "let in as anonymous" if client.anonymous else "let in", "", client, steps)
+        return _login(True, 0, "accepted as anonymous" if client.anonymous else "accepted", "", client, steps)
 
     def _listener_for(self, body: LoginBody) -> str | None:
         """Whom a certificate is shown to where no listener is named: the first that asks for one."""
@@ -378,7 +381,7 @@ class Access:
         """Why the TLS handshake would fail; and whether the user name is that of the certificate. Raises Refusal."""
         named = body.cert_common_name is not None or body.cert_subject is not None
         if named and body.certificate is not None:
-            raise wrong("certificate", "give either it or names of one")
+            raise wrong("certificate", "give either the certificate or its names")
         if named:
             if not asks_for_certificates(listener):
                 raise wrong(
@@ -390,7 +393,11 @@ class Access:
                     if not text:
                         raise wrong(key, "is empty")
             client.cn, client.dn = body.cert_common_name, body.cert_subject
-            steps.append(LoginStepRecord("tls", "pass", "a certificate of this name is taken for good, not judged", ""))
+            steps.append(
+                LoginStepRecord(
+                    "tls", "pass", "a certificate with this name is assumed to be valid and is not checked", ""
+                )
+            )
         elif body.certificate is not None or asks_for_certificates(listener):
             chain = [] if body.certificate is None else read_chain(body.certificate)
             refusal, text = show_certificate(listener, client, chain)
@@ -479,11 +486,11 @@ def _words(refusal: Outcome) -> str:
 
 def _outcome_step(source: str, refusal: Outcome | None) -> AccessStep:
     if refusal is None:
-        return AccessStep(source, "", False, None, "the zone has nothing against it")
+        return AccessStep(source, "", False, None, "the zone allows it")
     return AccessStep(source, refusal.setting, True, "deny", _words(refusal))
 
 
-def _login_step(source: str, refusal: Outcome | None, words: str = "nothing against it") -> LoginStepRecord:
+def _login_step(source: str, refusal: Outcome | None, words: str = "allowed") -> LoginStepRecord:
     if refusal is None:
         return LoginStepRecord(source, "pass", words, "")
     return LoginStepRecord(source, "deny", refusal.detail, _shown(refusal.setting))
@@ -515,5 +522,5 @@ def _login(
 _SILENT: Final[dict[str, str]] = {
     "superuser": "it is none",
     "enable_acl": "the zone has access rules",
-    "cache": "nothing is kept for this topic",
+    "cache": "nothing is cached for this topic",
 }

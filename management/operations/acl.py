@@ -1,4 +1,4 @@
-"""Access rules that the node keeps: about a user name, a client identifier, or all clients."""
+"""Stored access rules: for a username, a client ID, or all clients."""
 
 import asyncio
 from collections import Counter
@@ -100,7 +100,7 @@ _HALF_RECORDS: Final[dict[str, type[HalfRecord]]] = {
 
 
 class AddedRecord(msgspec.Struct, kw_only=True):
-    """What was given, with the subject under its kind."""
+    """The rule as given, with its subject under the name of its kind."""
 
     clientid: str | UnsetType = UNSET
     username: str | UnsetType = UNSET
@@ -122,7 +122,7 @@ class NewAclRule(msgspec.Struct, frozen=True):
 
 
 class Acl:
-    """Every change counts at once, for connected clients too."""
+    """Operations on stored access rules. Every change applies immediately, also to connected clients."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

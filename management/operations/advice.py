@@ -1,4 +1,5 @@
-"""Advice: what helps against a reason of a refusal, a drop or a lost connection. What it means: ``reasons``."""
+"""Advice for the reason of a refusal, a drop or a lost connection: what to do about it. For its meaning see
+``reasons``."""
 
 from typing import Final
 
@@ -60,5 +61,5 @@ ADVICE: Final = {
 
 
 def advice_of(event: str, reason: str) -> str:
-    """Empty where there is none."""
+    """Return the advice for an event and reason, or an empty string."""
     return ADVICE.get(f"{event}.{reason}") or ADVICE.get(reason, "")

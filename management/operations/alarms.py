@@ -40,7 +40,7 @@ class Alarms:
         return [record for record in records if record.activated == (which == "activated")]
 
     def deactivate(self, name: str) -> None:
-        """An operator's word that it is over. Raises Refusal where it is not active."""
+        """Deactivate an alarm on behalf of an operator. Raises Refusal if it is not active."""
         if not self._server.alarms.deactivate(name):
             raise not_found("active alarm", name)
 

@@ -1,4 +1,5 @@
-"""Applications: who may use the management server. Each has an AppID and an AppSecret, of which only a hash is kept."""
+"""Applications: clients of the management server. Each has an AppID and an AppSecret; only a hash of the secret is
+stored."""
 
 import hashlib
 import hmac
@@ -77,7 +78,7 @@ class Apps:
                 logger.warning("default_secret app_id=%s setting=management.apps.%s.secret", each.id, index)
 
     def create_first(self) -> tuple[str, str] | None:
-        """Where there is no application at all, make one; its id and its secret, told this once."""
+        """Create an application if none exists. Return its ID and its secret, which is shown only this once."""
         if self._configured or len(self._table) or TABLE in self._lost():
             return None
         rows = self._tables.shared_rows
@@ -110,9 +111,9 @@ class Apps:
         if not _APP_ID.fullmatch(app_id):
             raise wrong("app_id", "expected 1 to 256 letters, digits, '_' or '-', a letter or digit first")
         if app_id in self._configured or app_id in self._table:
-            raise Refusal(EXISTS, f"application {app_id} is there already")
+            raise Refusal(EXISTS, f"application {app_id} already exists")
         if secret is not None and is_known(secret):
-            raise wrong("secret", "this is EMQX's published default: leave it out, and the node generates one")
+            raise wrong("secret", "this is EMQX's published default: omit it, and the node generates a secret")
         check_store_writable(self._tables)
         secret = secret or generate()
         with rows_of_a_size():
@@ -121,7 +122,8 @@ class Apps:
         return secret
 
     async def update(self, app_id: str, **changes: object) -> None:
-        """``changes``: ``name``, ``desc``, ``status``, ``expired``; what is not among them stays."""
+        """Update an application. ``changes``: any of ``name``, ``desc``, ``status``, ``expired``; other fields
+        remain."""
         app = self._changeable(app_id)
         if app is None:
             raise not_found("application", app_id)
@@ -163,7 +165,7 @@ class Apps:
     def _changeable(self, app_id: str) -> App | None:
         if app_id in self._configured:
             raise Refusal(
-                WRONG, f"application {app_id} is one of the configuration, [[management.apps]]: change it there"
+                WRONG, f"application {app_id} is in the configuration file, [[management.apps]]: change it there"
             )
         return self._table.get(app_id)
 
@@ -179,14 +181,14 @@ class Apps:
         if app_id not in self._configured and TABLE in self._lost():
             raise Refusal(
                 WRONG_CREDENTIALS,
-                "stored applications may be lost (data.access_lost): those of [[management.apps]] are let in,"
-                " and taipan-ctl data accept-loss accepts it",
+                "stored applications may be lost (data.access_lost): those of [[management.apps]] are accepted,"
+                " and taipan-ctl data accept-loss accepts the loss",
             )
         return app.expired is None or app.expired >= self._clock.wall()
 
 
 def app_record(app: App, secret: str | UnsetType = UNSET) -> AppRecord:
-    """EMQX's; ``expired`` is ``"undefined"`` where there is no end."""
+    """Return EMQX's record of an application; ``expired`` is ``"undefined"`` if it never expires."""
     expired = "undefined" if app.expired is None else app.expired
     return AppRecord(app.app_id, app.name, app.desc, app.status, expired, secret)
 

@@ -1,4 +1,4 @@
-"""Bans: who may not connect, until when and why."""
+"""Bans: clients that may not connect, with end and reason."""
 
 from typing import Final
 
@@ -34,7 +34,7 @@ class Bans:
         self._banned = server.banned
 
     def listing(self, page: int, limit: int) -> Listing[BanRecord]:
-        """Those in force, the oldest first."""
+        """Return a page of the active bans, oldest first."""
         now = self._server.clock.wall()
         in_force = searched(self._banned.all(), lambda ban: ban.until > now)
         return Listing(in_force, page, limit, ban_record, len(self._banned))

@@ -21,10 +21,11 @@ def _never() -> str:
 
 
 class Caller:
-    """``kind``: one of the above, empty for nobody. ``role``: an application is an administrator.
+    """The caller of an operation. ``kind``: one of the constants above, empty for an anonymous caller. ``role``:
+    applications are administrators.
 
-    ``ended()`` tells why it may no more, ``""`` while it may: what goes on for long asks once a second.
-    ``expires_at``: unix seconds, of a session. ``token``: of a session.
+    ``ended()`` returns why the caller no longer has access, ``""`` while it has; long operations ask once a second.
+    ``expires_at``: end of a session in Unix seconds. ``token``: that of a session.
     """
 
     __slots__ = ("address", "ended", "expires_at", "kind", "name", "role", "token")

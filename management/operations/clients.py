@@ -1,4 +1,4 @@
-"""Clients: who is there or has a session, as records; and what an operator may order: to go, to be slower."""
+"""Clients, connected or with a stored session, as records; and operations on them: disconnect, limit the rate."""
 
 import ipaddress
 import re
@@ -51,9 +51,9 @@ When = Annotated[int, Meta(ge=0, le=253_402_300_799_999, extra={"unit": "unix mi
 
 
 class ClientsQuery(PageQuery, kw_only=True):
-    """Conditions of a search; all that are given must hold.
+    """Conditions of a search; all given conditions must hold.
 
-    Where a field is asked for exactly, its ``like`` does not count.
+    If a field is given exactly, its ``like`` condition is ignored.
     """
 
     clientid: str | None = None
@@ -97,7 +97,7 @@ class Clients:
     async def by_username(
         self, username: str, page: int = 1, limit: int | None = None, node: str | None = None
     ) -> Page[ClientRecord]:
-        """All clients with this user name; without ``limit`` all of them at once."""
+        """Return all clients with this username, on one page if ``limit`` is not given."""
         query = ClientsQuery(username=username)
         if limit is None:
             return await listing_of(self._calls, self, query, 1, EVERYTHING, node, meta=False)
@@ -236,12 +236,12 @@ class Clients:
         await self._owners.ask(client_id, self.lift_routing_here, client_id)
 
     async def acl_cache(self, client_id: str) -> list[AclCacheEntry]:
-        """What was decided lately about this client's publishing and subscribing, oldest first; none of one offline."""
+        """Return the cached access decisions of this client, oldest first; an offline client has none."""
         entries: list[AclCacheEntry] = await self._owners.ask(client_id, self.acl_cache_here, client_id)
         return entries
 
     async def clean_acl_cache(self, client_id: str) -> None:
-        """The next PUBLISH and SUBSCRIBE of this client are decided anew."""
+        """Clear the cached access decisions of this client: its next PUBLISH and SUBSCRIBE are checked again."""
         await self._owners.ask(client_id, self.clean_acl_cache_here, client_id)
 
     async def clean_all_acl_caches(self) -> None:

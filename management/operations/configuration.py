@@ -1,4 +1,4 @@
-"""Configuration: every setting in force, where it comes from, and what it means. Secrets are masked."""
+"""Configuration: every effective setting, its source and its meaning. Secrets are masked."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -61,7 +61,7 @@ class CertificateRecord(msgspec.Struct):
 
 
 class Configuration:
-    """The settings that are in force: a reload takes all of the new ones, or none."""
+    """The effective settings. A reload replaces all of them, or none."""
 
     def __init__(self, server: Server, settings: ManagementSettings, engine: RuleEngine, calls: NodeCalls) -> None:
         self._calls = calls
@@ -71,7 +71,7 @@ class Configuration:
         calls.serve(self.settings_here, self.certificates)
 
     def use(self, loaded: Loaded) -> None:
-        """These are in force from now on."""
+        """Make these settings the effective ones."""
         self._loaded = loaded
 
     async def listing(self, query: ConfigurationQuery, max_rows: int) -> Listing[SettingRecord]:

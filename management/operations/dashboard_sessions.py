@@ -57,7 +57,7 @@ class DashboardSessions:
         users.on_changed.append(self._user_changed)
 
     def start(self) -> None:
-        """End sessions in time, too where nobody asks for them."""
+        """Start to end expired sessions, including those that are no longer used."""
         self._server.ticker.every(_SWEEP_EVERY, lambda now: self._sweep())
 
     def __len__(self) -> int:

@@ -136,7 +136,7 @@ class DashboardUsers:
             if TABLE in self._server.store_alarms.tables_lost:
                 raise Refusal(
                     WRONG_CREDENTIALS,
-                    "dashboard users may be lost (data.access_lost): taipan-ctl data accept-loss accepts it",
+                    "dashboard users may be lost (data.access_lost); to accept the loss: taipan-ctl data accept-loss",
                 )
             return row
         if outcome.reason_code == reason_codes.BAD_USER_NAME_OR_PASSWORD:
@@ -148,7 +148,7 @@ class DashboardUsers:
         if now >= self._say_busy_at:
             self._say_busy_at = now + _BUSY_EVERY
             logger.warning("dashboard_login_not_tried address=%s reason=%s", address_group(address), outcome.detail)
-        raise Refusal(RPC_ERROR, f"the password cannot be looked at now: {outcome.detail}")
+        raise Refusal(RPC_ERROR, f"the password cannot be checked now: {outcome.detail}")
 
     def _user(self, name: str) -> User | None:
         row = self._table.get(name)

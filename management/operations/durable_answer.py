@@ -10,11 +10,11 @@ from taipan.broker.persistence.tables import NotAgreed, RowTooLarge, Tables
 
 from .refusal import RPC_ERROR, WRONG, Refusal, wrong
 
-TROUBLE: Final = "the store is in trouble, nothing can be promised; the log and /alarms tell more"
-UNSURE: Final = (
-    "it counts from now on, but the store is in trouble: a restart may undo it; the log and /alarms tell more"
+TROUBLE: Final = "the store has failed, and the change may be lost; see the log and /alarms"
+UNSURE: Final = "the change applies now, but the store has failed: a restart may undo it; see the log and /alarms"
+UNDECIDED: Final = (
+    "the change applies on this node, and on the others once the cluster has a quorum again (no quorum in time)"
 )
-UNDECIDED: Final = "it counts on this node, and on the others when the cluster can decide its order (no quorum in time)"
 
 MAX_DEPTH: Final = 32
 _MIN_INTEGER: Final = -(2**63)
@@ -22,7 +22,8 @@ _MAX_INTEGER: Final = 2**64 - 1
 
 
 def check_storable(key: str, value: object) -> None:
-    """Raises Refusal where it is nested too deeply or has integers of more than 64 bits. ``key``: what it is."""
+    """Check that a value can be stored. Raises Refusal if it is nested too deeply or has integers of more than 64
+    bits. ``key``: the name of the value."""
     level = [value]
     for _ in range(MAX_DEPTH):
         inner: list[object] = []

@@ -90,7 +90,8 @@ class Explain:
         }
 
     async def refused(self) -> tuple[list[RefusedRecord], list[str]]:
-        """Who was refused last when it connected, the latest first; and the nodes that did not answer."""
+        """Return the clients that were refused most recently at CONNECT, latest first, and the nodes that did not
+        answer."""
         found, missing = await self._calls.everywhere(self.refused_here)
         rows = [row for _, refused in found for row in refused]
         rows.sort(key=lambda row: row.last_at, reverse=True)
@@ -159,7 +160,7 @@ class Explain:
 
 
 def _unknown(client_id: str) -> Refusal:
-    return Refusal(NOT_ONLINE, f"nothing is known of client {client_id}")
+    return Refusal(NOT_ONLINE, f"no events are known of client {client_id}")
 
 
 def _event(event: ClientEvent, skew: float) -> dict[str, Any]:

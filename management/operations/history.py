@@ -36,8 +36,8 @@ class MonitorQuery(msgspec.Struct, kw_only=True):
 
 
 class MonitorRecord(msgspec.Struct):
-    """``columns`` names what a point has. ``gaps``: times of which nothing is known, from and to. ``drops``: what was
-    dropped or refused a second, by reason, one number for each point."""
+    """A series of points. ``columns``: names of the values of a point. ``gaps``: times without data, as from and to.
+    ``drops``: messages dropped or clients refused per second, by reason, one number per point."""
 
     resolution: Resolution
     columns: tuple[str, ...]
@@ -106,7 +106,7 @@ class PastFigures:
     async def points_here(self, resolution: Resolution, start: int, end: int) -> list[Point]:
         """Those of this node; ``start`` and ``end`` in unix seconds. Raises Refusal where it keeps none."""
         if not self._history.settings.enabled:
-            raise Refusal(RPC_ERROR, "this node keeps no figures (setting history.enabled)")
+            raise Refusal(RPC_ERROR, "this node keeps no history (setting history.enabled)")
         points = []
         work = CooperativeSlice()
         for encoded in self._history.between(resolution, start, end):

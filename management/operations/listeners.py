@@ -105,7 +105,7 @@ class Listeners:
         ``name`` is an identifier of ``records``. Raises Refusal.
         """
         if name.startswith(("http:", "https:")):
-            raise Refusal(WRONG, "http_listener_restart_unsupported: it would cut off the one who asks")
+            raise Refusal(WRONG, "http_listener_restart_unsupported: it would disconnect the caller")
         listener = self._find(name)
         async with self._restarting:
             try:
@@ -113,7 +113,7 @@ class Listeners:
                 listener.prepare(listener.settings, listener.zone)
             except (ListenerError, TlsError) as error:
                 logger.warning("listener_restart_refused listener=%s error=%s", listener.name, error)
-                raise Refusal(RPC_ERROR, f"it runs on as it was: {error}") from None
+                raise Refusal(RPC_ERROR, f"it continues unchanged: {error}") from None
             try:
                 await listener.restart()
             except (ListenerError, TlsError) as error:

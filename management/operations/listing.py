@@ -62,10 +62,11 @@ class Listing(Generic[Record]):
         offset: int | None = None,
         meta: bool = True,
     ) -> None:
-        """``items``: all that match, in order, ``None`` where nothing was found for a while. Pages begin with 1.
+        """``items``: all matching items in order; ``None`` if the search found nothing for a while. Pages begin with
+        1.
 
-        ``offset``: the place of the page's first record in ``items``, where these do not begin with page 1. ``meta``:
-        whether the answer says which page it is.
+        ``offset``: position of the page's first record in ``items``, if ``items`` does not begin with page 1.
+        ``meta``: whether the answer contains the page number.
         """
         self.page = page
         self.limit = limit

@@ -1,4 +1,4 @@
-"""Live: what happens now, as events for who watches. Nothing of it is computed while nobody does."""
+"""Live: current data as events for its readers. Nothing is computed while there are no readers."""
 
 import asyncio
 import logging
@@ -34,14 +34,14 @@ _NO: Final = ("0", "false", "")
 
 
 class LiveQuery(msgspec.Struct, kw_only=True):
-    """What is watched. ``every``: milliseconds between two looks at it; ``node``: the one that is asked.
+    """The data that a reader requests. ``every``: milliseconds between two updates. ``node``: the node to ask.
 
-    ``figures``: the columns of ``/monitor`` since the last look, and what was dropped or refused a second by reason.
-    ``alarms``: those that are active, whenever that changes. ``client``: the one of this identifier. ``rules``: ``1``
-    for all, or identifiers with commas between them. ``topics``: the levels below this prefix; empty: the first ones.
-    ``topics_below``, in place of it: the text that their topics begin with, which ends in ``/``.
-    ``trace``: the end of the file of this one. ``events``: a topic filter, or an event as FROM names it. ``messages``:
-    a topic filter, of whose messages as many are told as can be.
+    ``figures``: the columns of ``/monitor`` since the last update, and drops and refusals per second by reason.
+    ``alarms``: the active alarms, at each change. ``client``: the client with this ID. ``rules``: ``1`` for all, or
+    identifiers separated by commas. ``topics``: the levels below this prefix; empty: the first levels.
+    ``topics_below``, instead of ``topics``: the text that their topics begin with, which ends in ``/``. ``trace``: new
+    lines of the file of this trace. ``events``: a topic filter, or an event as FROM names it. ``messages``: a topic
+    filter; as many of its messages are sent as possible.
     """
 
     node: str | None = None
@@ -83,7 +83,7 @@ class Live:
         self._stopping = False
 
     def open(self, query: LiveQuery) -> "LiveStream":
-        """Raises Refusal: what is to be watched is not there, or too many watch."""
+        """Open a stream. Raises Refusal if its object does not exist, or if too many streams are open."""
         if query.node is not None:
             self.calls.check(query.node)
         start = _start_of(query)
@@ -105,7 +105,7 @@ class Live:
         if now >= self._say_at:
             self._say_at = now + _SAY_EVERY
             logger.warning("live_stream_refused streams=%s setting=management.max_live_streams", len(self._streams))
-        raise Busy(f"{self._most} streams are open already (setting management.max_live_streams)")
+        raise Busy(f"{self._most} streams are already open (setting management.max_live_streams)")
 
     @property
     def count(self) -> int:

@@ -76,7 +76,7 @@ class LiveAnswers:
         return [each.record(now, skew) for each in reversed(alarms.active.values())]
 
     async def rules(self, ids: list[str]) -> dict[str, RuleFigures]:
-        """What was counted of these rules, or of the oldest ``MAX_RULES`` of all; and of their actions."""
+        """Return the metrics of these rules and their actions, or of the oldest ``MAX_RULES`` of all rules."""
         rules = self._engine.rules
         wanted = [rules.get(each) for each in ids if each in rules] if ids else rules.all()
         found: dict[str, RuleFigures] = {}

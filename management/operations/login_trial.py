@@ -51,13 +51,13 @@ def show_certificate(
     if tls is None:
         raise wrong("certificate", f"listener {listener.label} has no TLS")
     if tls.verify == "none":
-        return None, "this listener asks for no certificate, so it was not looked at (setting tls.verify)"
+        return None, "this listener asks for no certificate, so the certificate was not checked (setting tls.verify)"
     if not isinstance(context, ServerContext):
         raise wrong("listener", f"listener {listener.label} does not run")
     try:
         error = certificate_trial.judge(context, chain)
     except certificate_trial.NotTried as why:
-        raise wrong("certificate", f"cannot be judged with the TLS of this node: {why}") from None
+        raise wrong("certificate", f"cannot be checked with the TLS settings of this node: {why}") from None
     if error is not None:
         _, setting, detail = handshake_refusal(error)
         return Outcome(reason_codes.NOT_AUTHORIZED, setting, detail), ""
@@ -67,10 +67,10 @@ def show_certificate(
         client.cn, client.dn = certificate_trial.names_of(chain[0])
     except ValueError as why:
         raise wrong("certificate", f"its subject cannot be read: {why}") from None
-    revocation = "revocation by tls.crlfile" if tls.crlfile else "revocation was not looked at: there is no tls.crlfile"
+    revocation = "revocation by tls.crlfile" if tls.crlfile else "revocation was not checked: tls.crlfile is not set"
     return None, (
-        f"subject {client.dn}; authorities by tls.cafile and dates are right, {revocation}; "
-        "whether the client has its key was not judged"
+        f"subject {client.dn}; authorities by tls.cafile and dates are valid, {revocation}; "
+        "whether the client has the private key was not checked"
     )
 
 
@@ -80,14 +80,14 @@ def naming(listener: Listener, client: ClientInfo, certified: bool) -> tuple[str
     identity = tls.peer_cert_as_username if tls is not None else ""
     setting = "tls.peer_cert_as_username"
     if certified:
-        return f'the user name is {client.username}, what the certificate says counts ("{identity}")', setting
+        return f'the username is {client.username}, which comes from the certificate ("{identity}")', setting
     if not identity:
-        return "the user name is not taken from the certificate", setting
-    return f'the certificate has no single name to take ("{identity}")', setting
+        return "the username does not come from the certificate", setting
+    return f'the certificate has no single name to use ("{identity}")', setting
 
 
 def check_scram(username: str | None, password: str | None, protocol: str) -> tuple[str, str]:
-    """User name and password, fit for SCRAM. Raises Refusal."""
+    """Return username and password, prepared for SCRAM. Raises Refusal."""
     if protocol != "5.0":
         raise wrong("protocol", f"{SCRAM_SHA_256} wants 5.0")
     for key, text in (("username", username), ("password", password)):
@@ -98,7 +98,7 @@ def check_scram(username: str | None, password: str | None, protocol: str) -> tu
         except ValueError as error:
             raise wrong(key, f"cannot be sent by {SCRAM_SHA_256}: {error}") from None
         if not prepared:
-            raise wrong(key, f"nothing is left of it that {SCRAM_SHA_256} could send")
+            raise wrong(key, f"it contains nothing that {SCRAM_SHA_256} could send")
     assert username is not None and password is not None
     return username, password
 

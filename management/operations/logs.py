@@ -21,7 +21,7 @@ class Logs:
     """Levels of the root logger, of named ones below it, and of the handlers that write."""
 
     def level(self, name: str | None = None) -> str:
-        """What is written of a logger (``None``: the root, ``primary``). Raises Refusal for an unknown one."""
+        """Return the level of a logger (``None``: the root logger, ``primary``). Raises Refusal for an unknown one."""
         return level_name(self._logger(name).getEffectiveLevel())
 
     def set_level(self, level: str, name: str | None = None) -> str:
@@ -46,7 +46,7 @@ class Logs:
         return found
 
     def handlers(self) -> list[dict[str, object]]:
-        """Where the log goes. ``id`` is the handler's place, or its name where it has one."""
+        """Return the log handlers. ``id``: the number of the handler, or its name if it has one."""
         return [_record(place, handler) for place, handler in enumerate(logging.getLogger().handlers)]
 
     def set_handler_level(self, handler_id: str, level: str) -> str:

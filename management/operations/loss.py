@@ -19,13 +19,13 @@ class LossRecord(msgspec.Struct):
 
 
 class LossOfRows:
-    """What was lost, and its acceptance; rows of access control above all."""
+    """Lost rows, especially those of access control, and acceptance of the loss."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def record(self) -> LossRecord:
-        """``accepted``: clients are let in, which is also so where nothing was lost."""
+        """Return the loss as a record. ``accepted``: clients are accepted, which is also true if nothing was lost."""
         store = self._server.store
         if store is None:
             return LossRecord(True, "", [], None)

@@ -10,7 +10,8 @@ from .refusal import RPC_ERROR, Refusal
 
 
 class ClusterStatus(msgspec.Struct, omit_defaults=True):
-    """As ``emqx_ctl`` has it. ``refused``: why this node is no member of it, where it has not left."""
+    """The cluster status in the form of ``emqx_ctl``. ``refused``: why this node is not a member, unless it has
+    left."""
 
     running_nodes: list[str]
     stopped_nodes: list[str]
@@ -83,7 +84,7 @@ class Membership:
         )
 
     async def start_evacuation(self) -> Evacuation:
-        """Let nobody in, and have clients and sessions go to other nodes. Raises Refusal."""
+        """Stop accepting clients, and have clients and sessions move to other nodes. Raises Refusal."""
         try:
             await self._server.cluster.evacuate()
         except ChangeRefused as refused:

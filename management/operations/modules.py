@@ -55,7 +55,7 @@ PLUGINS: Final = (
 
 
 class Modules:
-    """Of this node: each has its own. What was started or stopped stays so over a restart."""
+    """Modules of this node; each node has its own. Starting and stopping a module persists across a restart."""
 
     def __init__(self, server: Server, topic_metrics: TopicCounts, calls: NodeCalls, has_dashboard: bool) -> None:
         self._server = server
@@ -97,7 +97,7 @@ class Modules:
         await self._change(name, True)
 
     async def unload(self, name: str) -> None:
-        """Have it rest: what waits in it, such as delayed messages, still comes. Raises Refusal."""
+        """Stop a module; its waiting items, such as delayed messages, are still processed. Raises Refusal."""
         await self._change(name, False)
 
     async def load_everywhere(self, name: str) -> None:
@@ -109,13 +109,14 @@ class Modules:
         await self._calls.order_all(self.unload, name)
 
     def reload(self, name: str) -> None:
-        """Nothing keeps what would have to be read again. Raises Refusal where there is no such module."""
+        """Do nothing: no module stores anything that would have to be read again. Raises Refusal if the module does
+        not exist."""
         if name not in self._modules and name not in dict(_PART_OF_THE_NODE):
             raise not_found("module", name[:256])
 
     def change_plugin(self, name: str, active: bool | None) -> None:
-        """EMQX starts and stops these (``None``: anew); here they are parts of the node. Raises Refusal, but for one
-        that is to be started anew."""
+        """Start, stop or restart (``None``) a plugin of EMQX. Here plugins are parts of the node, so only a restart
+        is accepted. Raises Refusal."""
         found = next((each for each in self.plugins() if each.name == name), None)
         if found is None:
             raise not_found("plugin", name[:256])

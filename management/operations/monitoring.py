@@ -29,7 +29,7 @@ class Monitoring:
 
     @property
     def stopping(self) -> bool:
-        """Whether the node was told to stop."""
+        """Return whether the node was asked to stop."""
         return self._server.context.closing
 
     @property
@@ -38,7 +38,8 @@ class Monitoring:
         return self._server.cluster.evacuating
 
     def metrics(self) -> dict[str, int]:
-        """Every counter since the start: the specification's names, 4.4's where it has others, and both equal."""
+        """Return every counter since the start, under the specification's names and, if they differ, also under
+        those of 4.4."""
         return self._server.metrics.snapshot()
 
     def stats(self) -> dict[str, int]:

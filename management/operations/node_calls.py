@@ -1,8 +1,8 @@
-"""Node calls: an operation done by another node, with the function that does it on this one.
+"""Node calls: an operation that another node executes, with the function that executes it on this one.
 
-A method that others may ask for is given to ``serve`` once. Its name and its annotated arguments are what goes over
-the wire, as MessagePack, and so are what nodes of two versions must have in common: an argument that is new has a
-default, one that is not known is not read.
+A method that other nodes may call is passed to ``serve`` once. Its name and its annotated arguments are sent as
+MessagePack, so nodes of two versions must have them in common: a new argument has a default, and an unknown one is
+ignored.
 """
 
 import asyncio
@@ -142,7 +142,7 @@ class NodeCalls:
         return sorted({self.name, *(each.name for each in self.members() if each.status != STOPPED)})
 
     def check(self, node: str) -> None:
-        """Raises Refusal where there is no node of this name."""
+        """Raises Refusal if no node has this name."""
         if node != self.name and all(each.name != node for each in self.members()):
             raise not_found("node", node)
 
@@ -177,7 +177,7 @@ class NodeCalls:
         except Exception:
             # A bug: the log has the trace, the answer does not.
             logger.exception("node_call_error operation=%s", operation.name)
-            return _Answer(RPC_ERROR, "internal error; the log of that node tells more")
+            return _Answer(RPC_ERROR, "internal error; see the log of that node")
 
     # ------------------------------------------------------------------ asking
 
@@ -219,7 +219,7 @@ class NodeCalls:
         trial = self._trials.get(node)
         if trial is not None and loop.time() - trial.asked_at < _TRY_AGAIN:
             if not await asyncio.shield(trial.answered):
-                raise NodeUnreachable(f"{node} has not answered a moment ago")
+                raise NodeUnreachable(f"{node} did not answer a moment ago")
             return await self._server.cluster.call(node, method, argument, SUSPECT_TIMEOUT)
         trial = self._trials[node] = _Trial(loop)
         answered = False
@@ -266,7 +266,8 @@ class NodeCalls:
             raise NodeDoesNotAnswer(gathered.missing[0], "does not answer; on the others it is done")
 
     def may_lack(self, missing: list[str]) -> list[str]:
-        """The same. Raises Refusal where an answer that lacks a node is none (setting ``cluster.strict_fanout``)."""
+        """Return the missing nodes. Raises Refusal if an answer without a node is not allowed (setting
+        ``cluster.strict_fanout``)."""
         settings = self._server.settings.cluster
         if missing and settings is not None and settings.strict_fanout:
             raise NodeDoesNotAnswer(missing[0], "does not answer (setting cluster.strict_fanout)")

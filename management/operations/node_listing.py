@@ -1,7 +1,8 @@
-"""NodeListing: one page of records that several nodes have, in the order of the nodes' names.
+"""NodeListing: one page of records from several nodes, in the order of the nodes' names.
 
-The nodes are asked how many each has; then those that have a part of the page are asked for it, piece by piece, while
-it is read. Where there are conditions nobody counts, and one node after another tells how many it passed over.
+The nodes are first asked for their number of records. Then the nodes with a part of the page are asked for it, in
+pieces, while the page is read. If there are conditions, records are not counted; one node after the other reports how
+many records it skipped.
 """
 
 from abc import ABC, abstractmethod
@@ -46,7 +47,7 @@ class ListedRows(Protocol[Query, Record]):
     """What a node has of one kind; ``count`` and ``piece`` are served to other nodes."""
 
     def count(self, query: Query) -> int:
-        """How many there are; ``FILTERED`` where there are conditions."""
+        """Return the number of records; ``FILTERED`` if there are conditions."""
 
     def cut(self, query: Query, skip: int, limit: int) -> Listing[Record]:
         """Those of this node behind the first ``skip`` that match."""

@@ -1,4 +1,4 @@
-"""Nodes: what each is, how long it runs, what it uses."""
+"""Nodes: version, uptime and resource usage of each."""
 
 import os
 import platform

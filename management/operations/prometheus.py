@@ -113,17 +113,17 @@ class Prometheus:
         return round(use, 2), round(100.0 - use, 2)
 
     def _own(self) -> Iterator[tuple[str, str, str, Samples]]:
-        """Taipan's own: (name, kind, what it is, samples)."""
+        """Yield the metrics that only Taipan has: (name, kind, description, samples)."""
         server = self._server
         node = server.settings.node.name
         yield "taipan_info", "gauge", "1, with the version", [((("node", node), ("version", server.version)), 1)]
         lag = server.lag.snapshot()
-        told = "how late the event loop is: of the last 38 seconds, and peak since the start"
+        told = "delay of the event loop: over the last 38 seconds, and the peak since the start"
         yield "taipan_loop_lag_seconds", "gauge", told, [((("of", key),), lag[key] / 1000) for key in lag]
         yield "taipan_disconnects_total", "counter", "connections ended", _by(server.metrics.disconnects.snapshot())
-        yield "taipan_refusals_total", "counter", "what was refused", _by(server.metrics.refusals.snapshot())
+        yield "taipan_refusals_total", "counter", "refusals", _by(server.metrics.refusals.snapshot())
         sessions = self._sessions
-        yield "taipan_dashboard_sessions", "gauge", "dashboard users who are logged in", [((), len(sessions))]
+        yield "taipan_dashboard_sessions", "gauge", "dashboard users that are logged in", [((), len(sessions))]
         yield "taipan_dashboard_logins_total", "counter", "logins at the dashboard", [((), sessions.logins)]
         yield "taipan_dashboard_changes_total", "counter", "changes by dashboard users", [((), sessions.changes)]
         yield "taipan_hook_errors_total", "counter", "callbacks that failed", [((), server.hooks.errors)]
@@ -133,7 +133,7 @@ class Prometheus:
             yield (
                 "taipan_store_congested",
                 "gauge",
-                "1 while more waits for the disk than should",
+                "1 while too much data waits for the disk",
                 [((), int(durability.commit.congested))],
             )
         yield from self._of_listeners()

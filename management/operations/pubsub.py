@@ -74,8 +74,8 @@ class PublishRequest(msgspec.Struct, kw_only=True):
 
 
 class NamelessPublishRequest(PublishRequest, kw_only=True):
-    """The same as EMQX takes it: without a client the node publishes, and a payload that is no text is published as
-    JSON text."""
+    """The same request in EMQX's form: without a client the node publishes, and a payload that is not a string is
+    published as JSON text."""
 
     client_id: str | UnsetType | None = msgspec.field(name="clientid", default=UNSET)  # type: ignore[assignment]
     payload: str | int | float | bool | list[Any] | dict[str, Any]  # type: ignore[assignment]
@@ -182,7 +182,8 @@ class PubSub:
         return 0 if durability is None else durability.commit.written
 
     async def _stored(self, mark: int) -> None:
-        """Until what was caused since ``mark`` is on disk; at once where nothing of it has to be."""
+        """Wait until everything that was caused since ``mark`` is on disk; return immediately if nothing has to be
+        stored."""
         if self._mark != mark:
             await wait_until_stored(self._server.tables)
 
@@ -222,11 +223,11 @@ class PubSub:
         if outcome is STORE_TROUBLE:
             raise Refusal(RPC_ERROR, TROUBLE)
         if outcome is QUEUE_FULL:
-            setting = "a matching session's queue is full and its zone refuses then (setting queue_full)"
+            setting = "a matching session's queue is full, and its zone then refuses (setting queue_full)"
             raise Refusal(RPC_ERROR, f"{topic}: {setting}")
         if outcome is LINK_FULL:
             raise Refusal(
-                RPC_ERROR, f"{topic}: {outcome.detail}, and too much waits for it (setting {outcome.setting})"
+                RPC_ERROR, f"{topic}: {outcome.detail}, and too many messages wait for it (setting {outcome.setting})"
             )
         if outcome is RETAINED_ALONE:
             raise Refusal(RPC_ERROR, f"{topic}: {outcome.detail} (setting {outcome.setting})")

@@ -17,7 +17,8 @@ Kind = Literal["client", "message", "socket", "delivery", "node", "other"]
 
 
 class Reason(NamedTuple):
-    """``settings``: what may have decided, as the log writes it, ``<n>`` and the like standing for what differs."""
+    """The explanation of a reason. ``settings``: the settings that may have decided, as in the log; ``<n>`` and
+    similar parts are placeholders."""
 
     kind: Kind
     reason: str
@@ -499,7 +500,7 @@ REASONS: Final = (
         "node",
         "unknown_node",
         (),
-        "the data is from a node, or an incarnation of a node, that is not known here or was forced out",
+        "the data is from a node, or an incarnation of a node, that is unknown here or was forced out",
     ),
     Reason(
         "node",
@@ -740,7 +741,7 @@ def explained_reasons(query: ReasonsQuery) -> list[ReasonRecord]:
 
 
 def text_of(event: str, reason: str, setting: str) -> str:
-    """Why an event of the log happened, in a sentence; empty where nothing is known."""
+    """Return why an event of the log happened, in a sentence; empty if the reason is unknown."""
     kind = _EVENTS.get(event)
     of_reason = [each for each in _reasons() if each.reason == reason and (kind is None or each.kind == kind)]
     decided = [each for each in of_reason if any(_fits(pattern, setting) for pattern in each.settings)]

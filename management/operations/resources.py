@@ -31,7 +31,7 @@ class DeadLetterRecord(msgspec.Struct, kw_only=True):
 
 
 class Resources:
-    """What is refused is refused with Refusal; a change is on disk when its call returns. Secrets are masked."""
+    """Operations on resources. They raise Refusal; a change is on disk when its call returns. Secrets are masked."""
 
     def __init__(self, engine: RuleEngine, calls: NodeCalls) -> None:
         self._engine = engine
@@ -100,7 +100,7 @@ class Resources:
     async def update(
         self, resource_id: str, config: Mapping[str, object] | None = None, description: str | None = None
     ) -> ResourceRecord:
-        """What is given changes; a secret given masked stays as it is."""
+        """Update the given fields; a secret that is given masked remains unchanged."""
         check_store_writable(self._tables)
         check_storable("config", config or {})
         with engine_refusals():

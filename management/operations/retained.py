@@ -44,7 +44,7 @@ class RetainedRecord(msgspec.Struct):
 
 
 class RetainedMessage(RetainedRecord):
-    """With what it says. ``encoding`` is that of ``payload``: plain, or base64 where it is not UTF-8."""
+    """A retained message with its payload. ``encoding``: that of ``payload``, plain, or base64 if it is not UTF-8."""
 
     payload: str
     encoding: str
@@ -52,7 +52,7 @@ class RetainedMessage(RetainedRecord):
 
 
 class _Page(Listing[RetainedRecord]):
-    """One page that is cut out already; what has gone since is left out."""
+    """One page of topics; messages that were deleted since are left out."""
 
     def __init__(self, retained: "Retained", topics: list[str], page: int, limit: int) -> None:
         super().__init__((), page, limit, retained.record, len(topics))

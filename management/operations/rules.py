@@ -64,7 +64,7 @@ class RuleFigures(msgspec.Struct):
 
 
 class Rules:
-    """What is refused is refused with Refusal; a change is on disk when its call returns."""
+    """Operations on rules. They raise Refusal; a change is on disk when its call returns."""
 
     def __init__(self, engine: RuleEngine, calls: NodeCalls) -> None:
         self._engine = engine

@@ -111,7 +111,7 @@ class SharedMembers:
         calls.serve(self.count, self.piece)
 
     async def search(self, query: SharedMembersQuery, max_rows: int) -> Page[SharedMemberRecord]:
-        """One page; none where there is no such group."""
+        """Return one page of members, or an empty one if the group does not exist."""
         return await listing_of(self._calls, self, query, query.page, query.rows(max_rows))
 
     def count(self, query: SharedMembersQuery) -> int:

@@ -58,4 +58,4 @@ class SlowRanking:
 
     def _check(self) -> None:
         if not self._server.slow_subscriptions.active:
-            raise Refusal(UNKNOWN, "slow subscriptions are not looked at (setting slow_subscriptions.enabled)")
+            raise Refusal(UNKNOWN, "slow subscriptions are not tracked (setting slow_subscriptions.enabled)")

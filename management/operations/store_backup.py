@@ -30,11 +30,12 @@ class StoreBackup:
         self._running = False
 
     def begin(self) -> tuple[StoreBackupRecord, AsyncGenerator[bytes, None]]:
-        """What it is, whose ``size`` is known at the end of the pieces. Raises Refusal; so do the pieces."""
+        """Start a backup and return its description, whose ``size`` is known after the last piece. This call and the
+        pieces raise Refusal."""
         if self._server.store is None:
             raise Refusal(WRONG, "there is no store to back up (setting durability.level)")
         if self._running:
-            raise Refusal(WRONG, "a backup is being made; try again when it is done")
+            raise Refusal(WRONG, "another backup is in progress; try again later")
         record = StoreBackupRecord(self._server.settings.node.name, self._server.version, int(time.time()), 0)
         return record, self._pieces(record)
 
@@ -42,7 +43,7 @@ class StoreBackup:
         store = self._server.store
         assert store is not None
         if self._running:
-            raise Refusal(WRONG, "a backup is being made; try again when it is done")
+            raise Refusal(WRONG, "another backup is in progress; try again later")
         self._running = True
         try:
             head = BackupHead(record.node, record.version, len(SqliteLog.steps), record.created_at)

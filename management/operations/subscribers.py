@@ -1,4 +1,5 @@
-"""Subscribers: which clients receive a message to a topic, through which filter; of shared subscriptions, who may."""
+"""Subscribers: the clients that receive a message to a topic, with their filters; of shared subscriptions, all
+members."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,4 +1,4 @@
-"""Subscriptions: who has subscribed to what, as records."""
+"""Subscriptions of all clients, as records."""
 
 from collections.abc import Callable, Iterator
 from typing import Annotated, Literal

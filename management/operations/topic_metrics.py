@@ -27,7 +27,7 @@ class TopicMetricsRecord(msgspec.Struct):
 
 
 class TopicCounts:
-    """The topics that an operator wants counted. ``module`` counts."""
+    """The topics whose messages an operator counts; ``module`` does the counting."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
@@ -57,7 +57,7 @@ class TopicCounts:
         return records, self._calls.may_lack(missing)
 
     async def get(self, topic: str) -> tuple[Values, list[str]]:
-        """What was counted of one topic, the same way. Raises Refusal."""
+        """Return the metrics of one topic in the same form. Raises Refusal."""
         self._check(topic)
         found, missing = await self._calls.everywhere(self.counted, [topic])
         return _sum([values.get(topic, {}) for _, values in found]), self._calls.may_lack(missing)
@@ -73,9 +73,9 @@ class TopicCounts:
         if not self.module.active:
             raise Refusal(WRONG, f"module_not_loaded: {self.module.name}; PUT /modules/{self.module.name}/load")
         if topic in self.module:
-            raise Refusal(EXISTS, f"{topic} is counted already")
+            raise Refusal(EXISTS, f"{topic} is already counted")
         if len(self.module) >= MAX_TOPICS:
-            raise Refusal(WRONG, f"topic: {MAX_TOPICS} topics are counted, there cannot be more")
+            raise Refusal(WRONG, f"topic: {MAX_TOPICS} topics are counted, which is the limit")
         check_store_writable(self._server.tables)
         self.module.add(topic)
         self._table.put(topic, CountedTopic(self._server.clock.wall()))

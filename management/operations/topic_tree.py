@@ -1,7 +1,7 @@
-"""Topic tree: what is below a topic, level by level: filters with subscribers on any node, and retained messages.
+"""Topic tree: the levels below a topic, with filters that have subscribers on any node, and retained messages.
 
-Nothing keeps such a tree. Each answer walks what there is twice: for the names of the page, then for its numbers.
-So it takes memory for the rows before the end of the page, whatever the number of topics.
+No such tree is stored. Each answer walks all filters or messages twice: for the names of the page, then for its
+numbers. Its memory grows with the rows up to the end of the page, not with the number of topics.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ def start_of(prefix: str, below: str) -> str:
     if not below:
         return prefix + "/" if prefix else ""
     if prefix:
-        raise wrong("below", "stands in place of a prefix")
+        raise wrong("below", "cannot be combined with a prefix")
     if not below.endswith("/"):
         raise wrong("below", "expected the beginning of a topic, up to a /")
     return below
@@ -143,7 +143,7 @@ class TopicTree:
         if len(before.encode("utf-8", "surrogatepass")) > MAX_STRING + 1:
             raise wrong("prefix", "longer than a topic can be")
         if skip + limit > MAX_ROWS:
-            raise wrong("_page", f"beyond row {MAX_ROWS}: ask for a longer prefix, or with level")
+            raise wrong("_page", f"beyond row {MAX_ROWS}: use a longer prefix, or level")
         work = CooperativeSlice()
         names = _Names(skip + limit + 1)
         for found in self._below(before, filters):

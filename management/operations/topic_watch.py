@@ -1,4 +1,5 @@
-"""TopicWatch: the levels right below a prefix, with how many messages come there, while somebody watches."""
+"""TopicWatch: the levels right below a prefix with the number of messages that they receive, counted while there is
+a reader."""
 
 from typing import Final
 
@@ -75,7 +76,7 @@ class TopicWatch:
         self._hooks.message_publish.remove(self._published)
 
     def rows(self) -> TopicRows:
-        """The busiest levels; their rates are those of the last ten seconds, or since somebody watches."""
+        """Return the busiest levels. Their rates cover the last ten seconds, or the time since the first reader."""
         now = self._clock.now()
         samples = self._sampled_at
         if now - samples[-1] >= _SAMPLE:

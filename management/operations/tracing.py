@@ -43,7 +43,7 @@ class TraceRecord(msgspec.Struct, kw_only=True):
 
     @property
     def condition(self) -> str:
-        """What is traced: a client identifier, a topic filter or an address."""
+        """Return the condition of the trace: a client ID, a topic filter or an address."""
         condition: str = getattr(self, self.type)
         return condition
 

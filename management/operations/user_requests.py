@@ -53,10 +53,10 @@ class UserRequests:
         digest = hashlib.sha256(msgspec.json.encode(body)).digest()
         request = self._requests.get(key)
         if request is not None and request.digest != digest:
-            raise Refusal(WRONG, "Idempotency-Key: it was given with another body before")
+            raise Refusal(WRONG, "Idempotency-Key: it was used with another body before")
         if request is None:
             if sum(1 for each in self._requests.values() if not each.ended) >= _RUNNING:
-                raise Refusal(WRONG, f"Idempotency-Key: {_RUNNING} such requests are under way already")
+                raise Refusal(WRONG, f"Idempotency-Key: {_RUNNING} such requests are already in progress")
             request = self._requests[key] = UserRequest(digest, users)
             request.task = asyncio.ensure_future(self._run(request, work))
         task = request.task

@@ -1,4 +1,4 @@
-"""Users that the node keeps: by user name (EMQX 4.1's ``login``, 4.4's ``username``) and by client identifier."""
+"""Stored users: by username (EMQX 4.1's ``login``, 4.4's ``username``) and by client ID."""
 
 import asyncio
 from collections.abc import Callable, Sequence, Set
@@ -29,7 +29,8 @@ MAX_USERS: Final = 10_000
 
 
 class NewUser(msgspec.Struct, frozen=True):
-    """``hash``: of the password, where there is one already. ``high_entropy``: the password cannot be guessed."""
+    """A user to create. ``hash``: the hash of the password, if it already exists. ``high_entropy``: the password
+    cannot be guessed."""
 
     name: str
     password: str = ""
@@ -65,7 +66,8 @@ _USER_RECORDS: Final[dict[str, type[UserRecord]]] = {CLIENT_ID: ClientIdUserReco
 
 
 class Users:
-    """``kind`` is what a user's name is: ``USERNAME`` or ``CLIENT_ID``. Only users by user name can be superusers."""
+    """Operations on users. ``kind``: whether a user is named by ``USERNAME`` or ``CLIENT_ID``. Only users by
+    username can be superusers."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
@@ -100,9 +102,9 @@ class Users:
     async def add(
         self, users: Sequence[NewUser], kind: str = USERNAME, progress: Callable[[int], None] | None = None
     ) -> dict[str, str]:
-        """Add those that are not there yet, each as soon as it has a hash; how it went, by name.
+        """Create those users that do not exist yet, each as soon as its hash is ready; return the result by name.
 
-        ``progress`` is told how many are done.
+        ``progress`` is called with the number of finished users.
         """
         if not users:
             raise missing("a user")
@@ -164,13 +166,13 @@ class Users:
         given = sum(count for _, count in found)
         unasked = f" (without {', '.join(missing)}, which did not answer)" if missing else ""
         return (
-            "this is the first user: from now on clients that give a user name or a password that is nobody's are"
-            f" refused (setting access.unknown_user); {given} of the clients connected now gave a user name{unasked},"
-            " they stay until they reconnect"
+            "this is the first user: from now on clients with an unknown username or password are"
+            f" refused (setting access.unknown_user); {given} of the connected clients gave a username{unasked},"
+            " they stay connected until they reconnect"
         )
 
     def named_clients(self) -> int:
-        """How many clients that are connected to this node gave a user name."""
+        """Return the number of clients connected to this node that gave a username."""
         return sum(1 for channel in self._server.context.channels.values() if channel.client.username)
 
     def _open(self) -> bool:
@@ -180,9 +182,9 @@ class Users:
         return any(anonymous_allowed(zone, listener.loopback) for listener, zone in pairs)
 
     async def add_one(self, user: NewUser, kind: str = USERNAME) -> None:
-        """Refused where it is there already."""
+        """Create one user. Raises Refusal if it already exists."""
         if (await self.add([user], kind))[user.name] != OK:
-            raise Refusal(EXISTS, f"{user.name} is there already")
+            raise Refusal(EXISTS, f"{user.name} already exists")
 
     async def update(self, new: NewUser, is_superuser: bool | None = None, kind: str = USERNAME) -> None:
         """A new password, and unless ``is_superuser`` is ``None`` another right, which counts for connected clients."""
@@ -218,8 +220,8 @@ class Users:
         if user is not None:
             return user
         if kind == USERNAME and self._server.access.authentication.is_configured(name):
-            raise Refusal(WRONG, f"{name} stands in the configuration file, [[access.users]]: change it there")
-        raise Refusal(NO_USER, f"no user {name}" if kind == USERNAME else f"no user with client identifier {name}")
+            raise Refusal(WRONG, f"{name} is in the configuration file, [[access.users]]: change it there")
+        raise Refusal(NO_USER, f"no user {name}" if kind == USERNAME else f"no user with client ID {name}")
 
     async def _hash(self, password: str) -> ScryptHash:
         try:

@@ -46,7 +46,7 @@ class WaitingMessage(msgspec.Struct):
 
 
 class WaitingQuery(PageQuery, kw_only=True):
-    """Of which client, and what of it; not in the query of a request."""
+    """The client and the part of its messages that are requested; not in the query string of a request."""
 
     clientid: str
     queue: bool

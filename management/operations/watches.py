@@ -1,4 +1,4 @@
-"""Watches: what is observed only while somebody asks for it, shared by all who ask for the same."""
+"""Watches: data that is observed only while a reader needs it, shared by all readers of the same data."""
 
 import math
 from collections.abc import Callable
@@ -21,7 +21,7 @@ W = TypeVar("W", bound=Watched)
 
 
 class Watches(Generic[W]):
-    """``make``: what observes for a key; it is closed when nobody watches any more."""
+    """``make`` creates the observer of a key; the observer is closed when its last reader has left."""
 
     def __init__(self, make: Callable[[str], W], timers: Timers, what: str) -> None:
         self._make = make
@@ -39,7 +39,7 @@ class Watches(Generic[W]):
         found = self._watches.get(key)
         if found is None:
             if len(self._watches) >= MAX_WATCHES:
-                raise Busy(f"{MAX_WATCHES} {self._what} are watched already")
+                raise Busy(f"{MAX_WATCHES} {self._what} are already watched")
             found = self._watches[key] = (self._make(key), {})
             if self._timer is None:
                 self._timer = self._timers.after(LAPSE, self._lapse)
@@ -61,7 +61,7 @@ class Watches(Generic[W]):
             self._close_if_unwatched(key)
 
     def close(self) -> None:
-        """Nobody watches any more."""
+        """Close all observers."""
         for watch, _ in self._watches.values():
             watch.close()
         self._watches.clear()

@@ -46,7 +46,7 @@ class Republish:
         if has_wildcard(topic):
             raise ParamError("target_topic", "a message cannot be published to a topic with wildcards")
         if not self._topic.placeholders and not valid_name(topic):
-            raise ParamError("target_topic", f"{topic[:64]!r} is no topic")
+            raise ParamError("target_topic", f"{topic[:64]!r} is not a topic")
         if always_reserved(self._topic):
             raise ParamError("target_topic", f"{topic[:64]!r} is reserved for the server")
         self._payload = Template(str(params.get("payload_tmpl", "${payload}")))
@@ -58,7 +58,7 @@ class Republish:
     def run(self, row: Row, event: Event) -> bool:
         source = event.message
         if source is not None and source.publisher is not None and source.publisher.client_id == self._id:
-            raise ActionFailed("a loop: the message was published by this very action")
+            raise ActionFailed("a loop: the message was published by this action")
         try:
             message = self._message(row, event)
         except (ValueError, FunctionError) as error:
@@ -82,7 +82,7 @@ class Republish:
         if isinstance(topic, bytes):
             raise ValueError("target_topic: the topic is not UTF-8")
         if not valid_name(topic):
-            raise ValueError(f"target_topic: {topic[:64]!r} is no topic to publish to")
+            raise ValueError(f"target_topic: {topic[:64]!r} is not a valid topic to publish to")
         source = event.message
         qos, retain = self._qos, self._retain
         if isinstance(qos, Template):
@@ -121,13 +121,13 @@ def _chosen(key: str, value: Template, row: Row, choices: Mapping[object, Choice
     try:
         return choices[found]
     except (KeyError, TypeError):
-        raise ValueError(f"{key}: {value.text} stands for {str(found)[:64]}") from None
+        raise ValueError(f"{key}: {value.text} has the value {str(found)[:64]}") from None
 
 
 REPUBLISH: Final = ActionType(
     "republish",
     Text("Republish", "消息重新发布"),
-    Text("Publish a message made of the result", "用结果发布一条新消息"),
+    Text("Publish a message built from the result", "用结果发布一条新消息"),
     Republish,
     (
         Param(
@@ -135,7 +135,7 @@ REPUBLISH: Final = ActionType(
             1,
             "string",
             Text("Target Topic", "目的主题"),
-            Text("Where to publish; placeholders are filled in", "发布到的主题，可使用占位符"),
+            Text("The topic to publish to; placeholders are replaced", "发布到的主题，可使用占位符"),
             required=True,
             default="repub/to/${clientid}",
             insist=True,
@@ -146,7 +146,7 @@ REPUBLISH: Final = ActionType(
             ["number", "string"],
             Text("Target QoS", "目的 QoS"),
             Text(
-                "0, 1, 2, one placeholder, or -1 for that of the message",
+                "0, 1, 2, one placeholder, or -1 for the QoS of the message",
                 "0、1、2、一个占位符，或 -1 表示原消息的 QoS",
             ),
             required=True,
@@ -157,7 +157,7 @@ REPUBLISH: Final = ActionType(
             3,
             ["boolean", "string", "number"],
             Text("Target Retain", "目的保留标志"),
-            Text("Whether it is retained, or one placeholder", "是否保留，或一个占位符"),
+            Text("Whether the message is retained, or one placeholder", "是否保留，或一个占位符"),
             default=False,
         ),
         Param(
@@ -165,7 +165,7 @@ REPUBLISH: Final = ActionType(
             4,
             "string",
             Text("Payload Template", "消息内容模板"),
-            Text("What to publish; empty for the whole result as JSON", "消息内容；为空则为整个结果的 JSON"),
+            Text("The payload to publish; empty for the whole result as JSON", "消息内容；为空则为整个结果的 JSON"),
             default="${payload}",
             input="textarea",
             parts=True,
@@ -184,7 +184,7 @@ REPUBLISH: Final = ActionType(
             "array",
             Text("User Properties Template", "用户属性模板"),
             Text(
-                "The same as a list of objects with key and value, as EMQX Enterprise has it; a name may be there "
+                "The same as a list of objects with key and value, as in EMQX Enterprise; a name may occur "
                 "more than once",
                 "同上,以含 key 与 value 的对象列表给出 (EMQX 企业版的形式),名称可重复",
             ),
@@ -198,7 +198,7 @@ REPUBLISH: Final = ActionType(
             Text(
                 "A list of objects with key and value; the key is Payload-Format-Indicator, Message-Expiry-Interval, "
                 "Content-Type, Response-Topic or Correlation-Data. A property is left out if its value is one "
-                "placeholder that stands for nothing",
+                "placeholder that has no value",
                 "含 key 与 value 的对象列表;key 为 Payload-Format-Indicator、Message-Expiry-Interval、Content-Type、"
                 "Response-Topic 或 Correlation-Data;占位符无值时省略该属性",
             ),

@@ -86,7 +86,7 @@ def _pairs(param: str, given: object) -> _Pairs:
             raise ParamError(param, f"[{index}]: expected an object with key and value")
         key, value = each["key"], each["value"]
         if not isinstance(key, str) or isinstance(value, bool) or not isinstance(value, str | int):
-            raise ParamError(param, f"[{index}]: expected a text as key, and a text or a whole number as value")
+            raise ParamError(param, f"[{index}]: expected a string as key, and a string or a whole number as value")
         if key == "" and value == "":  # a row of a form that was not filled in
             continue
         if key == "":
@@ -102,7 +102,7 @@ def _check_mqtt(pairs: _Pairs) -> None:
         if key.placeholders:
             continue
         if key.text in seen:
-            raise ParamError(MQTT_TEMPLATE, f"{key.text} is there twice")
+            raise ParamError(MQTT_TEMPLATE, f"{key.text} occurs twice")
         seen.add(key.text)
         try:
             kind = _kind(key.text)
@@ -121,7 +121,7 @@ def _mqtt_properties(pairs: _Pairs, row: Row) -> Properties:
                 continue  # such as the Response Topic of a message that has none
             text = value.render(row) if value.text else ""
             if kind.identifier in found:
-                raise ValueError(f"{kind.name} is there twice")
+                raise ValueError(f"{kind.name} occurs twice")
             found[kind.identifier] = _valid(kind, text)
         except ValueError as error:
             raise ValueError(f"{MQTT_TEMPLATE}: {error}") from None
@@ -145,7 +145,7 @@ def _valid(kind: Property, value: str | bytes) -> int | str | bytes:
     text = _utf8(value, kind.name)
     if kind.type == STRING:
         if kind.identifier == c.RESPONSE_TOPIC and not valid_name(text):
-            raise ValueError(f"{kind.name}: {text[:_SHOWN]!r} is no topic to publish to")
+            raise ValueError(f"{kind.name}: {text[:_SHOWN]!r} is not a valid topic to publish to")
         return text
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and kind.least <= int(text) <= kind.greatest):
         raise ValueError(
@@ -160,7 +160,7 @@ def _user_pairs(users: Template | _Pairs, row: Row) -> list[tuple[str, str]]:
         if isinstance(users, Template):
             found = users.value(row)
             if not isinstance(found, dict):
-                raise ValueError("the placeholder stands for no object")
+                raise ValueError("the placeholder is not an object")
             text = Template("${value}")
             pairs = [(_utf8(key), _utf8(text.render({"value": value}))) for key, value in found.items()]
         else:
@@ -177,7 +177,7 @@ def _rendered(template: Template, row: Row) -> str | bytes:
     return template.render(row) if template.text else ""
 
 
-def _utf8(value: str | bytes, name: str = "a text") -> str:
+def _utf8(value: str | bytes, name: str = "a string") -> str:
     """What a UTF-8 Encoded String can hold [MQTT-1.5.4-1, -2]. Raises ValueError."""
     if isinstance(value, bytes):
         raise ValueError(f"{name} is not UTF-8")
@@ -186,5 +186,5 @@ def _utf8(value: str | bytes, name: str = "a text") -> str:
     except UnicodeEncodeError:
         raise ValueError(f"{name} is not UTF-8") from None
     if size > c.MAX_STRING or "\0" in value:
-        raise ValueError(f"{name} is longer than {c.MAX_STRING} bytes, or holds U+0000")
+        raise ValueError(f"{name} is longer than {c.MAX_STRING} bytes, or contains U+0000")
     return value

@@ -145,7 +145,7 @@ class Buffer:
             raise ActionFailed(f"the resource {self.resource_id} has stopped")
         if buffered.single_attempt and self._breaker.blocked:
             self._count_drop("retry_for")
-            raise ActionFailed(f"{self.resource_id} is away, and retry_for is 0: {self._last_failure}")
+            raise ActionFailed(f"{self.resource_id} is unreachable, and retry_for is 0: {self._last_failure}")
         settings = self._settings
         if self._messages >= settings.buffer_messages:
             self._refuse("buffer_messages", settings.buffer_messages)

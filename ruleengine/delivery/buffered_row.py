@@ -88,7 +88,7 @@ def _printable(key: str) -> str:
 def _encode_other(value: object) -> object:
     if value is UNDEFINED:
         return msgspec.msgpack.Ext(_UNDEFINED, b"")
-    raise TypeError(f"a {type(value).__name__} is no value of a row")
+    raise TypeError(f"a {type(value).__name__} is not a valid value in a row")
 
 
 def _decode_other(code: int, data: memoryview) -> object:

@@ -82,7 +82,7 @@ class Columns(Mapping[str, Any]):
                     self._json = _decode(payload)
                 except ValueError as error:
                     self._json = None
-                    self._json_error = f"the payload is no JSON: {error}"
+                    self._json_error = f"the payload is not JSON: {error}"
             else:
                 self._json = payload
         if self._json_error:

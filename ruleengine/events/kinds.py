@@ -314,14 +314,14 @@ CLIENT_CONNACK: Final = _kind(
 SESSION_SUBSCRIBED: Final = _kind(
     "$events/session_subscribed",
     ("Subscribed", "已订阅"),
-    ("A topic filter of a session is in force", "会话的主题过滤器已生效"),
+    ("A topic filter of a session is active", "会话的主题过滤器已生效"),
     _SUBSCRIPTION,
     {"sub_props": _fact("properties")},
 )
 SESSION_UNSUBSCRIBED: Final = _kind(
     "$events/session_unsubscribed",
     ("Unsubscribed", "已取消订阅"),
-    ("A topic filter of a session is no longer in force", "会话的主题过滤器已失效"),
+    ("A topic filter of a session is no longer active", "会话的主题过滤器已失效"),
     _SUBSCRIPTION,
     {"unsub_props": _fact("properties")},
 )

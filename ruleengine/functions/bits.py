@@ -97,7 +97,7 @@ def sub_bits(
     bits = whole & ((1 << taken) - 1)
     if form == "bits":
         if taken % 8:
-            raise ValueError(f"{taken} bits are no whole number of bytes")
+            raise ValueError(f"{taken} bits are not a whole number of bytes")
         return bits.to_bytes(taken // 8, "big")
     if form == "float":
         return _float(bits, taken, endian) if taken == count else UNDEFINED

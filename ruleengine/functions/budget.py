@@ -28,7 +28,7 @@ class Budget:
         """Take `n` steps; raise `BudgetExceeded` when fewer are left."""
         self.steps_left -= n
         if self.steps_left < 0:
-            raise BudgetExceeded("the evaluation takes too many steps")
+            raise BudgetExceeded("the evaluation needs too many steps")
 
     def take_bytes(self, n: int) -> None:
         """Take `n` bytes of output; raise `BudgetExceeded` when less is left."""

@@ -53,7 +53,7 @@ def topic(context: FunctionContext, level: int | None = None) -> object:
 
 @register("flags", context=True)
 def flags(context: FunctionContext) -> Any:
-    """The flags of the message, an empty map where there are none."""
+    """The flags of the message, an empty map if it has none."""
     found = context.columns.get("flags", UNDEFINED)
     return found if type(found) is dict else {}
 
@@ -76,7 +76,7 @@ def payload(context: FunctionContext, path: str | None = None) -> Any:
 
 
 def _entries(context: FunctionContext, entries: list[object], qos: int | None) -> list[str]:
-    """The topics of a list of `{topic, qos}`, those of one QoS where it is given."""
+    """The topics of a list of `{topic, qos}`, only those of one QoS if it is given."""
     context.budget.step(len(entries))
     return [
         each["topic"]
@@ -87,11 +87,11 @@ def _entries(context: FunctionContext, entries: list[object], qos: int | None) -
 
 @register("contains_topic", LIST, TEXT, INTEGER, optional=1, context=True)
 def contains_topic(context: FunctionContext, entries: list[object], wanted: str, qos: int | None = None) -> bool:
-    """Whether a list of `{topic, qos}` has this very topic, with this QoS where it is given."""
+    """Whether a list of `{topic, qos}` has exactly this topic, with this QoS if it is given."""
     return wanted in _entries(context, entries, qos)
 
 
 @register("contains_topic_match", LIST, TEXT, INTEGER, optional=1, context=True)
 def contains_topic_match(context: FunctionContext, entries: list[object], filter: str, qos: int | None = None) -> bool:
-    """Whether a list of `{topic, qos}` has a topic that the filter matches, with this QoS where it is given."""
+    """Whether a list of `{topic, qos}` has a topic that the filter matches, with this QoS if it is given."""
     return any(filter != "" and matches(filter, name) for name in _entries(context, entries, qos))

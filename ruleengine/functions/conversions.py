@@ -38,7 +38,7 @@ def to_boolean(value: object) -> bool:
         return True
     if value in ("false", b"false"):
         return False
-    raise ValueError(f"{describe(value)} is no truth value: expected true, false, 1, 0, 'true' or 'false'")
+    raise ValueError(f"{describe(value)} is not a truth value: expected true, false, 1, 0, 'true' or 'false'")
 
 
 def _number(value: object) -> int | float | None:
@@ -58,7 +58,7 @@ def to_integer(value: object) -> int:
         return int(value)
     number = _number(value)
     if number is None:
-        raise ValueError(f"{describe(value)} is no number")
+        raise ValueError(f"{describe(value)} is not a number")
     return math.floor(number)
 
 
@@ -67,7 +67,7 @@ def to_float(value: object) -> float:
     """The number as a float; a boolean is refused."""
     number = _number(value)
     if number is None:
-        raise ValueError(f"{describe(value)} is no number")
+        raise ValueError(f"{describe(value)} is not a number")
     return float(number)
 
 
@@ -93,7 +93,7 @@ def to_map(context: FunctionContext, value: object) -> dict[str, object]:
         decoded = decode_json(value, context.budget)
         if type(decoded) is dict:
             return decoded
-    raise ValueError(f"{describe(value)} is no map and no JSON object")
+    raise ValueError(f"{describe(value)} is neither a map nor a JSON object")
 
 
 @register("bin2hexstr", BYTES)
@@ -108,7 +108,7 @@ def from_hex(text: str) -> bytes:
     digits = "0" + text if len(text) % 2 else text
     # fromhex() would skip white space.
     if digits and not (digits.isascii() and digits.isalnum()):
-        raise ValueError(f"{describe(text)} has characters that are no hexadecimal digits")
+        raise ValueError(f"{describe(text)} has characters that are not hexadecimal digits")
     return bytes.fromhex(digits)
 
 

@@ -48,7 +48,7 @@ def _offset(offset: str | int, second: int) -> int:
         return _local_offset(second)
     match = _OFFSET.fullmatch(offset)
     if match is None or int(match[2]) > 23 or int(match[3]) > 59 or int(match[4] or 0) > 59:
-        raise ValueError(f"{describe(offset)} is no offset: expected 'Z', 'local', '+HHMM' or '+HH:MM[:SS]'")
+        raise ValueError(f"{describe(offset)} is not an offset: expected 'Z', 'local', '+HHMM' or '+HH:MM[:SS]'")
     seconds = int(match[2]) * 3600 + int(match[3]) * 60 + int(match[4] or 0)
     return -seconds if match[1] == "-" else seconds
 
@@ -67,7 +67,7 @@ def _date(second: int) -> datetime:
 
 
 def _second(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int:
-    """The Unix time of a date in Greenwich; ValueError where there is no such date."""
+    """Return the Unix time of a date in UTC. Raises ValueError if the date does not exist."""
     date = datetime(year, month, day, hour, minute, second, tzinfo=UTC) - _EPOCH
     return date.days * 86_400 + date.seconds
 
@@ -106,10 +106,10 @@ def to_rfc3339(stamp: int, unit: str = "second") -> str:
 
 @register("rfc3339_to_unix_ts", TEXT, UNIT, optional=1)
 def from_rfc3339(text: str, unit: str = "second") -> int:
-    """The Unix time of a date and time; what is finer than the unit is cut off."""
+    """The Unix time of a date and time; fractions of the unit are cut off."""
     match = _RFC3339.fullmatch(text)
     if match is None:
-        raise ValueError(f"{describe(text)} is no RFC 3339 date: expected 2026-01-31T12:30:00Z or +08:00 for Z")
+        raise ValueError(f"{describe(text)} is not an RFC 3339 date: expected 2026-01-31T12:30:00Z or +08:00 for Z")
     year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
     seconds = _second(year, month, day, hour, minute, second) - _offset(match[8], 0)
     nanoseconds = int((match[7] or "")[:9].ljust(9, "0"))

@@ -21,7 +21,7 @@ def from_base64(data: bytes) -> bytes:
     try:
         return binascii.a2b_base64(data.translate(None, b" \t\r\n"), strict_mode=True)
     except binascii.Error as error:
-        raise ValueError(f"this is no Base64: {error}") from error
+        raise ValueError(f"not Base64: {error}") from error
 
 
 @register("json_encode", ANY, context=True)

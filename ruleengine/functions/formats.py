@@ -23,7 +23,7 @@ def _quoted(text: str) -> str:
 
 
 def _word(value: object) -> str | None:
-    """The value where it is one that a word stands for."""
+    """Return the word for undefined, null or a boolean, otherwise None."""
     if value is UNDEFINED:
         return "undefined"
     if value is None:

@@ -66,7 +66,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What one parameter accepts: `take` answers the value as the function wants it, or `REFUSED`."""
+    """The kind of a parameter: `take` returns the value in the form that the function expects, or `REFUSED`."""
 
     name: str
     take: Callable[[Any], Any]
@@ -135,7 +135,7 @@ def _checked(result: Any, budget: Budget) -> object:
     elif kind is list or kind is dict:
         budget.step(len(result))
     elif result is not None and kind is not bool and result is not UNDEFINED:
-        raise ValueError(f"the result is a Python {kind.__name__}, which no rule can hold")
+        raise ValueError(f"the result is a Python {kind.__name__}, which a rule cannot handle")
     return result
 
 
@@ -171,7 +171,7 @@ def register(
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if name in FUNCTIONS:
-            raise ValueError(f"there is a function {name} already")
+            raise ValueError(f"function {name} already exists")
         FUNCTIONS[name] = make_function(name, function, kinds, optional, more, context)
         return function
 
@@ -194,7 +194,7 @@ def make_function(
     def call(given: FunctionContext, arguments: list[object]) -> object:
         count = len(arguments)
         if count < least or (most is not None and count > most):
-            raise FunctionError(f"{name} takes {_arity(least, most)} arguments, not {count}")
+            raise FunctionError(f"{name} requires {_arity(least, most)} arguments, not {count}")
         cost = 1
         taken: list[object] = [given] if context else []
         for index, value in enumerate(arguments):

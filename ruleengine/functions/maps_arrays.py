@@ -1,4 +1,4 @@
-"""Maps and lists. Nothing is changed in place: what is put into a map is seen in the answer only."""
+"""Maps and lists. No function changes its argument: a value put into a map is only in the returned map."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def get_at(context: FunctionContext, path: str, value: object, missing: object =
 
 @register("map_put", KEY, ANY, ANY, context=True)
 def put_at(context: FunctionContext, path: str, new_value: object, value: object) -> dict[str, object]:
-    """A map with a value at a path such as 'a.b'; what is missing on the way is made, what is no map gives way."""
+    """A map with a value at a path such as 'a.b'; missing maps on the path are created, other values on it are
+    replaced."""
     keys = path.split(".")
     if len(keys) > MAX_DEPTH:
         raise ValueError(f"the path has {len(keys)} parts, more than {MAX_DEPTH}")

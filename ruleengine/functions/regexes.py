@@ -43,7 +43,7 @@ def _compiled(expression: bytes, groups: bool) -> Any:
     except re2.error as error:
         text = error.args[0] if error.args else error
         reason = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
-        raise ValueError(f"the regular expression is wrong: {reason}") from error
+        raise ValueError(f"the regular expression is invalid: {reason}") from error
 
 
 def _charge(context: FunctionContext, data: bytes, compiled: Any) -> None:
@@ -53,7 +53,7 @@ def _charge(context: FunctionContext, data: bytes, compiled: Any) -> None:
         context.budget.step(max(work // WORK_PER_STEP, 0))
     except BudgetExceeded:
         raise BudgetExceeded(
-            f"the regular expression, of {compiled.programsize} instructions, takes too many steps "
+            f"the regular expression, of {compiled.programsize} instructions, needs too many steps "
             f"for {len(data)} bytes"
         ) from None
 
@@ -112,7 +112,7 @@ def replace(context: FunctionContext, data: bytes, expression: bytes, by: bytes)
         context.budget.step(HIT_STEPS)
         if len(data) > _SHORT and time.thread_time() > until:
             raise ValueError(
-                f"the regular expression takes longer than {MAX_TIME} seconds of processor time for {len(data)} bytes"
+                f"the regular expression needs more than {MAX_TIME} seconds of processor time for {len(data)} bytes"
             )
         start, stop = hit.span()
         found.append(data[end:start])

@@ -29,7 +29,7 @@ class FunctionStore:
         self.size = 0
 
     def put(self, key: object, key_size: int, value: object, budget: Budget) -> None:
-        """Keep the value; ValueError where it is too large or the store is full."""
+        """Store the value. Raises ValueError if it is too large or the store is full."""
         size = key_size + measure(value, budget)
         if size > MAX_VALUE:
             raise ValueError(f"key and value take about {size} bytes, more than {MAX_VALUE}")

@@ -67,7 +67,7 @@ def length(context: FunctionContext, text: str) -> int:
 def substring(context: FunctionContext, text: str, start: int, count: int | None = None) -> str:
     """The characters from a position on, all or so many."""
     if start < 0 or (count is not None and count < 0):
-        raise ValueError("a position and a length are not negative")
+        raise ValueError("a position and a length must not be negative")
     end = None if count is None else start + count
     if is_plain(text):
         return text[start:end]
@@ -150,7 +150,7 @@ def first_byte(data: bytes) -> int:
 
 @register("find", TEXT, TEXT, _SIDE, optional=1)
 def find(text: str, wanted: str, side: str = "leading") -> str:
-    """The string from the first or last hit to its end; empty where there is none."""
+    """The string from the first or last match to its end; empty if there is no match."""
     if wanted == "":
         return text
     position = text.find(wanted) if side == "leading" else text.rfind(wanted)

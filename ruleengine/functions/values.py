@@ -19,7 +19,7 @@ from .undefined import UNDEFINED
 
 MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 200_000
-"""In one JSON text, an object or a list counting as five: what is decoded in some twenty milliseconds."""
+"""In one JSON text, counting an object or a list as five: what is decoded in some twenty milliseconds."""
 
 _QUICKLY_PRINTED: Final = 128
 _SMALL: Final = 4096
@@ -49,7 +49,7 @@ def describe(value: object) -> str:
 
 
 def restore(text: str | bytes) -> str | bytes:
-    """Text where it is UTF-8, binary where not."""
+    """Return a string if the bytes are UTF-8, otherwise the bytes."""
     if type(text) is str:
         if text.isascii():
             return text
@@ -213,12 +213,12 @@ def read_json(text: str | bytes) -> object:
     if size <= _SMALL:
         return msgspec.json.decode(text)
     if size > _SURELY_FEW and _count_values(text) > MAX_VALUES:
-        raise ValueError(f"it has more than {MAX_VALUES} values, an object or a list counting as five")
+        raise ValueError(f"it has more than {MAX_VALUES} values, counting an object or a list as five")
     return _large_json.decode(text)
 
 
 def _count_values(text: str | bytes) -> int:
-    """At least as many as there are: commas and brackets inside strings count too."""
+    """Return an upper limit of the number of values: commas and brackets inside strings are counted as well."""
     if isinstance(text, str):
         return text.count(",") + 5 * (text.count("[") + text.count("{"))
     return text.count(b",") + 5 * (text.count(b"[") + text.count(b"{"))

@@ -43,7 +43,7 @@ _REFUSALS: Final = {
     reason_codes.UNSUPPORTED_PROTOCOL_VERSION: "unacceptable protocol version",
     reason_codes.CLIENT_IDENTIFIER_NOT_VALID: "identifier rejected",
     reason_codes.SERVER_UNAVAILABLE: "server unavailable",
-    reason_codes.BAD_USER_NAME_OR_PASSWORD: "bad user name or password",
+    reason_codes.BAD_USER_NAME_OR_PASSWORD: "bad username or password",
     reason_codes.NOT_AUTHORIZED: "not authorized",
 }
 """What 3.x calls them in CONNACK (MQTT 3.1.1, table 3.1)."""
@@ -149,7 +149,9 @@ class BrokerConnection:
         packet_id = self._state.free_packet_id()
         octets = encoder.encode(Subscribe(packet_id, filters), self._version)
         if 0 < self._max_packet_size < len(octets):
-            raise BrokerUnreachable(f"SUBSCRIBE: {len(octets)} bytes, and the other side takes {self._max_packet_size}")
+            raise BrokerUnreachable(
+                f"SUBSCRIBE: {len(octets)} bytes, and the other side accepts {self._max_packet_size}"
+            )
         self._send(octets)
         suback: Suback = await self._answer(self._suback)
         codes = suback.reason_codes
@@ -384,7 +386,7 @@ class BrokerConnection:
             if not self._suback.done():
                 self._suback.set_result(packet)
         elif not isinstance(packet, Pingresp):
-            raise ProtocolError(f"{type(packet).__name__.upper()} that nothing was sent for")
+            raise ProtocolError(f"{type(packet).__name__.upper()} for which nothing was sent")
 
     def _ack(self, kind: int, packet_id: int, code: int) -> None:
         if kind == c.PUBREL:

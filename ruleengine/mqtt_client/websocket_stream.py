@@ -77,7 +77,7 @@ class WebSocketStream:
             if not isinstance(event, Frame):  # the response to the handshake
                 continue
             if event.opcode is Opcode.TEXT:
-                raise ConnectionError("WebSocket: a text frame")
+                raise ConnectionError("WebSocket: text frame")
             if event.opcode is Opcode.BINARY or event.opcode is Opcode.CONT:
                 parts.append(event.data)
         return b"".join(parts)

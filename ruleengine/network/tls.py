@@ -17,7 +17,7 @@ def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
     """``cacertfile``, ``keyfile``, ``certfile``, ``verify``, ``server_name_indication``; numbered from ``order``."""
     files = [
         ("cacertfile", Text("CA Certificates", "CA 证书"), Text("PEM file of the authorities that may have signed the "
-         "server's certificate; without one, those of the system", "校验服务器证书的 CA 证书文件")),
+         "server's certificate; by default those of the system", "校验服务器证书的 CA 证书文件")),
         ("keyfile", Text("Client Key", "客户端密钥"), Text("PEM file of the client's private key",
          "客户端私钥的 PEM 文件")),
         ("certfile", Text("Client Certificate", "客户端证书"), Text("PEM file of the client's certificate",
@@ -28,19 +28,19 @@ def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
     if ciphers:
         title = Text("Ciphers", "加密套件")
         text = Text(
-            "Cipher suites of TLS 1.2 in OpenSSL's notation; OpenSSL's own choice without",
+            "Cipher suites of TLS 1.2 in OpenSSL's notation; by default OpenSSL's own choice",
             "TLS 1.2 加密套件 (OpenSSL 格式)",
         )
         params.append(Param("ciphers", order, "string", title, text, default=""))
         order += 1
     verify = Text("Verify the Server", "校验服务器证书")
     params.append(
-        Param("verify", order, "boolean", verify, Text("Refuse a server whose certificate does not hold",
+        Param("verify", order, "boolean", verify, Text("Refuse a server whose certificate is not valid",
         "拒绝证书无效的服务器"), default=False)
     )  # fmt: skip
     name = Text("Server Name Indication", "服务器名称指示")
     text = Text(
-        "The host name that the certificate must be for; 'disable': any", "证书中应有的主机名;填 disable 则不检查"
+        "The host name that the certificate must contain; 'disable': any", "证书中应有的主机名;填 disable 则不检查"
     )
     params.append(Param("server_name_indication", order + 1, "string", name, text))
     return tuple(params)
@@ -65,22 +65,22 @@ def client_context(config: Mapping[str, Any]) -> ssl.SSLContext:
             else:
                 context.load_verify_locations(cadata=cacertfile["file"])
         except (OSError, ValueError):
-            raise ParamError("cacertfile", "no readable PEM file of certificates") from None
+            raise ParamError("cacertfile", "not a readable PEM file of certificates") from None
     certfile, keyfile = config.get("certfile") or None, config.get("keyfile") or None
     if (certfile is None) != (keyfile is None):
-        raise ParamError("keyfile" if keyfile is None else "certfile", "certfile and keyfile go together")
+        raise ParamError("keyfile" if keyfile is None else "certfile", "certfile and keyfile must be set together")
     if certfile is not None and keyfile is not None:
         try:
             with _on_disk(certfile) as certificate, _on_disk(keyfile) as key:
                 # Without a password function OpenSSL would ask on the terminal.
                 context.load_cert_chain(certificate, key, password="")
         except (OSError, ValueError):
-            raise ParamError("certfile", "no readable pair of certificate and unencrypted key") from None
+            raise ParamError("certfile", "not a readable pair of certificate and unencrypted key") from None
     if config.get("ciphers"):
         try:
             context.set_ciphers(str(config["ciphers"]).replace(",", ":"))
         except ssl.SSLError:
-            raise ParamError("ciphers", "no cipher suite that this OpenSSL knows") from None
+            raise ParamError("ciphers", "this OpenSSL knows none of these cipher suites") from None
     return context
 
 

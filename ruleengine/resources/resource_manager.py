@@ -165,7 +165,7 @@ class ResourceManager:
     ) -> ManagedResource:
         id = new_id("resource", id, self._entries, reserved=PROBE)
         if len(self._entries) >= self._node.settings.max_resources:
-            raise RuleEngineError(WRONG, "there are as many resources as ruleengine.max_resources allows")
+            raise RuleEngineError(WRONG, "the limit of resources is reached (ruleengine.max_resources)")
         kind = self.type(type)
         checked = self._check(kind, self._unmasked(kind, config, {}))
         now = int(self._node.clock.wall() * 1000)
@@ -349,7 +349,7 @@ class ResourceManager:
 
     def _refuse_taken(self, id: str) -> None:
         if id in self._table:
-            raise RuleEngineError(EXISTS, f"there is a resource {id} already")
+            raise RuleEngineError(EXISTS, f"resource {id} already exists")
 
     # Dead letters
 

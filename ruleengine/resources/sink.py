@@ -237,11 +237,12 @@ def limit_params(order: int) -> tuple[Param, ...]:
     """What a resource may have of its own instead of the node's; numbered from ``order``."""
     return (
         Param("retry_attempts", order, "number", Text("Attempts", "尝试次数"),
-              Text("How often a row is tried that the server answers with an error of its own (HTTP 500); then it is "
-                   "set aside. Without: ruleengine.retry_attempts", "服务器以 HTTP 500 应答的数据的尝试次数"),
+              Text("How often a row is tried if the server answers with an internal error (HTTP 500); then the row "
+                   "becomes a dead letter. Not set: ruleengine.retry_attempts", "服务器以 HTTP 500"
+                   " 应答的数据的尝试次数"),
               range=(1, 1000)),
         Param("dead_letters", order + 1, "number", Text("Dead Letters", "死信数"),
-              Text("How many rows that were set aside are kept, to be seen and sent again; 0: none. Without: "
+              Text("How many dead letters are kept, to be inspected and sent again; 0: none. Not set: "
                    "ruleengine.dead_letters", "保留的死信条数;0 则不保留"), range=(0, 100_000)),
     )  # fmt: skip
 

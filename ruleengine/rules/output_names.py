@@ -39,7 +39,7 @@ def check_placeholders(params: Mapping[str, object], declared: Iterable[Param], 
                 if path[0] not in names:
                     known = ", ".join(sorted(names)[:8]) or "nothing"
                     placeholder = "${" + ".".join(path) + "}"
-                    raise ParamError(param.name, f"{placeholder} is not selected by the rule, which gives {known}")
+                    raise ParamError(param.name, f"{placeholder} is not selected by the rule, which selects {known}")
 
 
 def warnings(statement: Statement, actions: Iterable[tuple[Mapping[str, object], Iterable[Param]]]) -> list[str]:
@@ -55,7 +55,7 @@ def warnings(statement: Statement, actions: Iterable[tuple[Mapping[str, object],
         seen = columns | _names(statement.fields[:-1], columns) | {element_path(collection).name}
         made = _names(statement.do, seen) - seen
         used = {node.name for node, _ in walk(statement.incase) if isinstance(node, Path)}
-        found += [f"INCASE: {name} is undefined there: only DO makes it, after INCASE" for name in sorted(made & used)]
+        found += [f"INCASE: {name} is undefined there: DO defines it only after INCASE" for name in sorted(made & used)]
     names = output_names(statement)
     for params, declared in actions:
         for param in declared:
@@ -63,7 +63,7 @@ def warnings(statement: Statement, actions: Iterable[tuple[Mapping[str, object],
                 continue
             for text in _texts(param.default):
                 found += [
-                    f"{param.name}: its default {text} is filled in with undefined: the rule selects no {path[0]}"
+                    f"{param.name}: its default {text} becomes undefined: the rule selects no {path[0]}"
                     for path in Template(text).placeholders
                     if path[0] not in names
                 ]

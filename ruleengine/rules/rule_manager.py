@@ -157,7 +157,7 @@ class RuleManager:
     ) -> tuple[Rule, Statement]:
         id = new_id("rule", id, self._rules)
         if len(self._rules) >= self._node.settings.max_rules:
-            raise RuleEngineError(WRONG, "there are as many rules as ruleengine.max_rules allows")
+            raise RuleEngineError(WRONG, "the limit of rules is reached (ruleengine.max_rules)")
         _check_on_failed(on_action_failed)
         statement = await self._parse(rawsql)
         stored = self._check_actions(actions, output_names(statement))
@@ -165,7 +165,7 @@ class RuleManager:
         row = StoredRule(id, rawsql, stored, enabled, description, on_action_failed, now, self._order + 1)
         self.check_row(row)
         if id in self._table:
-            raise RuleEngineError(EXISTS, f"there is a rule {id} already")
+            raise RuleEngineError(EXISTS, f"rule {id} already exists")
         rule = self._build(row, statement, None)
         self._order += 1
         self._put(rule, None)

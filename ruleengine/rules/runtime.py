@@ -106,7 +106,7 @@ class Runtime:
         self._failed(rule, event, "", f"not evaluated: {self._too_long()}", evaluation)
 
     def _too_long(self) -> str:
-        return f"what this event led to has taken {self.settings.max_time} seconds already (ruleengine.max_time)"
+        return f"the processing that this event caused has taken {self.settings.max_time} seconds (ruleengine.max_time)"
 
     def take_hop(self, event: Event) -> int:
         """The hops of a message that this event gives rise to. Raises ActionFailed where a chain of rules must end."""

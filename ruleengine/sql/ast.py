@@ -1,6 +1,6 @@
-"""The syntax tree of a rule: what was written, nothing of what it means.
+"""The syntax tree of a rule: the statement as written, without its meaning.
 
-Nodes are immutable and compare by content; where they stood in the text does not count.
+Nodes are immutable and compare by content; their position in the text is ignored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Syntax tree to `Program`: what runs on the publish path, with everything decided that can be decided before."""
+"""Compile a syntax tree into a `Program`: the code of the publish path, with every decision that can be made in
+advance."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _STATEFUL: Final = ("kv_store_", "proc_dict_")
 
 
 class Program:
-    """One compiled rule: which messages it wants (`sources`), and what it makes of them (`run`)."""
+    """One compiled rule: the messages it selects (`sources`), and the evaluation of a message (`run`)."""
 
     def __init__(self, statement: Statement, expressions: Expressions, environment: FunctionEnvironment) -> None:
         self.sources: Final = tuple(dict.fromkeys(source.topic for source in statement.sources))
@@ -131,9 +132,9 @@ def compile(
     """
     for source in statement.sources:
         if not valid_filter(source.topic):
-            raise SqlError.at(source.position, f"{source.topic[:64]!r} is no topic filter")
+            raise SqlError.at(source.position, f"{source.topic[:64]!r} is not a topic filter")
         if is_shared(source.topic):
-            words = f"{source.topic[:64]!r}: a rule sees every message itself, name the filter behind the group"
+            words = f"{source.topic[:64]!r}: a rule receives every message; use only the filter after the group"
             raise SqlError.at(source.position, words)
         if events is not None and source.topic.startswith(EVENT_PREFIX) and source.topic not in events:
             raise SqlError.at(

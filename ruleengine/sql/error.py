@@ -11,7 +11,7 @@ MAX_BYTES: Final = 16 * 1024
 
 
 class SqlError(ValueError):
-    """A rule that cannot be taken: what is wrong, where (both counted from 1), and what would have been right there.
+    """The SQL of a rule is invalid: the problem, its line and column (counted from 1), and what was expected there.
 
     Its text is one line.
     """

@@ -184,7 +184,7 @@ class Expressions:
         return partial(_step_index, evaluate, self._index_within(step.expression))
 
     def _index_within(self, expression: Expression) -> Callable[[object, Budget], object] | None:
-        """Where a bare name in an index is looked up when it is no column: in the value that the path starts from."""
+        """Look up a bare name in an index that is not a column in the value that the path starts from."""
         if not isinstance(expression, Path) or not all(isinstance(step, Key) for step in expression.steps):
             return None
         keys = [expression.name, *(step.name for step in expression.steps if isinstance(step, Key))]

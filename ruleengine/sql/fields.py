@@ -66,7 +66,7 @@ def compile_fields(fields: Sequence[Star | Field], expressions: Expressions) -> 
 
 
 def element_path(collection: Field) -> Path:
-    """Where an element of FOREACH is found."""
+    """Return the path of an element of FOREACH."""
     return collection.alias or Path(ITEM)
 
 

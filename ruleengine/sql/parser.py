@@ -74,7 +74,7 @@ _WORDS: Final = {
     "SEMICOLON": "';'",
     "SLASH": "an operator",
     "STAR": "an operator",
-    "STRING": "a text",
+    "STRING": "a string",
 }
 
 
@@ -300,9 +300,9 @@ def _check_text(text: str) -> None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise SqlError.at(_position_at(text, error.start), "half a surrogate pair is no character") from None
+        raise SqlError.at(_position_at(text, error.start), "half a surrogate pair is not a character") from None
     if size > MAX_BYTES:
-        raise SqlError(f"the SQL has {size} bytes, which is over {MAX_BYTES}", 1, 1)
+        raise SqlError(f"the SQL has {size} bytes, which is more than {MAX_BYTES}", 1, 1)
 
 
 def _check_depth(node: Node, depth: int) -> None:

@@ -19,7 +19,8 @@ TAIL: Final = "tail"
 
 
 def read_key(value: object, key: str, budget: Budget) -> object:
-    """The member of an object, or of a text that is the JSON of one; undefined where there is none."""
+    """Return the member of an object, or of a string that is the JSON of an object; undefined if it has no such
+    member."""
     if type(value) is dict:
         return value.get(key, UNDEFINED)
     if type(value) is str or type(value) is bytes:
@@ -30,7 +31,7 @@ def read_key(value: object, key: str, budget: Budget) -> object:
 
 
 def read_index(value: object, index: object, budget: Budget) -> object:
-    """The element of a list, counted from 1 or, negative, from the end; undefined where there is none."""
+    """Return the element of a list, counted from 1 or, if negative, from the end; undefined if it does not exist."""
     if type(value) is str or type(value) is bytes:
         value = _decode(value, budget)
     if type(value) is list and type(index) is int:
@@ -45,7 +46,7 @@ def read_slice(value: object, first: int, last: int, budget: Budget) -> list[obj
     if type(value) is str or type(value) is bytes:
         value = _decode(value, budget)
     if type(value) is not list:
-        raise ValueError(f"a range is taken from a list, not from {describe(value)}")
+        raise ValueError(f"a range requires a list, not {describe(value)}")
     size = len(value)
     start = first - 1 if first > 0 else max(size + first, 0)
     end = last if last > 0 else size + last + 1
@@ -55,10 +56,11 @@ def read_slice(value: object, first: int, last: int, budget: Budget) -> list[obj
 
 
 def store(holder: object, steps: list[object], value: object, budget: Budget, create: bool) -> object:
-    """A copy of `holder` with `value` at the end of `steps`: a key in a tuple, an index, or `TAIL`.
+    """Return a copy of `holder` with `value` at the end of `steps`: a key in a tuple, an index, or `TAIL`.
 
-    What is missing on the way is created, what cannot hold it replaced; a text that is JSON is decoded first. An index
-    out of range leaves the list as it is; where there is no list, one of this element is created for any index.
+    Missing objects on the path are created, and values that cannot contain the next step are replaced; a string that
+    is JSON is decoded first. An index out of range leaves the list unchanged; if there is no list, any index creates a
+    list of this element.
     """
     if not steps:
         return value

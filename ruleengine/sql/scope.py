@@ -14,7 +14,7 @@ from ..functions.function import FunctionContext
 
 @dataclass(frozen=True, slots=True)
 class FunctionEnvironment:
-    """What functions see of the engine: the node's name, what they keep between evaluations, and Unix time."""
+    """The engine as functions see it: the node's name, values stored between evaluations, and Unix time."""
 
     node: str = "taipan@127.0.0.1"
     state: dict[str, Any] = field(default_factory=dict)

@@ -116,14 +116,14 @@ def negate(value: Any) -> object:
     """Unary `-`."""
     if is_number(value):
         return -value
-    raise ValueError(f"- needs a number, not {describe(value)}")
+    raise ValueError(f"- requires a number, not {describe(value)}")
 
 
 def affirm(value: object) -> Any:
     """Unary `+`."""
     if is_number(value):
         return value
-    raise ValueError(f"+ needs a number, not {describe(value)}")
+    raise ValueError(f"+ requires a number, not {describe(value)}")
 
 
 def _bounded(number: int | float) -> Any:
@@ -140,7 +140,7 @@ def _to_bytes(value: str | bytes) -> bytes:
 
 
 def _refuse(operator: str, left: object, right: object) -> ValueError:
-    return ValueError(f"{operator} cannot take {describe(left)} and {describe(right)}")
+    return ValueError(f"{operator} cannot be applied to {describe(left)} and {describe(right)}")
 
 
 def _coerce(left: object, right: object) -> tuple[object, object]:

@@ -80,5 +80,5 @@ def new_id(noun: str, id: str | None, taken: Container[str], reserved: str | Non
     if not id or len(id) > MAX_ID or (reserved is not None and id.startswith(reserved)):
         raise RuleEngineError(WRONG, f"id: expected 1 to {MAX_ID} characters")
     if id in taken:
-        raise RuleEngineError(EXISTS, f"there is a {noun} {id} already")
+        raise RuleEngineError(EXISTS, f"{noun} {id} already exists")
     return id

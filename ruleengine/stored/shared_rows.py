@@ -58,4 +58,4 @@ def check_row(table: Table[Stored], row: Stored) -> Stored:
 def check_unchanged(table: Table[Stored], id: str, row: Stored) -> None:
     """Raises RuleEngineError where another node has changed it, and that has not taken effect here yet."""
     if table.get(id) != row:
-        raise RuleEngineError(WRONG, f"{id} was changed by another node just now; look at it and try again")
+        raise RuleEngineError(WRONG, f"{id} was just changed by another node; check it and try again")

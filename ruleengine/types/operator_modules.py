@@ -103,7 +103,7 @@ def validate_modules(modules: Iterable[str]) -> Iterator[str]:
         except (ImportError, ValueError, AttributeError):  # a package on the way is missing or is none
             found = None
         if found is None:
-            yield f"ruleengine.functions: module {name}: there is no such module on the path of Python"
+            yield f"ruleengine.functions: module {name}: the module is not on the Python path"
 
 
 def _import(name: str) -> ModuleType:

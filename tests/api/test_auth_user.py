@@ -364,12 +364,12 @@ async def test_a_wrong_password_of_an_unknown_user_costs_what_that_of_a_known_on
         ({}, 107, "password is missing in [1]"),
         ({"password": "a", "generate": True}, 108, "[1].password: give one of"),
         ({"password": "a", "password_hash": "b"}, 108, "give one of"),
-        ({"password_hash": "$2b$31$" + "a" * 53}, 108, "[1].password_hash: bcrypt wants a cost of 4 to 14"),
+        ({"password_hash": "$2b$31$" + "a" * 53}, 108, "[1].password_hash: bcrypt requires a cost of 4 to 14"),
         ({"password_hash": "00" * 32, "method": "md5"}, 108, "method"),
         (
             {"password_hash": "00" * 32, "method": "pbkdf2", "salt": "s", "iterations": 5_000_000},
             108,
-            "[1].password_hash: PBKDF2 wants 1 to 2000000 iterations",
+            "[1].password_hash: PBKDF2 requires 1 to 2000000 iterations",
         ),
         (
             {"password_hash": "00" * 32, "method": "scrypt", "salt": "s" * 16, "iterations": 2**18 * 2},
@@ -378,9 +378,9 @@ async def test_a_wrong_password_of_an_unknown_user_costs_what_that_of_a_known_on
         ),
         ({"password_hash": "zz", "method": "sha256"}, 108, "[1].password_hash: expected hex or base64"),
         ({"password_hash": "zz"}, 108, "[1].password_hash: expected a hash as taipan hash-password prints it"),
-        ({"password": "a", "salt": "b"}, 108, "go with password_hash"),
-        ({"password": "a", "iterations": 5}, 108, "go with password_hash"),
-        ({"generate": True, "salt": "b"}, 108, "go with password_hash"),
+        ({"password": "a", "salt": "b"}, 108, "require password_hash"),
+        ({"password": "a", "iterations": 5}, 108, "require password_hash"),
+        ({"generate": True, "salt": "b"}, 108, "require password_hash"),
         ({"password": "short", "high_entropy": True}, 108, "at least 22 characters"),
     ],
 )
@@ -421,7 +421,7 @@ async def test_the_first_user_says_what_it_changes() -> None:
     async with managed_node(access=CHEAP) as node:
         other = await node.client("c", username="somebody", password=b"x")
         answer = (await node.api.post("/auth_user", [ALICE])).json
-        assert "access.unknown_user" in answer["warning"] and "1 of the clients" in answer["warning"]
+        assert "access.unknown_user" in answer["warning"] and "1 of the connected clients" in answer["warning"]
         assert "warning" not in (await node.api.post("/auth_user", [ROOT])).json
         assert await connect_code(node, "d", "somebody", b"x", 5) == 0x86
         await other.subscribe("t")

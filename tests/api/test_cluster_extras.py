@@ -165,8 +165,8 @@ async def test_the_first_user_says_how_many_clients_of_all_nodes_it_shuts_out(no
     for place, node in enumerate(nodes.nodes):
         await node.client(f"c{place}", username="somebody", password=b"x")
     user = {"login": "alice", "password": "secret-1", "is_superuser": False}
-    assert "; 2 of the clients connected now" in (await nodes.api.post("/auth_user", user)).json["warning"]
+    assert "; 2 of the connected clients" in (await nodes.api.post("/auth_user", user)).json["warning"]
     nodes.hub.silent.add(N2)
     assert (await nodes.api.delete("/auth_user/alice")).code == 0
     warning = (await nodes.api.post("/auth_user", user)).json["warning"]
-    assert f"; 1 of the clients connected now gave a user name (without {N2}, which did not answer)" in warning
+    assert f"; 1 of the connected clients gave a username (without {N2}, which did not answer)" in warning

@@ -1,4 +1,4 @@
-"""/data: exports and imports, what real clients notice of them, and names that would lead elsewhere."""
+"""/data: exports and imports, what real clients notice of them, and names that would change the host."""
 
 import asyncio
 import base64
@@ -529,8 +529,8 @@ async def test_what_does_nothing_here_is_named_in_the_answer(caplog: pytest.LogC
         named = {each["section"]: each for each in answer["without_effect"]}
         assert set(named) == {"schemas", "modules", "configs", "rules", "resources"}
         (resource,) = [each for each in export_of("4.4")["resources"] if each["id"] == named["resources"]["id"]]
-        assert f"type {resource['type']} is not known here" in named["resources"]["what"]
-        assert "kept for the next export, nothing else" in named["rules"]["what"] and named["rules"]["id"]
+        assert f"type {resource['type']} is unknown here" in named["resources"]["what"]
+        assert "kept only for the next export" in named["rules"]["what"] and named["rules"]["id"]
         assert "import_without_effect records=" in caplog.text
 
 

@@ -58,4 +58,9 @@ async def test_old_clients_get_200_and_the_code() -> None:
 async def test_the_index_lists_the_endpoints() -> None:
     async with managed_node() as node:
         listed = (await node.api.get("/")).data
-        assert {"name": "get_broker", "method": "GET", "path": "/brokers/:node", "descr": "What a node is"} in listed
+        assert {
+            "name": "get_broker",
+            "method": "GET",
+            "path": "/brokers/:node",
+            "descr": "Version and uptime of a node",
+        } in listed

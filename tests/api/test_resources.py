@@ -241,7 +241,7 @@ async def test_a_parameter_that_a_resource_does_not_have_is_named_in_the_answer(
     async with managed_node() as node:
         config = {"url": sink.url, "conect_timeout": "1s"}
         made = (await node.api.post("/resources", {"type": "web_hook", "config": config})).data
-        said = "conect_timeout: web_hook has no parameter of this name; it has no effect"
+        said = "conect_timeout: web_hook has no such parameter; the value has no effect"
         assert made["warnings"] == [said]
         path = f"/resources/{segment(made['id'])}"
         assert "warnings" not in (await node.api.get(path)).data

@@ -626,12 +626,12 @@ async def test_what_is_hardly_meant_is_said_in_the_answer() -> None:
         body = {"rawsql": 'SELECT qos FROM "t/#"', "actions": [republish]}
         made = (await node.api.post("/rules", body)).data
         assert made["warnings"] == [
-            "payload_tmpl: its default ${payload} is filled in with undefined: the rule selects no payload"
+            "payload_tmpl: its default ${payload} becomes undefined: the rule selects no payload"
         ]
         assert "warnings" not in (await node.api.get(f"/rules/{made['id']}")).data
         sql = 'FOREACH payload.l AS e DO e.n AS n, payload INCASE n > 1 FROM "t/#"'
         changed = (await node.api.put(f"/rules/{made['id']}", {"rawsql": sql})).data
-        assert changed["warnings"] == ["INCASE: n is undefined there: only DO makes it, after INCASE"]
+        assert changed["warnings"] == ["INCASE: n is undefined there: DO defines it only after INCASE"]
         fine = (await node.api.put(f"/rules/{made['id']}", {"rawsql": 'SELECT * FROM "t/#"'})).data
         assert "warnings" not in fine
 
@@ -644,8 +644,8 @@ async def test_a_parameter_that_an_action_does_not_have_is_named_in_the_answer()
         republish = {"name": "republish", "params": params, "fallbacks": [inner]}
         made = (await node.api.post("/rules", {"rawsql": 'SELECT * FROM "t/#"', "actions": [republish]})).data
         expected = [
-            "payload_templ: republish has no parameter of this name; it has no effect",
-            "x: do_nothing has no parameter of this name; it has no effect",
+            "payload_templ: republish has no such parameter; the value has no effect",
+            "x: do_nothing has no such parameter; the value has no effect",
         ]
         assert made["warnings"] == expected
         assert made["actions"][0]["params"]["payload_templ"] == "x"

@@ -120,7 +120,7 @@ async def test_a_mask_that_stands_for_nothing_is_refused(node: ManagedNode) -> N
     config = hook(headers={"Authorization": MASK})
     reply = await node.api.post("/resources", {"type": "web_hook", "config": config})
     assert (reply.status, reply.code) == (400, 108)
-    assert reply.json["message"] == f"headers.Authorization has {MASK}, which stands for a secret: give the secret"
+    assert reply.json["message"] == f"headers.Authorization has {MASK}, which masks a secret: give the secret"
     record = await make_rule(node)
     actions = plain(record["actions"])
     actions[0]["params"]["headers"]["X-Token"] = MASK

@@ -213,7 +213,7 @@ async def test_what_explains_it(caplog: pytest.LogCaptureFixture) -> None:
         query = {"clientid": "ann", "action": "subscribe"}
         found = (await node.api.get("/access/explain", **query, topic="home/#")).data
         assert (found["allowed"], found["rule"]) == (True, "subscribe_check")
-        assert found["steps"][-1]["source"] == "subscribe_check" and "judged by its topic" in found["reason"]
+        assert found["steps"][-1]["source"] == "subscribe_check" and "checked by its topic" in found["reason"]
         for topic in ("home/secret/a", "other/#"):
             found = (await node.api.get("/access/explain", **query, topic=topic)).data
             assert found["allowed"] is False and found["rule"].startswith("access.")

@@ -101,7 +101,7 @@ async def test_a_certificate_is_judged_as_the_listener_judges_it(certificates: C
         assert (told["username"], told["proved_by"], told["clientid"]) == ("device-1", "certificate", "c")
         assert told["steps"][0]["detail"].startswith("subject CN=device-1,OU=Plant,O=Example\\, Inc.; ")
         assert "revocation by tls.crlfile" in told["steps"][0]["detail"]
-        assert "key was not judged" in told["steps"][0]["detail"]
+        assert "private key was not checked" in told["steps"][0]["detail"]
         assert [each["authenticator"] for each in told["steps"][:2]] == ["tls", "tls"]
         for issued, setting, reason in (
             (expired, "tls.verify", "certificate has expired"),
@@ -226,10 +226,10 @@ async def test_what_is_no_certificate(certificates: Certificates) -> None:
     key = Path(issued[1]).read_text(encoding="ascii")
     cut = good[: len(good) // 2] + "\n-----END CERTIFICATE-----\n"
     wrongs: list[tuple[dict[str, Any], str, str]] = [
-        ({"certificate": ""}, "certificate", "no certificate in PEM"),
-        ({"certificate": "nonsense"}, "certificate", "no certificate in PEM"),
-        ({"certificate": "\0\u202e<b>"}, "certificate", "no certificate in PEM"),
-        ({"certificate": cut}, "certificate", "no certificate in PEM"),
+        ({"certificate": ""}, "certificate", "no readable PEM certificate"),
+        ({"certificate": "nonsense"}, "certificate", "no readable PEM certificate"),
+        ({"certificate": "\0\u202e<b>"}, "certificate", "no readable PEM certificate"),
+        ({"certificate": cut}, "certificate", "no readable PEM certificate"),
         ({"certificate": key}, "certificate", "private key"),
         ({"certificate": good + key}, "certificate", "private key"),
         ({"certificate": good * 200}, "certificate", "longer than"),

@@ -70,7 +70,7 @@ def test_half_a_manifest_and_cut_files_are_not_taken(root: Path) -> None:
     whole = manifest(root)
     assert whole.unusable() is None
     (root / "built" / f"shared{SUFFIX}").write_bytes(b"more")
-    assert whole.unusable() == "what was compiled is not complete"
+    assert whole.unusable() == "the compiled modules are incomplete"
     for text in ("[]", "{}", '{"suffix": 1}', (root / "built" / MANIFEST).read_text(encoding="utf-8")[:-9]):
         (root / "built" / MANIFEST).write_text(text, encoding="utf-8")
         assert Compiled(root / "built", root).unusable() == "nothing is compiled"

@@ -333,7 +333,7 @@ scram = "{ScramVerifier.create(SECRET)}"
         await send(page, kind="certificate")
         await expect(fault(page, "certificate")).to_be_visible()
         await send(page, certificate="nonsense")
-        await expect(fault(page, "certificate")).to_contain_text("no certificate in PEM")
+        await expect(fault(page, "certificate")).to_contain_text("no readable PEM certificate")
         await send(page, certificate=good, clientid="p")
         await expect(answer).to_contain_text("Login accepted")
         await expect(row(page, "revocation by tls.crlfile")).to_be_visible()

@@ -199,7 +199,7 @@ async def test_an_import_says_whose_login_it_replaces(open_page: OpenPage, share
     await page.goto(f"{shared_node.url}/#/node/transfer/{name}")
     await expect(page.get_by_text("its secret is EMQX's published default")).to_be_visible()
     await expect(page.get_by_text("it is the login that runs this import")).to_be_visible()
-    await expect(page.get_by_text("kept for the next export, nothing else").first).to_be_visible()
+    await expect(page.get_by_text("kept only for the next export").first).to_be_visible()
     await accessible(page, (390,))
     own = page.get_by_label("Also replace my own user")
     await own.check()

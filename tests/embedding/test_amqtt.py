@@ -157,7 +157,7 @@ async def test_each_form_of_an_address(bind: str, expected: str) -> None:
     [
         ({"bind": "127.0.0.1:x"}, "Invalid port value in bind value: 127.0.0.1:x"),
         ({"ssl": True}, "listener 'default': 'certfile' or 'keyfile' configuration parameter missing"),
-        ({"type": "external"}, "listener 'default': type external is not possible here"),
+        ({"type": "external"}, "listener 'default': type external is not supported"),
         ({"bind": None}, "no listener has an address"),
     ],
 )

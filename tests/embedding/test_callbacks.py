@@ -396,13 +396,13 @@ def test_what_cannot_be_added() -> None:
     node = Node(**MEMORY)
     with pytest.raises(TypeError, match="waits is asynchronous"):
         node.add_function(waits)
-    with pytest.raises(ValueError, match="there is a function upper already"):
+    with pytest.raises(ValueError, match="function upper already exists"):
         node.add_function(str.upper, "upper")
     with pytest.raises(ValueError, match="cannot be a function's name"):
         node.add_function(lambda x: x)
     with pytest.raises(TypeError, match="SQL has no keyword arguments such as y"):
         node.add_function(_wants_keyword)
-    with pytest.raises(ValueError, match="there is an action inspect already"):
+    with pytest.raises(ValueError, match="action inspect already exists"):
         node.add_action("inspect", print)
     with pytest.raises(ValueError, match="cannot be an action's name"):
         node.add_action("a b", print)

@@ -60,7 +60,7 @@ def test_the_wrong_interpreter_is_named() -> None:
     done = subprocess.run([sys.executable, "-c", start], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1 and done.stdout == ""
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"taipan: No module named 'msgspec': {sys.executable} has not the packages"), line
+    assert line.startswith(f"taipan: No module named 'msgspec': {sys.executable} does not have the packages"), line
 
 
 @pytest.mark.asyncio

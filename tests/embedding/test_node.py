@@ -191,7 +191,7 @@ async def test_a_port_that_is_taken_is_one_sentence() -> None:
             NodeError, match=r"^the node cannot start: listener tcp: cannot bind .*: Address already in"
         ):
             await other.start()
-        with pytest.raises(NodeError, match="make another Node"):
+        with pytest.raises(NodeError, match="create another Node"):
             await other.start()
         await other.stop()
 
@@ -202,7 +202,7 @@ async def test_used_twice_or_at_the_wrong_time() -> None:
     with pytest.raises(NodeError, match=r"^urls: the node has not been started$"):
         _ = node.url
     async with node:
-        with pytest.raises(NodeError, match=r"^the node is running: make another Node to start again$"):
+        with pytest.raises(NodeError, match=r"^the node is running: create another Node to start again$"):
             await node.start()
         for wrong in ("", "a/+", "a\0", 5):
             with pytest.raises(ValueError, match="is not a Topic Name"):
@@ -227,7 +227,7 @@ async def test_used_twice_or_at_the_wrong_time() -> None:
             use()
     with pytest.raises(NodeError, match="publish: the node has stopped"):
         await node.publish("a")
-    with pytest.raises(NodeError, match="the node has stopped: make another Node"):
+    with pytest.raises(NodeError, match="the node has stopped: create another Node"):
         await node.start()
     await node.stop()
 

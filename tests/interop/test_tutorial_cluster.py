@@ -53,7 +53,7 @@ def cluster(*arguments: str) -> Iterator[Cluster]:
     )
     lines = Lines(process)
     try:
-        yield Cluster(lines.until(lambda line: line.endswith("Ctrl-C ends all"), 90.0))
+        yield Cluster(lines.until(lambda line: line.endswith("Ctrl-C stops everything"), 90.0))
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)

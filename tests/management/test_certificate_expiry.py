@@ -45,9 +45,7 @@ def test_check_refuses_an_expired_certificate_and_tells_what_else_is_wrong(
     more = '[[ruleengine.functions]]\nmodule = "no_such.module"\n'
     first, second = checked(configure(tmp_path, expired, key, more), capsys)
     assert first.startswith(f"taipan: listeners.0.tls.certfile: the certificate in '{expired}' expired on 20")
-    assert second == (
-        "taipan: ruleengine.functions: module no_such.module: there is no such module on the path of Python"
-    )
+    assert second == ("taipan: ruleengine.functions: module no_such.module: the module is not on the Python path")
     good = certificates.issue("new")
     assert checked(configure(tmp_path, *good), capsys) == []
 

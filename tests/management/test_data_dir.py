@@ -66,7 +66,7 @@ def test_what_is_not_ours_to_repair(
     monkeypatch.setattr(Path, "chmod", not_ours)
     with caplog.at_level(logging.WARNING, "taipan.management.data_dir"):
         if refused:
-            with pytest.raises(DataDirError, match=r"node\.data_dir .*data: everybody may use it"):
+            with pytest.raises(DataDirError, match=r"node\.data_dir .*data: others may access it"):
                 DataDir(str(data))
             assert not (data / "lock").exists()
         else:
@@ -106,7 +106,7 @@ def test_a_directory_that_others_use_is_left_alone(tmp_path: Path, mode: int, na
         (shared / name).write_text("")
         (shared / name).chmod(0o644)
     shared.chmod(mode)
-    with pytest.raises(DataDirError, match=f"node.data_dir {shared}: others use this directory; name one of"):
+    with pytest.raises(DataDirError, match=f"node.data_dir {shared}: other programs use this directory; choose a"):
         DataDir(str(shared))
     assert stat.S_IMODE(shared.stat().st_mode) == mode
     assert all((shared / name).stat().st_mode & 0o777 == 0o644 for name in names)

@@ -224,8 +224,8 @@ def test_a_file_without_its_option_is_told(tmp_path: Path, capsys: pytest.Captur
         assert main(arguments) == 2
     assert main(["absent.toml"]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        *[f"taipan: a configuration file is named with --config: taipan --config '{file}'"] * 2,
-        "taipan: a configuration file is named with --config: taipan --config absent.toml",
+        *[f"taipan: use --config to specify a configuration file: taipan --config '{file}'"] * 2,
+        "taipan: use --config to specify a configuration file: taipan --config absent.toml",
     ]
 
 

@@ -37,7 +37,7 @@ def test_payload_is_decoded_once_valid_or_not(monkeypatch: pytest.MonkeyPatch) -
     sound, broken = Columns({"payload": '{"a": 1}'}), Columns({"payload": b"\xff"})
     assert sound.payload_json() is sound.payload_json()
     for _ in range(2):
-        with pytest.raises(ValueError, match="the payload is no JSON"):
+        with pytest.raises(ValueError, match="the payload is not JSON"):
             broken.payload_json()
     assert len(decoded) == 2
 

@@ -38,7 +38,7 @@ def test_output_names(sql: str, names: set[str]) -> None:
         ('FOREACH qos as n, payload.l as e DO e.n as n INCASE n > 1 FROM "t"', {}, []),
         ('FOREACH payload.l DO item.qos as qos INCASE qos > 1 FROM "t"', {}, []),
         ('FOREACH payload.l INCASE n > 1 FROM "t"', {}, []),
-        ('SELECT qos FROM "t"', {"made": "${payload}"}, ["made: its default ${payload} is filled in with undefined"]),
+        ('SELECT qos FROM "t"', {"made": "${payload}"}, ["made: its default ${payload} becomes undefined"]),
         ('SELECT qos FROM "t"', {"made": "${qos}"}, []),
         ('SELECT payload FROM "t"', {"made": "${payload}"}, []),
     ],

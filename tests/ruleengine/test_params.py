@@ -22,7 +22,7 @@ def said(call: Any) -> str:
     [
         ("x", "ingress: [1]: expected an object"),
         ({}, "ingress: [1].remote_topic is missing"),
-        ({"remote_topic": 1}, "ingress: [1].remote_topic: expected a text"),
+        ({"remote_topic": 1}, "ingress: [1].remote_topic: expected a string"),
         ({"remote_topic": "a", "qos": "1"}, "ingress: [1].qos: expected 0, 1 or 2"),
         ({"remote_topic": "a", "qos": True}, "ingress: [1].qos: expected 0, 1 or 2"),
         ({"remote_topic": "a", "retain": 1}, "ingress: [1].retain: expected true or false"),

@@ -108,7 +108,7 @@ class FakeCluster:
 
     async def evacuate(self) -> None:
         if self.evacuating:
-            raise ChangeRefused("it is evacuated already")
+            raise ChangeRefused("it is already evacuated")
         self.evacuating = True
 
     def end_evacuation(self) -> None:
@@ -120,7 +120,7 @@ class FakeCluster:
         if not self.left:
             raise ChangeRefused("it is a member already")
         if node not in self._hub.statuses:
-            raise ChangeRefused(f"{node} is no member of it")
+            raise ChangeRefused(f"{node} is not a member of it")
         self.left = False
 
     async def leave(self) -> None:

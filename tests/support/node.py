@@ -42,7 +42,7 @@ NO_DASHBOARD = {"TAIPAN__DASHBOARD__ENABLED": "false"}
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on. It stays bound here for a while, so that no other
+    """A port of the loopback interface that nothing listens on. It stays bound here for a while, so that no other
     process takes it for free; who listens with SO_REUSEADDR, as every server does, gets it."""
     for port in _ports:
         holder = socket.socket()

@@ -595,7 +595,7 @@ class VirtualNatsClient:
         self.handlers[inbox] = [replied]
         try:
             if self.hub.publish(self, subject, data, inbox) == 0:
-                raise NoResponders(f"nobody listens on {subject}")
+                raise NoResponders(f"nothing listens on {subject}")
             async with asyncio.timeout(timeout):
                 return await answer
         except TimeoutError:

@@ -171,7 +171,7 @@ def _await_port(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.02)
-    raise BrokerError(f"nobody listens on the port: {_tail(log)}")
+    raise BrokerError(f"nothing listens on the port: {_tail(log)}")
 
 
 def _tail(log: Path) -> str:

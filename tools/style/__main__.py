@@ -4,15 +4,15 @@ import sys
 from pathlib import Path
 
 from tools.style.budget import above, counted, lowered, read, write
-from tools.style.patterns import patterns_of
 from tools.style.texts import english, files
 
 
 def show(path: Path) -> None:
-    for line in english(path).splitlines():
-        for name, pattern in patterns_of(path).items():
-            for match in pattern.finditer(line):
-                print(f"{path}: {name}: ...{line[max(0, match.start() - 40) : match.end() + 40]}...")
+    for text, patterns in english(path):
+        for line in text.splitlines():
+            for name, pattern in patterns.items():
+                for match in pattern.finditer(line):
+                    print(f"{path}: {name}: ...{line[max(0, match.start() - 40) : match.end() + 40]}...")
 
 
 def main(arguments: list[str]) -> int:

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from tools.style.patterns import patterns_of
 from tools.style.texts import ROOT, english
 
 FILE = Path(__file__).with_name("budget.txt")
@@ -16,9 +15,9 @@ Counts = dict[tuple[str, str], int]
 def counted(paths: Iterable[Path], root: Path = ROOT) -> Counts:
     found: Counter[tuple[str, str]] = Counter()
     for path in paths:
-        text = english(path)
-        for name, pattern in patterns_of(path).items():
-            found[path.relative_to(root).as_posix(), name] = len(pattern.findall(text))
+        for text, patterns in english(path):
+            for name, pattern in patterns.items():
+                found[path.relative_to(root).as_posix(), name] += len(pattern.findall(text))
     return {key: count for key, count in found.items() if count}
 
 

@@ -1,7 +1,6 @@
 """The patterns of docs/style.md that a regular expression can find, by name."""
 
 import re
-from pathlib import Path
 
 PATTERNS = {
     name: re.compile(pattern, re.M)
@@ -29,6 +28,26 @@ PATTERNS = {
     }.items()
 }
 
+MESSAGES = {
+    name: re.compile(pattern, re.M)
+    for name, pattern in {
+        # "The user is there already."
+        "exists": r"\b(?:is|are) there (?:already|twice)\b|\bthere (?:is|are) an? [^.;]+ already\b",
+        # "A node runs already.", "It is counted already."
+        "already": r"\b(?:is|are) (?:counted|watched|open|evacuated|bound) already\b",
+        "take no": r"\btakes? (?:no|too many|longer)\b",
+        "let in": r"\b(?:lets? (?:in|nobody|this node)|comes? in\b|let in\b)",
+        "is over": r"\b(?:is|are) (?:over|gone)\b",
+        "stands": r"\bstands? (?:alone|for|in)\b",
+        "go together": r"\bgo(?:es)? (?:together|with)\b",
+        "tells more": r"\btells? (?:more|by|who|which)\b",
+        "behind": r"\bbehind the\b",
+        "any more": r"\b(?:not|no|nothing|nobody) .*\bany more\b",
+        "a text": r"\b(?:a text|texts)\b",
+    }.items()
+}
+"""For messages of the programs, which a reader sees without their context; next to ``PATTERNS``."""
+
 DASHBOARD = {
     name: re.compile(pattern, re.M)
     for name, pattern in {
@@ -45,7 +64,3 @@ DASHBOARD = {
     }.items()
 }
 """For texts of the dashboard, which stand alone on a screen; next to ``PATTERNS``."""
-
-
-def patterns_of(path: Path) -> dict[str, re.Pattern[str]]:
-    return PATTERNS | DASHBOARD if path.suffix in {".ts", ".tsx"} else PATTERNS

@@ -1,9 +1,14 @@
-"""What is checked, and the English of each file: prose of Markdown, strings of the dashboard, docstrings of Python."""
+"""The files that are checked, and their English texts with the patterns that apply to them: prose of Markdown, strings
+of the dashboard, docstrings and messages of Python."""
 
 import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from tools.style.patterns import DASHBOARD, MESSAGES, PATTERNS
+
+Patterns = dict[str, re.Pattern[str]]
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,14 +29,15 @@ def files(root: Path = ROOT) -> list[Path]:
     ]
 
 
-def english(path: Path) -> str:
-    """Return the English text of one file, without code."""
+def english(path: Path) -> list[tuple[str, Patterns]]:
+    """Return the English texts of one file, without code, each with the patterns that it is searched for."""
     text = path.read_text("utf-8")
     if path.suffix == ".md":
-        return _of_markdown(text)
+        return [(_of_markdown(text), PATTERNS)]
     if path.suffix == ".ts":
-        return "\n".join(_of_typescript(text))
-    return "\n".join(_docstrings(ast.parse(text)))
+        return [("\n".join(_of_typescript(text)), PATTERNS | DASHBOARD)]
+    tree = ast.parse(text)
+    return [("\n".join(_docstrings(tree)), PATTERNS), ("\n".join(_messages(tree)), PATTERNS | MESSAGES)]
 
 
 _COMMENTS = re.compile(r"(?s)/\*.*?\*/|(?m:^\s*//.*$)")
@@ -59,6 +65,28 @@ def _docstrings(tree: ast.Module) -> Iterator[str]:
             found = ast.get_docstring(node)
             if found:
                 yield _joined(re.sub(r"``[^`]*``|`[^`]*`", "X", found))
+
+
+_WORD = re.compile(r"(?<!\S)[A-Za-z][a-z']*(?=[\s.,;:]|$)")
+
+
+def _messages(node: ast.AST) -> Iterator[str]:
+    """Yield the strings that are sentences: three words or more, no docstring. A value that a message contains is X."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return
+    if isinstance(node, ast.Constant | ast.JoinedStr):
+        text = _text(node)
+        if len(_WORD.findall(text)) >= 3:
+            yield " ".join(re.sub(r"`[^`]*`", "X", text).split("\n"))
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(node, ast.JoinedStr) and isinstance(child, ast.Constant)):
+            yield from _messages(child)
+
+
+def _text(node: ast.Constant | ast.JoinedStr) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(each) if isinstance(each, ast.Constant) else "X" for each in node.values)
+    return node.value if isinstance(node.value, str) else ""
 
 
 def _joined(text: str) -> str:

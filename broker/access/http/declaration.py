@@ -56,7 +56,7 @@ def check_placeholders(known: str, template: str) -> None:
     """``ValueError`` for a placeholder that this question does not have."""
     for letter in re.findall("%([A-Za-z])", template):
         if letter not in known:
-            raise ValueError(f"%{letter} is none of {', '.join('%' + each for each in known)}")
+            raise ValueError(f"%{letter} is not one of {', '.join('%' + each for each in known)}")
 
 
 def _placeholders(unknown: str) -> ValueRule:

@@ -92,7 +92,7 @@ class JwtKeys:
                 else load_pem_public_key(text)
             )
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{settings.public_key_file}: no public key in PEM form: {error}") from None
+            raise ValueError(f"{settings.public_key_file}: not a public key in PEM format: {error}") from None
         known = get_default_algorithms()
         for algorithm in settings.algorithms:
             if algorithm.startswith("HS"):
@@ -102,7 +102,7 @@ class JwtKeys:
             except (jwt.PyJWTError, ValueError, TypeError):
                 continue  # a key of another kind
         if not any(not algorithm.startswith("HS") for algorithm in self._by_algorithm):
-            raise ValueError(f"{settings.public_key_file}: a key that none of the algorithms takes")
+            raise ValueError(f"{settings.public_key_file}: a key that fits none of the algorithms")
 
     def replace_set(self, keys: list[SetKey]) -> None:
         """Those that the URL has now."""
@@ -140,16 +140,16 @@ def read_set(text: bytes) -> list[SetKey]:
             try:
                 key = jwt.PyJWK(entry)
             except jwt.PyJWTError:
-                continue  # of an algorithm that is not known here
+                continue  # of an algorithm that is unknown here
             found += 1
             declared = entry.get("alg")
             if key.public_key_use in (None, "sig"):
                 algorithm = declared if isinstance(declared, str) else None
                 keys.append(SetKey(key.key, key.key_type, key.key_id, algorithm))
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise ValueError(f"no JWK Set: {error}") from None
+        raise ValueError(f"not a JWK Set: {error}") from None
     if not found:
-        raise ValueError("no JWK Set: it has no key that can be used")
+        raise ValueError("not a JWK Set: it has no usable key")
     return keys
 
 
@@ -209,7 +209,9 @@ def faults(settings: JwtSettings) -> Iterator[Fault]:
     if settings.token_from == "username":
         for claim, template in settings.verify_claims.items():
             if template == "%u" and claim != settings.username_claim:
-                yield Fault(("verify_claims", claim), "the token is the user name: no other is there to compare with")
+                yield Fault(
+                    ("verify_claims", claim), "the token is the username: there is no other username to compare with"
+                )
     try:
         JwtKeys(settings)
     except ValueError as error:

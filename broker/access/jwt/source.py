@@ -44,7 +44,7 @@ class JwtSource(Source):
     has_rules: Final = True
     of_login = True
     passes = "finds no token"
-    silence = "its token says nothing"
+    silence = "its token has no rules"
 
     def __init__(self, settings: JwtSettings, context: SourceContext) -> None:
         """``ValueError`` for a key that cannot be read."""

@@ -89,7 +89,7 @@ class StoredUsers:
         """Add a user or replace the one of this name, which keeps the time it was created."""
         old = self.get(kind, name)
         if not len(self._table):
-            detail = "user names that no source knows are refused from now on, unless this setting lets them in"
+            detail = "usernames that no source knows are refused from now on, unless this setting accepts them"
             logger.warning("first_stored_user %s=%s setting=access.unknown_user detail=%s", kind, name, detail)
         if created_at is None:
             created_at = old.created_at if old is not None else self._clock.wall()

@@ -26,7 +26,7 @@ LogRow = tuple[int, int, int, bytes]
 
 
 class BackupDamaged(Exception):
-    """It is no backup, or not as it was written; one line."""
+    """The file is not a backup, or has changed since it was written. The message is one line."""
 
 
 class BackupHead(msgspec.Struct):
@@ -92,37 +92,37 @@ class _Reader:
     def line(self) -> bytes:
         data = self._file.readline(min(_MAX_HEAD, max(self._left, 0)))
         if not data.endswith(b"\n"):
-            raise self.wrong("its head has no end")
+            raise self.wrong("its header has no end")
         self._left -= len(data)
         self.digest.update(data)
         return data
 
     def finish(self) -> None:
         if self._left:
-            raise self.wrong("something follows its end")
+            raise self.wrong("data follows its end")
         if self._file.read(_DIGEST) != self.digest.digest():
-            raise self.wrong("it is not what was written: the checksum differs")
+            raise self.wrong("its contents have changed: the checksum differs")
 
     def wrong(self, why: str) -> BackupDamaged:
         return BackupDamaged(f"{self._name} is damaged: {why}")
 
 
 def read_backup(path: Path, take: Callable[[LogRow], None], newest_schema: int) -> BackupSummary:
-    """Read all of it and give each row to ``take``; what was taken counts only once this has returned.
+    """Read the whole backup and pass each row to ``take``; the rows are valid only after this function has returned.
 
-    Raises BackupDamaged, and OSError where it cannot be read.
+    Raises BackupDamaged, and OSError if the file cannot be read.
     """
     with path.open("rb") as file:
         reader = _Reader(file, path.name)
         if reader.size < len(MAGIC) + _DIGEST or reader.take(len(MAGIC)) != MAGIC:
-            raise BackupDamaged(f"{path.name} is no backup of a store, or its first bytes are damaged")
+            raise BackupDamaged(f"{path.name} is not a store backup, or its first bytes are damaged")
         try:
             head = msgspec.json.decode(reader.line(), type=BackupHead)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise reader.wrong("its head cannot be read") from None
+            raise reader.wrong("its header cannot be read") from None
         if head.schema > newest_schema:
             raise BackupDamaged(
-                f"{path.name} was made by a newer version, {head.version}"
+                f"{path.name} was created by a newer version, {head.version}"
                 f" (schema {head.schema}, this one knows up to {newest_schema})"
             )
         summary = BackupSummary(head, 0, 0, 0, reader.size, b"", [])

@@ -1,12 +1,12 @@
-"""CheckFile: what the log must still say, kept in a small file beside it.
+"""CheckFile: a small file next to the log that records what the log must contain.
 
-It holds the number of the last batch that was stored, and digests of the rows of access control. SQLite takes a
-write-ahead log that is gone, empty or cut for the end of what was written; this file tells.
+The file contains the number of the last stored batch, and digests of the rows of access control. SQLite treats a
+missing, empty or truncated write-ahead log as complete; this file reveals the loss.
 
-Four blocks, each with a checksum of its own. Two take the number in turn, after each batch and without a flush: an
-older number is no false alarm. Two take the digests in turn. Before a batch that changes such rows is stored, the
-digests before and after it are flushed here, and once it is stored only those after it: a crash in between is neither
-a loss, nor can it hide one.
+It has four blocks, each with its own checksum. Two blocks alternate for the number, which is written after each batch
+without a flush: an older number is not a false alarm. Two blocks alternate for the digests. Before a batch that
+changes rows of access control is stored, the digests before and after the change are flushed here; after it is stored,
+only the new digests remain. So a crash in between neither looks like a loss nor hides one.
 """
 
 import contextlib
@@ -112,11 +112,12 @@ class OsFiles:
 
 
 class CheckFile:
-    """``read`` first; ``settle`` when it is known what is there; then the thread of the log.
+    """Call ``read`` first, then ``settle`` when the contents of the log are known; after that the log's thread uses
+    the file.
 
-    ``present``: there is a file. ``last``: the number of the last batch by what it says, 0: it does not say.
-    ``expected``: what it says of the rows, None: nothing to believe, and it is to be made anew. ``held``: rows
-    may be lost and that is not accepted; what it expects stays as it is.
+    ``present``: the file exists. ``last``: the number of the last batch in the file, 0 if it has none. ``expected``:
+    the expected digests, None if there are none to rely on and the file has to be created again. ``held``: rows may be
+    lost and the loss is not accepted; the expectation remains unchanged.
     """
 
     def __init__(self, path: Path, files: Files | None = None) -> None:

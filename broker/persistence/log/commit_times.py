@@ -7,7 +7,7 @@ KEPT: Final = 16
 
 
 class CommitTimes:
-    """Of each second the longest."""
+    """The longest commit time of each second."""
 
     __slots__ = ("_longest", "_seconds")
 

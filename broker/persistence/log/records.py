@@ -21,8 +21,8 @@ class BaseRecord(msgspec.Struct, array_like=True, gc=False):
 
 
 class SessionStored(BaseRecord, tag=1):
-    """A session exists. ``disconnected_at`` is 0 while its client is connected. ``owner``: as in ``ClientInfo``, None
-    where an older version wrote this."""
+    """A session exists. ``disconnected_at`` is 0 while its client is connected. ``owner``: as in ``ClientInfo``,
+    None if an older version wrote the record."""
 
     number: int
     client_id: str
@@ -69,7 +69,8 @@ class SubscriptionRemoved(BaseRecord, tag=4):
 
 
 class StoredBody(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """An Application Message and who published it (``None``: the node). ``proved``: its user name was proved."""
+    """An Application Message and its publisher (``None``: the node). ``proved``: the publisher's username was
+    authenticated."""
 
     topic: str
     payload: bytes
@@ -155,9 +156,9 @@ class RetainedCleared(BaseRecord, tag=14):
 
 
 class WillStored(BaseRecord, tag=15):
-    """A will is in force. ``due_at`` 0: its client is connected; else when its delay ends. ``mountpoint`` and
-    ``listener`` are its client's, by which it is judged. ``approved``: its client might publish it when this was
-    written, which decides where a service outside would have to be asked."""
+    """A Will is stored. ``due_at``: the end of its delay, or 0 while its client is connected. ``mountpoint`` and
+    ``listener``: those of its client, for the access check. ``approved``: its client was allowed to publish it when
+    this record was written; this decides if an external service would have to be asked."""
 
     number: int
     body: StoredBody

@@ -31,7 +31,7 @@ Row = tuple[int, int, bytes]
 
 @dataclass(slots=True)
 class SalvageReport:
-    """What was found damaged and what became of it."""
+    """The damage that was found, and what was done about it."""
 
     reason: str
     set_aside: Path | None = None
@@ -47,7 +47,7 @@ class SalvageReport:
 
 
 def checksum(seq: int, low: int, data: bytes) -> int:
-    """What is stored with a row to tell later whether it is sound."""
+    """Return the checksum that is stored with a row, to detect damage later."""
     return zlib.crc32(data) ^ own_part(seq, low)
 
 
@@ -150,8 +150,8 @@ def _rows_on(pages: Iterator[bytes], views: tuple[Image, ...], seen: dict[int, i
 
 
 def _row(page: bytes, begin: int, size: int, seq: int, view: Image, known: int) -> Row | None:
-    """The row whose payload of ``size`` bytes starts at ``begin``; None where it is none of ours or not sound,
-    or its ``low`` is not above the ``known`` one."""
+    """Return the row whose payload of ``size`` bytes starts at ``begin``; None if it is not a row of the log, is
+    damaged, or its ``low`` is not above the ``known`` one."""
     head, at = _varint(page, begin)
     if not 5 <= head <= 20:
         return None

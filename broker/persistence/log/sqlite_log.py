@@ -142,8 +142,8 @@ class SqliteLog:
         self.last = max(self.last, seq)
 
     def verify_path(self) -> None:
-        """Raise WriteTrouble if the paths no longer lead to the open files: what is written would be lost with the
-        process."""
+        """Check that the paths still lead to the open files. Raises WriteTrouble if not: data written to them would
+        be lost when the process ends."""
         self._verify_file()
         self._verify_wal()
 
@@ -171,7 +171,7 @@ class SqliteLog:
             # Beside the path: SQLite goes on with the file that it has open.
             total, done = self._open_db().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             if total != done:
-                raise WriteTrouble(f"the write-ahead log is not in its place, and {total - done} pages are only there")
+                raise WriteTrouble(f"the write-ahead log is missing, and {total - done} pages exist only in it")
             if gone:
                 self._abandon()
                 self._connect()
@@ -179,7 +179,7 @@ class SqliteLog:
         except (apsw.Error, OSError) as error:
             raise self._trouble(error) from error
         if gone:
-            raise WriteTrouble("the write-ahead log was deleted or renamed: another one is begun")
+            raise WriteTrouble("the write-ahead log was deleted or renamed: a new one is started")
         wal = beside(self.path, "-wal").name
         raise WriteTrouble(f"the write-ahead log was replaced: move {wal} away")
 
@@ -270,7 +270,7 @@ class SqliteLog:
         return data
 
     def rows_after(self, seq: int, most: int) -> list[LogRow]:
-        """The next rows, as they are: about ``most`` bytes of them, at least one where there is one. Raises
+        """Return the next rows unchanged: about ``most`` bytes, but at least one row if one follows. Raises
         StoreError."""
         found: list[LogRow] = []
         size = 0
@@ -290,7 +290,7 @@ class SqliteLog:
         return found
 
     def check_content(self) -> bytes:
-        """The check file as it is now; empty where there is none. Raises StoreError."""
+        """Return the current contents of the check file, empty if it does not exist. Raises StoreError."""
         if self.check is None:
             return b""
         self.check.note(self.last)
@@ -353,7 +353,7 @@ class SqliteLog:
             db = self._connect()
             if not self._number("SELECT count(*) FROM sqlite_schema"):
                 if next(sound_rows(self.path), None) is not None:
-                    raise _Damaged("its schema is gone")
+                    raise _Damaged("its schema is missing")
                 self._migrate(db, 0)
             self._check_version(db)
             for (line,) in db.execute("PRAGMA quick_check(1)"):
@@ -412,8 +412,8 @@ class SqliteLog:
         return db
 
     def _reopen(self) -> None:
-        """After a failed flush: what the system holds of the write-ahead log may not be on the disk and never get
-        there, though it reads well. So all of it is written anew, into the file, before anything is added."""
+        """Rewrite the write-ahead log after a failed flush. The system's copy of it reads well, but may not be on
+        the disk and may never get there. So the whole log is written to the file again before anything is appended."""
         self.verify_path()
         self._abandon()
         db = self._connect()
@@ -455,7 +455,7 @@ class SqliteLog:
         try:
             self._take()
         except _Damaged as damage:
-            raise StoreError(f"{self.path}: {damage}, and so is what was saved of it") from None
+            raise StoreError(f"{self.path}: {damage}, and its salvaged copy is damaged too") from None
         self.salvaged = report
 
     def _open_db(self) -> apsw.Connection:

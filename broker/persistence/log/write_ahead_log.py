@@ -1,7 +1,8 @@
-"""The write-ahead log as the event loop sees it: batches go to the disk one after the other; the loop is told when.
+"""The write-ahead log from the event loop's side: batches are written one after the other; the loop learns when each
+is on disk.
 
 ``persistence.group_commit`` appends a batch whenever the writer is free: the slower the disk, the larger the batches.
-Everything here is called on the loop's thread.
+All functions here are called on the loop's thread.
 """
 
 import asyncio
@@ -26,9 +27,9 @@ YIELD_FOR: Final = 0.00002
 class WriteAheadLog:
     """A ``SqliteLog`` that is open and scanned, and the thread that writes to it.
 
-    ``batch`` is the number of the next batch: what is appended then is on disk once ``durable_batch`` has reached it.
-    ``pending`` and ``pending_bytes``: records that are being written, and their bytes. ``trouble`` says why nothing
-    can be written at present, None when all is well.
+    ``batch``: the number of the next batch. Records appended to it are on disk once ``durable_batch`` has reached that
+    number. ``pending`` and ``pending_bytes``: number and size of the records that are being written. ``trouble``: why
+    nothing can be written at present, or None.
     """
 
     __slots__ = (
@@ -123,7 +124,7 @@ class WriteAheadLog:
         self.batch += 1
 
     def verify_path(self) -> None:
-        """Have the writer find out whether the file is still in its place; what it finds is trouble, or its end."""
+        """Have the writer check that the file is still at its path; a moved or deleted file sets ``trouble``."""
         if self.trouble is None:
             self._writer.post(VerifyPath())
 

@@ -197,7 +197,7 @@ class Backup:
         return size
 
     async def pieces(self, node: str, name: str, size: int) -> AsyncGenerator[bytes, None]:
-        """A file of a node, until it ends or was cut off meanwhile."""
+        """Yield a file of a node until its end, or until the file is truncated during the transfer."""
         offset = 0
         if node != self._calls.name:
             while offset < size:
@@ -268,13 +268,13 @@ class Backup:
         dry_run: DryRun = _NO_DRY_RUN,
         asker: Asker = _NOBODY,
     ) -> JsonObject | None:
-        """Import a body in ``chunks``: an exported file, a download of EMQX 4.x, or the name of a file that is here.
+        """Import a body in ``chunks``: an exported file, a download of EMQX 4.x, or the name of a file on this node.
 
-        What is told of it, where there is any: ``replaced_apps`` and ``replaced_users``, applications and dashboard
-        users that were there and have the file's secret now; ``left_out``, records that are not taken; ``disabled``,
-        resources that cannot be used as they are; ``without_effect``, what is only kept for the next export. Of a dry
-        run these and how many records of which kind there are. Raises Refusal, ``ImportRefused`` where records are
-        wrong.
+        The result has these lists, if not empty: ``replaced_apps`` and ``replaced_users``, existing applications and
+        dashboard users that now have the file's secret; ``left_out``, records that were not imported; ``disabled``,
+        resources that cannot be used as they are; ``without_effect``, records that are kept only for the next export.
+        A dry run returns the same lists and the number of records of each kind. Raises Refusal, and ``ImportRefused``
+        if records are invalid.
         """
         document = await self._documents.read(chunks)
         given = env_of(document)
@@ -431,7 +431,7 @@ class Backup:
             there = self._server.stored_rules.of(*subject)
             if there and len(rules) + len(_left(there, rules)) > MAX_RULES:
                 who = rules[0].name or "everybody"
-                what = f"more than {MAX_RULES} rules of {who}, with those that are here"
+                what = f"more than {MAX_RULES} rules of {who}, including the existing ones"
                 errors.append(RecordError("acl_mnesia", 0, "", what))
             await work.checkpoint()
         for section, records in plan.carried.items():
@@ -439,7 +439,7 @@ class Backup:
                 self.passthrough.check(section, each)
                 await work.checkpoint()
         if self._dashboard_users.would_lack_administrator(plan.dashboard_users):
-            errors.append(RecordError("users", 0, "", "no dashboard user would be an administrator any more"))
+            errors.append(RecordError("users", 0, "", "no dashboard user would remain an administrator"))
         retained = self._server.broker.retained
         most = self._server.settings.retained.max_messages
         most_bytes = self._server.settings.retained.max_bytes
@@ -515,7 +515,7 @@ class Backup:
         self._interrupted = (path, name, None if done else plan)
 
     async def finish_interrupted(self) -> None:
-        """What the rule engine runs of a plan that ``on_recovered`` carries out: in force before a client is let in."""
+        """Apply the rule engine's part of a plan that ``on_recovered`` carries out, before any client is accepted."""
         if self._interrupted is None:
             return
         path, name, plan = self._interrupted

@@ -52,7 +52,7 @@ class Documents:
         return await self.find(await self.text(document))
 
     async def text(self, document: Document, no_text: int = WRONG) -> list[str]:
-        """The text in ``file``, in pieces; ``no_text`` is the code where it is no string."""
+        """Return the text in ``file``, in pieces. ``no_text``: the code of the refusal if ``file`` is not a string."""
         work = BackpressureSlice(self._server)
         if not document.has("file"):
             raise missing("file")

@@ -31,7 +31,7 @@ _OURS: Final = (b"scrypt$", b"emqx$", b"random$", b"pbkdf2$", b"$6$", b"$2")
 
 
 class BadField(ValueError):
-    """What is wrong with a record: ``key`` and ``what``."""
+    """A field of a record is invalid. ``key``: the field; ``what``: the problem."""
 
     def __init__(self, key: str, what: str) -> None:
         super().__init__(f"{key}: {what}")

@@ -60,7 +60,7 @@ class BackupFiles:
         return self.path / name
 
     def new_place(self, name: str) -> Path:
-        """Where a file of this name may be written. Raises Refusal 108."""
+        """Return the path for a new file of this name. Raises Refusal 108."""
         if not _NAME.fullmatch(name):
             raise wrong("filename", "expected 1 to 200 letters, digits, '.', '_' or '-' and .json, no path")
         return self.path / name

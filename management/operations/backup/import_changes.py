@@ -27,8 +27,8 @@ _OURS: Final = ("created_at", "order", "at", "by", "revision")
 
 
 class Change(msgspec.Struct):
-    """One record. ``kind``: its section of the file; ``key``: what tells it from others there; ``detail``: what is
-    other, or whom it is about."""
+    """One changed record. ``kind``: its section of the file. ``key``: its identity in that section. ``detail``: the
+    fields that differ, or the subject of the record."""
 
     kind: str
     key: str
@@ -70,7 +70,7 @@ class ImportChanges:
             yield _change("blacklist", ban.who, bans.get(ban.kind, ban.who), bans.as_imported(ban), ban.kind)
         for app in plan.apps:
             if self._apps.is_configured(app.app_id):
-                yield Change("apps", app.app_id, "same", "the configuration has it, and that counts")
+                yield Change("apps", app.app_id, "same", "the configuration has it, and the configuration applies")
             else:
                 yield _change("apps", app.app_id, self._apps.stored_app(app.app_id), app)
         for dashboard_user in plan.dashboard_users:
@@ -81,7 +81,7 @@ class ImportChanges:
             yield self._retained(record)
         for section, records in plan.carried.items():
             for key, action in self._passthrough.changes(section, records):
-                yield Change(section, key, action, "kept for the next export, nothing else")
+                yield Change(section, key, action, "kept only for the next export")
 
     def _retained(self, record: ExportedRetained) -> Change:
         there = self._server.broker.retained.get(record.topic)

@@ -59,7 +59,7 @@ Item = TypeVar("Item")
 
 
 class RecordError(msgspec.Struct, frozen=True):
-    """What is wrong with one record of a file. ``index``: its place in the section."""
+    """An error in one record of a file. ``index``: position of the record in its section."""
 
     section: str
     index: int
@@ -97,7 +97,7 @@ def left_out(section: str, id: str, reason: str) -> LeftOut:
 
 
 class WithoutEffect(msgspec.Struct, frozen=True):
-    """A record that is kept for the next export and does nothing here. ``id``: empty where it has none."""
+    """A record that is kept for the next export and has no effect here. ``id``: empty if the record has none."""
 
     section: str
     id: str
@@ -155,13 +155,13 @@ class ImportedDocument:
         self._login_kind = self._read_login_kind()
 
     def _member(self, key: str) -> Any:
-        """A member that is no array; ``None`` where it is not there."""
+        """Return a member whose value is not an array; ``None`` if it is absent."""
         return self._env[key] if key in self._env else self._document.member(key)
 
     def _read_version(self) -> tuple[int, int]:
         given = self._member("version")
         if given is None:
-            raise Refusal(MISSING, "version is missing: this is no exported file")
+            raise Refusal(MISSING, "version is missing: not an exported file")
         found = _VERSION.fullmatch(given) if isinstance(given, str) else None
         version = (int(found[1]), int(found[2])) if found is not None else (0, 0)
         if not (4, 1) <= version < (5, 0):
@@ -278,7 +278,8 @@ class ImportedDocument:
             yield
 
     async def check_engine(self, adoption: ImportCheck) -> AsyncIterator[None]:
-        """Ask the rule engine about its records, after ``read``. What it does not offer is passed through."""
+        """Have the rule engine check its records, after ``read``. Records of types that it does not offer are kept
+        for the next export."""
         resources: dict[str, StoredResource] = {}
         rules: dict[str, StoredRule] = {}
         for index, record, text in self._resources:
@@ -318,12 +319,12 @@ class ImportedDocument:
         id = (identity_of(record) or "").partition(":")[2]
         members = record if isinstance(record, dict) else {}
         if section == "rules":
-            what = "an action that is not known here"
+            what = "an unknown action"
         elif isinstance(members.get("type"), str):
-            what = f"type {members['type'][:64]} is not known here"
+            what = f"type {members['type'][:64]} is unknown here"
         else:
-            what = "not known here"
-        self.without_effect.append(WithoutEffect(section[:256], id, f"kept for the next export, nothing else: {what}"))
+            what = "unknown here"
+        self.without_effect.append(WithoutEffect(section[:256], id, f"kept only for the next export: {what}"))
 
     def refuse_wrong(self) -> None:
         """Raises ImportRefused where anything was wrong."""

@@ -78,7 +78,7 @@ def _framed(data: bytes) -> bytes:
 def _frames(data: bytes) -> Iterator[bytes]:
     """Up to the empty one, which must be there."""
     if not data.startswith(_MAGIC):
-        raise ValueError("it is no import plan")
+        raise ValueError("not an import plan")
     at = len(_MAGIC)
     while True:
         end = at + _LENGTH + int.from_bytes(data[at : at + _LENGTH], "big")

@@ -25,7 +25,7 @@ _INSIDE: Final = re.compile(
 
 
 class Span(NamedTuple):
-    """From where to where a value stands in the text."""
+    """Start and end of a value in the text."""
 
     start: int
     end: int
@@ -184,7 +184,7 @@ class Document:
         return key in self.sections or key in self.members
 
     def member(self, key: str) -> Any:
-        """What a member is, ``[]`` for any array; ``None`` where it is not there. Raises Refusal 108."""
+        """Return the value of a member, ``[]`` for any array, ``None`` if it is absent. Raises Refusal 108."""
         if key in self.sections:
             return []
         span = self.members.get(key)
@@ -201,7 +201,7 @@ class Document:
             try:
                 msgspec.json.encode(value)
             except (UnicodeEncodeError, ValueError):
-                raise BadRecord("holds half a surrogate pair") from None
+                raise BadRecord("contains half a surrogate pair") from None
         return value
 
     def _scan(self, at: int) -> tuple[Any, int]:
@@ -242,14 +242,14 @@ class Document:
     def _expect_end(self, at: int) -> None:
         at = self._skip(at)
         if at != self._text.length:
-            raise self._error("something follows the document", at)
+            raise self._error("data follows the document", at)
 
     def _error(self, what: str, at: int) -> ValueError:
         return ValueError(f"{what}: {self._text.place(at)}")
 
 
 def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 _DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)

@@ -36,7 +36,7 @@ class PassthroughRecords:
         return list(self._table.values())
 
     def check(self, section: str, record: PassthroughRecord) -> None:
-        """Raises Refusal where it is too large for a cluster."""
+        """Check one record. Raises Refusal if it is too large for a cluster."""
         with rows_of_a_size():
             self._table.check(f"{section}\0{record.identity}", record)
 

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 
 class PiecedText:
-    """Positions count from the beginning of the whole text. What is looked at goes forward, by and large."""
+    """A text in pieces. Positions are relative to the start of the whole text; reading goes mostly forwards."""
 
     __slots__ = ("_base", "_pieces", "_starts", "_window", "length")
 

@@ -70,7 +70,7 @@ def read_retained(value: object, max_payload: int) -> ExportedRetained:
         raise BadField("topic", "expected a Topic Name, not one of $SYS")
     payload = record.bytes_of("payload")
     if not payload:
-        raise BadField("payload", "is empty: that is no retained message")
+        raise BadField("payload", "is empty, which is not a retained message")
     if 0 < max_payload < len(payload):
         raise BadField("payload", f"longer than {max_payload} bytes (setting retained.max_payload_size)")
     given = record.get("properties") if "properties" in record else {}

@@ -45,19 +45,21 @@ class DataToMqttBroker:
         rendered = self._topic.render(row) if self._topic.text else facts.topic
         payload = self._payload.render_bytes(row)
         if not isinstance(rendered, str) or not rendered:
-            raise ActionFailed("forward_topic: there is no topic")
+            raise ActionFailed("forward_topic: the topic is missing")
         topic = sink.mountpoint + rendered
         if not valid_name(topic) or has_wildcard(topic):
-            raise ActionFailed(f"forward_topic: {topic!r} is no topic to publish to")
+            raise ActionFailed(f"forward_topic: {topic!r} is not a valid topic to publish to")
         if reserved(topic):
             raise ActionFailed(f"forward_topic: {topic!r} is reserved for the other broker's own messages")
         loop = sink.comes_back(topic)
         if loop is not None:
-            raise ActionFailed(f"{topic} would come back by the ingress {loop} of {self._resource_id}")
+            raise ActionFailed(f"{topic} would come back through the ingress {loop} of {self._resource_id}")
         hops = event.hops + 1
         most = self._max_hops
         if hops > most:
-            raise ActionFailed(f"a loop: {most} rules and brokers were on the way already (ruleengine.max_hops)")
+            raise ActionFailed(
+                f"a loop: {most} rules and brokers have already handled the message (ruleengine.max_hops)"
+            )
         qos = facts.qos if self._qos is None else self._qos
         return sink.request_of(Forward(topic, payload, qos, facts.retain, hops), order_key(event))
 
@@ -70,13 +72,13 @@ TYPE: Final = ActionType(
     (
         resource_param("bridge_mqtt"),
         Param("forward_topic", 1, "string", Text("Forward Topic", "转发消息主题"),
-              Text("Template of the topic there, behind the mount point; empty: the topic of the message",
+              Text("Template of the topic on that broker, after the mount point; empty: the topic of the message",
                    "对端主题的模板 (挂载点之后);留空则为原消息的主题"), default=""),
         Param("payload_tmpl", 2, "string", Text("Payload Template", "消息内容模板"),
               Text("Template of the payload; empty: the whole row as JSON", "消息内容模板;留空则为整条数据的 JSON"),
               default="", input="textarea", parts=True),
         Param("qos", 3, "string", Text("QoS", "QoS"),
-              Text("The QoS of the message there", "对端消息的 QoS"),
+              Text("The QoS of the message on that broker", "对端消息的 QoS"),
               default=_INHERITED, enum=list(_QOS)),
         retry_for_param(4),
     ),

@@ -12,10 +12,10 @@ from ...params import ParamError
 _MAX_SUBSCRIPTIONS = 100
 _NAMES = frozenset({"topic", "qos", "retain"})
 _EXPECTED: Final[dict[str, tuple[tuple[type, ...], str]]] = {
-    "remote_topic": ((str,), "a text"),
+    "remote_topic": ((str,), "a string"),
     "qos": ((int,), "0, 1 or 2"),
-    "local_topic": ((str,), "a text"),
-    "remote_prefix": ((str,), "a text"),
+    "local_topic": ((str,), "a string"),
+    "remote_prefix": ((str,), "a string"),
     "retain": ((bool, type(None)), "true or false"),
 }
 
@@ -47,18 +47,20 @@ def read_ingress(given: list[object]) -> list[Ingress]:
     read = [_read(index, each) for index, each in enumerate(given)]
     for each in read:
         if not valid_filter(each.remote_topic) or is_shared(each.remote_topic):
-            raise ParamError("ingress", f"remote_topic {each.remote_topic!r} is no topic filter")
+            raise ParamError("ingress", f"remote_topic {each.remote_topic!r} is not a topic filter")
         if has_wildcard(each.remote_prefix) or not each.remote_topic.startswith(each.remote_prefix):
-            raise ParamError("ingress", f"remote_prefix {each.remote_prefix!r} is no beginning of the remote_topic")
+            raise ParamError("ingress", f"remote_prefix {each.remote_prefix!r} is not a prefix of remote_topic")
         if each.qos not in (0, 1, 2):
-            raise ParamError("ingress", "qos is 0, 1 or 2")
+            raise ParamError("ingress", "qos must be 0, 1 or 2")
         local = Template(each.local_topic)
         if not each.local_topic or any(char in each.local_topic for char in "#+"):
-            raise ParamError("ingress", "local_topic is a topic without wildcards")
+            raise ParamError("ingress", "local_topic must be a topic without wildcards")
         if always_reserved(local) or (
             each.remote_topic.startswith("$SYS/") and local.text == "${topic}" and not each.remote_prefix
         ):
-            raise ParamError("ingress", f"local_topic {each.local_topic!r} leads below $SYS, reserved for the server")
+            raise ParamError(
+                "ingress", f"local_topic {each.local_topic!r} is below $SYS, which is reserved for the server"
+            )
         if any(len(path) != 1 or path[0] not in _NAMES for path in local.placeholders):
             raise ParamError("ingress", "local_topic takes ${topic}, ${qos} and ${retain}")
     return read

@@ -70,7 +70,7 @@ class MqttBridge(Sink):
         config = context.config
         self._carries_hops = config["proto_ver"] == "mqttv5"
         if self._carries_hops and config["bridge_mode"]:
-            raise ParamError("bridge_mode", "MQTT 5.0 has no such level; it is for 3.1 and 3.1.1")
+            raise ParamError("bridge_mode", "MQTT 5.0 has no such level; it exists only in 3.1 and 3.1.1")
         node = context.node
         self._settings = node.settings
         self._networks = Networks(self._settings.refused_networks)
@@ -225,7 +225,7 @@ def _client_options(config: Mapping[str, Any]) -> ClientOptions:
         if len(str(config[name]).encode()) > 65_535:
             raise ParamError(name, "longer than 65535 bytes")
     if config["password"] and not config["username"] and version != V5:
-        raise ParamError("username", "MQTT 3.1 and 3.1.1 take no password without one")
+        raise ParamError("username", "MQTT 3.1 and 3.1.1 accept no password without a username")
     return ClientOptions(
         address,
         version,
@@ -258,9 +258,11 @@ def _address(text: str, ssl: bool) -> tuple[Address, bool]:
     if scheme not in _SCHEMES or not parts.hostname or port_or_none == 0:
         raise ParamError("address", "expected host:port, or a URL that begins with ws:// or wss://")
     if "@" in parts.netloc or parts.fragment or not text.isascii() or not text.isprintable() or " " in text:
-        raise ParamError("address", "a URL of host, port and path only; username and password have their own place")
+        raise ParamError(
+            "address", "expected a URL of host, port and path only; username and password are separate parameters"
+        )
     if ssl and scheme == "ws":
-        raise ParamError("address", "ws:// is without TLS; with TLS it is wss://")
+        raise ParamError("address", "ws:// does not use TLS; use wss:// for TLS")
     path = parts.path or _PATH
     query = f"?{parts.query}" if parts.query else ""
     return Address(parts.hostname, port_or_none or _SCHEMES[scheme], path + query), scheme == "wss"
@@ -269,7 +271,7 @@ def _address(text: str, ssl: bool) -> tuple[Address, bool]:
 TYPE: Final = ResourceType(
     "bridge_mqtt",
     Text("MQTT Bridge", "MQTT Bridge"),
-    Text("Another MQTT broker that messages are forwarded to, and fetched from", "转发到对端,或从其订阅"),
+    Text("Another MQTT broker, to forward messages to and fetch messages from", "转发到对端,或从其订阅"),
     buffered(MqttBridge),
     (
         Param("address", 1, "string", Text("Address", "地址"),
@@ -279,42 +281,42 @@ TYPE: Final = ResourceType(
         Param("pool_size", 2, "number", Text("Pool Size", "连接池大小"),
               Text("Connections that send", "用于发送的连接数"), required=True, default=8, range=(1, 64)),
         Param("clientid", 3, "string", Text("Client ID", "客户端 ID"),
-              Text("Client identifier there; each connection puts its number behind it", "客户端 ID,各连接会追加编号"),
+              Text("Client ID on that broker; each connection appends its number", "客户端 ID,各连接会追加编号"),
               required=True, default="client", format=r"[^\x00-\x1f#+]{1,200}"),
         Param("append", 4, "boolean", Text("Append a GUID", "附加 GUID"),
-              Text("Put an identifier of this node and resource behind the client identifier", "附加唯一标识"),
+              Text("Append an identifier of this node and resource to the client ID", "附加唯一标识"),
               default=True),
         Param("username", 5, "string", Text("Username", "用户名"),
-              Text("User name there", "连接对端的用户名"), default=""),
+              Text("Username on that broker", "连接对端的用户名"), default=""),
         Param("password", 6, "password", Text("Password", "密码"),
               Text("Password there", "连接对端的密码"), default=""),
         Param("mountpoint", 7, "string", Text("Mount Point", "挂载点"),
-              Text("Put in front of every topic that is forwarded; ${node} is this node's name",
+              Text("Prefix of every topic that is forwarded; ${node} is this node's name",
                    "转发时加在主题前的前缀,${node} 为本节点名"), default="bridge/aws/${node}/"),
         Param("disk_cache", 8, "string", Text("Disk Cache", "磁盘缓存"),
-              Text("Keep what waits on disk, where the node keeps anything on disk; off: in memory only",
+              Text("Keep the queue on disk if the node stores data on disk; off: in memory only",
                    "将等待转发的消息保存到磁盘;off 则仅在内存中"), default="on", enum=["on", "off"]),
         Param("proto_ver", 9, "string", Text("Protocol Version", "协议版本"),
-              Text("MQTT 3.1 is mqttv3, 3.1.1 mqttv4, 5.0 mqttv5: with 5.0 a message carries how many brokers it has "
-                   "come through", "mqttv3 为 MQTT 3.1,mqttv4 为 3.1.1,mqttv5 为 5.0"),
+              Text("MQTT 3.1 is mqttv3, 3.1.1 mqttv4, 5.0 mqttv5: with 5.0 a message carries the number "
+                   "of brokers it has passed", "mqttv3 为 MQTT 3.1,mqttv4 为 3.1.1,mqttv5 为 5.0"),
               default="mqttv4", enum=["mqttv3", "mqttv4", "mqttv5"]),
         Param("keepalive", 10, "string", Text("Keep Alive", "心跳间隔"),
               Text("The keep alive of each connection", "各连接的心跳间隔"), default="60s"),
         Param("reconnect_interval", 11, "string", Text("Reconnect Interval", "重连间隔"),
-              Text("The longest pause between two attempts to connect; the first ones come sooner",
+              Text("The longest pause between two attempts to connect; the first pauses are shorter",
                    "两次连接尝试之间的最长间隔"), default="30s"),
         Param("retry_interval", 12, "string", Text("Retry Interval", "重传间隔"),
-              Text("How long an acknowledgement may take; then the connection is made anew and the message sent again",
+              Text("How long an acknowledgement may take; then the bridge reconnects and sends the message again",
                    "等待确认的最长时间,超时后重新连接并重发"), default="20s"),
         Param("bridge_mode", 13, "boolean", Text("Bridge Mode", "桥接模式"),
-              Text("Say in CONNECT that a bridge connects: a broker that knows this sends nothing back to where it "
-                   "came from", "在 CONNECT 中声明为桥接,支持此模式的对端不会将消息送回"), default=False),
+              Text("Mark the CONNECT as that of a bridge: a broker that supports this does not send a bridge's "
+                   "own messages back to it", "在 CONNECT 中声明为桥接,支持此模式的对端不会将消息送回"), default=False),
         Param("ssl", 14, "boolean", Text("TLS", "TLS"), Text("Connect by TLS", "使用 TLS 连接"), default=False),
         *tls_params(15, ciphers=True),
         Param("ingress", 21, "array", Text("Ingress", "订阅"),
               Text("Subscribe there and publish here: a list of objects with remote_topic, qos (0), local_topic "
-                   "(${topic}), retain (that of the message) and remote_prefix (what of the topic there is taken away "
-                   "before it becomes ${topic})",
+                   "(${topic}), retain (that of the message) and remote_prefix (the prefix that is removed "
+                   "from the remote topic before it becomes ${topic})",
                    "从对端订阅并在本地发布:对象含 remote_topic、qos、local_topic、retain、remote_prefix"),
               default=[], items={"type": "object", "schema": {}}),
     ),

@@ -45,7 +45,7 @@ def data_point(row: Row, now: float) -> DataPoint:
     """The point that a row stands for; ``now`` in unix seconds. Raises ActionFailed."""
     metric = row.get("metric", UNDEFINED)
     if not isinstance(metric, str) or not metric:
-        raise ActionFailed("no data point: metric is not a text")
+        raise ActionFailed("no data point: metric is not a string")
     return DataPoint(sanitise(metric), _timestamp(row.get("timestamp"), now), _value(row.get("value")), _tags(row))
 
 
@@ -60,7 +60,7 @@ def _value(value: object) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ActionFailed("no data point: value is not a number")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ActionFailed("no data point: value takes more than 64 bits")
+        raise ActionFailed("no data point: value has more than 64 bits")
     return value
 
 
@@ -82,10 +82,10 @@ def _tags(row: Row) -> dict[str, str]:
     if not isinstance(tags, dict) or not tags:
         raise ActionFailed("no data point: tags is not an object with at least one tag")
     if len(tags) > MAX_TAGS:
-        raise ActionFailed(f"no data point: {len(tags)} tags, OpenTSDB takes {MAX_TAGS}")
+        raise ActionFailed(f"no data point: {len(tags)} tags, OpenTSDB accepts {MAX_TAGS}")
     made = {sanitise(str(name)): sanitise(_tag(name, value)) for name, value in tags.items()}
     if len(made) < len(tags) or "" in made:
-        raise ActionFailed("no data point: two tags have the same name, or one has none")
+        raise ActionFailed("no data point: two tags have the same name, or a tag has no name")
     return made
 
 
@@ -96,30 +96,30 @@ def _tag(name: str, value: object) -> str:
         return float_text(value)
     if isinstance(value, int) or (isinstance(value, str) and value):
         return str(value)
-    raise ActionFailed(f"no data point: the tag {name} is neither a text nor a number")
+    raise ActionFailed(f"no data point: the tag {name} is neither a string nor a number")
 
 
 TYPE: Final = ActionType(
     "data_to_opentsdb",
     Text("Data to OpenTSDB", "保存数据到 OpenTSDB"),
-    Text("Store each row as a data point: metric, tags, value and, where given, timestamp",
+    Text("Store each row as a data point: metric, tags, value and, if given, timestamp",
          "将每条数据保存为数据点:metric、tags、value,可选 timestamp"),
     to_sink(OpenTsdb, DataToOpenTsdb),
     (
         resource_param("backend_opentsdb"),
         Param("details", 1, "boolean", Text("Details", "详细信息"),
-              Text("Have the server name the points that it did not store, with the reason",
+              Text("Ask the server to report the points that it did not store, with the reason",
                    "让服务器返回未能存储的数据点及原因"), default=False),
         Param("summary", 2, "boolean", Text("Summary", "摘要信息"),
-              Text("Have the server count the points that it stored and did not store",
+              Text("Ask the server to count the points that it stored and did not store",
                    "让服务器返回存储成功与失败的数据点数量"), default=True),
         Param("max_batch_size", 3, "number", Text("Max Batch Size", "最大批处理数"),
               Text("How many points may share a request", "一个请求最多合并的数据点数"), default=20, range=(1, 10_000)),
         Param("sync", 4, "boolean", Text("Synchronous Call", "同步调用"),
-              Text("Have the server answer when the points are written; one point for each request",
+              Text("Ask the server to answer after the points are written; one point per request",
                    "让服务器在写入完成后再应答,此时每个请求只含一个数据点"), default=False),
         Param("sync_timeout", 5, "number", Text("Synchronous Call Timeout", "同步调用超时"),
-              Text("How long the server may take for that, in milliseconds; 0: as long as it needs",
+              Text("The time limit for that, in milliseconds; 0: no limit",
                    "同步调用的最长时间 (毫秒),0 表示不限"), default=0, range=(0, 86_400_000)),
         retry_for_param(6),
     ),

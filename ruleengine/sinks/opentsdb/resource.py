@@ -170,7 +170,7 @@ TYPE: Final = ResourceType(
               Text("Address of the server's HTTP interface", "服务器 HTTP 接口的地址"),
               required=True, default="http://127.0.0.1:4242", parts=True),
         Param("pool_size", 2, "number", Text("Pool Size", "连接池大小"),
-              Text("Requests at the same time", "同时进行的请求数"), default=8, range=(1, 256)),
+              Text("Concurrent requests", "同时进行的请求数"), default=8, range=(1, 256)),
         *limit_params(3),
     ),
     connection=("server",),

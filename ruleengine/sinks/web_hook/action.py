@@ -31,7 +31,7 @@ class DataToWebServer:
         self._body = Template(params.get("body") or params.get("payload_tmpl") or "")
         path = params.get("path", "")
         if "#" in path or any(ord(each) <= 32 for each in path):
-            raise ParamError("path", "cannot hold '#', white space or control characters")
+            raise ParamError("path", "cannot contain '#', white space or control characters")
         self._path = Template(path)
         self._headers = [_header(name, value) for name, value in params.get("headers", {}).items()]
 
@@ -53,7 +53,7 @@ class DataToWebServer:
             rendered = quote(self._path.render_each(row, _escape), safe=URL_CHARACTERS)
             more, _, more_query = rendered.partition("?")
             if not {".", ".."}.isdisjoint(more.split("/")):
-                raise ValueError(f"path: {more!r} would lead elsewhere")
+                raise ValueError(f"path: {more!r} would change the path of the resource")
             if more:
                 path = f"{path.rstrip('/')}/{more.lstrip('/')}"
             query = "&".join(each for each in (query, more_query) if each)
@@ -91,20 +91,20 @@ TYPE: Final = ActionType(
     (
         resource_param("web_hook"),
         Param("method", 1, "string", Text("Method", "请求方法"),
-              Text("The method of the request; the resource's where none is given. GET and DELETE have no body",
+              Text("The method of the request; by default that of the resource. GET and DELETE have no body",
                    "请求方法,未指定时使用资源的方法;GET 与 DELETE 不带请求体"), enum=_METHODS),
         Param("path", 2, "string", Text("Path", "路径"),
-              Text("Put behind the resource's URL; ${...} is filled in and percent-encoded",
+              Text("Appended to the resource's URL; ${...} is replaced and percent-encoded",
                    "接在资源 URL 之后的路径,${...} 会被替换并做百分号编码"), default="", parts=True),
         Param("headers", 3, "object", Text("Headers", "请求头"),
-              Text("Put over the resource's headers; ${...} is filled in. The content type is JSON unless one is given",
+              Text("Override the resource's headers; ${...} is replaced. The content type is JSON unless one is given",
                    "覆盖资源的请求头,支持 ${...};默认 content-type 为 JSON"), schema={}, parts=True),
         Param("body", 4, "string", Text("Body", "请求体"),
-              Text("Template of the body; empty: the whole row as JSON. In a body that is JSON write ${json(name)}",
+              Text("Template of the body; empty: the whole row as JSON. In a JSON body, write ${json(name)}",
                    "请求体模板;留空则为整条数据的 JSON;JSON 请求体中请用 ${json(name)}"),
               default="", input="textarea", parts=True),
         Param("payload_tmpl", 5, "string", Text("Payload Template", "消息内容模板"),
-              Text("The body under its name of EMQX 4.0", "请求体模板 (EMQX 4.0 中的名称)"),
+              Text("The body, under its EMQX 4.0 name", "请求体模板 (EMQX 4.0 中的名称)"),
               default="", input="textarea", parts=True),
         retry_for_param(6),
     ),

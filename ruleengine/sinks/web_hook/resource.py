@@ -34,7 +34,7 @@ class HttpRequest(msgspec.Struct, frozen=True, array_like=True):
 def header_name(key: str, name: str) -> str:
     """A header's name as it is sent: in lower case, ``_`` as ``-``. Raises ParamError."""
     if not _TOKEN.fullmatch(name):
-        raise ParamError(key, f"{name!r} is no name of an HTTP header")
+        raise ParamError(key, f"{name!r} is not a valid HTTP header name")
     sent = name.lower().replace("_", "-")
     if sent in _FRAMING:
         raise ParamError(key, f"{name} cannot be set")
@@ -44,10 +44,10 @@ def header_name(key: str, name: str) -> str:
 def header_value(key: str, value: object) -> str:
     """A header's value. Raises ParamError."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ParamError(key, "the values of headers are texts")
+        raise ParamError(key, "the values of headers must be strings")
     text = str(value)
     if any(each in text for each in "\r\n\0"):
-        raise ParamError(key, "a header cannot hold a line break")
+        raise ParamError(key, "a header cannot contain a line break")
     return text
 
 
@@ -89,24 +89,24 @@ class WebHook(HttpSink):
 TYPE: Final = ResourceType(
     "web_hook",
     Text("WebHook", "WebHook"),
-    Text("An HTTP server that rows are sent to", "接收数据的 HTTP 服务器"),
+    Text("An HTTP server to send rows to", "接收数据的 HTTP 服务器"),
     buffered(WebHook),
     (
         Param("url", 1, "string", Text("Request URL", "请求 URL"),
-              Text("Where requests go: http:// or https://", "请求的目的 URL,以 http:// 或 https:// 开头"),
+              Text("The URL of requests: http:// or https://", "请求的目的 URL,以 http:// 或 https:// 开头"),
               required=True, format="url", parts=True),
         Param("method", 2, "string", Text("Request Method", "请求方法"),
               Text("The method of requests", "请求使用的方法"), default="POST", enum=["PUT", "POST"]),
         Param("headers", 3, "object", Text("Request Header", "请求头"),
               Text("Headers of every request", "每个请求都带的请求头"), default={}, schema={}, parts=True),
         Param("connect_timeout", 4, "string", Text("Connect Timeout", "连接超时"),
-              Text("How long a connection may take to come about", "建立连接的最长时间"), default="5s"),
+              Text("Time limit for opening a connection", "建立连接的最长时间"), default="5s"),
         Param("request_timeout", 5, "string", Text("Request Timeout", "请求超时"),
-              Text("How long the answer to a request may take", "等待应答的最长时间"), default="5s"),
+              Text("Time limit for the answer to a request", "等待应答的最长时间"), default="5s"),
         Param("pool_size", 6, "number", Text("Pool Size", "连接池大小"),
-              Text("Connections at the same time", "同时使用的连接数"), default=8, range=(1, 256)),
+              Text("Concurrent connections", "同时使用的连接数"), default=8, range=(1, 256)),
         Param("enable_pipelining", 7, "boolean", Text("Reuse Connections", "复用连接"),
-              Text("Send one request after the other on a connection; false: a new connection for each",
+              Text("Reuse a connection for several requests; false: a new connection for each",
                    "在同一连接上依次发送多个请求;false 则每个请求新建连接"), default=True),
         *tls_params(8),
         *limit_params(13),

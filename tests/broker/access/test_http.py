@@ -227,7 +227,7 @@ async def test_no_urls(url: str) -> None:
 
 async def test_placeholders() -> None:
     check_placeholders("uc", "%u-%c 100%")
-    with pytest.raises(ValueError, match="%P is none of %u, %c"):
+    with pytest.raises(ValueError, match="%P is not one of %u, %c"):
         check_placeholders("uc", "%P")
 
 

@@ -160,7 +160,7 @@ def test_keys_that_cannot_be_read(tmp_path: Path) -> None:
         source(public_key_file="nowhere")
     file = tmp_path / "key.pem"
     file.write_text("no key")
-    with pytest.raises(ValueError, match="no public key in PEM form"):
+    with pytest.raises(ValueError, match="not a public key in PEM format"):
         source(public_key_file=str(file))
     file.write_text(pem(EC))
     with pytest.raises(ValueError, match="none of the algorithms"):

@@ -101,7 +101,7 @@ async def test_a_join_to_a_node_that_is_no_member_leaves_everything_as_it_is(tmp
         await there.publish("kept", b"own", qos=1, retain=True)
         await cluster.wait_until_quiet()
         before = {name: dict(bucket.last) for name, bucket in cluster.hub.buckets.items()}
-        with pytest.raises(ChangeRefused, match=r"n9@127.0.0.1 is no member .* cluster.servers, cluster.name"):
+        with pytest.raises(ChangeRefused, match=r"n9@127.0.0.1 is not a member .* cluster.servers, cluster.name"):
             await own(cluster, 1).join("n9@127.0.0.1")
         await cluster.wait_until_quiet()
         assert own(cluster, 1).membership.left

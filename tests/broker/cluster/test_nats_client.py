@@ -405,7 +405,7 @@ async def test_one_server_of_three_has_no_quorum(caplog: pytest.LogCaptureFixtur
 
 async def test_servers_that_know_nothing_of_each_other_are_refused() -> None:
     """Also where they have buckets: each was used alone before, or has lost the lines that made a cluster of them."""
-    alone = r"cluster.servers: .* is in no cluster of NATS servers, but 2 are named: they would know nothing"
+    alone = r"cluster.servers: .* is not in a cluster of NATS servers, but 2 are configured: they would not know"
     async with NatsServers() as one, NatsServers() as other:
         assert re.match(alone, str(await refusal(one.urls + other.urls)))
         for servers in (one, other):
@@ -419,7 +419,9 @@ async def test_servers_that_only_have_the_name_of_a_cluster_are_refused() -> Non
     more = 'max_payload: 4MB\ncluster { name: "test", routes: ["nats://127.0.0.1:1"] }\n'
     async with NatsServers(more=more) as one, NatsServers(more=more) as other:
         made = NatsClient(ClusterSettings(servers=one.urls + other.urls), "a", LARGEST)
-        with pytest.raises(NatsRefused, match=r"cluster.servers: .* is in no cluster of NATS servers, but 2 are named"):
+        with pytest.raises(
+            NatsRefused, match=r"cluster.servers: .* is not in a cluster of NATS servers, but 2 are configured"
+        ):
             await made.start()
 
 
@@ -431,7 +433,7 @@ async def test_user_and_password() -> None:
         async with client(servers.urls, user="ann", password="secret") as a:
             await a.write("rows", "k", b"", 0, "n")
         wrong = await refusal(servers.urls, user="ann", password="wrong")
-        said = f"{servers.urls[0]} does not let this node in"
+        said = f"{servers.urls[0]} rejects this node"
         assert str(wrong) == f"cluster.user: {said} with user ann and its password: Authorization Violation"
         wrong = await refusal(servers.urls)
         assert str(wrong) == (
@@ -459,7 +461,7 @@ async def test_nkey(tmp_path: Path) -> None:
             assert a.quorum
         wrong = await refusal(servers.urls, nkey_file=str(tmp_path / "other"))
         assert wrong.setting == "cluster.nkey_file"
-        assert f"does not let this node in with the NKey in {tmp_path / 'other'}: Authorization Violation" in str(wrong)
+        assert f"rejects this node with the NKey in {tmp_path / 'other'}: Authorization Violation" in str(wrong)
         wrong = await refusal(servers.urls, nkey_file=str(tmp_path / "none"))
         assert "does not hold the seed of an NKey" in str(wrong)
         wrong = await refusal(servers.urls, credentials_file=str(tmp_path / "none"))
@@ -483,7 +485,7 @@ async def test_tls(certificates: Certificates, tmp_path: Path) -> None:
         assert wrong.setting == "cluster.tls_ca" and "cannot be trusted: " in str(wrong)
         assert "no tls_ca is set" not in str(wrong)
         wrong = await refusal(plain)
-        assert wrong.setting == "cluster.servers" and "wants TLS" in str(wrong)
+        assert wrong.setting == "cluster.servers" and "requires TLS" in str(wrong)
     async with NatsServers() as servers:
         secure = tuple(url.replace("nats://", "tls://") for url in servers.urls)
         wrong = await refusal(secure, user="ann", password="secret")
@@ -552,7 +554,7 @@ async def test_without_jetstream() -> None:
         with pytest.raises(NatsRefused) as caught:
             await wrong.probe()
     assert str(caught.value) == (
-        f"cluster.servers: {servers.urls[0]} has no JetStream: it wants jetstream {{ }} in its configuration, or -js"
+        f"cluster.servers: {servers.urls[0]} has no JetStream: it requires jetstream {{ }} in its configuration, or -js"
     )
 
 

@@ -104,7 +104,7 @@ async def test_a_request_gets_its_answer(connect: Connect) -> None:
     await answered(a, "taipan.t.call")
     answers = await asyncio.gather(*(a.request("taipan.t.call", f"q{n}".encode(), 5.0) for n in range(200)))
     assert answers == [f"Q{n}".encode() for n in range(200)]
-    with pytest.raises(NoResponders, match=r"^nobody listens on taipan\.t\.nobody$"):
+    with pytest.raises(NoResponders, match=r"^nothing listens on taipan\.t\.nobody$"):
         await a.request("taipan.t.nobody", b"", 5.0)
     with pytest.raises(NoAnswer, match=r"^no answer to taipan\.t\.silent$"):
         await a.request("taipan.t.silent", b"", 0.05)

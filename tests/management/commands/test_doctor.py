@@ -58,8 +58,8 @@ def test_where_all_is_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["doctor", file]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert f"ok:      configuration: {file}" in lines
-    assert f"ok:      data_dir: {tmp_path / 'data'} is not there yet; the first start makes it" in lines
-    assert "ok:      lock: no node has the data directory" in lines
+    assert f"ok:      data_dir: {tmp_path / 'data'} does not exist yet; the first start creates it" in lines
+    assert "ok:      lock: no node uses the data directory" in lines
     assert "ok:      port: listeners.0.bind 127.0.0.1:0 is free" in lines
     assert any(line.startswith("ok:      flush: p50 ") for line in lines)
     assert all(line.startswith(("ok:      ", "warning: ")) for line in lines)
@@ -79,7 +79,7 @@ def test_a_wrong_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert set(said) == {"configuration"} and len(said["configuration"]) == 2
     assert "listeners.0.colour" in said["configuration"][0]["found"]
     assert main(["--config", file, "doctor", file]) == 1
-    assert "doctor wants one FILE" in capsys.readouterr().err
+    assert "doctor requires one FILE" in capsys.readouterr().err
     said = asked(capsys, str(tmp_path / "none"), status=1)
     assert "No such file" in said["configuration"][0]["found"]
 
@@ -122,7 +122,7 @@ def test_a_port_that_another_process_has(tmp_path: Path, capsys: pytest.CaptureF
     with socket.create_server(("127.0.0.1", port)):
         (said, *_) = asked(capsys, file, status=1)["port"]
         assert (said["level"], said["found"]) == (
-            "error", f"listeners.0.bind 127.0.0.1:{port} is taken by another process",
+            "error", f"listeners.0.bind 127.0.0.1:{port} is in use by another process",
         )  # fmt: skip
         assert f"--set listeners.0.bind=127.0.0.1:{port + 1}" in said["advice"]
     (said, *_) = asked(capsys, file, "--set", "listeners.0.bind=192.0.2.1:1883", status=1)["port"]
@@ -167,7 +167,7 @@ def test_the_data_directory(
     assert said["level"] == "warning" and f"others may use {data} (mode 0755)" in said["found"]
     assert data.stat().st_mode & 0o777 == 0o755
     (said,) = asked(capsys, file, "--set", "node.data_dir=/tmp", status=1)["data_dir"]
-    assert "others use this directory" in said["found"]
+    assert "other programs use this directory" in said["found"]
     (said,) = asked(capsys, file, "--set", f"node.data_dir={file}", status=1)["data_dir"]
     assert said["found"] == f"{file} is not a directory"
     monkeypatch.setattr(os, "geteuid", lambda: 12345)

@@ -102,8 +102,8 @@ async def test_a_node_that_was_made_so(tmp_path: Path, monkeypatch: pytest.Monke
     "arguments, said",
     [
         (["--address", "0.0.0.0"], "--user NAME, or --anonymous"),
-        (["--address", "a:b:c]", "--anonymous"], "--address a:b:c]: is no address"),
-        (["--tls", "nö..de"], "--tls nö..de: not all of them"),
+        (["--address", "a:b:c]", "--anonymous"], "--address a:b:c]: not an address"),
+        (["--tls", "nö..de"], "--tls nö..de: not all of these"),
         (["--user", "a\nb"], "--user: the name is not printable"),
     ],
 )
@@ -116,7 +116,7 @@ def test_what_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str], argu
 def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "tls").mkdir()
     assert main(["init", str(tmp_path), "--tls"]) == 1
-    assert f"{tmp_path / 'tls'} is there already, and nothing was written" in capsys.readouterr().err
+    assert f"{tmp_path / 'tls'} already exists, and nothing was written" in capsys.readouterr().err
     assert [each.name for each in tmp_path.iterdir()] == ["tls"]
     (tmp_path / "tls").rmdir()
     assert main(["init", str(tmp_path)]) == 0

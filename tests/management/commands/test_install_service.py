@@ -44,7 +44,7 @@ def test_a_unit_of_others_stays(tmp_path: Path, capsys: pytest.CaptureFixture[st
     unit.write_text("[Service]\n")
     arguments = ["install-service", "--file", str(config), "--unit", str(unit)]
     assert main(arguments) == 1
-    assert "is there already with other contents: --force replaces it" in capsys.readouterr().err
+    assert "already exists with other contents: --force replaces it" in capsys.readouterr().err
     assert not config.exists()
     assert main([*arguments, "--force"]) == 0
     assert "ExecStart=" in unit.read_text()
@@ -58,9 +58,9 @@ def test_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "program, config, said",
     [
-        ("/home/ann/.local/bin/taipan", "/etc/taipan.toml", "which a service does not see"),
-        ("/opt/taipan", "/etc/with blank.toml", "cannot stand in a unit"),
-        ("/opt/taipan", "/etc/%i.toml", "cannot stand in a unit"),
+        ("/home/ann/.local/bin/taipan", "/etc/taipan.toml", "which is hidden from services"),
+        ("/opt/taipan", "/etc/with blank.toml", "a unit cannot contain"),
+        ("/opt/taipan", "/etc/%i.toml", "a unit cannot contain"),
     ],
 )
 def test_what_cannot_be(

@@ -182,7 +182,7 @@ def test_a_new_listener_by_index() -> None:
         (LISTENER + "max_qos = 3", "t.toml:5: listeners.0.max_qos: expected a whole number from 0 to 2, got 3"),
         (LISTENER + "max_qos = true", "t.toml:5: listeners.0.max_qos: expected a whole number from 0 to 2, got true"),
         (LISTENER + 'zone = "externl"', 't.toml:5: listeners.0.zone: no zone "externl"; did you mean "external"?'),
-        (LISTENER + LISTENER, "t.toml:6: listeners.1.name: listeners.0 has this name and this type already"),
+        (LISTENER + LISTENER, "t.toml:6: listeners.1.name: listeners.0 already has this name and this type"),
         (
             LISTENER + LISTENER.replace('"a"', '"b"'),
             "t.toml:8: listeners.1.bind: listeners.0 is bound to 127.0.0.1:1 already",
@@ -194,10 +194,10 @@ def test_a_new_listener_by_index() -> None:
         ),
         (LISTENER.replace("tcp", "unix"), "t.toml:4: listeners.0.bind: expected the path of the socket, such as /run/"),
         (LISTENER.replace("127.0.0.1:1", "/run/a.sock"), "t.toml:4: listeners.0.bind: expected host:port"),
-        (UNIX + 'path = "/x"', "t.toml:5: listeners.0.path: only ws and wss listeners have this key"),
-        (UNIX + "nodelay = true", "t.toml:5: listeners.0.nodelay: only tcp, ssl, ws and wss listeners have this key"),
-        (UNIX + "reuse_port = true", "t.toml:5: listeners.0.reuse_port: only tcp, ssl, ws and wss listeners have"),
-        (LISTENER + 'socket_mode = "0660"', "t.toml:5: listeners.0.socket_mode: only unix listeners have this key"),
+        (UNIX + 'path = "/x"', "t.toml:5: listeners.0.path: only ws and wss listeners accept this key"),
+        (UNIX + "nodelay = true", "t.toml:5: listeners.0.nodelay: only tcp, ssl, ws and wss listeners accept this key"),
+        (UNIX + "reuse_port = true", "t.toml:5: listeners.0.reuse_port: only tcp, ssl, ws and wss listeners accept"),
+        (LISTENER + 'socket_mode = "0660"', "t.toml:5: listeners.0.socket_mode: only unix listeners accept this key"),
         (UNIX + 'socket_mode = "rw"', "t.toml:5: listeners.0.socket_mode: expected a mode in octal digits, such as"),
         (
             UNIX.replace("/run/a.sock", f"/run/{'a' * 103}"),
@@ -210,7 +210,7 @@ def test_a_new_listener_by_index() -> None:
         (UNIX + UNIX.replace('"a"', '"b"'), "t.toml:8: listeners.1.bind: listeners.0 is bound to /run/a.sock already"),
         (LISTENER.replace("127.0.0.1:1", "1883"), "t.toml:4: listeners.0.bind: expected host:port"),
         (LISTENER.replace("tcp", "wss"), 't.toml:1: listeners.0: "wss" needs tls with certfile and keyfile'),
-        (LISTENER + 'path = "/x"', "t.toml:5: listeners.0.path: only ws and wss listeners have this key"),
+        (LISTENER + 'path = "/x"', "t.toml:5: listeners.0.path: only ws and wss listeners accept this key"),
         (
             LISTENER.replace("tcp", "ws") + 'path = "x"',
             "t.toml:5: listeners.0.path: expected a path that begins with /",
@@ -226,7 +226,7 @@ def test_a_new_listener_by_index() -> None:
         (LISTENER.replace("tcp", "ws") + "path = []", "t.toml:5: listeners.0.path: expected at least one path"),
         (
             LISTENER.replace("tcp", "ws") + 'path = ["/a", "/b", "/a/"]',
-            "t.toml:5: listeners.0.path.2: the same path twice",
+            "t.toml:5: listeners.0.path.2: the path occurs twice",
         ),
         (LISTENER.replace("tcp", "ws") + "path = 5", "t.toml:5: listeners.0.path: expected a text or a list"),
         (
@@ -293,8 +293,8 @@ def test_a_new_listener_by_index() -> None:
         ('[zones.z]\nmountpoint = "a/+/"', "t.toml:2: zones.z.mountpoint: expected a topic prefix without + and #"),
         ('[durability]\nlevel = "dsk"', 't.toml:2: durability.level: expected one of "memory", "disk", got'),
         ('[log]\nlevel = "x"', "t.toml:2: log.level: expected one of"),
-        ('[[access.users]]\nusername = ""', "t.toml:2: access.users.0.username: expected a user name"),
-        ('[[access.users]]\nusername = "a"\n' * 2, 't.toml:4: access.users.1.username: "a" is there twice'),
+        ('[[access.users]]\nusername = ""', "t.toml:2: access.users.0.username: expected a username"),
+        ('[[access.users]]\nusername = "a"\n' * 2, 't.toml:4: access.users.1.username: "a" occurs twice'),
         (
             '[access]\nusers = [{username = "a", password_hash = "x"}]',
             "t.toml:2: access.users.0.password_hash: expected",
@@ -316,22 +316,22 @@ def test_a_new_listener_by_index() -> None:
         ("[[access.rules]]\nallow = true\nusername = ''", "t.toml:3: access.rules.0.username: matches nobody"),
         ('[access.users]\nann = "x"', "t.toml:1: access.users: expected tables [[access.users]]"),
         ("[access.rules]\nallow = true", "t.toml:1: access.rules: expected tables [[access.rules]]"),
-        ("allow_anonymous = true", "t.toml:1: allow_anonymous: belongs into [zones.external] or into a listener"),
+        ("allow_anonymous = true", "t.toml:1: allow_anonymous: belongs in [zones.external] or into a listener"),
         (
             "[zones.z]\nmax_inflight_bytes = 5000",
-            "t.toml:2: zones.z.max_inflight_bytes: is no setting any more: max_inflight limits the messages in flight",
+            "t.toml:2: zones.z.max_inflight_bytes: is no longer a setting: max_inflight limits the messages in flight",
         ),
         (
             LISTENER + "max_inflight_bytes = 1",
-            "t.toml:5: listeners.0.max_inflight_bytes: is no setting any more: max_inflight limits",
+            "t.toml:5: listeners.0.max_inflight_bytes: is no longer a setting: max_inflight limits",
         ),
-        ("[zones]\nmax_qos = 1", "t.toml:2: zones.max_qos: belongs into [zones.external] or into a listener"),
+        ("[zones]\nmax_qos = 1", "t.toml:2: zones.max_qos: belongs in [zones.external] or into a listener"),
         ('[zones.z]\nallow_anonymous = "yes"', 't.toml:2: zones.z.allow_anonymous: expected true or false, got "yes"'),
         (
             "[zones.z]\nmessage_rate = 100",
             "t.toml:2: zones.z.message_rate: expected [amount, seconds], both more than 0, got 100",
         ),
-        ("[node]\nname = taipan@x", "t.toml:2: Invalid value; text wants quotes"),
+        ("[node]\nname = taipan@x", "t.toml:2: Invalid value; text requires quotes"),
         ("[access]\nhash_threads = 0", "t.toml:2: access.hash_threads: expected a whole number from 1 to 64, got 0"),
     ],
 )
@@ -357,13 +357,13 @@ def test_a_removed_setting_that_says_nothing_is_passed_over(tmp_path: Path) -> N
         ("node.nme", "x", 'node.nme: unknown key; did you mean "name"?'),
         ("nodes.name", "x", 'nodes: unknown key; did you mean "node"?'),
         ("listeners.0.max_qos", "5", "listeners.0.max_qos: expected a whole number from 0 to 2, got 5"),
-        ("listeners.5.bind", "x", '"5" is no index of listeners (0 to 2)'),
-        ("listeners.x.bind", "x", '"x" is no index of listeners (0 to 2)'),
-        ("listeners.-1.bind", "x", '"-1" is no index of listeners (0 to 2)'),
+        ("listeners.5.bind", "x", '"5" is not an index of listeners (0 to 2)'),
+        ("listeners.x.bind", "x", '"x" is not an index of listeners (0 to 2)'),
+        ("listeners.-1.bind", "x", '"-1" is not an index of listeners (0 to 2)'),
         ("listeners.2.bind", "[::1]:9", 'listeners.2: needs the key "name"'),
         ("listeners.0.bind.x", "1", "listeners.0.bind is a value, not a table"),
         ("node", "x", 'node: expected a table, got "x"'),
-        ("access.rules.0.topics.0", "a#", 'access.rules.0.topics.0: "#" must stand alone in the last level'),
+        ("access.rules.0.topics.0", "a#", 'access.rules.0.topics.0: "#" must be alone in the last level'),
         ("", "x", '"": unknown key'),
     ],
 )
@@ -414,7 +414,7 @@ def test_types_values_and_what_is_between_keys_are_told_together(tmp_path: Path)
         "t.toml:13: listeners.1.compress: expected true or false, got 1",
         "t.toml:15: listeners.2.name: expected 1 to 64 letters, digits, '_', '-' or '.', got \"d e\"",
         "t.toml:17: listeners.2.bind: expected host:port or [v6]:port with a port from 0 to 65535",
-        "t.toml:18: listeners.2.path: only ws and wss listeners have this key",
+        "t.toml:18: listeners.2.path: only ws and wss listeners accept this key",
     ]
 
 
@@ -555,7 +555,7 @@ def test_rules_for_one_listener_and_for_anonymous_clients(tmp_path: Path) -> Non
     told = refusal(tmp_path, LISTENER + rule.format("b"))
     assert told == 't.toml:7: access.rules.0.listener: no listener "b"'
     told = refusal(tmp_path, '[[access.rules]]\nallow = true\nanonymous = true\nusername = "ann"\n')
-    assert told == "t.toml:3: access.rules.0.anonymous: an anonymous client has no user name: leave one of the two away"
+    assert told == "t.toml:3: access.rules.0.anonymous: an anonymous client has no username: omit one of the two"
 
 
 def _alternatives() -> list[tuple[str, object]]:

@@ -18,9 +18,9 @@ from taipan.management.operations.clients import When
         (list[dict[str, Any]] | dict[str, Any], "an object or a list, each an object"),
         (dict[str, Any] | Annotated[list[Any], Meta(max_length=0)], "an object or an empty list"),
         (Annotated[list[int], Meta(max_length=100_000)], "a list of at most 100000, each a whole number"),
-        (Annotated[list[str], Meta(min_length=1)], "a list of 1 or more, each a text"),
+        (Annotated[list[str], Meta(min_length=1)], "a list of 1 or more, each a string"),
         (Annotated[list[Any], Meta(min_length=1, max_length=3)], "a list of at most 3 and not empty"),
-        (Annotated[str, Meta(max_length=3)], "a text of at most 3 characters"),
+        (Annotated[str, Meta(max_length=3)], "a string of at most 3 characters"),
         (list[Any], "a list"),
     ],
 )

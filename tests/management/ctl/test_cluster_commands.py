@@ -30,7 +30,7 @@ async def test_leave_and_join() -> None:
         said = await ctl(nodes[0], "cluster", "leave")
         assert (said.status, said.lines) == (1, ["error: command cluster leave: it has left already"])
         said = await ctl(nodes[0], "cluster", "join", "n9@host")
-        assert (said.status, said.lines) == (1, ["error: node n9@host: n9@host is no member of it"])
+        assert (said.status, said.lines) == (1, ["error: node n9@host: n9@host is not a member of it"])
         assert nodes[0].server.cluster.left  # type: ignore[attr-defined]
         assert await done(nodes[0], "cluster", "join", N2) == ["Join the cluster successfully.", status]
         said = await ctl(nodes[0], "cluster", "join", N1)
@@ -65,7 +65,7 @@ async def test_evacuation() -> None:
             "Delayed messages       : 0",
         ]
         said = await ctl(nodes[0], "cluster", "evacuation", "start")
-        assert (said.status, said.lines) == (1, ["error: command cluster evacuation start: it is evacuated already"])
+        assert (said.status, said.lines) == (1, ["error: command cluster evacuation start: it is already evacuated"])
         assert await ctl_json(nodes[0], "cluster", "evacuation", "stop") == {"evacuating": False, **table}
 
 

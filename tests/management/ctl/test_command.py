@@ -82,7 +82,7 @@ def test_the_nearest_usage_is_told(line: str, lines: int) -> None:
         ("clients", "error: command clients: a word is missing after it"),
         ("clients show", "error: command clients show: <ClientId> is missing"),
         ("acl add clientid c", "error: command acl add clientid: <Topic> <Action> <Access> are missing"),
-        ("clients show a b", 'error: command clients show: there is no place for "b"'),
+        ("clients show a b", 'error: command clients show: unexpected argument "b"'),
         ("watch t --qos", "error: command watch: --qos <QoS>: the value is missing"),
         ("watch t --qos 1 --qos=2", "error: command watch: --qos is given twice"),
         ("log handlers set-level handler0", "error: command log handlers set-level: <Level> is missing"),

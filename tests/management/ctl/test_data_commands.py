@@ -72,7 +72,7 @@ async def test_import_with_env() -> None:
         ("{", f"{FAILED}: is not JSON"),
         ('{"version": "4.0"}', f"{FAILED}: its version is not supported"),
         ('{"version": "5.0"}', f"{FAILED}: its version is not supported"),
-        ("{}", f"{FAILED}: version is missing: this is no exported file"),
+        ("{}", f"{FAILED}: version is missing: not an exported file"),
         (
             '{"version": "4.4", "apps": [{"id": "a"}, 1]}',
             f"{FAILED}: records that are wrong: 2: apps[0].secret: is missing; apps[1]: expected an object",

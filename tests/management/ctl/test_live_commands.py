@@ -164,7 +164,7 @@ async def test_it_ends_when_the_application_may_no_more() -> None:
         )
         await until(lambda: watched(node))
         await done(node, "mgmt", "delete", "other")
-        assert await task == (1, "", "error: topic t: the application may no more\n")
+        assert await task == (1, "", "error: topic t: the application no longer has access\n")
         later = await run("--url", node.management.url, "watch", "t", TAIPAN_CTL_APP="other:wrong")
         assert later.status == 1 and later.out == ""
 

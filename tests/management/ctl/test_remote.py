@@ -137,7 +137,7 @@ async def test_no_way_there() -> None:
         ({"--url": "http://h", "--app": "a:b", "--app-file": "f"}, "not with"),
         ({"--url": "http://h"}, "--app-file: is missing"),
         ({"--url": "http://h", "--app": "onlyid"}, "--app-file: is missing"),
-        ({"--url": "http://a:b@h", "--app": "a:b"}, "a secret in it"),
+        ({"--url": "http://a:b@h", "--app": "a:b"}, "contains a name or a secret"),
         ({"--url": "ftp://h", "--app": "a:b"}, "expected https"),
         ({"--url": "http://h:x", "--app": "a:b"}, "Port"),
         ({"--app": "a:b"}, "--url: is missing"),
@@ -171,7 +171,7 @@ def test_a_secret_that_others_may_read_is_refused(tmp_path: Path) -> None:
         ("[profiles]\na = 1", "profiles.a: expected a table"),
         ('[profiles.a]\nurl = "http://h"\nsecret = "x"', "no such key"),
         ('[profiles.a]\napp = "a:b"', "url: is missing"),
-        ("[profiles.a]\nurl = 1", "expected a text"),
+        ("[profiles.a]\nurl = 1", "expected a string"),
         ('[profiles.a]\nurl = "http://h"\napp = "a:b"\napp_file = "f"', "only one"),
     ],
 )

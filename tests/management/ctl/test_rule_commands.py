@@ -42,13 +42,13 @@ async def test_rules() -> None:
 async def test_what_has_no_effect_is_said() -> None:
     async with managed_node() as node:
         action = '[{"name": "do_nothing", "params": {"x": 1}}]'
-        said = "warning: x: do_nothing has no parameter of this name; it has no effect"
+        said = "warning: x: do_nothing has no such parameter; the value has no effect"
         assert await done(node, "rules", "create", SQL, action, "-i", "rule:1") == ["Rule rule:1 created", said]
         assert await done(node, "rules", "update", "rule:1", "-a", action) == ["Rule rule:1 updated", said]
         made = await done(
             node, "resources", "create", "web_hook", "-i", "h", "-c", '{"url": "http://127.0.0.1:1", "z": 1}'
         )
-        said = "warning: z: web_hook has no parameter of this name; it has no effect"
+        said = "warning: z: web_hook has no such parameter; the value has no effect"
         assert made == ["Resource h created", said]
         updated = await done(node, "resources", "update", "h", "-c", '{"url": "http://127.0.0.1:1", "z": 2}')
         assert updated == ["Resource h updated", said]

@@ -49,7 +49,7 @@ async def test_who_says_nothing_is_sent_away(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(ctl_socket, "REQUEST_TIMEOUT", 0.05)
     async with managed_node() as node:
         said = parse(await exchange(node.management.control.path, b'{"args"'))
-        assert said.status == 2 and "error: request: none came within" in said.err
+        assert said.status == 2 and "error: request: none arrived within" in said.err
 
 
 async def test_too_many_at_once() -> None:

@@ -32,7 +32,7 @@ def test_a_missing_key_is_named_with_its_place() -> None:
 
 
 def test_a_wrong_value_is_named_with_its_place() -> None:
-    assert refusal(convert, {"name": 1}, Item) == (WRONG, "name: expected a text, got 1")
+    assert refusal(convert, {"name": 1}, Item) == (WRONG, "name: expected a string, got 1")
     code, message = refusal(convert, [{"name": "a", "size": "x"}], list[Item])
     assert code == WRONG and message.startswith("[0].size: ")
 

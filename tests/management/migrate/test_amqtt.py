@@ -113,7 +113,8 @@ def test_a_plugin_of_somebody_else_leaves_nobody_in(tmp_path: Path, capsys: pyte
 
 WRONG = {
     "listeners: [1]\n": "wrong: listeners: expected a mapping",
-    "listeners:\n  default:\n    ssl: on\n": "broker.yaml:2: wrong: listener default: ssl wants certfile and keyfile",
+    "listeners:\n  default:\n    ssl: on\n": "broker.yaml:2: wrong: listener default: ssl requires certfile"
+    " and keyfile",
     DEFAULT + "session_expiry_interval: soon\n": "broker.yaml:11: wrong: session_expiry_interval: soon",
     DEFAULT + "  topic_acl: {acl: {ann: ['a/#/b']}}\n": "broker.yaml:11: wrong: ann: a/#/b",
     DEFAULT + "  topic_acl: {acl: {ann: [a]}, receive_acl: {ann: [b]}}\n": "wrong: receive_acl",
@@ -186,4 +187,4 @@ def test_a_placeholder_is_none_in_amqtt(tmp_path: Path, capsys: pytest.CaptureFi
         "plugins:\n  amqtt.plugins.topic_checking.TopicAccessControlListPlugin:\n    acl:\n      ann: ['own/%u']\n"
     )
     assert main(["migrate", "amqtt", str(path), "--into", str(tmp_path / "into")]) == 2
-    assert "%c, %u and eq stand for themselves" in capsys.readouterr().out
+    assert "%c, %u and eq are literal" in capsys.readouterr().out

@@ -128,7 +128,7 @@ def test_etc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("username", "ann", "scrypt"),
         ("clientid", "sensor", "scrypt"),
     ]
-    assert "cluster.name x: a cluster is made with NATS" in told and "emqx_auth_http" in told
+    assert "cluster.name x: clusters use NATS" in told and "emqx_auth_http" in told
     assert "node.cookie" in told
 
 
@@ -140,7 +140,7 @@ def test_a_loaded_plugin_that_decided_leaves_nobody_in(tmp_path: Path, capsys: p
     )
     found, told = migrated(directory, tmp_path / "into", capsys)
     assert found.access.no_match == "deny" and found.listener_zones[0].allow_anonymous is False
-    assert "emqx_auth_mysql: it decided who comes in" in told
+    assert "emqx_auth_mysql: it decided which clients may connect" in told
 
 
 WRONG = {
@@ -172,7 +172,7 @@ def test_what_is_wrong_is_told_and_nothing_is_written(
         ("{deny, {ipaddr, \"nowhere\"}, publish, [\"a\"]}.", "no address"),
         ("{deny, all, publish}.", "topics are missing"),
         ("{deny, all, publish, []}.", "a rule without topics"),
-        ("{allow, all}", "no full stop"),
+        ("{allow, all}", "the full stop after"),
         ("{" * 200, "nested more than"),
     ],
 )  # fmt: skip

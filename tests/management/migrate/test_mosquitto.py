@@ -155,10 +155,10 @@ def test_users(tmp_path: Path) -> None:
         ("bob", "pbkdf2$sha51"),
     ]
     assert said(migration, tmp_path, "left_out") == [
-        "pw:4: left out: user plain: a password as it is, not its hash; give it a password: taipan-ctl users add",
+        "pw:4: left out: user plain: a plain password, not its hash; give it a password: taipan-ctl users add",
         migration.report.of("left_out")[1].place.replace(f"{tmp_path}/", "")
         + f": left out: user odd: {migration.report.of('left_out')[1].why}",
-        "pw:6: left out: user nothing: the line is no name:hash, and Mosquitto passes over it, too",
+        "pw:6: left out: user nothing: the line is not name:hash, and Mosquitto ignores it as well",
     ]
 
 
@@ -171,7 +171,7 @@ def test_a_published_default_password_does_not_come_over(tmp_path: Path, capsys:
     told = capsys.readouterr().out
     for name in ("bob", "cora"):
         assert f"left out: user {name}: its password is EMQX's published default" in told
-    assert "left out: user dora: PBKDF2 wants 1 to 2000000 iterations" in told
+    assert "left out: user dora: PBKDF2 requires 1 to 2000000 iterations" in told
     _, plan = read_plan((tmp_path / "into" / "data" / "import.plan").read_bytes())
     assert [user.name for user in plan.users] == ["ann"]
 
@@ -260,7 +260,7 @@ topic "" in 0 here there
     assert first.actions[0].params["forward_topic"] == "sites/7/${target}"
     assert both.rawsql == 'SELECT payload, topic as target FROM "x"'
     assert any(
-        "topic x both 0: messages go out and do not come in" in line for line in said(migration, tmp_path, "changed")
+        "topic x both 0: messages are only sent, not fetched" in line for line in said(migration, tmp_path, "changed")
     )
 
 
@@ -276,7 +276,7 @@ WRONG = {
     "include": ("include_dir DIR/none\n", "mosquitto.conf:1: wrong: include_dir DIR/none: No such file or directory"),
     "utf-8": ("# \udcff\n", "mosquitto.conf:1: wrong: configuration: not UTF-8"),
     "acl": ("listener 1\nacl_file DIR/acl\n", "acl:2: wrong: topic a/#/b"),
-    "keyfile": ("listener 1\ncertfile DIR/acl\n", "mosquitto.conf:2: wrong: certfile: there is no keyfile with it"),
+    "keyfile": ("listener 1\ncertfile DIR/acl\n", "mosquitto.conf:2: wrong: certfile: keyfile is missing"),
     "bridge": ("listener 1\nconnection x\ntopic a\n", "mosquitto.conf:2: wrong: connection x: it has no address"),
     "database": ("listener 1\npersistence true\npersistence_location DIR/\n", "mosquitto.db: wrong: persistence file"),
 }
@@ -305,7 +305,7 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     into.mkdir()
     (into / "mine").write_text("x")
     assert main(["migrate", "mosquitto", str(path), "--into", str(into)]) == 2
-    assert "is not empty; nothing is overwritten" in capsys.readouterr().err
+    assert "is not empty; nothing was overwritten" in capsys.readouterr().err
     assert os.listdir(into) == ["mine"]
     (into / "mine").unlink()
     assert main(["migrate", "mosquitto", str(path), "--into", str(into)]) == 0
@@ -391,7 +391,7 @@ def test_a_listener_without_an_address_is_one_of_both_families(
     assert [each.bind for each in found.listeners[2:]] == ["[::]:1884", "127.0.0.1:1885"]
     assert [rule.listener for rule in found.access.rules if rule.topics == ["a"]] == ["tcp", "tcp-ipv6"]
     told = capsys.readouterr().out
-    assert told.count("max_connections 5") == 2 and "of IPv4 and of IPv6, each for itself" in told
+    assert told.count("max_connections 5") == 2 and "of IPv4 and of IPv6, counted separately" in told
 
     monkeypatch.setattr(mosquitto, "_has_ipv6", lambda: False)
     shutil.rmtree(tmp_path / "into")
@@ -437,7 +437,7 @@ def test_names_with_wildcards_have_no_patterns(tmp_path: Path, capsys: pytest.Ca
         (False, None, ["x/%u"]),
         (True, None, ["#"]),
     ]
-    assert "acl:3: changed: patterns: to who has +, # or /" in capsys.readouterr().out
+    assert "acl:3: changed: patterns: Mosquitto ignores pattern rules" in capsys.readouterr().out
 
 
 def test_rules_are_without_the_mount_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -485,7 +485,7 @@ def test_a_placeholder_within_a_mount_point_is_wrong(tmp_path: Path, capsys: pyt
     (tmp_path / "acl").write_text("pattern deny %u/x\n")
     path = conf(tmp_path, "listener 1883\nmount_point ann/\nacl_file DIR/acl\n")
     assert main(["migrate", "mosquitto", str(path), "--into", str(tmp_path / "into")]) == 2
-    assert "it cannot be told what it matches below the mount point ann/" in capsys.readouterr().out
+    assert "it cannot be determined what it matches below the mount point ann/" in capsys.readouterr().out
 
 
 def test_no_secret_is_in_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

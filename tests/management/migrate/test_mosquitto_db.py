@@ -76,14 +76,14 @@ def test_a_chunk_that_contradicts_itself_is_left_out_and_told() -> None:
     assert set(found.messages) == {1, 3} and set(found.clients) == {"c"} and len(found.subscriptions) == 1
     assert found.deliveries == [] and found.retained == []
     assert [(each.what, each.why) for each in found.damage] == [
-        ("message", "its topic is none that can be published to"),
-        ("client", "there is a client c already"),
-        ("client", "it has no client identifier"),
+        ("message", "its topic cannot be published to"),
+        ("client", "client c already exists"),
+        ("client", "it has no client ID"),
         ("delivery", "there is no message 9"),
         ("delivery", "there is no client nobody"),
         ("delivery", "it has no packet identifier"),
         ("subscription", found.damage[6].why),
-        ("subscription", "its options are none: QoS 3, 0x0"),
+        ("subscription", "its options are not valid: QoS 3, 0x0"),
         ("retained message", "there is no message 8"),
         ("delivery", "there is no state 0"),
     ]

@@ -62,7 +62,7 @@ def test_emqx(stock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert listener.allowed_origins == []  # check_origin_enable = false: EMQX checks none
     assert found.zones["external"].flapping_threshold == 0  # enable_flapping_detect = off
     if "\nlistener.ssl.external.cacertfile" in stock.read_text():
-        assert "listener.ssl.external.cacertfile etc/certs/cacert.pem: it is only for client certificates" in told
+        assert "listener.ssl.external.cacertfile etc/certs/cacert.pem: it is used only for client certificates" in told
         assert "carried: listener.ssl.external.cacertfile" not in told
 
 
@@ -82,7 +82,7 @@ def test_mosquitto(stock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     found, told = migrated("mosquitto", path, tmp_path, capsys)
     tls = found.listeners[-1].tls
     assert tls is not None and (tls.verify, tls.cafile) == ("none", "")
-    assert f"left out: cafile {tmp_path}/certs/cacert.pem: it is only for client certificates" in told
+    assert f"left out: cafile {tmp_path}/certs/cacert.pem: it is used only for client certificates" in told
 
 
 def test_the_configuration_of_debian(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,8 +108,16 @@ def test_the_configuration_of_debian(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("await_rel_timeout = 300s", "await_rel_timeout = 0s", "zones.external.await_rel_timeout has its default"),
         ("strategy = random", "strategy = hash", "shared.strategy = hash_clientid"),
         ("listener.ssl.external = 8883", "listener.ssl.external = ::1:8883", "ssl external, [::1]:8883"),
-        ("listener.ws.external = 8083", "listener.ws.external = 8081", "management.bind: 127.0.0.1:8082: a listener"),
-        ("listener.ws.external = 8083", "listener.ws.external = 18083", "dashboard.bind: 127.0.0.1:18084: a listener"),
+        (
+            "listener.ws.external = 8083",
+            "listener.ws.external = 8081",
+            "management.bind: 127.0.0.1:8082: an MQTT listener",
+        ),
+        (
+            "listener.ws.external = 8083",
+            "listener.ws.external = 18083",
+            "dashboard.bind: 127.0.0.1:18084: an MQTT listener",
+        ),
     ],
 )
 def test_what_emqx_accepts_is_made_to_fit(
@@ -154,7 +162,7 @@ def test_mosquitto_at_the_ports_of_operators(tmp_path: Path, capsys: pytest.Capt
     assert len(found.listeners) == 3 and found.limits.memory == 67_108_864
     settings = load(str(tmp_path / "into" / "taipan.toml"), environ={})
     assert (settings.management.bind, settings.dashboard.bind) == ("127.0.0.1:8083", "127.0.0.1:18084")
-    assert "limits.memory = 67108864, the least that a node accepts" in told
+    assert "limits.memory = 67108864, the minimum that a node accepts" in told
 
 
 def test_the_last_resort_names_the_source(tmp_path: Path) -> None:

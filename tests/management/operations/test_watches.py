@@ -58,7 +58,7 @@ def test_as_many_as_may_be() -> None:
     made, _, _ = make()
     for number in range(watches.MAX_WATCHES):
         made.ask(str(number), "x")
-    with pytest.raises(Refusal, match="things are watched already"):
+    with pytest.raises(Refusal, match="things are already watched"):
         made.ask("more", "x")
     made.ask("0", "y")
     made.leave("1", "x")

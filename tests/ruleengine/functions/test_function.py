@@ -59,7 +59,7 @@ def test_a_name_that_sql_cannot_write_is_refused(name: str) -> None:
 
 
 def test_a_name_is_registered_once() -> None:
-    with pytest.raises(ValueError, match="there is a function upper already"):
+    with pytest.raises(ValueError, match="function upper already exists"):
         register("upper", TEXT)(str.upper)
     with pytest.raises(ValueError, match="cannot be optional"):
         register("none", TEXT, optional=2)

@@ -552,7 +552,7 @@ async def test_what_the_other_side_says_when_it_disconnects_is_the_reason() -> N
         (3, 1, "CONNACK: unacceptable protocol version"),
         (3, 2, "CONNACK: identifier rejected"),
         (4, 3, "CONNACK: server unavailable"),
-        (4, 4, "CONNACK: bad user name or password"),
+        (4, 4, "CONNACK: bad username or password"),
         (4, 5, "CONNACK: not authorized"),
         (5, rc.BAD_USER_NAME_OR_PASSWORD, "CONNACK: bad_username_or_password"),
         (5, rc.SERVER_BUSY, "CONNACK: server_busy"),
@@ -591,7 +591,7 @@ async def test_subscriptions_that_are_refused_are_named() -> None:
 
     assert await ended(refuses, receiver=Kept()) == "SUBACK: refused in/# (not_authorized)"
     assert await ended(miscounts, receiver=Kept()) == "SUBACK: not the answer to this SUBSCRIBE"
-    assert "other side takes 10" in await ended(small, receiver=Kept())
+    assert "other side accepts 10" in await ended(small, receiver=Kept())
     assert await ended(never, receiver=Kept(), connect_timeout=0.1) == "no answer in time"
 
 
@@ -635,7 +635,7 @@ async def test_a_websocket_that_is_closed_or_misused_says_why(text: bool) -> Non
 
     async with serve(handle, "127.0.0.1", 0, subprotocols=[Subprotocol("mqtt")]) as server:
         client = client_of(server.sockets[0].getsockname()[1], path="/mqtt")
-        said = r"WebSocket: a text frame" if text else r"WebSocket closed: 1008 .*you are\\x1b not wanted"
+        said = r"WebSocket: text frame" if text else r"WebSocket closed: 1008 .*you are\\x1b not wanted"
         with pytest.raises(BrokerUnreachable, match=said):
             await client.try_once()
 

@@ -222,7 +222,7 @@ async def test_the_alarm_says_why_the_other_broker_does_not_let_us_in(version: s
         record = await here.engine.resources.create("bridge_mqtt", config)
         ((name, alarm),) = here.server.alarms.active.items()
         assert name == f"resource/bridge_mqtt/{record.id}/down"
-        said = "bad_username_or_password" if version == "mqttv5" else "bad user name or password"
+        said = "bad_username_or_password" if version == "mqttv5" else "bad username or password"
         assert alarm.details["fault"] == f"CONNACK: {said}"
         await here.engine.resources.update(record.id, {**config, "password": PASSWORD.decode()})
         await until(lambda: not here.server.alarms.active)

@@ -204,7 +204,7 @@ def test_failure_names_its_clause(sql: str, clause: str) -> None:
 
 @pytest.mark.parametrize("payload", ["", "no json", "[" * 65 + "]" * 65, "[" * 100_000, b"\xff\x00"])
 def test_payload_that_is_no_json_fails_only_who_reads_it_as_such(payload: str | bytes) -> None:
-    with pytest.raises(EvaluationError, match="the payload is no JSON"):
+    with pytest.raises(EvaluationError, match="the payload is not JSON"):
         rows("SELECT payload.a FROM t", payload)
     assert rows("SELECT payload FROM t", payload) == [{"payload": payload}]
 

@@ -71,7 +71,7 @@ def after_a_crash(directory: Path) -> list[int]:
 @pytest.mark.parametrize("how", ["deleted", "renamed"])
 @pytest.mark.parametrize("look", ["append", "verify"])
 def test_a_write_ahead_log_that_is_gone(tmp_path: Path, how: str, look: str) -> None:
-    """It had what was reported: that goes into the file, and another one is begun. Once it is told."""
+    """It had what was reported: that goes into the file, and a new one is started. Once it is told."""
     log = filled(tmp_path / "s.db")
     time.sleep(sqlite_log.WAL_INTERVAL)
     wal = tmp_path / "s.db-wal"

@@ -1,4 +1,4 @@
-"""Documents: what stands where, also in texts that are longer than a window, and what is no JSON."""
+"""Documents: what stands where, also in texts that are longer than a window, and what is not JSON."""
 
 import json
 from typing import Any
@@ -86,10 +86,10 @@ def test_half_a_surrogate_pair() -> None:
         ('{"a":\n nul}', "Expecting value: line 2 column 2 (char 7)"),
         ('{"a": 1,\n 2: 3}', "a key in double quotes is expected: line 2 column 2 (char 10)"),
         ('{"a": [1,\n 2}', "] is expected: line 2 column 3 (char 12)"),
-        ("{}\n x", "something follows the document: line 2 column 2 (char 4)"),
+        ("{}\n x", "data follows the document: line 2 column 2 (char 4)"),
         ('{"a": "x', "Unterminated string starting at: line 1 column 7 (char 6)"),
         ("\ufeff\ufeff{}", "Expecting value: line 1 column 2 (char 1)"),
-        ('{"a": [NaN]}', "NaN is no JSON"),
+        ('{"a": [NaN]}', "NaN is not JSON"),
     ],
 )
 def test_the_place_of_a_fault_is_told(text: str, what: str) -> None:
