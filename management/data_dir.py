@@ -124,7 +124,7 @@ def _open_lock(path: Path) -> int:
     found = os.fstat(lock)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
         os.close(lock)
-        raise DataDirError(f"node.data_dir {path}: has other hard links, or is not a regular file; remove it")
+        raise DataDirError(f"node.data_dir {path}: is not a regular file, or has other hard links; remove it")
     return lock
 
 

@@ -1,4 +1,5 @@
-"""Time on the event loop: the clock, timers, the one recurring call and the budget of an iteration.
+"""Time on the event loop: the clock, timers, the recurring call and the budget of an iteration.
 
-Nothing here knows sessions or messages. Everything that waits for a moment or may hold the loop uses it.
+This package knows neither sessions nor messages. All code that waits for a point in time, or that may hold the loop
+for long, uses it.
 """

@@ -1,7 +1,7 @@
-"""LoopBudget: how much output the running iteration of the event loop has produced so far.
+"""LoopBudget: the amount of output that the current iteration of the event loop has produced so far.
 
-The publish path adds to it, the transport reads and resets it: to flush before too much piles up, and to stop
-reading from publishers while output waits.
+The publish path adds to it; the transport reads and resets it, to flush before too much output accumulates, and to
+stop reading from publishers while output waits.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ HIGH_WATER: Final = 67_108_864
 
 @dataclass(slots=True)
 class LoopBudget:
-    """``deliveries`` counts messages handed to subscribers, and what else takes time as so many of these; ``bytes``
-    about how many bytes they will write.
+    """``deliveries``: the number of messages handed to subscribers, plus other work that takes as long as that many
+    deliveries. ``bytes``: about how many bytes they will write.
 
-    ``congested``: the disk has more to write than should wait; what would add to it is not taken.
+    ``congested``: too much data waits for the disk; work that would add to it is refused.
     """
 
     deliveries: int = 0

@@ -9,10 +9,10 @@ machine slept. What is less is its being slewed, and would make the same moment 
 
 
 class Clock:
-    """``now()`` is the wall clock read at start plus the monotonic time since: for everything that lasts. ``wall()`` is
-    the wall clock of now: for everything that has a date. They differ when the wall clock has been set.
+    """The clock of a node. ``now()``, for durations, is the wall clock read at the start plus the monotonic time since
+    then. ``wall()``, for dates, is the current wall clock. They differ if the wall clock was set.
 
-    Tests inject their own.
+    Tests pass their own clock.
     """
 
     def __init__(self) -> None:
@@ -20,19 +20,19 @@ class Clock:
         self._skew = 0.0
 
     def now(self) -> float:
-        """Unix seconds; a jump of the wall clock changes nothing."""
+        """Return Unix seconds that a change of the wall clock does not affect."""
         return time.monotonic() + self._offset
 
     @property
     def skew(self) -> float:
-        """Seconds from ``now()`` to ``wall()``: what makes of the moment of an event, by ``now()`` its date."""
+        """Return the seconds from ``now()`` to ``wall()``; added to the ``now()`` of an event they give its date."""
         off = time.time() - time.monotonic() - self._offset
         if abs(off - self._skew) > JUMP:
             self._skew = off
         return self._skew
 
     def wall(self) -> float:
-        """Unix seconds, as other machines have them."""
+        """Return the Unix seconds of the wall clock."""
         return self.now() + self.skew
 
 

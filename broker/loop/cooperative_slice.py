@@ -1,4 +1,4 @@
-"""CooperativeSlice: long work on the event loop in stretches, between which the rest of the loop runs."""
+"""CooperativeSlice: long work on the event loop in slices, between which the rest of the loop runs."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ SLICE: Final = 0.004
 
 
 class CooperativeSlice:
-    """One for each piece of work. ``await checkpoint()`` between two steps of it, each of which is short."""
+    """Create one for each piece of work, and ``await checkpoint()`` between its steps, each of which is short."""
 
     __slots__ = ("_end", "_seconds")
 
@@ -23,15 +23,15 @@ class CooperativeSlice:
         return time.perf_counter() >= self._end
 
     async def checkpoint(self) -> None:
-        """Go on at once, or after the rest of the loop has run."""
+        """Return immediately, or after the rest of the loop has run if the slice is used up."""
         if self.over:
             await self.next()
 
     async def next(self) -> None:
-        """Let the rest of the loop run, whatever time has passed."""
+        """Let the rest of the loop run, however much time has passed."""
         await asyncio.sleep(0)
         self.restart()
 
     def restart(self) -> None:
-        """A stretch begins now."""
+        """Start a new slice."""
         self._end = time.perf_counter() + self._seconds

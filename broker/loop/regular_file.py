@@ -1,7 +1,7 @@
-"""Reads of files with names from a user: bounded, and never a wait for a writer.
+"""Reading of files chosen by a user: limited in size, and never waiting for a writer.
 
-To open a FIFO waits until someone writes to it, and a device such as /dev/zero has no end. Either would stop the node
-whose loop reads it: only regular files are read.
+Opening a FIFO waits until another process writes to it, and a device such as /dev/zero never ends. Either would stop
+the node's loop, so only regular files are read.
 """
 
 import errno
@@ -28,7 +28,7 @@ def read_regular(path: str | Path, most: int) -> bytes:
 
 
 def check_regular(path: str | Path, most: int) -> None:
-    """For files that a library opens by name. Raises OSError, as ``read_regular`` does."""
+    """Check a file that a library will open by name. Raises OSError, as ``read_regular`` does."""
     os.close(_opened(path, most))
 
 

@@ -1,4 +1,4 @@
-"""The node's one recurring call on the event loop: runs the timers and the sweeps."""
+"""The node's recurring call on the event loop: it runs the timers and the sweeps."""
 
 import asyncio
 import logging
@@ -21,10 +21,10 @@ class _Entry:
 
 
 class Ticker:
-    """Every ``interval`` seconds runs ``timers`` and the registered sweeps, on one ``call_later`` that is re-armed.
+    """Run ``timers`` and the registered sweeps every ``interval`` seconds, by one ``call_later`` that is renewed.
 
-    When more timers are due than one run may fire, the next run follows in the next iteration, so that sockets are
-    served in between. Never more than one call is outstanding.
+    If more timers are due than one run may fire, the next run follows in the next iteration, so that sockets are
+    served in between. At most one call is scheduled at a time.
     """
 
     __slots__ = ("_clock", "_dated", "_handle", "_interval", "_loop", "_next", "_sweeps", "_timers", "errors")
@@ -53,26 +53,26 @@ class Ticker:
         self._sweeps.append(_Entry(sweep, seconds))
 
     def remove(self, sweep: Sweep) -> None:
-        """Forget a sweep; ``ValueError`` if it is not registered."""
+        """Remove a sweep. Raises ValueError if it is not registered."""
         left = [entry for entry in self._sweeps if entry.callback != sweep]
         if len(left) == len(self._sweeps):
             raise ValueError("no such sweep")
         self._sweeps = left
 
     def start(self) -> None:
-        """Begin to tick, one interval from now."""
+        """Start ticking; the first tick is one interval from now."""
         if self._handle is None:
             self._next = self._clock.now() + self._interval
             self._handle = self._loop.call_later(self._interval, self._on_loop)
 
     def stop(self) -> None:
-        """Tick no more. Timers stay as they are."""
+        """Stop ticking. The timers remain as they are."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
 
     def tick(self, now: float) -> None:
-        """One tick at ``now``: timers, and whichever sweeps are due."""
+        """Run one tick at ``now``: the timers, and the sweeps that are due."""
         self._timers.run(now)
         if self._dated is not None:
             self._dated.run(self._dated.now())

@@ -1,4 +1,4 @@
-"""Things to do at a moment, for the whole node, run from its one ticker."""
+"""Timers of the whole node, run from its one ticker."""
 
 import heapq
 import logging
@@ -13,7 +13,7 @@ _FEW: Final = 64  # cancelled timers that are never worth a compaction
 
 
 class TimeSource(Protocol):
-    """What tells the time: ``loop.clock.Clock`` or a test's."""
+    """A source of the time: ``loop.clock.Clock`` or a test clock."""
 
     def now(self) -> float:
         """Unix seconds."""
@@ -21,7 +21,7 @@ class TimeSource(Protocol):
 
 
 class DatedTimeSource(TimeSource, Protocol):
-    """The same, and dates."""
+    """A source of the time and of dates."""
 
     @property
     def skew(self) -> float: ...
@@ -30,7 +30,7 @@ class DatedTimeSource(TimeSource, Protocol):
 
 
 class Timer:
-    """One callback at one moment; ``when`` is in unix seconds. Fires once, unless cancelled before."""
+    """A callback at a point in time; ``when`` is in Unix seconds. It fires once, unless it is cancelled before."""
 
     __slots__ = ("_timers", "callback", "when")
 
@@ -41,11 +41,11 @@ class Timer:
 
     @property
     def active(self) -> bool:
-        """Whether it is still to fire."""
+        """Return whether the timer has neither fired nor been cancelled."""
         return self.callback is not None
 
     def cancel(self) -> None:
-        """It will not fire. Free of effect when it has fired or was cancelled already."""
+        """Cancel the timer. This has no effect if it has already fired or been cancelled."""
         if self.callback is not None:
             self.callback = None  # also lets go of what the callback holds
             self._timers._one_cancelled()
@@ -89,11 +89,11 @@ class Timers:
         self.errors = 0
 
     def __len__(self) -> int:
-        """How many are to fire."""
+        """Return the number of active timers."""
         return self._count - self._cancelled
 
     def at(self, when: float, callback: Callable[[], None]) -> Timer:
-        """Call ``callback`` at ``when`` (unix seconds), or at the next run if that has passed."""
+        """Call ``callback`` at ``when`` (Unix seconds), or at the next run if that time has passed."""
         timer = Timer(self, when, callback)
         self._count += 1
         tenth = int(when * 10)
@@ -116,11 +116,11 @@ class Timers:
         return self.at(self._clock.now() + seconds, callback)
 
     def now(self) -> float:
-        """By the clock that they go by."""
+        """Return the time of the clock that the timers use."""
         return self._clock.now()
 
     def due(self, now: float) -> bool:
-        """Whether a run at ``now`` would find something to fire."""
+        """Return whether a run at ``now`` would fire a timer."""
         tenths = self._tenths
         if tenths and tenths[0] <= now * 10:
             self._begun = int(now * 10)
@@ -135,9 +135,11 @@ class Timers:
         return bool(heap) and heap[0][0] <= now
 
     def run(self, now: float, budget: int = BUDGET) -> int:
-        """Fire what is due at ``now``, at most ``budget`` callbacks or until it is ``enough``, and say how many.
+        """Fire the timers that are due at ``now``, at most ``budget`` callbacks or until it is ``enough``; return how
+        many fired.
 
-        The rest waits for the next run. An error in a callback is logged and counted, and stops no other.
+        The remaining timers wait for the next run. An error in a callback is logged and counted, and does not stop the
+        others.
         """
         fired = 0
         while fired < budget and self.due(now):

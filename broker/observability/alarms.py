@@ -24,7 +24,8 @@ _NO_DETAILS: Final[Mapping[str, object]] = {}
 
 
 class Alarm:
-    """One alarm. ``activate_at``, ``deactivate_at``: unix seconds; None while it is active."""
+    """One alarm. ``activate_at``, ``deactivate_at``: Unix seconds; ``deactivate_at`` is None while the alarm is
+    active."""
 
     __slots__ = ("activate_at", "deactivate_at", "details", "message", "name")
 
@@ -36,7 +37,7 @@ class Alarm:
         self.deactivate_at: float | None = None
 
     def record(self, now: float, skew: float = 0.0) -> dict[str, object]:
-        """Its record in the words of EMQX's HTTP API. ``skew``: as in ``loop.clock``."""
+        """Return the alarm as a record of EMQX's HTTP API. ``skew``: as in ``loop.clock``."""
         until = self.deactivate_at
         return {
             "activated": until is None,

@@ -1,7 +1,7 @@
-"""ClientEvents: what happened to each client last, with its reason and the setting behind it, for ``explain``.
+"""ClientEvents: the latest events of each client, each with its reason and setting, for ``explain``.
 
-What the log says once a minute is remembered here in full, in bounded memory: of each client its latest events, of all
-clients those with the latest events.
+The log is throttled; here all events are kept, in limited memory: the latest events of a client, and the clients with
+the latest events.
 """
 
 from collections import OrderedDict
@@ -17,8 +17,8 @@ _CLIENT_BYTES: Final = 1_000
 
 
 class ClientEvent:
-    """``at`` and ``last_at``: unix seconds of the first and the latest of ``count`` in a row. ``before``: the last
-    other one of its client."""
+    """An event. ``at`` and ``last_at``: Unix seconds of the first and the latest of ``count`` equal events in a row.
+    ``before``: the previous event of the client."""
 
     __slots__ = ("at", "before", "count", "detail", "event", "last_at", "reason", "setting", "topic")
 
@@ -43,7 +43,7 @@ class ClientEvent:
 
 
 class ClientEvents:
-    """The latest by Client Identifier, the one without an event for longest first."""
+    """The latest events by client ID. The client without an event for the longest time comes first."""
 
     __slots__ = ("_clients", "_names")
 
@@ -54,7 +54,7 @@ class ClientEvents:
     def add(
         self, client_id: str, at: float, event: str, reason: str, setting: str, topic: str = "", detail: str = ""
     ) -> None:
-        """Remember it; the same as the latest only counts it once more."""
+        """Add an event; if it equals the latest one, only the count of that one grows."""
         last = self._clients.get(client_id)
         if last is None:
             if not client_id:
@@ -73,7 +73,7 @@ class ClientEvents:
         self._clients[client_id] = ClientEvent(at, event, reason, setting, topic[:_MAX_TEXT], detail[:_MAX_TEXT], last)
 
     def of(self, client_id: str) -> list[ClientEvent]:
-        """The latest first."""
+        """Return the events of a client, latest first."""
         found: list[ClientEvent] = []
         event = self._clients.get(client_id)
         while event is not None:
@@ -83,7 +83,7 @@ class ClientEvents:
 
     @property
     def size(self) -> int:
-        """About how many bytes of memory it takes."""
+        """Return about how many bytes of memory the events use."""
         return self._names + _CLIENT_BYTES * len(self._clients)
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class ClientEvents:
 
 
 def _keep(last: ClientEvent, count: int) -> None:
-    """Forget those before the last ``count``."""
+    """Remove all events before the last ``count``."""
     for _ in range(count - 1):
         if last.before is None:
             return

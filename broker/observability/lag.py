@@ -1,4 +1,4 @@
-"""The lag of the event loop: how much later than asked things happen because something else held the loop."""
+"""The lag of the event loop: how late callbacks run because other work held the loop."""
 
 import asyncio
 import math
@@ -15,10 +15,10 @@ WINDOW: Final = 1024
 
 
 class LagProbe:
-    """Asks the loop again and again to be called soon, and keeps how late it was.
+    """Ask the loop repeatedly for a call soon, and keep how late each call was.
 
-    Measured by ``perf_counter``, because uvloop's own clock steps in milliseconds. A probe costs some microseconds; a
-    quiet loop shows some tenths of a millisecond. ``clock`` tells seconds; a test gives its own.
+    Measured with ``perf_counter``, because uvloop's own clock has steps of a millisecond. A probe costs some
+    microseconds; an idle loop shows some tenths of a millisecond. ``clock`` returns seconds; tests pass their own.
     """
 
     __slots__ = ("_clock", "_due", "_handle", "_interval", "_loop", "_samples", "peak")
@@ -39,7 +39,7 @@ class LagProbe:
         self.peak = 0.0  # seconds, since the start
 
     def start(self) -> None:
-        """Begin to probe."""
+        """Start probing."""
         if self._handle is None:
             self._arm()
 
@@ -50,12 +50,13 @@ class LagProbe:
             self._handle = None
 
     def longest(self, seconds: float) -> float:
-        """Seconds, the longest of the last probes: of so many ``seconds``, or of all that are kept."""
+        """Return the longest lag in seconds, of the probes in the last ``seconds`` or of all that are kept."""
         probes = math.ceil(seconds / self._interval)
         return max(islice(reversed(self._samples), probes), default=0.0)
 
     def snapshot(self) -> dict[str, float]:
-        """``p50``, ``p99``, ``max`` of the window and ``peak`` since the start, in milliseconds; at first all zero."""
+        """Return ``p50``, ``p99`` and ``max`` of the window, and ``peak`` since the start, in milliseconds; all zero
+        at first."""
         ordered = sorted(self._samples)
         if not ordered:
             return {"p50": 0.0, "p99": 0.0, "max": 0.0, "peak": 0.0}

@@ -17,7 +17,8 @@ MAX_WAITING: Final = 256
 
 
 class WaitingLine:
-    """``message`` has a ``%s`` for each of ``values``, and no other ``%``. ``created`` is unix seconds."""
+    """A line that is formatted later. ``message`` has a ``%s`` for each of ``values`` and no other ``%``.
+    ``created``: Unix seconds."""
 
     __slots__ = ("created", "logger", "message", "values")
 
@@ -29,9 +30,9 @@ class WaitingLine:
 
 
 class WaitingLines:
-    """At most ``MAX_WAITING`` lines of ``handler``, in the order in which they came; ``write`` writes all of them.
+    """At most ``MAX_WAITING`` lines of ``handler``, in their order; ``write`` writes all of them.
 
-    Those that ``logging`` made records of are text already.
+    Lines for which ``logging`` created a record are already text.
     """
 
     __slots__ = ("_handler", "_lines", "_loop", "_write")
@@ -43,7 +44,7 @@ class WaitingLines:
         self._loop: asyncio.AbstractEventLoop | None = None  # which is to write them
 
     def add(self, line: str | WaitingLine) -> bool:
-        """False: it is to be written at once. No loop will, or too many wait."""
+        """Add a line. Return False if it has to be written immediately, because no loop runs or too many lines wait."""
         self._lines.append(line)
         if len(self._lines) >= MAX_WAITING:
             return False
@@ -58,12 +59,12 @@ class WaitingLines:
         return True
 
     def add_values(self, logger: logging.Logger, message: str, values: tuple[Value, ...]) -> None:
-        """A line that is made when it is written."""
+        """Add a line that is formatted when it is written."""
         if not self.add(WaitingLine(logger, message, values)):
             self._write()
 
     def take(self) -> list[str | WaitingLine]:
-        """All of them; from now on they are the caller's."""
+        """Return all lines and forget them."""
         self._loop = None
         # The list stays: another thread may be about to add to it.
         lines = self._lines[:]
@@ -84,7 +85,7 @@ class WaitingLines:
 
 
 class _Collected:
-    """Where lines wait; None: nowhere, and ``logging`` has them at once."""
+    """The place where lines wait; None: ``logging`` writes them immediately."""
 
     __slots__ = ("by",)
 
@@ -96,7 +97,7 @@ _collected: Final = _Collected()
 
 
 def collect(lines: WaitingLines | None) -> None:
-    """Have what ``info`` is given wait in ``lines``."""
+    """Have the lines of ``info`` wait in ``lines``."""
     _collected.by = lines
 
 

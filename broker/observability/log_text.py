@@ -1,4 +1,4 @@
-"""The text of a log line, and of each value in it: a client chose many of them, and each may have 65,535 characters."""
+"""The text of a log line and of its values. Clients choose many of these values, each up to 65,535 characters."""
 
 import re
 import time
@@ -21,7 +21,7 @@ def one_line(text: str) -> str:
 
 
 def shorten(value: object) -> str:
-    """``value`` as text: its first 512 characters and how many there are, ``-`` for none."""
+    """Return ``value`` as text: its first 512 characters and its length, ``-`` for none."""
     if value is None:
         return NOTHING
     text = str(value)
@@ -34,14 +34,14 @@ def field(value: object) -> str:
 
 
 def quoted(text: str) -> str:
-    """``text`` as it is where that cannot be mistaken, else in double quotes."""
+    """Return ``text`` unchanged if it is unambiguous, otherwise in double quotes."""
     if _ASCII(text) is not None or (text.isprintable() and _PLAIN(text) is not None):
         return text
     return '"' + one_line(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
 def filled(message: str, values: tuple[object, ...]) -> str:
-    """``message`` with a field for each ``%s``, of which there are as many, and no other ``%``."""
+    """Return ``message`` with its ``%s`` replaced by fields, one for each value; it contains no other ``%``."""
     texts = [value if isinstance(value, str) else NOTHING if value is None else str(value) for value in values]
     together = "".join(texts)
     if len(together) > MAX_CHARACTERS or _ASCII(together) is None:
@@ -52,12 +52,12 @@ def filled(message: str, values: tuple[object, ...]) -> str:
 
 
 def line_of(created: float, level: str, logger: str, message: str) -> str:
-    """``time LEVEL logger message``. ``created`` is unix seconds."""
+    """Return ``time LEVEL logger message``. ``created``: Unix seconds."""
     return f"{timestamp(created)} {level} {logger} {one_line(message)}"
 
 
 class _Second:
-    """The latest second as text: most lines are of the same one as the line before."""
+    """The latest second as text, which most lines share with the previous line."""
 
     __slots__ = ("latest",)
 
@@ -69,7 +69,7 @@ _second: Final = _Second()
 
 
 def timestamp(created: float) -> str:
-    """Unix seconds as local time with milliseconds."""
+    """Return Unix seconds as local time with milliseconds."""
     second = int(created)
     at, text = _second.latest
     if second != at:

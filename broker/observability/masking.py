@@ -29,7 +29,7 @@ class Masked(ValueError):
 
 
 def is_secret(name: str) -> bool:
-    """Whether a field, header or query parameter of this name holds a secret."""
+    """Return whether a field, header or query parameter of this name contains a secret."""
     words = [word.lower() for word in _WORD.findall(name)]
     if not words:
         return False
@@ -39,7 +39,7 @@ def is_secret(name: str) -> bool:
 
 
 def mask_text(text: str) -> str:
-    """A text without the secrets of URLs, queries and forms in it, and without private keys."""
+    """Return the text without private keys, and without the secrets of URLs, queries and forms in it."""
     if _PRIVATE_KEY in text:
         return MASK
     if "://" in text:
@@ -56,17 +56,18 @@ def _parameter(found: re.Match[str]) -> str:
 
 
 def _is_random(segment: str) -> bool:
-    """Whether a segment of a path is one of those that chat services make: digits, small letters and capitals."""
+    """Return whether a segment of a path looks like a secret of a chat service: digits, lower-case and upper-case
+    letters."""
     return all(re.search(kind, segment) for kind in ("[0-9]", "[a-z]", "[A-Z]")) and "${" not in segment
 
 
 def _is_more_than_placeholders(text: str) -> bool:
-    """Whether something of it stands in the configuration itself, and is not filled in from a message."""
+    """Return whether a part of the text is in the configuration itself and does not come from a message."""
     return _SCHEME.fullmatch(_PLACEHOLDERS.sub("", text)) is None
 
 
 def mask(value: object, declared: Collection[str] = ()) -> Any:
-    """``value`` as JSON has it, with its secrets masked. ``declared``: further members that are."""
+    """Return ``value`` as JSON values with its secrets masked. ``declared``: names of further secret members."""
     return _mask("", value, lambda name: name in declared)
 
 
@@ -85,8 +86,8 @@ def _mask(name: str, value: object, declared: Callable[[str], bool]) -> Any:
 
 
 def restore(given: object, stored: object, declared: Collection[str] = (), place: str = "") -> Any:
-    """``given`` with each mask replaced by what ``stored`` has there. Raises Masked where that is something else.
-    ``place``: of all of it, for the text of that."""
+    """Return ``given`` with each mask replaced by the secret at that place in ``stored``. Raises Masked if
+    ``stored`` has something else there. ``place``: the place of the whole value, for the error."""
     return _restore(place, "", given, stored, lambda name: name in declared)
 
 

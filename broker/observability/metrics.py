@@ -9,10 +9,10 @@ OTHER: Final = "other"
 
 
 class Reasons:
-    """How often something happened, by its reason: disconnects, refusals.
+    """Number of occurrences by reason: disconnects, refusals.
 
-    Holds at most ``MAX_REASONS`` different reasons, so that a reason made of a client's words cannot grow it; later
-    ones count as ``"other"``.
+    It holds at most ``MAX_REASONS`` different reasons, so that a reason with a client's words cannot make it grow;
+    later reasons are counted as ``"other"``.
     """
 
     __slots__ = ("_counts",)
@@ -21,25 +21,25 @@ class Reasons:
         self._counts: dict[str, int] = {}
 
     def add(self, reason: str, times: int = 1) -> None:
-        """Count ``reason`` once more, or ``times``."""
+        """Add ``times`` to the count of ``reason``."""
         counts = self._counts
         if reason not in counts and len(counts) >= MAX_REASONS - 1:
             reason = OTHER
         counts[reason] = counts.get(reason, 0) + times
 
     def snapshot(self) -> dict[str, int]:
-        """Reason -> count: only those that happened, in the order of their first time."""
+        """Return the counts of all reasons that occurred, in the order of their first occurrence."""
         return dict(self._counts)
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Metrics:
-    """The node's counters since its start; the hot path does ``metrics.bytes_sent += n``. They only grow, but for
-    ``messages_retained``, which is how many there are now: EMQX has it among the counters.
+    """The node's counters since its start; the hot path executes ``metrics.bytes_sent += n``. They only grow, except
+    for ``messages_retained``, the current number, which EMQX has among the counters.
 
-    They stand in the order in which EMQX 4.4 defines them, each group followed by what only 4.0-4.3 has. A packet is
-    counted under its type only (``packets_puback_sent``), a message under its QoS only (``messages_qos1_received``):
-    the totals are properties. ``disconnects`` and ``refusals`` (drops by a bound included), by reason, are our own.
+    They are in the order of EMQX 4.4, each group followed by the counters that only 4.0-4.3 has. A packet is counted
+    only under its type (``packets_puback_sent``), a message only under its QoS (``messages_qos1_received``): the
+    totals are properties. ``disconnects`` and ``refusals`` by reason (including drops by a limit) are Taipan's own.
     """
 
     bytes_received: int = 0
@@ -128,7 +128,7 @@ class Metrics:
     refusals: Reasons = field(default_factory=Reasons)
 
     def count_received(self, qos: int) -> None:
-        """A message was taken that came in no packet."""
+        """Count a message that was accepted without an MQTT packet."""
         if qos == 0:
             self.messages_qos0_received += 1
         elif qos == 1:
@@ -138,7 +138,7 @@ class Metrics:
 
     @property
     def packets_received(self) -> int:
-        """Every packet counts under exactly one type."""
+        """The sum over all types; every packet is counted under exactly one type."""
         return (
             self.packets_connect_received
             + self.packets_publish_received
@@ -155,7 +155,7 @@ class Metrics:
 
     @property
     def packets_sent(self) -> int:
-        """Every packet counts under exactly one type."""
+        """The sum over all types; every packet is counted under exactly one type."""
         return (
             self.packets_connack_sent
             + self.packets_publish_sent
@@ -172,32 +172,33 @@ class Metrics:
 
     @property
     def packets_publish_sent(self) -> int:
-        """A message is sent by a PUBLISH packet and in no other way."""
+        """The sent messages: each is sent by one PUBLISH packet."""
         return self.messages_sent
 
     @property
     def messages_received(self) -> int:
-        """Sum over the QoS; more than ``packets_publish_received`` by what came through the management API."""
+        """The sum over the QoS levels; it exceeds ``packets_publish_received`` by the messages from the management
+        API."""
         return self.messages_qos0_received + self.messages_qos1_received + self.messages_qos2_received
 
     @property
     def messages_sent(self) -> int:
-        """Sum over the QoS."""
+        """The sum over the QoS levels."""
         return self.messages_qos0_sent + self.messages_qos1_sent + self.messages_qos2_sent
 
     @property
     def messages_dropped(self) -> int:
-        """Messages that reached no subscriber; what single subscribers missed is ``delivery_dropped``."""
+        """Messages that reached no subscriber; ``delivery_dropped`` counts messages that single subscribers missed."""
         return self.messages_dropped_await_pubrel_timeout + self.messages_dropped_no_subscribers
 
     @property
     def messages_dropped_expired(self) -> int:
-        """The name that 4.0-4.3 has for ``messages_dropped_await_pubrel_timeout``."""
+        """``messages_dropped_await_pubrel_timeout`` under its name in EMQX 4.0-4.3."""
         return self.messages_dropped_await_pubrel_timeout
 
     @property
     def delivery_dropped(self) -> int:
-        """Sum of its parts."""
+        """The sum of its parts."""
         return (
             self.delivery_dropped_no_local
             + self.delivery_dropped_too_large
@@ -208,11 +209,11 @@ class Metrics:
 
     @property
     def client_auth_success_anonymous(self) -> int:
-        """4.4's name for ``client_auth_anonymous``."""
+        """``client_auth_anonymous`` under its name in EMQX 4.4."""
         return self.client_auth_anonymous
 
     def snapshot(self) -> dict[str, int]:
-        """Name -> value for every name, in the order of ``NAMES``."""
+        """Return the values of all names, in the order of ``NAMES``."""
         return dict(zip(NAMES, _read_all(self), strict=True))
 
 

@@ -1,7 +1,7 @@
-"""``$SYS/broker/...``: figures of the node under Mosquitto's names, for dashboards and exporters that read these.
+"""``$SYS/broker/...``: metrics of the node under Mosquitto's names, for dashboards and exporters that read these.
 
-As Mosquitto has it: every message is retained, QoS 0, and published if the value has changed since the last round. In a
-cluster each node publishes its own figures, to its own clients.
+As in Mosquitto, every message is retained, has QoS 0, and is published if the value has changed since the last round.
+In a cluster, each node publishes its own metrics to its own clients.
 """
 
 import math
@@ -48,7 +48,8 @@ _MINUTES: Final = (1, 5, 15)
 
 
 class MosquittoTopics:
-    """Publishes through ``publish``. ``listeners``: the counters of each listener by its name, for ``load/sockets``."""
+    """Publish the metrics through ``publish``. ``listeners``: the counters of each listener by name, for
+    ``load/sockets``."""
 
     def __init__(
         self,
@@ -87,7 +88,8 @@ class MosquittoTopics:
         self._send_loads(now, metrics)
 
     def _send_loads(self, now: float, metrics: Mapping[str, int]) -> None:
-        """Averages of the last 1, 5 and 15 minutes, a minute: exponential ones, as Mosquitto computes them."""
+        """Publish the averages per minute over the last 1, 5 and 15 minutes: exponential ones, as Mosquitto computes
+        them."""
         counted = {name: metrics[of] for name, of in _LOADS.items()}
         listeners = {} if self._listeners is None else self._listeners()
         counted[_SOCKETS] = sum(each.get("accepted", 0) for each in listeners.values())

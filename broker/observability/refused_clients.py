@@ -17,8 +17,9 @@ _MAX_DETAIL: Final = 128
 
 
 class RefusedClient:
-    """``at`` and ``last_at``: unix seconds of the first and the latest of ``count`` refusals alike. ``is_cut``: the
-    Client Identifier is longer. ``username``: None where the client gave none, or where its CONNECT was not read."""
+    """A refused client. ``at`` and ``last_at``: Unix seconds of the first and the latest of ``count`` equal
+    refusals. ``is_cut``: the client ID was longer. ``username``: None if the client gave none, or if its CONNECT was
+    not read."""
 
     __slots__ = (
         "at",
@@ -68,7 +69,7 @@ class RefusedClients:
         self._of_host: dict[str, int] = {}
 
     def add(self, refused: RefusedClient) -> None:
-        """Remember it. A refusal like one before only raises the count of that."""
+        """Add a refusal. If an equal refusal exists, only its count grows."""
         key = (refused.client_id, refused.username, refused.peer_host, refused.reason, refused.setting)
         row = self._rows.get(key)
         if row is not None:
@@ -93,7 +94,7 @@ class RefusedClients:
             self._of_host[host] = left
 
     def latest(self) -> list[RefusedClient]:
-        """The latest first."""
+        """Return the refusals, latest first."""
         return list(reversed(self._rows.values()))
 
     def __len__(self) -> int:

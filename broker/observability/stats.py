@@ -1,4 +1,4 @@
-"""Gauges: how many there are now, and how many there were at most since the node started."""
+"""Gauges: current values, and their maximum since the node started."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,9 +28,9 @@ class _Gauge:
 
 
 class Stats:
-    """The gauges of the node. Each reads a package's own number when sampled; nothing is counted here.
+    """The gauges of the node. Each reads a number of its package when it is sampled; nothing is counted here.
 
-    A maximum is that of the samples: ``sample`` runs from the node's ticker and before every answer.
+    A maximum is the maximum of the samples: ``sample`` runs from the node's ticker and before every answer.
     """
 
     __slots__ = ("_gauges",)
@@ -39,7 +39,8 @@ class Stats:
         self._gauges: dict[str, _Gauge] = {}
 
     def gauge(self, name: str, read: Callable[[], int]) -> None:
-        """Register a gauge, also one beyond ``NAMES`` (``rules``, ``delayed``). ``ValueError`` if it is there."""
+        """Register a gauge, possibly one that is not in ``NAMES`` (``rules``, ``delayed``). Raises ValueError if it
+        already exists."""
         if name in self._gauges:
             raise ValueError(f"gauge {name!r} is registered already")
         self._gauges[name] = _Gauge(read)
@@ -47,18 +48,18 @@ class Stats:
         self._gauges = dict(sorted(self._gauges.items(), key=lambda item: places.get(item[0], len(places))))
 
     def remove(self, name: str) -> None:
-        """Forget a gauge; ``KeyError`` if there is none."""
+        """Remove a gauge. Raises KeyError if it does not exist."""
         del self._gauges[name]
 
     def sample(self, now: float = 0.0) -> None:
-        """Read every gauge. Takes a time, and ignores it, so that it is a sweep for the ticker."""
+        """Read every gauge. The time is ignored; the parameter makes this a sweep for the ticker."""
         for gauge in self._gauges.values():
             count = gauge.count = gauge.read()
             if count > gauge.max:
                 gauge.max = count
 
     def snapshot(self) -> dict[str, int]:
-        """``<name>.count`` and ``<name>.max`` of every gauge, sampled now; ``NAMES`` first, in their order."""
+        """Return ``<name>.count`` and ``<name>.max`` of every gauge, sampled now; ``NAMES`` first, in their order."""
         self.sample()
         values: dict[str, int] = {}
         for name, gauge in self._gauges.items():

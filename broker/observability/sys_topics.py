@@ -43,12 +43,12 @@ _ESCAPES: Final = str.maketrans({"%": "%25", "/": "%2F", "+": "%2B", "#": "%23"}
 
 
 def topic_level(client_id: str) -> str:
-    """A Client Identifier as one level of a Topic Name, unambiguous and reversible."""
+    """Return a client ID as one level of a Topic Name, unambiguous and reversible."""
     return client_id.translate(_ESCAPES)
 
 
 def uptime_text(seconds: int) -> str:
-    """EMQX's words for a time span; a unit appears once the span reaches it."""
+    """Return a time span in EMQX's words; a unit appears once the span reaches it."""
     minutes, second = divmod(seconds, 60)
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)
@@ -108,7 +108,7 @@ class SysTopics:
         self._next_interval = self._next_heartbeat = self._started_at
 
     def tick(self, now: float) -> None:
-        """Publish whatever is due at ``now`` (unix seconds). The first tick publishes everything."""
+        """Publish the topics that are due at ``now`` (Unix seconds). The first tick publishes all topics."""
         if self._heartbeat > 0 and now >= self._next_heartbeat:
             self._next_heartbeat = now + self._heartbeat
             self._send("uptime", uptime_text(int(now - self._started_at)))
@@ -134,7 +134,7 @@ class SysTopics:
                 self._mosquitto.publish_round(now)
 
     def client_connected(self, client: ClientInfo) -> None:
-        """Tell that ``client`` was accepted."""
+        """Publish that ``client`` was accepted."""
         topic = self._topic_if_wanted(client, "connected")
         if topic:
             facts: dict[str, object] = {
@@ -147,7 +147,7 @@ class SysTopics:
             self._tell(topic, client, facts)
 
     def client_disconnected(self, client: ClientInfo, reason: str) -> None:
-        """Tell that the connection of an accepted ``client`` ended; ``reason`` as in ``Hooks``."""
+        """Publish that the connection of an accepted ``client`` has ended; ``reason`` as in ``Hooks``."""
         topic = self._topic_if_wanted(client, "disconnected")
         if topic:
             self._tell(topic, client, {"reason": reason, "disconnected_at": int(self._clock.wall() * 1000)})

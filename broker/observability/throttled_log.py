@@ -1,7 +1,7 @@
-"""ThrottledLog: lines about what goes wrong with messages, once a minute for each event, client, reason and setting.
+"""ThrottledLog: log lines about problems with messages, once a minute for each event, client, reason and setting.
 
-Every refusal and every drop is counted in the metrics; the log names the setting behind it, and how often it happened
-since its last line, without being a flood of its own.
+Every refusal and every drop is counted in the metrics. The log adds the setting that caused it, and the number of
+occurrences since its last line, without flooding the log.
 """
 
 import logging
@@ -81,7 +81,7 @@ class ThrottledLog:
         level: int = logging.WARNING,
         detail: str = "",
     ) -> None:
-        """``event`` happened to a message or a filter, because of ``setting``."""
+        """Log that ``event`` happened to a message or a filter because of ``setting``."""
         self.events.add(client_id, now, event, reason, setting, topic, detail)
         if not logger.isEnabledFor(level):
             return

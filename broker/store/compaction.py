@@ -29,7 +29,7 @@ _SLICE_RECORDS: Final = 2000
 
 
 class Compaction:
-    """``run_slice`` is called five times a second."""
+    """Compaction of the log in slices: ``run_slice`` is called five times a second."""
 
     def __init__(self, durability: Durability, slice_bytes: int = SLICE_BYTES) -> None:
         self._durability = durability
@@ -41,16 +41,17 @@ class Compaction:
 
     @property
     def running(self) -> bool:
-        """Whether something is left to be written again."""
+        """Return whether records remain to be rewritten."""
         return self._records is not None
 
     def cancel(self) -> None:
-        """Drop nothing more."""
+        """Stop the compaction: no further batch is deleted."""
         if self._finishing is not None:
             self._finishing.cancel()
 
     def run_slice(self, broker: Broker) -> None:
-        """Begin when less than half of a large log says anything that is still true; go on with what was begun."""
+        """Start a compaction if less than half of a large log is still needed; continue a compaction that has
+        started."""
         commit = self._durability.commit
         if self._finishing is not None and not self._finishing.done():
             return
@@ -88,7 +89,7 @@ class Compaction:
         return True
 
     async def _finish_slice(self, evicted: list[StoredMessage], last: bool) -> None:
-        """Write evicted messages again, too; ``last``: then all that is true stands in newer batches."""
+        """Rewrite evicted messages as well. ``last``: afterwards newer batches contain the whole state."""
         durability = self._durability
         if evicted:
             await durability.paging.load(evicted, lambda stored: write_again(durability, stored))
@@ -99,17 +100,17 @@ class Compaction:
 
 
 def live_bytes(durability: Durability, broker: Broker) -> int:
-    """About how many bytes everything that is true now takes."""
+    """Return about how many bytes the records of the current state take."""
     recorded = durability.commit.message_bytes + durability.tables.bytes + durability.node.bytes
     small = len(broker.sessions) + broker.router.subscription_count
     return recorded + broker.retained.bytes + broker.router.filter_bytes + 400 * small
 
 
 def live_records(durability: Durability, broker: Broker, before: int) -> Iterator[Entry]:
-    """Everything that is true, as records: what a log without its older batches must still say.
+    """Yield the current state as records: the contents that a log without its older batches must have.
 
-    Much may happen between two of them: each says what is true when it is asked for. Messages that were written in
-    batch ``before`` or later are left out.
+    The state may change between two records: each shows the state at the time when it is requested. Messages that were
+    written in batch ``before`` or later are left out.
     """
     for session in list(broker.sessions.all()):
         if session.durable:
@@ -133,7 +134,7 @@ def live_records(durability: Durability, broker: Broker, before: int) -> Iterato
 
 
 def write_again(durability: Durability, record: Entry) -> None:
-    """Say what is true already once more. A message must be in memory for that."""
+    """Write the record of an existing object once more. If it is a message, its body must be in memory."""
     commit = durability.commit
     if isinstance(record, StoredMessage):
         if record.held and not record.key and not record.message.paged:

@@ -1,4 +1,4 @@
-"""Recovery: from records back to sessions, queues, retained messages and wills, before clients are let in."""
+"""Recovery: turn records into sessions, queues, retained messages and Wills, before clients are accepted."""
 
 import logging
 import time
@@ -36,15 +36,16 @@ _CHECK_MEMORY_EVERY: Final = 100_000
 
 
 class ClockSet(msgspec.Struct, array_like=True, frozen=True):
-    """Seconds in all, since the start before."""
+    """By how many seconds in total the clock was set since the previous start."""
 
     by: float
 
 
 class RecoveredState:
-    """What the records come to, when all of them are read in order.
+    """The state that results from reading all records in order.
 
-    Of queued messages it keeps about ``bound`` bytes in memory (0: any number), of the others what queues need to know.
+    Of queued messages, it keeps the bodies of about ``bound`` bytes in memory (0: all), of the others the fields that
+    queues need.
     """
 
     def __init__(self, bound: int = 0) -> None:
@@ -98,7 +99,7 @@ class RecoveredState:
         self._apply[kind] = cast(Callable[[records.Record], object], apply)
 
     def read(self, encoded: bytes, batch: int = 0, offset: int = 0) -> None:
-        """Take the next record, which lies there in the log."""
+        """Read the next record, with its position in the log."""
         self.count += 1
         try:
             record = records.decode(encoded)
@@ -109,7 +110,7 @@ class RecoveredState:
         self._apply[type(record)](record)
 
     def load_inflight(self, read: Callable[[int, int, int], bytes]) -> None:
-        """Fetch the bodies of messages in flight, which their clients may need at once. Raises StoreError."""
+        """Read the bodies of messages in flight, which their clients may need immediately. Raises StoreError."""
         for number in list(self.paged):
             holders = self.holders[number]
             if holders.packet_ids or any(holder[5] for holder in (holders.others or {}).values()):
@@ -278,8 +279,8 @@ def recover(
 
 
 def in_order_of_sending(packet_ids: Iterable[int]) -> list[int]:
-    """Packet Identifiers in flight, the oldest first: each is the next free one after the last, and 1 comes after
-    65,535. So few are in flight that the widest gap lies before the oldest [MQTT-4.6.0-1]."""
+    """Return the Packet Identifiers in flight, oldest first: each is the next free one after its predecessor, and 1
+    follows 65,535. So few are in flight that the widest gap is before the oldest [MQTT-4.6.0-1]."""
     ascending = sorted(packet_ids)
     widest = ascending[0] + MAX_PACKET_ID - ascending[-1]
     first = 0
@@ -291,7 +292,7 @@ def in_order_of_sending(packet_ids: Iterable[int]) -> list[int]:
 
 
 class _Recovery:
-    """Makes the broker's objects of what was read."""
+    """Create the broker's objects from the recovered state."""
 
     def __init__(
         self,
@@ -345,7 +346,7 @@ class _Recovery:
         return publisher
 
     def _message(self, body: records.StoredBody, mountpoint: str = "") -> Message:
-        """``mountpoint``: its publisher's, where what that may publish is asked about again."""
+        """``mountpoint``: that of the publisher, for a later check of what the publisher may publish."""
         publisher = None
         if body.client_id is not None:
             publisher = self._publisher(body.client_id, body.username, body.proved, mountpoint)
@@ -366,7 +367,7 @@ class _Recovery:
             session.awaiting_rel = dict(received)
 
     def _messages(self) -> None:
-        """Queues and what was in flight, in the order of publication."""
+        """Restore queues and messages in flight, in the order of publication."""
         state = self.state
         now = self.broker.clock.now()
         left = _CHECK_MEMORY_EVERY
@@ -438,8 +439,8 @@ class _Recovery:
             self.broker.life.expire_at(session, due)
 
     def tell_expired(self) -> None:
-        """How much has expired while the node was stopped, or because the clock was set: intervals that outlive the
-        process count from dates."""
+        """Log how much has expired while the node was stopped, or because the clock was set: intervals that continue
+        across a restart are measured by dates."""
         table = self.durability.tables.open(CLOCK_SET, ClockSet)
         clock_set = table.get(CLOCK_SET)
         if clock_set is not None:
@@ -464,7 +465,8 @@ class _Recovery:
             delay(self._message(record.body), record.due_at, record.number)
 
     def wills(self, refusal_of: Callable[[Message, bool], Outcome | None], hold: HoldWill | None) -> None:
-        """One whose client was connected when the node died is due after its delay; one that waited goes on waiting."""
+        """Restore Wills. The Will of a client that was connected when the node failed is due after its delay; a Will
+        that was already waiting continues to wait."""
         now = self.broker.clock.now()
         for record in self.state.wills.values():
             self.durability.node.wills[record.number] = record

@@ -22,8 +22,8 @@ def restored_session(
     broker: Broker,
     zone_of: ZoneOf,
 ) -> Session:
-    """The session without its client, messages and Packet Identifiers. Neither the broker nor its router knows it
-    yet."""
+    """Return the session without its client, messages and Packet Identifiers. Neither the broker nor its router
+    knows it yet."""
     now = broker.clock.now()
     zone, limits = zone_of(record.listener)
     client = ClientInfo(
@@ -58,7 +58,7 @@ def restored_session(
 def restored_client(
     broker: Broker, zone_of: ZoneOf, client_id: str, username: str | None, proved: bool, listener: str = ""
 ) -> ClientInfo:
-    """Who published a message."""
+    """Return the publisher of a message."""
     zone, _ = zone_of(listener)
     client = ClientInfo(broker.node, zone, listener=listener, client_id=client_id, username=username)
     client.proved_by = RESTORED if proved else ""
@@ -66,7 +66,7 @@ def restored_client(
 
 
 def restored_message(body: records.StoredBody, topic: str, publisher: Publisher | None, now: float) -> Message:
-    """``topic``: that of ``body``, the one text that there is of it."""
+    """``topic``: the topic of ``body``, as the one string object that is shared by all messages."""
     message = Message(
         topic,
         body.payload,

@@ -1,4 +1,4 @@
-"""Store: durability level ``disk``, assembled: the log file, recovery from it, compaction, the end."""
+"""Store: durability level ``disk``, assembled from the log file, recovery, compaction and shutdown."""
 
 import asyncio
 import logging
@@ -46,11 +46,11 @@ class RecordedTime(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Store:
-    """Opened before the first listener, closed after the last client."""
+    """The store of a node, opened before the first listener and closed after the last client."""
 
     def __init__(self, directory: Path, queue_memory: int = 0, accept_loss: bool = False) -> None:
-        """``queue_memory``: bytes of queued messages' bodies in memory, 0: no bound. ``accept_loss``: of access rows,
-        without being told to."""
+        """``queue_memory``: limit of queued message bodies in memory, in bytes, 0: none. ``accept_loss``: accept the
+        loss of access rows without an order of an operator."""
         self._queue_memory = queue_memory
         self._accept_loss = accept_loss
         self._check = CheckFile(directory / CHECK_FILE)
@@ -102,7 +102,7 @@ class Store:
         return self.durability
 
     def _look_for_loss(self, tables: Tables) -> None:
-        """Whether the store has all that it had, by the check file."""
+        """Check against the check file whether the store is complete."""
         check, log = self._check, self._log
         if check.expected is not None:
             tables.watch(check.expected.after)
@@ -120,7 +120,7 @@ class Store:
         check.settle(log.last, rows, held)
 
     def _mark(self) -> None:
-        """Say in the store that there is a check file, so that it is missed; and have it made."""
+        """Record in the store that a check file exists, so that a missing one is noticed; then have it created."""
         tables = self.durability.tables
         marks = tables.open(MARKED, RecordedTime)
         missing = self._check.expected is None and not self._check.held
@@ -132,7 +132,7 @@ class Store:
             tables.write_access()
 
     async def accept_loss(self) -> bool:
-        """The rows of access control are right as they are; whether that is on disk."""
+        """Accept the rows of access control as they are; return whether that is on disk."""
         tables = self.durability.tables
         self._check.held = False
         tables.open(MARKED, RecordedTime).put(ACCEPTED, RecordedTime(time.time()))
@@ -143,7 +143,7 @@ class Store:
 
     @property
     def access_lost(self) -> str:
-        """Why only operators may be let in, in one line; empty: nothing is lost, or it was accepted."""
+        """Return why only operators are accepted, in one line; empty if nothing is lost, or the loss was accepted."""
         return self.loss.access if self._check.held else ""
 
     def _batches(self) -> Iterator[tuple[int, list[bytes]]]:
@@ -162,7 +162,7 @@ class Store:
         shed: Callable[[], None] = lambda: None,
         hold_will: HoldWill | None = None,
     ) -> None:
-        """Put what was read into the broker; the arguments are those of ``recovery.recover``."""
+        """Put the recovered state into the broker; the arguments are those of ``recovery.recover``."""
         state, self._state = self._state, None
         assert state is not None
         self._mark()
@@ -180,7 +180,8 @@ class Store:
         self.on_trouble(trouble)
 
     def note_clock_set(self, by: float) -> None:
-        """The wall clock was set by so many seconds: for the next start, which counts from dates."""
+        """Record that the wall clock was set by this many seconds, for the next start, which measures intervals by
+        dates."""
         table = self.durability.tables.open(CLOCK_SET, ClockSet)
         before = table.get(CLOCK_SET)
         table.put(CLOCK_SET, ClockSet(by if before is None else before.by + by))
@@ -192,7 +193,7 @@ class Store:
 
     @property
     def file(self) -> Path:
-        """Where all of it is."""
+        """Return the path of the store's file."""
         return self._log.path
 
     def verify_path(self) -> None:
@@ -201,7 +202,7 @@ class Store:
         self.durability.commit.log.verify_path()
 
     async def flush(self) -> bool:
-        """Until everything written so far is on disk; False: there is trouble."""
+        """Wait until everything written so far is on disk; return False if the store has failed."""
         commit = self.durability.commit
         commit.end_of_iteration()
         return await commit.wait_until_durable(commit.barrier)

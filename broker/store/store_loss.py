@@ -1,4 +1,4 @@
-"""What the store lacks of what was in it, by the file beside it (``persistence.log.check_file``)."""
+"""Losses of the store, found with the file next to it (``persistence.log.check_file``)."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,10 +11,10 @@ MARKED: Final = "check_file"
 
 @dataclass(slots=True)
 class StoreLoss:
-    """What a start has found. All of it empty: the store says all that it said before.
+    """The losses found at a start. If all fields are empty, the store is complete.
 
-    ``batches``: first and last number of those that are gone at its end. ``access``: why rows of access control are
-    not to be relied on, in one line; ``tables``: which ones.
+    ``batches``: first and last number of the batches that are missing at its end. ``access``: why rows of access
+    control are not reliable, in one line. ``tables``: the tables of these rows.
     """
 
     batches: tuple[int, int] | None = None
@@ -23,9 +23,10 @@ class StoreLoss:
 
 
 def find_loss(check: CheckFile, last: int, rows: Digests, marked: bool, damaged: bool) -> StoreLoss:
-    """Compare what the check file expects with a store whose last batch is ``last`` and that has these ``rows``.
+    """Compare the expectations of the check file with a store whose last batch is ``last`` and that has these
+    ``rows``.
 
-    ``marked``: the store says that there was a check file. ``damaged``: it had to be salvaged.
+    ``marked``: the store records that it had a check file. ``damaged``: the store had to be salvaged.
     """
     batches = (last + 1, check.last) if check.last > last else None
     everything = frozenset(rows)
@@ -52,5 +53,5 @@ def find_loss(check: CheckFile, last: int, rows: Digests, marked: bool, damaged:
 
 
 def _differing(expected: Digests, rows: Digests) -> list[str]:
-    """Tables that the check file did not know of yet are as they are."""
+    """Return the tables that differ. Tables that the check file does not know yet are not compared."""
     return [name for name, digest in expected.items() if rows[name] != digest]

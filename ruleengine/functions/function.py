@@ -194,7 +194,7 @@ def make_function(
     def call(given: FunctionContext, arguments: list[object]) -> object:
         count = len(arguments)
         if count < least or (most is not None and count > most):
-            raise FunctionError(f"{name} requires {_arity(least, most)} arguments, not {count}")
+            raise FunctionError(f"{name} takes {_arity(least, most)} arguments, not {count}")
         cost = 1
         taken: list[object] = [given] if context else []
         for index, value in enumerate(arguments):

@@ -1,4 +1,4 @@
-"""/data: exports and imports, what real clients notice of them, and names that would change the host."""
+"""/data: exports and imports, what real clients notice of them, and names that would lead elsewhere."""
 
 import asyncio
 import base64

@@ -215,7 +215,7 @@ async def test_a_certificate_that_is_not_at_hand(certificates: Certificates) -> 
     async with managed_node(listeners=listeners) as node:
         told = await tried(node, cert_common_name="device-9")
         assert (told["allowed"], told["username"], told["proved_by"]) == (True, "device-9", "certificate")
-        assert "not judged" in told["steps"][0]["detail"]
+        assert "not checked" in told["steps"][0]["detail"]
         told = await tried(node, cert_subject="CN=device-9")  # "cn" takes none from it
         assert told["username"] is None and "no single name" in told["steps"][1]["detail"]
 

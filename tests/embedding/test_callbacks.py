@@ -437,7 +437,7 @@ def test_a_node_in_a_thread(caplog: pytest.LogCaptureFixture) -> None:
             subscription.get(timeout=0.01)
         node.remove_rule(rule)
         node.publish("a", "2")
-        with pytest.raises(NodeError, match="was started before"):
+        with pytest.raises(NodeError, match="was already started"):
             node.start()
         with pytest.raises(ValueError, match="is not a Topic Filter"):
             node.subscribe("#/#")
@@ -477,5 +477,5 @@ def test_a_callback_cannot_wait_for_its_own_node() -> None:
         node.publish("a")
     assert [each.partition(":")[0] for each in told] == [
         "a callback of the node cannot wait for the node",
-        "a callback of the node cannot stop it",
+        "a callback of the node cannot stop the node",
     ]

@@ -55,7 +55,7 @@ def test_the_wrong_interpreter_is_named() -> None:
             [sys.executable, "-c", BARE + code], capture_output=True, text=True, timeout=60, check=False
         )
         last = done.stderr.splitlines()[-1]
-        assert last.startswith(f"ModuleNotFoundError: No module named 'msgspec': {sys.executable} has not"), last
+        assert last.startswith(f"ModuleNotFoundError: No module named 'msgspec': {sys.executable} does not have"), last
     start = BARE + "import runpy; runpy.run_module('taipan', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", start], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1 and done.stdout == ""

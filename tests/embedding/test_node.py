@@ -165,7 +165,7 @@ def test_a_wrong_keyword_is_one_sentence() -> None:
         ({"durability": "disc"}, "configuration: durability.level: "),
         ({"listeners": "tcp://127.0.0.1:0"}, "listeners: expected a list of URLs or tables"),
         ({"listeners": ["tcp://127.0.0.1"]}, 'listeners.0: "tcp://127.0.0.1": expected host:port'),
-        ({"listeners": ["mqtts://127.0.0.1:0"]}, "listeners.0: .* wants certificates"),
+        ({"listeners": ["mqtts://127.0.0.1:0"]}, "listeners.0: .* requires certificates"),
         ({"listeners": ["http://127.0.0.1:0"]}, "listeners.0: .*expected tcp://host:port or "),
         ({"listeners": [{"type": "tcp", "bind": "127.0.0.1:0", "nme": "x"}]}, "listeners.0.nme: "),
         ({"listeners": ["unix://run/mqtt.sock"]}, "listeners.0: .*expected unix:///path$"),

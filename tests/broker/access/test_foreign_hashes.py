@@ -106,7 +106,7 @@ def test_separate_fields(fields: dict[str, Any], password: bytes) -> None:
         ({"password_hash": "00" * 32, "method": "scrypt", "salt": "saltsalt", "iterations": 1000}, "power of two"),
         ({"password_hash": "$2b$31$" + "a" * 53, "method": "bcrypt"}, "cost of 4 to 14"),
         ({"password_hash": "$2b$10$" + "a" * 52, "method": "bcrypt"}, "60 characters"),
-        ({"password_hash": mosquitto6(b"x"), "method": "bcrypt"}, "bcrypt's own form"),
+        ({"password_hash": mosquitto6(b"x"), "method": "bcrypt"}, "the bcrypt format"),
         ({"password_hash": BCRYPT[b"U*U"], "method": "mosquitto"}, "$6$"),
         ({"password_hash": mosquitto6(b"x"), "salt": "s"}, "salt"),
         ({"password_hash": "$6$$"}, "64 bytes"),
@@ -117,7 +117,7 @@ def test_separate_fields(fields: dict[str, Any], password: bytes) -> None:
         ({"password_hash": f"scrypt$262144$8$64${SALT}${SALT}"}, "takes too long"),
         ({"password_hash": "00" * 32, "method": "sha256", "iterations": 2}, "iterations require"),
         ({"password_hash": mosquitto6(b"x"), "iterations": 2}, "iterations require"),
-        ({"password_hash": "00" * 32, "method": "scrypt", "salt": "saltsalt", "digest": "sha1"}, "digest with"),
+        ({"password_hash": "00" * 32, "method": "scrypt", "salt": "saltsalt", "digest": "sha1"}, "digest requires"),
         ({"password_hash": f"scrypt$16384$8$1${SALT}${SALT}", "method": "scrypt", "salt": "saltsalt"}, "salt"),
     ],
 )

@@ -94,7 +94,7 @@ def test_what_is_counted_apart_is_bounded() -> None:
         (pbkdf2(2_000_001), "1 to 2000000 iterations"),
         (pbkdf2(600_000, 64, "sha1"), "this hash has 2400000"),
         ("$2b$15$" + "a" * 53, "cost of 4 to 14"),
-        (f"scrypt$262144$8$2${SALT}${SALT}", "2097152 at most"),
+        (f"scrypt$262144$8$2${SALT}${SALT}", "at most 2097152"),
     ],
 )
 def test_a_new_hash_that_costs_seconds_is_refused_and_a_stored_one_is_not(written: str, limit: str) -> None:

@@ -149,7 +149,7 @@ def test_key_set(tmp_path: Path) -> None:
 def test_no_key_set(tmp_path: Path, text: str) -> None:
     file = tmp_path / "jwks.json"
     file.write_text(text)
-    with pytest.raises(ValueError, match="no JWK Set"):
+    with pytest.raises(ValueError, match="not a JWK Set"):
         source(jwks_file=str(file))
 
 

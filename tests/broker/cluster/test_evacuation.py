@@ -206,7 +206,7 @@ async def test_it_ends_by_an_order_or_with_the_process(cluster: ClusterNodes) ->
     node = cluster[0]
     await node.server.cluster.evacuate()
     assert ALARM in node.server.alarms.active
-    with pytest.raises(ChangeRefused, match="evacuated already"):
+    with pytest.raises(ChangeRefused, match="already evacuated"):
         await node.server.cluster.evacuate()
     node.server.cluster.end_evacuation()
     assert ALARM not in node.server.alarms.active
@@ -248,7 +248,7 @@ async def test_after_leave_it_still_lets_nobody_in(cluster: ClusterNodes) -> Non
     await cluster[0].server.cluster.evacuate()
     await cluster[0].server.cluster.leave()
     await cluster[0].peer(5).connect("s", expect=USE_ANOTHER_SERVER)
-    with pytest.raises(ChangeRefused, match="evacuated already"):
+    with pytest.raises(ChangeRefused, match="already evacuated"):
         await cluster[0].server.cluster.evacuate()
     cluster[0].server.cluster.end_evacuation()
     await cluster[0].client("s")

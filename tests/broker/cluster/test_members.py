@@ -537,7 +537,7 @@ async def test_another_data_directory_under_the_name_of_a_stopped_node_is_told_e
                 key=lambda each: "wrong" not in each,
             )
             assert f"node=b@h setting=node.data_dir data_dir={wrong} " in here and "stop this node" in here
-            assert "node=b@h setting=node.data_dir" in there and "earlier" in there
+            assert "node=b@h setting=node.data_dir" in there and "previous" in there
             assert refused(a, "node_replaced") == refused(b, "node_replaced") == 1
             assert a.cluster.members()[1].status == RUNNING
         # It is not forced out.

@@ -110,7 +110,7 @@ async def test_rows_that_cannot_be_read_raise_an_alarm(tmp_path: Path) -> None:
     again = server(tmp_path)
     await again.start()
     (alarm,) = again.alarms.active.values()
-    assert (alarm.name, alarm.message) == ("rows_unreadable", "rows that are not applied:  1 of users")
+    assert (alarm.name, alarm.message) == ("rows_unreadable", "rows that are not applied: 1 of users")
     await again.stop()
 
 

@@ -300,10 +300,10 @@ def errors(certificates: Certificates) -> list[tuple[str, dict[str, Any], str, s
             "key_password",
         ),
         ("ciphers", {"ciphers": "ROT13"}, "tls.ciphers", "knows no cipher"),
-        ("verify without CA", {"verify": "required"}, "tls.cafile", "is needed"),
+        ("verify without CA", {"verify": "required"}, "tls.cafile", "is required"),
         ("no CA file", {"verify": "required", "cafile": "/none"}, "tls.cafile", "No such file"),
         ("CA is not PEM", {"verify": "required", "cafile": str(garbage)}, "tls.cafile", "contains no PEM certificate"),
-        ("CRL that nobody asks", {"crlfile": certificates.revoke()}, "tls.crlfile", "says nothing"),
+        ("CRL that nobody asks", {"crlfile": certificates.revoke()}, "tls.crlfile", "has no effect"),
         (
             "CRL is not PEM",
             {"verify": "required", "cafile": certificates.ca, "crlfile": str(garbage)},

@@ -54,7 +54,7 @@ def refusal(tmp_path: Path, text: str) -> str:
         ('[cluster]\nservers = ["nats://h", "tls://i"]', "cluster.servers.1: nats:// and tls:// cannot be mixed"),
         (f'{CLUSTER}name = "a.b"', "t.toml:3: cluster.name: expected 1 to 64 letters"),
         (f'{CLUSTER}user = "u"\ntoken = "t"', "t.toml:4: cluster.token: user already identifies this node"),
-        (f'{CLUSTER}nkey_file = "/nowhere"\nuser = "u"', "t.toml:3: cluster.nkey_file: user says already"),
+        (f'{CLUSTER}nkey_file = "/nowhere"\nuser = "u"', "t.toml:3: cluster.nkey_file: user already identifies"),
         (f'{CLUSTER}password = "p"', "t.toml:3: cluster.password: needs user"),
         (f'{CLUSTER}tls_ca = "/etc/passwd"', "t.toml:3: cluster.tls_ca: requires servers with tls://"),
         ('[cluster]\nservers = ["tls://h"]\ntls_cert = "/etc/passwd"', "t.toml:3: cluster.tls_cert: needs both"),

@@ -169,10 +169,10 @@ def test_a_secret_that_others_may_read_is_refused(tmp_path: Path) -> None:
         ("url = 1", "url"),
         ("profiles = 1", "expected tables"),
         ("[profiles]\na = 1", "profiles.a: expected a table"),
-        ('[profiles.a]\nurl = "http://h"\nsecret = "x"', "no such key"),
+        ('[profiles.a]\nurl = "http://h"\nsecret = "x"', "unknown key"),
         ('[profiles.a]\napp = "a:b"', "url: is missing"),
         ("[profiles.a]\nurl = 1", "expected a string"),
-        ('[profiles.a]\nurl = "http://h"\napp = "a:b"\napp_file = "f"', "only one"),
+        ('[profiles.a]\nurl = "http://h"\napp = "a:b"\napp_file = "f"', "not both"),
     ],
 )
 def test_a_profiles_file_with_a_mistake(tmp_path: Path, text: str, why: str) -> None:

@@ -219,7 +219,7 @@ allow_anonymous true
         (False, "both", False, "tcp-2", []),
     ]
     assert rules[3:] == [(True, None, True, "tcp", ["a"]), (True, None, False, "tcp-2", [])]
-    assert "two:2: left out: user both: another password of this name counts" in capsys.readouterr().out
+    assert "two:2: left out: user both: another password of this username applies" in capsys.readouterr().out
 
 
 def test_a_plugin_that_decided_leaves_nobody_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -295,7 +295,7 @@ def test_what_cannot_be_read_is_told_and_nothing_is_written(
     assert main(["migrate", "mosquitto", str(path), "--into", str(tmp_path / "into")]) == 2
     out, err = capsys.readouterr()
     assert line.replace("DIR/", "") in out.replace(f"{tmp_path}/", "")
-    assert "nothing is written" in err and "Traceback" not in err
+    assert "nothing was written" in err and "Traceback" not in err
     assert sorted(os.listdir(tmp_path)) == before
 
 
