@@ -1,4 +1,4 @@
-"""watch, top: what goes on, for as long as somebody looks."""
+"""watch, top: live data, until the caller stops."""
 
 import base64
 import binascii
@@ -27,7 +27,8 @@ _ENDS: Final = {"node_stops": "the node stops", "not_allowed": "the application 
 
 
 async def _looks(call: CommandCall, query: LiveQuery) -> AsyncGenerator[list[LiveEvent], None]:
-    """Until the caller wants no more. Raises Refusal; AnswerEnded if the node stops or the caller may no more."""
+    """Yield updates until the caller stops. Raises Refusal, and AnswerEnded if the node stops or the caller no
+    longer has access."""
     stream = call.operations.live.open(query)
     try:
         stream.hello()

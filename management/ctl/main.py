@@ -1,11 +1,11 @@
-"""The ``taipan-ctl`` command: says its words to the running node and prints what comes back.
+"""The ``taipan-ctl`` command: sends its arguments to the running node and prints the answer.
 
 taipan-ctl [--data-dir DIR | --config FILE] [--timeout SECONDS] [--json] COMMAND [ARGUMENT]...
 taipan-ctl --url URL [--app-file FILE] [--cafile FILE] [--timeout SECONDS] [--json] COMMAND [ARGUMENT]...
 taipan-ctl --profile NAME [--timeout SECONDS] [--json] COMMAND [ARGUMENT]...
 taipan-ctl --version
 
-Standard library only, and little of it: the command is started from scripts, often. What it sends and gets is in
+Standard library only, and little of it: scripts start the command often. The protocol is in
 ``socket.py``; a node elsewhere is reached by ``remote.py``. Exit status: 0 done, 1 refused, not found or failed, 2
 wrong usage, 3 the node cannot be reached.
 """
@@ -122,7 +122,8 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _ask(options: Mapping[str, str], request: Mapping[str, object], keep: Keep = _drop, put: Keep = show) -> int:
-    """Over HTTP where an option says so, or else the environment; over the socket otherwise. ``put``: the output."""
+    """Send the request over HTTP if an option or else the environment says so, otherwise over the socket. ``put``:
+    the output."""
     timeout = _seconds(options.get("--timeout"))
     here = [name for name in _HERE if name in options]
     elsewhere = [name for name in _ELSEWHERE if name in options]

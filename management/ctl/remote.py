@@ -1,6 +1,6 @@
-"""A node that is reached over HTTP: which one, as which application, and what is said to it.
+"""A node reached over HTTP: its address, the application to use, and the request.
 
-Read by ``main`` only where it is wanted: it needs more of the standard library than a socket does.
+``main`` imports this module only if it is needed: it needs more of the standard library than a socket does.
 """
 
 import base64
@@ -30,7 +30,8 @@ _UNKNOWN: Final = 102
 
 
 class Place(NamedTuple):
-    """Where a node is, and what proves who asks. ``app``: ``AppID:AppSecret``; ``cafile``: empty for the system's."""
+    """The address of a node and the credentials for it. ``app``: ``AppID:AppSecret``. ``cafile``: empty for the
+    system's authorities."""
 
     url: SplitResult
     app: str
@@ -94,7 +95,7 @@ def profiles_file(environ: Mapping[str, str]) -> str:
 
 
 def read_profiles(environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """The profiles by their names, none where there is no file. Raises CommandLineError."""
+    """Return the profiles by name, none if the file does not exist. Raises CommandLineError."""
     file = profiles_file(environ)
     if not os.path.lexists(file):
         return {}
@@ -137,7 +138,7 @@ def _first_line(file: str) -> str:
 
 
 def _private_text(file: str) -> str:
-    """A file with secrets, which nobody else may read. Raises CommandLineError."""
+    """Return the text of a file with secrets, which no other user may read. Raises CommandLineError."""
     try:
         with open(file, "rb") as opened:
             found = os.fstat(opened.fileno())

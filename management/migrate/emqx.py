@@ -103,7 +103,7 @@ _WHY: Final = (
 
 
 def migrate_emqx(path: Path) -> Migration:
-    """What is to be written. Raises CannotMigrate."""
+    """Return the configuration and data to write. Raises CannotMigrate."""
     if os.path.isdir(path):
         work = _Etc(path)
         work.run()
@@ -184,7 +184,7 @@ def _source(line: Directive) -> SettingPlace:
 
 
 class _Value(ValueError):
-    """What was expected."""
+    """A value is invalid; the message states the expected form."""
 
 
 class _Etc:
@@ -375,7 +375,7 @@ class _Etc:
         self.report.carried(line.place, what, why)
 
     def _value(self, line: Directive, kind: str) -> object:
-        """``None``: it is none, and that was told."""
+        """Return the value of a directive, or ``None`` if it is invalid, which has been reported."""
         try:
             match kind:
                 case "text":

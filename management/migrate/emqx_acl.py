@@ -16,11 +16,12 @@ _ALLOWS: Final = {"allow": True, "deny": False}
 
 
 class _Unknown(ValueError):
-    """Why a term is no rule here."""
+    """The reason why a term cannot be expressed as a rule here."""
 
 
 def read_acl(path: Path, report: MigrationReport) -> list[Table]:
-    """The rules in their order. What is none is reported as wrong: a rule that is left out lets in or shuts out."""
+    """Return the rules in their order. A term that is not a rule is reported as an error: omitting a rule would
+    allow or deny too much."""
     try:
         text = read_named(path).decode("utf-8")
         terms = list(read_terms(text))
@@ -68,7 +69,7 @@ def _rules(term: Term) -> list[Table]:
 
 
 def _who(term: Term) -> list[Table]:
-    """The ways in which somebody can be meant, each as conditions that must all hold."""
+    """Return the alternatives of a subject, each as conditions that must all hold."""
     if term == Atom("all"):
         return [{}]
     if isinstance(term, tuple) and len(term) == 2 and isinstance(term[0], Atom):

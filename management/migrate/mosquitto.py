@@ -114,7 +114,8 @@ class _Listener:
 
 
 def migrate_mosquitto(path: Path) -> Migration:
-    """What is to be written. Raises CannotMigrate; the report of what is returned may say that it cannot be, too."""
+    """Return the configuration and data to write. Raises CannotMigrate; the report of the result can also forbid
+    writing."""
     if fault := missing(path):
         raise CannotMigrate(f"{path}: {fault}")
     work = _Mosquitto(path)
@@ -249,7 +250,7 @@ class _Mosquitto:
     # ---------------------------------------------------------------------- zone
 
     def _zone(self) -> None:
-        """What counts for every listener: limits, sessions, retained messages."""
+        """Convert the settings of all listeners: limits, sessions, retained messages."""
         zone, migration = self.migration.zone, self.migration
         # As Mosquitto has it where nothing is said.
         zone.update(
@@ -630,7 +631,8 @@ class _Mosquitto:
                 )
 
     def _users(self, files: list[tuple[_Listener, Directive | None]]) -> None:
-        """All files as one set of users. Who is in the file of one listener alone may nothing at the others."""
+        """Combine all password files into one set of users. A user from the file of a single listener gets no access
+        at the other listeners."""
         read: dict[Path, dict[str, tuple[str, str]]] = {}
         of: list[tuple[_Listener, dict[str, tuple[str, str]] | None]] = []
         for listener, line in files:
@@ -685,9 +687,10 @@ class _Mosquitto:
         self.report.changed(listener.place, f"listener {listener.port} has no password_file", why)
 
     def _rules(self, line: Directive, places: list[tuple[str | None, str]]) -> None:
-        """In Mosquitto's order: of a user what is denied first, then what is allowed, then the patterns likewise.
+        """Convert rules in Mosquitto's order: first the denials of a user, then what is allowed; then the patterns,
+        also denials first.
 
-        ``places``: the listeners it is for, None for all, each with its mount point.
+        ``places``: the listeners that the rules apply to, None for all, each with its mount point.
         """
         read = acl_file(file_of(line.value, self.path.parent), self.report)
         ordered: list[AclLine] = []

@@ -26,7 +26,7 @@ class Directive(msgspec.Struct, frozen=True):
 
 
 class AclLine(msgspec.Struct, frozen=True):
-    """``subject``: ``user`` with a name, ``anonymous``, or ``pattern`` for everybody."""
+    """A line of an ACL file. ``subject``: ``user`` with a name, ``anonymous``, or ``pattern`` for all clients."""
 
     place: str
     subject: Literal["user", "anonymous", "pattern"]
@@ -104,7 +104,7 @@ def file_of(value: str, beside: Path) -> Path:
 
 
 def password_file(path: Path, report: MigrationReport) -> dict[str, tuple[str, str]]:
-    """Place and hash of each user. A line that is none is told and left out."""
+    """Return place and hash of each user. An invalid line is reported and skipped."""
     users: dict[str, tuple[str, str]] = {}
     for place, line in read_lines(path, report, "password file"):
         text = line.strip()
@@ -184,9 +184,9 @@ def _acl_line(place: str, key: str, rest: str, user: str | None, report: Migrati
 
 
 def without_mount_point(topic: str, mount: str) -> str | None:
-    """What the filter ``topic`` matches below a mount point, as it is called there. None: nothing.
+    """Return the topic filter below a mount point that matches the same topics as ``topic``; None if it matches none.
 
-    Raises ValueError where a placeholder stands in the way.
+    Raises ValueError if a placeholder makes this impossible.
     """
     if not mount:
         return topic

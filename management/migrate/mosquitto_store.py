@@ -1,4 +1,4 @@
-"""The store of a node, written from what a mosquitto.db has: retained messages, sessions, queues, what is in flight."""
+"""Write the store of a node from a mosquitto.db: retained messages, sessions, queues, messages in flight."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -26,8 +26,8 @@ _MAX_TOLD: Final = 20
 
 
 class MosquittoListener(msgspec.Struct, frozen=True):
-    """What a session takes from the listener that its client came by. ``proves_names``: nobody is let in there under a
-    user name that is not proved."""
+    """Properties that a session inherits from the listener of its client. ``proves_names``: the listener
+    authenticates every username."""
 
     label: str
     mountpoint: str = ""
@@ -69,8 +69,8 @@ class MosquittoRecords:
         listener_at: Callable[[int], MosquittoListener],
         longest_session: int,
     ) -> None:
-        """``saved_at``: when the file was written. ``listener_at``: by its port, 0 for one that is not known.
-        ``longest_session``: seconds that a session of 3.x may wait, 0xFFFFFFFF: for ever."""
+        """``saved_at``: when the file was written. ``listener_at``: facts of a listener by its port, 0 for an
+        unknown port. ``longest_session``: seconds that a session of 3.x may wait, 0xFFFFFFFF for no limit."""
         self.counts = StoreCounts()
         self._db = found
         self._file = file

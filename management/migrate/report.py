@@ -27,8 +27,8 @@ _SECRET: Final = re.compile(
 
 
 class ReportLine(msgspec.Struct):
-    """``place``: ``file:line``, or ``file`` and an offset of it. ``what``: the key as it is called there. ``why``: what
-    it is now, or why it is nothing."""
+    """A line of the report. ``place``: ``file:line``, or ``file`` and an offset in it. ``what``: the key in the
+    source. ``why``: its counterpart here, or why it has none."""
 
     outcome: Outcome
     place: str
@@ -92,6 +92,6 @@ class MigrationReport:
             yield f"{entry.place}: {_TITLES[entry.outcome]}: {entry.what}{why}"
 
     def comments(self) -> Iterable[str]:
-        """What has no counterpart, for the head of the configuration."""
+        """Return the keys without a counterpart, as comments for the top of the configuration."""
         for entry in self.of("changed", "left_out"):
             yield f"{entry.place}: {entry.what}: {_TITLES[entry.outcome]}: {entry.why}"

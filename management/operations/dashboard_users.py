@@ -84,7 +84,7 @@ def role_in(tags: str) -> str | None:
 
 
 def check_password(key: str, password: str) -> None:
-    """Raises Refusal 108 for one that is no good: EMQX's rules."""
+    """Check a password against EMQX's rules. Raises Refusal 108 if it breaks one."""
     if not MIN_PASSWORD_LENGTH <= len(password) <= MAX_PASSWORD_LENGTH:
         raise wrong(key, f"expected {MIN_PASSWORD_LENGTH} to {MAX_PASSWORD_LENGTH} characters")
     if not (password.isascii() and password.isprintable()):
@@ -172,7 +172,7 @@ class DashboardUsers:
     # ---------------------------------------------------------------- the rows
 
     async def create_first(self) -> tuple[str, str] | None:
-        """Where there is no user at all, make one; name and password, told this once."""
+        """Create a user if none exists. Return its name and password, which is shown only this once."""
         if len(self._table) or TABLE in self._server.store_alarms.tables_lost:
             return None
         rows = self._server.tables.shared_rows
@@ -207,7 +207,7 @@ class DashboardUsers:
         return there is not None and (there.password, there.role) != (user.password, user.role)
 
     def would_lack_administrator(self, users: list[DashboardUser]) -> bool:
-        """Whether nobody could manage the dashboard any more if these came in."""
+        """Return whether no administrator would remain if these users were imported."""
         roles = {user.name: user.role for user in self._table.values()}
         return (
             ADMINISTRATOR in roles.values()
@@ -244,7 +244,8 @@ class DashboardUsers:
     async def update(
         self, name: str, tags: str | None = None, role: str | None = None, password: str | None = None
     ) -> None:
-        """What is ``None`` stays. Tags that name a role give it, unless ``role`` does."""
+        """Update a user; arguments that are ``None`` change nothing. Tags that name a role set the role, unless
+        ``role`` is given."""
         self._existing(name)
         hashed = None
         if password is not None:
@@ -287,7 +288,7 @@ class DashboardUsers:
         return user
 
     def _keep_administrator(self, name: str) -> None:
-        """Raises Refusal 106 where nobody but ``name`` is an administrator."""
+        """Raises Refusal 106 if ``name`` is the only administrator."""
         administrators = [user.name for user in self._table.values() if user.role == ADMINISTRATOR]
         if administrators == [name]:
             raise Refusal(ADMIN_STAYS, f"Cannot delete admin: {name} is the last administrator")

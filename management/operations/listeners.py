@@ -35,7 +35,7 @@ class ListenerRecord(msgspec.Struct):
 
 
 class ListenerCounts(Protocol):
-    """What is asked of an HTTP listener: ``http.listener``."""
+    """The interface of an HTTP listener: ``http.listener``."""
 
     max_connections: int
     accepted: int
@@ -100,9 +100,9 @@ class Listeners:
         return [dict(counts)] if self._as_array else dict(counts)
 
     async def restart(self, name: str) -> None:
-        """Close a listener's socket and open it again, certificates read anew; who is connected stays.
+        """Close a listener's socket and open it again with newly read certificates; clients stay connected.
 
-        ``name`` is an identifier of ``records``. Raises Refusal.
+        ``name`` is an identifier from ``records``. Raises Refusal.
         """
         if name.startswith(("http:", "https:")):
             raise Refusal(WRONG, "http_listener_restart_unsupported: it would disconnect the caller")
@@ -125,7 +125,7 @@ class Listeners:
         await self._calls.order_all(self.restart, name)
 
     async def stop(self, name: str) -> None:
-        """Close a listener's socket until it is restarted; who is connected stays. Raises Refusal."""
+        """Close a listener's socket until it is restarted; clients stay connected. Raises Refusal."""
         if name.startswith(("http:", "https:")):
             raise Refusal(WRONG, f"http_listener_stop_unsupported: {name.partition(':')[2]}.enabled decides")
         listener = self._find(name)

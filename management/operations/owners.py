@@ -32,7 +32,7 @@ class Owners:
         return [each for each in client_ids if sessions.get(each) is not None]
 
     async def find(self, client_ids: Iterable[str]) -> Found:
-        """The nodes of these clients; one that nobody has is not among them."""
+        """Return the nodes of these clients; clients that no node has are left out."""
         sessions, cluster = self._server.broker.sessions, self._server.cluster
         nodes: dict[str, str] = {}
         unknown: list[str] = []
@@ -52,9 +52,9 @@ class Owners:
         return Found(nodes, missing)
 
     async def ask(self, client_id: str, function: Callable[..., Any], *args: Any) -> Any:
-        """What an operation gives where this client is; of a client that nobody has, what it gives here.
+        """Run an operation on the node that has this client; if no node has it, on this one.
 
-        Raises Refusal, NodeDoesNotAnswer too where the client may be on a node that does not answer.
+        Raises Refusal, also NodeDoesNotAnswer if the client may be on a node that does not answer.
         """
         found = await self.find([client_id])
         node = found.nodes.get(client_id)

@@ -70,7 +70,7 @@ def test_what_is_there(tmp_path: Path) -> None:
     path.unlink()
     path.write_text("a file of somebody")
     assert state_of(str(path)) == NO_SOCKET
-    with pytest.raises(SocketFileError, match=r"^there is a file that is no socket$"):
+    with pytest.raises(SocketFileError, match=r"^a file that is not a socket exists there$"):
         listening_socket(settings(path))
     assert path.read_text() == "a file of somebody"
 

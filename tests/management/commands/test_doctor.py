@@ -148,7 +148,7 @@ def test_unix_sockets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert (said["level"], said["found"]) == ("ok", f"{where} is left over: the next start replaces it")
     path.unlink()
     path.write_text("")
-    assert asked(capsys, file, status=1)["socket"][0]["found"] == f"{where} is a file that is no socket"
+    assert asked(capsys, file, status=1)["socket"][0]["found"] == f"{where} is a file that is not a socket"
     path.unlink()
     beside = ("--set", f"listeners.1.bind={tmp_path}/none/s")
     assert asked(capsys, file, *beside, status=1)["socket"][0]["found"].endswith("/none/s: there is no such directory")

@@ -48,9 +48,9 @@ def test_hash_password_prints_a_table_the_configuration_takes(
         ("\n", [], "the password is empty"),
         ("", [], "the password is empty"),
         ("a\x07\n", ["--scram"], "the character U+0007 is prohibited"),
-        ("a\n", ["--user", "a\nb"], "the user name is empty or not printable"),
-        ("a\n", ["--user", ""], "the user name is empty or not printable"),
-        ("a\n", ["--user", "\u2168", "--scram"], "with --scram the user name must be in its SASLprep form"),
+        ("a\n", ["--user", "a\nb"], "the username is empty or not printable"),
+        ("a\n", ["--user", ""], "the username is empty or not printable"),
+        ("a\n", ["--user", "\u2168", "--scram"], "with --scram the username must be in SASLprep form"),
     ],
 )
 def test_hash_password_refuses(
@@ -90,4 +90,4 @@ def test_hash_password_asks_twice_at_a_terminal(
     assert main(["hash-password"]) == 1
     output = capsys.readouterr()
     assert output.out.startswith('password_hash = "scrypt$')
-    assert output.err == "taipan: the two are not the same\n"
+    assert output.err == "taipan: the two passwords differ\n"

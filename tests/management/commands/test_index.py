@@ -28,8 +28,8 @@ BOTH = ("--config a.toml", "--set node.name=a@b")
                           "migrate emqx a --into b")
           for each in BOTH],
         ("hash-password", BOTH[0], "--config is for running a node, not for hash-password"),
-        ("check a.toml", BOTH[0], "check wants one FILE (-: the input)"),
-        ("check", "", "check wants one FILE (-: the input)"),
+        ("check a.toml", BOTH[0], "check requires one FILE (-: the input)"),
+        ("check", "", "check requires one FILE (-: the input)"),
     ],
 )  # fmt: skip
 def test_options_of_a_node_are_refused(
