@@ -77,7 +77,8 @@ class AccessStep(msgspec.Struct):
 
 
 class AskedClient(msgspec.Struct):
-    """Who was asked about. ``proved_by``: which source has proved the user name; empty: none, and no rule sees it."""
+    """The client that a question is about. ``proved_by``: the source that authenticated the username; empty: none,
+    so no rule applies to the username."""
 
     clientid: str
     username: str | None
@@ -101,12 +102,13 @@ class AccessExplained(msgspec.Struct):
 
 
 class LoginBody(msgspec.Struct, kw_only=True):
-    """A login as a client would send it. ``listener``: the first one unless it is named, as ``/listeners`` does.
-    ``address``: where the client would come from; empty: nowhere that a rule or a ban names.
+    """A login as a client would send it. ``listener``: by default the first one, in the order of ``/listeners``.
+    ``address``: the client's address; empty: one that no rule or ban names.
 
-    ``certificate``: that of the client, PEM, with those that it shows with it behind it. ``cert_common_name`` and
-    ``cert_subject``: the names in one that is not at hand and is taken for good. ``authentication_method``: user name
-    and password are given by this one, not in CONNECT."""
+    ``certificate``: the client's certificate in PEM, followed by the certificates that the client sends with it.
+    ``cert_common_name`` and ``cert_subject``: names from a certificate that is not given and is assumed to be valid.
+    ``authentication_method``: the method that carries username and password, which then are not in CONNECT.
+    """
 
     clientid: str = ""
     username: str | None = None
@@ -131,8 +133,9 @@ class LoginStepRecord(msgspec.Struct):
 
 
 class LoginExplained(msgspec.Struct):
-    """``reason_code``: of CONNACK 5.0; 0x87 where the TLS handshake would fail before. ``setting``: what decided.
-    ``clientid``, ``username`` and ``proved_by``: as whom; the last is empty where nothing has proved the name."""
+    """Result of a login test. ``reason_code``: that of CONNACK 5.0; 0x87 if the TLS handshake would already fail.
+    ``setting``: the setting that decided. ``clientid``, ``username`` and ``proved_by``: identity of the client;
+    ``proved_by`` is empty if no source authenticated the username."""
 
     allowed: bool
     clientid: str
@@ -367,7 +370,8 @@ class Access:
         return _login(True, 0, "accepted as anonymous" if client.anonymous else "accepted", "", client, steps)
 
     def _listener_for(self, body: LoginBody) -> str | None:
-        """Whom a certificate is shown to where no listener is named: the first that asks for one."""
+        """Return the listener that a certificate is presented to if no listener is named: the first that requests
+        one."""
         if body.certificate is None and body.cert_common_name is None and body.cert_subject is None:
             return None
         for listener in self._server.listeners:
@@ -378,7 +382,8 @@ class Access:
     def _shown_certificate(
         self, body: LoginBody, listener: Listener, client: ClientInfo, steps: list[LoginStepRecord]
     ) -> tuple[Outcome | None, bool]:
-        """Why the TLS handshake would fail; and whether the user name is that of the certificate. Raises Refusal."""
+        """Return why the TLS handshake would fail, and whether the username comes from the certificate. Raises
+        Refusal."""
         named = body.cert_common_name is not None or body.cert_subject is not None
         if named and body.certificate is not None:
             raise wrong("certificate", "give either the certificate or its names")
@@ -423,7 +428,8 @@ class Access:
         return Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, SESSION_BELONGS_TO + owner) if owner else None
 
     def owner_of_session(self, client_id: str, owner: str, username: str | None) -> str:
-        """Whose the session here is, where it is not that of this client; empty: its own, nobody's, or none."""
+        """Return the owner of the session on this node if it is not this client; empty if it is this client, or if
+        there is no session or no owner."""
         session = self._server.broker.sessions.get(client_id)
         return "" if session is None else owner_before(session, owner, username)
 
