@@ -314,7 +314,7 @@ def test_configurations(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert check("") == ""
     assert check('[listeners.gateway]\ngreeting = "x"') == ""
     assert "greating" in check('[listeners.gateway]\ngreating = "x"')
-    assert check('path = "/x"') == "listeners.0.path: only ws and wss listeners have this key"
+    assert check('path = "/x"') == "listeners.0.path: only ws and wss listeners accept this key"
 
 
 @pytest.mark.parametrize(
