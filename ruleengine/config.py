@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -83,14 +83,12 @@ def settings_of(kind: type[Settings], settings: EngineSettings) -> Settings:
     return kind(**{name: getattr(settings, name) for name in kind.__struct_fields__})
 
 
-def _of_sinks() -> Iterator[tuple[str, Any, Any]]:
-    """Name, type and default of each setting of a sink."""
+def settings_of_sinks() -> Iterator[type[msgspec.Struct]]:
+    """Return the settings of each sink that has some."""
     sinks = Path(__file__).with_name("sinks")
     for folder in sorted(each.name for each in pkgutil.iter_modules([str(sinks)])):
         if any(each.name == "settings" for each in pkgutil.iter_modules([str(sinks / folder)])):
-            kind = import_module(f"{__package__}.sinks.{folder}.settings").SETTINGS
-            for field in msgspec.structs.fields(kind):
-                yield field.name, field.type, field.default
+            yield import_module(f"{__package__}.sinks.{folder}.settings").SETTINGS
 
 
 if TYPE_CHECKING:
@@ -101,7 +99,11 @@ if TYPE_CHECKING:
 else:
     RuleEngineSettings = msgspec.defstruct(
         "RuleEngineSettings",
-        list(_of_sinks()),
+        [
+            (field.name, field.type, field.default)
+            for kind in settings_of_sinks()
+            for field in msgspec.structs.fields(kind)
+        ],
         bases=(EngineSettings,),
         module=__name__,
         frozen=True,

@@ -18,6 +18,7 @@ from taipan.broker.access.registry import written_type
 from taipan.broker.config import ListenerSettings, ZoneSettings
 from taipan.broker.listener_kinds import LISTENER_KINDS
 from taipan.broker.version import product_version
+from taipan.ruleengine.config import EngineSettings, RuleEngineSettings, settings_of_sinks
 
 from .config import DEFAULT_LISTENERS, DEFAULT_ZONE, OPTIONAL_TABLES, TABLES
 from .setting_types import is_list, struct_in, union_members
@@ -109,7 +110,15 @@ def _comment(text: str) -> Iterator[str]:
 
 def _notes(struct: type[msgspec.Struct]) -> dict[str, list[str]]:
     """The comments of each field: the lines right above it, and what stands behind it."""
-    source = textwrap.dedent(inspect.getsource(written_type(struct)))
+    if struct is RuleEngineSettings:  # composed of these
+        written = [EngineSettings, *settings_of_sinks()]
+    else:
+        written = [written_type(struct)]
+    return {name: lines for each in written for name, lines in _notes_in_source(each).items()}
+
+
+def _notes_in_source(struct: type[msgspec.Struct]) -> dict[str, list[str]]:
+    source = textwrap.dedent(inspect.getsource(struct))
     comments = {
         token.start[0]: (token.string.lstrip("# "), token.line.lstrip().startswith("#"))
         for token in tokenize.generate_tokens(io.StringIO(source).readline)

@@ -293,7 +293,7 @@ async def test_try_a_login(open_page: OpenPage, shared_node: DashboardNode) -> N
     await expect(fault(page, "address")).to_contain_text("nowhere")
     await send(page, password=SECRET, address="10.1.2.3", listener="mqtt:ws:ws", protocol="3.1.1")
     await expect(answer).to_contain_text("Login accepted")
-    await expect(row(page, "allow")).to_be_visible()
+    await expect(page.get_by_role("row", name="stored allow")).to_be_visible()
     await accessible(page)
     await send(page, username=HOSTILE, clientid=HOSTILE)
     await expect(answer).to_contain_text("Login refused")

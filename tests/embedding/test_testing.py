@@ -388,7 +388,7 @@ def test_misuse_fails_the_test_with_a_sentence(suite: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines_random(
         [
             "*mqtt has no keyword 'atuh'; did you mean 'auth'?*",
-            "*@pytest.mark.mqtt takes keywords only*",
+            "*@pytest.mark.mqtt accepts keywords only*",
             "*expect: 'a#' is not a Topic Filter*",
             "*drop: no client 'ann' is connected; connected: nobody*",
             "*expect('a') was neither awaited nor asked for its result()*",

@@ -249,6 +249,8 @@ def test_print_defaults_is_a_file_with_every_setting(tmp_path: Path, capsys: pyt
     for path, kind in every_setting():
         assert has(shown, path), path
         assert expected(kind) in words
+    for note in ("new connections a second; 0: no limit", "How often a message may be republished"):
+        assert note in words, "the notes of a table are left out"
 
 
 def every_setting() -> Iterator[tuple[list[str], Any]]:

@@ -21,6 +21,7 @@ NOT_ACROSS: Final[dict[str, str]] = {
     "test_outside_sources.test_retained_messages_with_check_source": "rules of a file are changed on one node only",
     "test_retained.test_of_a_publisher_who_lost_the_right_nothing_is_delivered": "it takes the right away on one node",
     "test_session.test_queue_refuses_when_full": REFUSING,
+    "test_unix_sockets": "the path of its socket is given, and two nodes cannot have it",
     "test_zone_limits.test_accept_rate": "the rate is of one listener",
     "test_zone_limits.test_max_connections": "the bound is of one listener",
 }
