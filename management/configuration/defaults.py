@@ -110,10 +110,9 @@ def _comment(text: str) -> Iterator[str]:
 
 def _notes(struct: type[msgspec.Struct]) -> dict[str, list[str]]:
     """The comments of each field: the lines right above it, and what stands behind it."""
+    written: list[type[msgspec.Struct]] = [written_type(struct)]
     if struct is RuleEngineSettings:  # composed of these
         written = [EngineSettings, *settings_of_sinks()]
-    else:
-        written = [written_type(struct)]
     return {name: lines for each in written for name, lines in _notes_in_source(each).items()}
 
 
