@@ -110,7 +110,7 @@ def is_own(directory: Path) -> bool:
     names = {each.name for each in directory.iterdir()} - {LOST_AND_FOUND}
     own = not names or not names.isdisjoint({LOCK, DATABASE})
     if mode & stat.S_ISVTX or (mode & _STRANGERS and not own):
-        what = f"other programs use this directory; choose a separate one, such as {directory / 'taipan'}"
+        what = f"other programs may use this directory; choose a separate one, such as {directory / 'taipan'}"
         raise DataDirError(f"node.data_dir {directory}: {what}")
     return own
 

@@ -634,10 +634,10 @@ class Outgoing:
         session = self._broker.sessions.get(client_id)
         owned = self.ownership.node_of(client_id) == node
         if leaving is not None and leaving.kept is not None:
-            now = self.ownership.node_of(leaving.client_id)
-            if done.over or leaving.node == node or now in (node, None):
+            holder = self.ownership.node_of(leaving.client_id)
+            if done.over or leaving.node == node or holder in (node, None):
                 left = leaving.session.queued
-                if left and now not in (node, None):  # it went on without that node
+                if left and holder not in (node, None):  # it went on without that node
                     self._context.refusals.add("kept_of_lost_session", node, "cluster.takeover", left)
                 self._end_kept(leaving)
             await self._context.tables.stored()

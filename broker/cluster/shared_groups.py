@@ -142,7 +142,8 @@ class GroupShares:
                     return share
         place = strategy.place(publisher_id, message.topic, total)
         share = self._at(place, weights)
-        strategy.gave(publisher_id, place, self._name(share))
+        if strategy.remembers:
+            strategy.gave(publisher_id, place, self._name(share))
         return share
 
     def _name(self, share: Share | None) -> str:

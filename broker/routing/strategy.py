@@ -66,8 +66,8 @@ class Strategy:
     A place is a member of a group on this node; or a connected member of any node; a node has as many places in a row
     as it has connected members. Members and nodes have names, which ``sticky`` remembers.
 
-    ``hashed``: it keeps what belongs together with one member, also when that is busy. ``remembers``: whether it wants
-    to be told by ``gave`` who got a message. Its ``favourites`` are names; None: it has none.
+    ``hashed``: it keeps what belongs together with one member, also when that is busy. ``remembers``: whether ``gave``
+    must be called after each message. Its ``favourites`` are names; None: it has none.
     """
 
     __slots__ = ("_rng", "_turn", "favourites", "hashed", "kind", "remembers", "rounds")
@@ -98,7 +98,8 @@ class Strategy:
         return int(self._rng.random() * count)
 
     def favourite(self, publisher_id: str) -> str | None:
-        """The name of whoever has had this publisher's messages so far; None: no member, or of no matter."""
+        """Return the name of the member that has this publisher's messages so far. None: no member has them yet, or the
+        strategy has no favourites."""
         favourites = self.favourites
         return None if favourites is None else favourites.get(publisher_id)
 

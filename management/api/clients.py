@@ -140,13 +140,13 @@ async def clean_ratelimit(call: Call) -> None:
 
 
 @routes.post(
-    "/clients/{clientid}/quota", "Limit the number of messages that a connected client may publish", body=QuotaBody
+    "/clients/{clientid}/quota", "Limit the rate of a connected client's messages and their deliveries", body=QuotaBody
 )
 async def set_quota_policy(call: Call) -> None:
     body: QuotaBody = call.body
     await call.operations.clients.limit_routing(call.path["clientid"], body.conn_messages_routing)
 
 
-@routes.delete("/clients/{clientid}/quota", "Remove the publish quota of a connected client")
+@routes.delete("/clients/{clientid}/quota", "Remove the quota of a connected client")
 async def clean_quota(call: Call) -> None:
     await call.operations.clients.lift_routing(call.path["clientid"])

@@ -80,7 +80,7 @@ async def update_resource(call: Call) -> None:
     await call.operations.resources.update(call.path["id"], **changes)
 
 
-@routes.post("/resources/{id}", "Reconnect a resource immediately")
+@routes.post("/resources/{id}", "Test now whether a resource can be reached")
 async def start_resource(call: Call) -> None:
     await call.operations.resources.start(call.path["id"])
 

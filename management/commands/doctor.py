@@ -48,7 +48,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def run(arguments: argparse.Namespace) -> int:
     """Print what is found; 1 where one of it is an error. Raises ConfigError for two files."""
     if arguments.file is not None and arguments.config is not None:
-        raise ConfigError("doctor requires one FILE")
+        raise ConfigError("give FILE or --config, not both")
     findings = []
     for each in examined(arguments.file or arguments.config, arguments.set + arguments.more):
         findings.append(each)

@@ -55,7 +55,7 @@ def run(options: Options) -> int:
 
 
 async def _try(options: Options, program: str) -> int:
-    """A signal to stop, however often it comes, interrupts nothing: and what it made is gone at the end."""
+    """A signal to stop, however often it comes, interrupts nothing, and all that the command created is removed at the end."""
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)

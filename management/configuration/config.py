@@ -339,4 +339,4 @@ def _check_misplaced(document: ConfigDocument, table: Mapping[str, object], path
     """A zone's key that stands where zones, or the big tables, are named."""
     for key, value in table.items():
         if key in ZoneSettings.__struct_fields__ and not isinstance(value, dict):
-            document.report(path + (key,), f"belongs in [zones.{DEFAULT_ZONE}] or into a listener")
+            document.report(path + (key,), f"belongs in [zones.{DEFAULT_ZONE}] or in a listener")

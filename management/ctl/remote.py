@@ -148,7 +148,7 @@ def _private_text(file: str) -> str:
     if stat.S_ISREG(found.st_mode) and found.st_mode & 0o077:
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
         raise CommandLineError(
-            f"file {shown(os.path.abspath(file))}: contains secrets, and others may read it (mode {mode}): chmod 600"
+            f"file {shown(os.path.abspath(file))}: contains secrets, and others may access it (mode {mode}): chmod 600"
         )
     try:
         return data.decode("utf-8")

@@ -144,7 +144,7 @@ async def test_resource(call: CommandCall) -> CommandResult:
     return CommandResult(None, OK)
 
 
-@commands.add("resources start <ResourceId>", "Reconnect a resource immediately")
+@commands.add("resources start <ResourceId>", "Test now whether a resource can be reached")
 async def start_resource(call: CommandCall) -> CommandResult:
     with _finding(call["ResourceId"]):
         await call.operations.resources.start(call["ResourceId"])

@@ -269,7 +269,7 @@ class _Amqtt:
             why = (
                 "third-party plugins do not run here; until it is replaced, a client needs a password, and actions that"
             )
-            self.report.left_out(place, name, f"{why} no rule allows is denied")
+            self.report.left_out(place, name, f"{why} no rule allows are denied")
 
     def _authentication(self) -> None:
         allowed = False

@@ -96,7 +96,7 @@ _WHY: Final = (
     ("vm_mon.", "it configures the Erlang virtual machine"),
     ("alarm.", "alarms have no such setting: taipan-ctl alarms list"),
     ("bridge.", "create a resource bridge_mqtt and a rule with the action data_to_mqtt_broker"),
-    ("module.", "the features of modules are always on, or have their own settings: taipan --print-defaults"),
+    ("module.", "the features of modules are on, or have their own settings: taipan --print-defaults"),
     ("plugins.", "EMQX plugins do not run here"),
     ("broker.", "not known"),
 )

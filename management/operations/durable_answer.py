@@ -10,7 +10,7 @@ from taipan.broker.persistence.tables import NotAgreed, RowTooLarge, Tables
 
 from .refusal import RPC_ERROR, WRONG, Refusal, wrong
 
-TROUBLE: Final = "the store has failed, and the change may be lost; see the log and /alarms"
+TROUBLE: Final = "the store cannot write now, and nothing was changed; see the log and /alarms"
 UNSURE: Final = "the change applies now, but the store has failed: a restart may undo it; see the log and /alarms"
 UNDECIDED: Final = (
     "the change applies on this node, and on the others once the cluster has a quorum again (no quorum in time)"

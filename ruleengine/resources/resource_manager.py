@@ -381,7 +381,7 @@ class ResourceManager:
         there = self.dead_letters(id)
         for number in numbers or ():
             if number not in there:
-                raise RuleEngineError(UNKNOWN, f"no row {number} of {id} was set aside")
+                raise RuleEngineError(UNKNOWN, f"{id} has no dead letter {number}")
         return sorted(there if numbers is None else set(numbers))
 
     def tick(self) -> None:
@@ -465,8 +465,11 @@ class ResourceManager:
             if entry is not None and not probe:
                 self._sync_alarm(entry)
 
+        # What the type does not declare is kept for an export, and has no effect.
+        declared = {param.name for param in kind.params}
+        config = {name: value for name, value in row.config.items() if name in declared}
         try:
-            return kind.create(ResourceContext(row.id, dict(row.config), self._node, on_alive))
+            return kind.create(ResourceContext(row.id, config, self._node, on_alive))
         except ParamError as error:
             raise RuleEngineError.of_param(error) from error
 

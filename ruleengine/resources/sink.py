@@ -72,6 +72,9 @@ class Sink(ABC):
         below ``pool_size``; the rows of one key are always in the same lane, and a lane has one call at a time.
         """
 
+    async def stop_receiving(self) -> None:  # noqa: B027
+        """End what brings messages from the other side. Called before ``close``, while rows are still sent."""
+
     async def close(self) -> None:  # noqa: B027
         """End what ``connect`` has made; nothing is called any more."""
 
@@ -153,6 +156,7 @@ class SinkResource:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
+        await self.sink.stop_receiving()
         await self.buffer.close()
         await self.sink.close()
 
@@ -196,7 +200,7 @@ class SinkResource:
                 self._connected = True
 
     async def _probe(self) -> None:
-        """As Liveness calls it. Raises OSError."""
+        """As ``LivenessCheck`` calls it. Raises OSError."""
         try:
             await self._connect()
             async with asyncio.timeout(self._node.settings.liveness_timeout + _GRACE):

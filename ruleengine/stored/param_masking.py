@@ -26,8 +26,8 @@ def _shown(name: str, value: object, param: Param | None) -> object:
         return mask({name: value})[name]
     if param.type == "password":
         return mask({name: value}, (name,))[name]
-    if param.parts or _is_file(param, value):
-        return mask(value, _TEXT if _is_file(param, value) else ())
+    if param.parts or _is_file(param):
+        return mask(value, _TEXT if _is_file(param) else ())
     return value
 
 
@@ -47,8 +47,8 @@ def _given_back(name: str, given: object, stored: object, param: Param | None) -
         return restore({name: given}, {name: stored})[name]
     if param.type == "password":
         return restore({name: given}, {name: stored}, (name,))[name]
-    if param.parts or _is_file(param, given):
-        return restore(given, stored, _TEXT if _is_file(param, given) else (), name)
+    if param.parts or _is_file(param):
+        return restore(given, stored, _TEXT if _is_file(param) else (), name)
     return given
 
 
@@ -84,5 +84,5 @@ def _counterpart(
     return here[0] if here and here[0] in same else None
 
 
-def _is_file(param: Param, value: object) -> bool:
-    return param.type == "file" and isinstance(value, Mapping)
+def _is_file(param: Param) -> bool:
+    return param.type in ("file", "binary_file")

@@ -90,3 +90,7 @@ def test_the_text_of_a_file() -> None:
     masked = {"keyfile": {"filename": "k.pem", "file": MASK}}
     assert shown(given, declared) == masked and given_back(masked, given, declared) == given
     assert shown({"keyfile": "/etc/k.pem"}, declared) == {"keyfile": "/etc/k.pem"}
+    as_text = {"keyfile": "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----"}
+    hidden = shown(as_text, declared)
+    assert "MIIE" not in str(hidden)
+    assert given_back(hidden, as_text, declared) == as_text

@@ -94,6 +94,20 @@ def shine(resource: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.asyncio
+async def test_a_parameter_that_the_type_does_not_declare_has_no_effect() -> None:
+    """It is kept, for an export, but the resource does not see it."""
+    async with rule_engine_node() as node:
+        kind = equip(node.engine)
+        seen: list[dict[str, Any]] = []
+        create = kind.__init__
+        kind.__init__ = lambda self, context: (seen.append(context.config), create(self, context))[1]  # type: ignore
+        id = await lamp(node, disk_cache="off", retry_attempts="many")
+        assert seen and all(set(config) == {"mode", "password"} for config in seen)
+        stored = node.engine.resources.get(id).stored
+        assert stored.config["disk_cache"] == "off"
+
+
+@pytest.mark.asyncio
 async def test_a_change_that_connects_alike_needs_no_trial() -> None:
     async with rule_engine_node() as node:
         kind = equip(node.engine)

@@ -158,11 +158,11 @@ class SqliteLog:
             raise WriteTrouble("the file was deleted, renamed or unmounted: another one is in its place")
 
     def _verify_wal(self) -> None:
-        self._wal_verified = time.monotonic()
         if self._wal_place is not None and self._db is not None:
             there = _place_of(beside(self.path, "-wal"))
             if there != self._wal_place:
                 self._leave_wal(there is None)
+        self._wal_verified = time.monotonic()
 
     def _leave_wal(self, gone: bool) -> None:
         """The next start would not find the write-ahead log. Move what it has into the file, and begin another one

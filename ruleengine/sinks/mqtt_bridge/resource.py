@@ -123,9 +123,11 @@ class MqttBridge(Sink):
         except BrokerUnreachable as error:
             raise ResourceError(str(error)) from None
 
-    async def close(self) -> None:
+    async def stop_receiving(self) -> None:
         if self._fetching is not None:
             await self._fetching.close()
+
+    async def close(self) -> None:
         await asyncio.gather(*(each.close() for each in self._senders))
 
     def comes_back(self, topic: str) -> str | None:
@@ -287,7 +289,7 @@ TYPE: Final = ResourceType(
               Text("Append an identifier of this node and resource to the client ID", "附加唯一标识"),
               default=True),
         Param("username", 5, "string", Text("Username", "用户名"),
-              Text("Username on that broker", "连接对端的用户名"), default=""),
+              Text("Username on that broker", "连接对端的用户名"), default="", parts=True),
         Param("password", 6, "password", Text("Password", "密码"),
               Text("Password there", "连接对端的密码"), default=""),
         Param("mountpoint", 7, "string", Text("Mount Point", "挂载点"),

@@ -79,7 +79,7 @@ def test_a_wrong_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert set(said) == {"configuration"} and len(said["configuration"]) == 2
     assert "listeners.0.colour" in said["configuration"][0]["found"]
     assert main(["--config", file, "doctor", file]) == 1
-    assert "doctor requires one FILE" in capsys.readouterr().err
+    assert "give FILE or --config, not both" in capsys.readouterr().err
     said = asked(capsys, str(tmp_path / "none"), status=1)
     assert "No such file" in said["configuration"][0]["found"]
 
@@ -167,7 +167,7 @@ def test_the_data_directory(
     assert said["level"] == "warning" and f"others may use {data} (mode 0755)" in said["found"]
     assert data.stat().st_mode & 0o777 == 0o755
     (said,) = asked(capsys, file, "--set", "node.data_dir=/tmp", status=1)["data_dir"]
-    assert "other programs use this directory" in said["found"]
+    assert "other programs may use this directory" in said["found"]
     (said,) = asked(capsys, file, "--set", f"node.data_dir={file}", status=1)["data_dir"]
     assert said["found"] == f"{file} is not a directory"
     monkeypatch.setattr(os, "geteuid", lambda: 12345)

@@ -316,7 +316,7 @@ def test_a_new_listener_by_index() -> None:
         ("[[access.rules]]\nallow = true\nusername = ''", "t.toml:3: access.rules.0.username: matches no client"),
         ('[access.users]\nann = "x"', "t.toml:1: access.users: expected tables [[access.users]]"),
         ("[access.rules]\nallow = true", "t.toml:1: access.rules: expected tables [[access.rules]]"),
-        ("allow_anonymous = true", "t.toml:1: allow_anonymous: belongs in [zones.external] or into a listener"),
+        ("allow_anonymous = true", "t.toml:1: allow_anonymous: belongs in [zones.external] or in a listener"),
         (
             "[zones.z]\nmax_inflight_bytes = 5000",
             "t.toml:2: zones.z.max_inflight_bytes: is no longer a setting: max_inflight limits the messages in flight",
@@ -325,7 +325,7 @@ def test_a_new_listener_by_index() -> None:
             LISTENER + "max_inflight_bytes = 1",
             "t.toml:5: listeners.0.max_inflight_bytes: is no longer a setting: max_inflight limits",
         ),
-        ("[zones]\nmax_qos = 1", "t.toml:2: zones.max_qos: belongs in [zones.external] or into a listener"),
+        ("[zones]\nmax_qos = 1", "t.toml:2: zones.max_qos: belongs in [zones.external] or in a listener"),
         ('[zones.z]\nallow_anonymous = "yes"', 't.toml:2: zones.z.allow_anonymous: expected true or false, got "yes"'),
         (
             "[zones.z]\nmessage_rate = 100",

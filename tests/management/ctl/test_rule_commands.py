@@ -141,7 +141,7 @@ async def test_rows_that_were_set_aside() -> None:
             assert await refused(node, "resources", word, "resource:2") == "resource resource:2: not found"
         for word in ("send-again", "clear-dead-letters"):
             answer = await ctl(node, "resources", word, "resource:1", "-n", "9")
-            assert answer.status == 1 and "no row 9 of resource:1 was set aside" in answer.out
+            assert answer.status == 1 and "resource:1 has no dead letter 9" in answer.out
     await sink.stop()
 
 

@@ -13,9 +13,11 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.observability.masking import MASK
-from taipan.ruleengine.params import ParamError
-from taipan.ruleengine.resources.resource import ResourceError
-from taipan.ruleengine.resources.sink import SinkResource
+from taipan.ruleengine.delivery.buffer import DeliveryOutcome
+from taipan.ruleengine.delivery.buffered_row import BufferedRow
+from taipan.ruleengine.params import ParamError, Text
+from taipan.ruleengine.resources.resource import ResourceError, ResourceType
+from taipan.ruleengine.resources.sink import Sink, SinkContext, SinkRequest, SinkResource, buffered
 from taipan.ruleengine.stored.param_masking import given_back, shown
 from taipan.ruleengine.types.builtin import ACTION_TYPES, RESOURCE_TYPES
 from taipan.ruleengine.types.operator_modules import load_operator_modules
@@ -163,6 +165,42 @@ async def test_a_side_that_never_answers_holds_up_no_close(contract: Contract) -
         await until(lambda: made.buffer.status.waiting == 5)
         async with asyncio.timeout(QUICK.close_timeout + 20):
             await made.close()
+
+
+class Remembers(Sink):
+    """A sink whose writes take until they are cancelled."""
+
+    def __init__(self, context: SinkContext) -> None:
+        self.calls: list[str] = []
+
+    async def test(self) -> None:
+        pass
+
+    async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
+        self.calls.append("write")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.calls.append("write ended")
+        return []
+
+    async def stop_receiving(self) -> None:
+        self.calls.append("stop receiving")
+
+    async def close(self) -> None:
+        self.calls.append("close")
+
+
+@pytest.mark.asyncio
+async def test_what_is_received_ends_before_what_waits() -> None:
+    """Rules end before resources: a message that came now would be acknowledged and never evaluated."""
+    engine = FakeEngine()
+    text = Text("for tests", "用于测试")
+    made = engine.run(ResourceType("remembers", text, text, buffered(Remembers), ()))
+    made.put("action_1", SinkRequest(b"x"), {})
+    await until(lambda: made.sink.calls == ["write"])
+    await made.close()
+    assert made.sink.calls == ["write", "stop receiving", "write ended", "close"]
 
 
 @pytest.mark.asyncio
