@@ -14,7 +14,9 @@ async def get_monitor(call: Call) -> MonitorRecord | Extra:
     return of_nodes(*await call.operations.history.monitor(query))
 
 
-@routes.get("/live", "Live metrics, events and messages", query=LiveQuery, reply=Raw({"text/event-stream": {"type": "string"}}))
+@routes.get(
+    "/live", "Live metrics, events and messages", query=LiveQuery, reply=Raw({"text/event-stream": {"type": "string"}})
+)
 def get_live(call: Call) -> LiveStream:
     """Server-sent events, for as long as the caller reads; the data of each is a JSON object."""
     query: LiveQuery = call.query

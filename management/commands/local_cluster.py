@@ -55,7 +55,7 @@ def run(options: Options) -> int:
 
 
 async def _try(options: Options, program: str) -> int:
-    """A signal to stop, however often it comes, interrupts nothing, and all that the command created is removed at the end."""
+    """Signals to stop, however many, interrupt nothing. At the end, all that the command created is removed."""
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)

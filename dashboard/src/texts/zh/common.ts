@@ -17,7 +17,7 @@ export const texts: typeof English = {
     trouble: "告警与事件",
     node: "节点",
   },
-  notFound: { title: "页面不存在", text: (path: string) => `没有页面 ${path}。`, back: "返回概览" },
+  notFound: { title: "页面不存在", text: (path: string) => `找不到页面 ${path}。`, back: "返回概览" },
   login: {
     title: "登录",
     again: "重新登录",
@@ -36,7 +36,7 @@ export const texts: typeof English = {
     viewer: "仅管理员可以执行此操作。",
   },
   nodeStates: { Running: "运行中", Suspect: "疑似离线", Stopped: "已停止" },
-  theme: { label: "主题外观", system: "跟随系统", light: "浅色", dark: "深色" },
+  theme: { label: "外观", system: "跟随系统", light: "浅色", dark: "深色" },
   language: { label: "语言", system: "跟随浏览器" },
   missing: {
     title: "以下节点没有响应：",
@@ -62,7 +62,7 @@ export const texts: typeof English = {
     advice: {
       forbidden: "只读用户不能修改任何内容，请联系管理员。",
       tooLarge: "请求超过了 management.max_body 或 management.max_import 的限制。",
-      tooMany: "请稍候再试。",
+      tooMany: "请稍后再试。",
       byStatus404: {
         102: "该条目可能已被删除。请返回列表。",
         105: "该条目可能已被删除。请返回列表。",
@@ -73,7 +73,7 @@ export const texts: typeof English = {
         102: "节点发生内部错误。详细信息见节点日志。",
         103: "请检查用户名和密码。",
         107: "请填写缺少的字段。",
-        108: "请更正取值，或移除仍在使用它的内容。",
+        108: "请修正该值，或先移除仍在使用它的对象。",
         113: "请换一个名称。",
         115: "请检查主题：主题名不能包含 # 或 +，主题过滤器中 # 只能位于末尾。",
       },
@@ -93,7 +93,7 @@ export const texts: typeof English = {
     range: (from: string, to: string) => `${from}–${to}`,
     rangeOf: (from: string, to: string, count: string) => `${from}–${to}，共 ${count} 条`,
     sorted: "仅在本页内排序",
-    sortBy: (column: string) => `按${column}对本页排序`,
+    sortBy: (column: string) => `按“${column}”对本页排序`,
     loading: "加载中…",
     none: "暂无数据。",
   },
@@ -114,7 +114,7 @@ export const texts: typeof English = {
     busy: "处理中…",
     optional: "选填",
     add: "添加",
-    remove: (what: string) => `移除 ${what}`,
+    remove: (what: string) => `移除${what}`,
     key: "键",
     value: "值",
     item: (index: number) => `第 ${index} 项`,

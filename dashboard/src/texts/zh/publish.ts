@@ -5,7 +5,7 @@ export const texts: typeof English = {
   button: "发布",
   done: "消息已发布",
   topic: "主题",
-  topicAbout: "不含通配符的主题名，多个主题用逗号分隔。以管理身份发布，不受访问规则限制。",
+  topicAbout: "不含通配符的主题名，多个主题用逗号分隔。以管理员身份发布，不受访问规则限制。",
   payload: "消息内容",
   encoding: "消息内容格式",
   encodings: { plain: "文本", base64: "Base64" },

@@ -37,7 +37,7 @@ export const texts: typeof English = {
     enabled: "规则已启用",
     disabled: "规则已禁用",
     removeTitle: "删除该规则？",
-    removeText: "规则会立即停止，其统计数据会被清除。资源缓冲区中等待其动作处理的数据会被丢弃。",
+    removeText: "规则会立即停止，其统计数据会被清除。其动作写入资源缓冲区、尚未发送的数据会被丢弃。",
     removed: "规则已删除",
   },
   one: {
@@ -151,7 +151,7 @@ export const texts: typeof English = {
     rows: (count: number) => `${count} 条数据`,
     noMatch: "无输出：事件不符合 FROM 或 WHERE。",
     wrong: "SQL 错误",
-    waiting: "等待事件。请发布一条消息，或让客户端执行操作。",
+    waiting: "等待事件。请发布一条消息，或触发一个客户端事件。",
     noSource: "FROM 还没有指定来源。",
     use: "使用",
     events: "事件（最新在前）",

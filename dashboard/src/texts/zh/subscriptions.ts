@@ -15,9 +15,9 @@ export const texts: typeof English = {
   },
   hint: "garden/#",
   columns: { client: "客户端 ID", topic: "主题过滤器", qos: "QoS", share: "共享组", node: "节点" },
-  subscribe: "代理订阅",
+  subscribe: "为客户端添加订阅",
   none: "暂无订阅。",
-  noneText: "订阅由客户端创建；也可以在此为客户端添加代理订阅。",
+  noneText: "订阅由客户端创建；也可以在此为客户端添加订阅。",
   noneFound: "没有匹配的订阅。",
   noneFoundText: "“主题过滤器为”按文本完全匹配。“主题过滤器属于”查找被更宽的过滤器覆盖的过滤器：garden/# 可以找到 garden/+/lamp。",
   groups: {
@@ -35,7 +35,7 @@ export const texts: typeof English = {
     },
     strategies: {
       random: "随机选择成员",
-      round_robin: "按发布者轮流选择成员",
+      round_robin: "轮流选择成员（每个发布者单独轮流）",
       round_robin_per_group: "轮流选择成员",
       sticky: "每个发布者固定一个成员，直到该成员离开",
       hash_clientid: "按发布者客户端 ID 的哈希",

@@ -77,7 +77,7 @@ export const texts: typeof English = {
   retained: "保留",
   filter: "主题包含…",
   clear: "清空",
-  exportIt: "保存为 JSON 行",
+  exportIt: "导出为 JSON Lines 文件",
   noMessages: "暂无消息。",
   kept: (count: string) => `仅保留最近 ${count} 条消息。`,
   show: "查看",
