@@ -38,7 +38,7 @@ class ListenerKind:
     local: bool = False
 
     def unused_keys(self) -> dict[str, str]:
-        """The keys of a listener that say nothing for this type, each with the types that have it, in words."""
+        """The keys of a listener that have no effect for this type, each with the types that accept it, in words."""
         unused = dict.fromkeys(() if self.websocket else WEBSOCKET_KEYS, _types(websocket=True))
         unused |= dict.fromkeys(() if self.local else SOCKET_FILE_KEYS, _types(local=True))
         return unused | dict.fromkeys(PORT_KEYS if self.local else (), _types(local=False))

@@ -12,7 +12,7 @@ from .enhanced import EnhancedMethod
 from .password_check import Passwords, let_in
 from .scram import NAME as SCRAM_SHA_256
 from .scram import FakeVerifiers, ScramSha256
-from .source import Source
+from .source import Source, SourceParts
 from .users import User, UserSource
 
 _ANONYMOUS: Final = AuthOutcome(anonymous=True)
@@ -57,14 +57,14 @@ class Authentication:
         self._configured_chain: tuple[UserSource | Authenticator, ...] = ()
         self._scram: ScramSha256
 
-    def reload(self, settings: AccessSettings, sources: Sequence[Source]) -> None:
-        """``sources``: all that are set up, in any order."""
+    def reload(self, settings: AccessSettings, parts: Sequence[SourceParts]) -> None:
+        """``parts``: of all sources that are set up, in any order."""
         self.settings = settings
-        self._sources = sources
+        self._sources = [each.source for each in parts]
         self.passwords.reload(settings)
-        scram_verifiers = [verifier for source in sources for verifier in source.scram_verifiers()]
+        scram_verifiers = [verifier for each in parts for verifier in each.scram_verifiers]
         self._scram = ScramSha256(self._find_user, FakeVerifiers(scram_verifiers))
-        known = {source.name: source.authenticator() for source in sources}
+        known = {each.source.name: each.authenticator for each in parts}
         found = [source for name in settings.authenticators if (source := known.get(name)) is not None]
         self.users = [source for source in found if not isinstance(source, Authenticator)]
         self._configured_chain = tuple(found)
@@ -155,9 +155,10 @@ class Authentication:
     async def _certify(client: ClientInfo, source: Source) -> AuthOutcome:
         return AuthOutcome(is_superuser=await source.is_superuser(client), proved_by=CERTIFICATE)
 
-    def _passes(self, name: str) -> str:
-        """What a source does that leaves a client to the next one, in words."""
-        return next((source.passes for source in self._sources if source.name == name), Source.passes)
+    def _without_outcome(self, name: str) -> str:
+        """Why a source leaves a client to the next one, in words."""
+        found = (source.without_outcome for source in self._sources if source.name == name)
+        return next(found, Source.without_outcome)
 
     def _ask_chain(
         self,
@@ -178,7 +179,7 @@ class Authentication:
                 if outcome is not None:
                     return self._continue_chain(outcome, client, password, chain, index + 1, trial)
                 if trial is not None:
-                    _note(trial, source.name, None, self._passes(source.name))
+                    _note(trial, source.name, None, self._without_outcome(source.name))
             else:
                 user = source.lookup(client, client.username or "")
                 _note(trial, source.name, None, _KNOWS if user is not None else _KNOWS_NOT)
@@ -198,7 +199,7 @@ class Authentication:
         outcome = await asked
         if trial is not None:
             name = chain[start - 1].name
-            _note(trial, name, outcome, "" if outcome is not None else self._passes(name))
+            _note(trial, name, outcome, "" if outcome is not None else self._without_outcome(name))
         if outcome is not None:
             return outcome
         rest = self._ask_chain(client, password, chain, start, trial)

@@ -11,7 +11,7 @@ from .acl import EVERYTHING, AclRuleSource, ReadRule, reads_some
 from .acl_cache import AclCache
 from .decision import ACL_DISABLED, IS_SUPERUSER, Decision, DecisionStep
 from .outside import OutsideSource, Verdict
-from .source import Source
+from .source import SourceParts
 
 # Permissions of one client that are asked for at a time.
 _MAX_QUESTIONS: Final = 16
@@ -39,14 +39,14 @@ class Authorization:
         self._no_match: Decision
         self._cache = True
 
-    def reload(self, settings: AccessSettings, sources: Sequence[Source]) -> None:
-        """``sources``: all that are set up, in any order."""
+    def reload(self, settings: AccessSettings, parts: Sequence[SourceParts]) -> None:
+        """``parts``: of all sources that are set up, in any order."""
         self.settings = settings
         self._no_match = Decision(settings.no_match == "allow", "access.no_match", ignored=True)
         self._cache = settings.cache
-        self._of_login = frozenset([source.name for source in sources if source.of_login])
-        self._knows_superusers = any(source.knows_superusers for source in sources)
-        known = {source.name: source.authorizer() for source in sources}
+        self._of_login = frozenset([each.source.name for each in parts if each.source.of_login])
+        self._knows_superusers = any(each.knows_superusers for each in parts)
+        known = {each.source.name: each.authorizer for each in parts}
         self._configured = [source for name in settings.authorizers if (source := known.get(name)) is not None]
         self._join_sources()
 

@@ -13,7 +13,7 @@ from .banned import Ban, Banned
 from .declaration import AccessSource
 from .outside import OutsideSource
 from .registry import sources_of, table_of
-from .source import Source, SourceContext
+from .source import Source, SourceContext, parts_of
 
 
 class AccessControl:
@@ -54,21 +54,27 @@ class AccessControl:
         self.authorization = Authorization(clock, on_change or _no_reviews)
         self._load(settings)
 
-    def _load(self, settings: AccessSettings) -> None:
+    def _load(self, settings: AccessSettings) -> list[Source]:
+        """Take these settings. Returns the sources that are no longer used, for ``_retire``."""
         context = SourceContext(self._clock, self._count, settings)
         tables: dict[str, object] = {}
         sources: dict[str, Source] = {}
-        # Each may raise: all are made before anything changes.
+        # Any source may raise in any of its methods: all are called before anything changes.
         for declared in sources_of(settings):
             tables[declared.name] = table = table_of(settings, declared)
             source = self._source(declared, table, context)
             if source is not None:
                 sources[declared.name] = source
-        self._replace_sources(sources)
+        parts = [parts_of(source) for source in sources.values()]
+        if self._started:
+            self._start([source for name, source in sources.items() if self.sources.get(name) is not source])
+        unused = [old for name, old in self.sources.items() if sources.get(name) is not old]
+        self.sources = sources
         self._tables = tables
         self.settings = settings
-        self.authentication.reload(settings, list(sources.values()))
-        self.authorization.reload(settings, list(sources.values()))
+        self.authentication.reload(settings, parts)
+        self.authorization.reload(settings, parts)
+        return unused
 
     def _source(self, declared: AccessSource, table: object, context: SourceContext) -> Source | None:
         name = declared.name
@@ -78,20 +84,32 @@ class AccessControl:
             return None
         if table is not None and name in self.sources and self._tables.get(name) == table:
             return self.sources[name]
-        made: Source | None = declared.made(table, context)
+        made = declared.made(table, context)
+        if made is None and table is None:
+            return None
+        # Under another name it would never be asked, and clients that it refuses would be let in.
+        if made is None:
+            raise ValueError(f"access.{name}: create of the declaration returned no source")
+        if not isinstance(made, Source):
+            raise ValueError(f"access.{name}: create of the declaration returned {type(made).__name__}, not a Source")
+        if made.name != name:
+            raise ValueError(f"access.{name}: the source has another name than its declaration: {made.name}")
         return made
 
-    def _replace_sources(self, sources: dict[str, Source]) -> None:
+    def _start(self, sources: Sequence[Source]) -> None:
+        """Start new sources: all of them, or none."""
+        for index, source in enumerate(sources):
+            try:
+                source.start()
+            except BaseException:
+                self._retire(sources[: index + 1])
+                raise
+
+    def _retire(self, sources: Sequence[Source]) -> None:
         self._retiring = [each for each in self._retiring if each.busy]
-        for name, old in self.sources.items():
-            if sources.get(name) is not old:
-                old.retire()
-                self._retiring.append(old)
-        if self._started:
-            for name, new in sources.items():
-                if self.sources.get(name) is not new:
-                    new.start()
-        self.sources = sources
+        self._retiring += sources
+        for source in sources:
+            source.retire()
 
     def add(self, source: Authenticator | AclRuleSource | OutsideSource) -> None:
         """A source of the program that the node is in. It counts for the clients to come, and for all decisions."""
@@ -101,17 +119,18 @@ class AccessControl:
             self.authorization.add(source)
 
     def start(self) -> None:
-        """On the running loop: begin what goes on by itself."""
+        """On the running loop: start the background work of the sources."""
         self._started = True
         for source in self.sources.values():
             source.start()
 
     def reload(self, settings: AccessSettings) -> None:
-        """Take new users and rules; ``ValueError`` leaves the old ones in force. Verified credentials and cached
+        """Take new users and rules; any exception leaves the old ones in force. Verified credentials and cached
         decisions of all clients are void."""
-        self._load(settings)
+        unused = self._load(settings)
         self.authorization.forget_decisions()
         self.authentication.passwords.verified.clear()
+        self._retire(unused)
 
     def close(self) -> None:
         """Stop the hash threads; clients that wait for one, or come later, are told that the Server is unavailable."""

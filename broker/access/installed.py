@@ -35,9 +35,9 @@ def installed_source(name: str) -> AccessSource | None:
     except Exception as error:
         raise ValueError(f"{where}: {type(error).__name__}: {error}") from error
     if not isinstance(source, AccessSource):
-        raise ValueError(f"{where}: {value} is no AccessSource")
+        raise ValueError(f"{where}: {value} is not an AccessSource")
     if source.name != name:
-        raise ValueError(f"{where}: the source calls itself {source.name}")
+        raise ValueError(f"{where}: the source has another name: {source.name}")
     logger.info("extension_loaded group=%s name=%s value=%s", GROUP, name, value)
     return source
 

@@ -10,7 +10,7 @@ A source has an authenticator, an authorizer, or both. Each of the two answers f
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ..config import AccessSettings
 from ..loop.clock import Clock
@@ -39,13 +39,13 @@ class Source:
 
     ``knows_superusers``: the source can say of a client that another has authenticated whether it is a superuser.
     ``of_login``: its rules come with a login, so that a client that is not connected has none.
-    ``passes``: what the authenticator does when it leaves a client to the next source, ``silence``: what the authorizer
-    says when it has no rule; both in words, for operators.
+    ``without_outcome``: why the authenticator leaves a client to the next source. ``without_decision``: why the
+    authorizer leaves a topic to the next source. Both are shown to operators.
     """
 
     of_login: ClassVar[bool] = False
-    passes: ClassVar[str] = "leaves it to the next source"
-    silence: ClassVar[str] = "no rule here matches"
+    without_outcome: ClassVar[str] = "leaves it to the next source"
+    without_decision: ClassVar[str] = "no rule here matches"
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -77,10 +77,10 @@ class Source:
     # The life of a source: made, started, and either retired or halted and stopped.
 
     def start(self) -> None:
-        """On the running loop: begin what goes on by itself."""
+        """On the running loop: start the background work, such as fetching keys."""
 
     def halt(self) -> None:
-        """The node stops: end what goes on by itself. Questions are still answered."""
+        """The node stops: end the background work. Questions are still answered."""
 
     def retire(self) -> None:
         """A reload puts another in this source's place: answer what was asked, then end."""
@@ -94,3 +94,20 @@ class Source:
     async def stop(self) -> None:
         """End now; open questions fail."""
         self.halt()
+
+
+class SourceParts(NamedTuple):
+    """What the methods of a source have returned."""
+
+    source: Source
+    authenticator: "UserSource | Authenticator | None"
+    authorizer: "AclRuleSource | OutsideSource | None"
+    knows_superusers: bool
+    scram_verifiers: "list[ScramVerifier]"
+
+
+def parts_of(source: Source) -> SourceParts:
+    """Ask a source for its parts. Raises what its methods raise."""
+    return SourceParts(
+        source, source.authenticator(), source.authorizer(), source.knows_superusers, list(source.scram_verifiers())
+    )

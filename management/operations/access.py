@@ -251,16 +251,16 @@ class Access:
     def _step(self, step: DecisionStep) -> AccessStep:
         decision = step.decision
         if decision is None:
-            detail = self._silence(step.source) if step.asked else "was not asked (use ask=1 to ask it)"
+            detail = self._without_decision(step.source) if step.asked else "was not asked (use ask=1 to ask it)"
             return AccessStep(step.source, "", False, None, step.failure or detail)
         permission: Literal["allow", "deny"] = "allow" if decision.allowed else "deny"
         detail = step.failure or self._rule_text(decision.setting)
         return AccessStep(step.source, decision.setting, True, permission, detail)
 
-    def _silence(self, source: str) -> str:
+    def _without_decision(self, source: str) -> str:
         """Why a part of the node has no decision, in words."""
         found = self._server.access.sources.get(source, Source)
-        return _SILENT.get(source, found.silence)
+        return _SILENT.get(source, found.without_decision)
 
     def _rule_text(self, setting: str) -> str:
         """A rule of the configuration in words; a stored one says in its path what it is about."""

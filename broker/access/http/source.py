@@ -55,7 +55,7 @@ class HttpSource(RemoteSource):
     failed_event = "access_http_failed"
     setting = "access.http.acl_url"
     title = "the HTTP service"
-    silence = "leaves it to the next source"
+    without_decision = "leaves it to the next source"
 
     def __init__(self, settings: HttpAccessSettings, context: SourceContext) -> None:
         """``ValueError`` for a ``cafile`` that cannot be used."""

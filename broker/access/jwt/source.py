@@ -43,8 +43,8 @@ class JwtSource(Source):
 
     has_rules: Final = True
     of_login = True
-    passes = "finds no token"
-    silence = "its token has no rules"
+    without_outcome = "finds no token"
+    without_decision = "its token has no rules"
 
     def __init__(self, settings: JwtSettings, context: SourceContext) -> None:
         """``ValueError`` for a key that cannot be read."""

@@ -17,7 +17,8 @@ from taipan.broker.access.guesses import Guesses
 from taipan.broker.access.outside import OutsideSource
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.registry import ACCESS_SOURCES, access_settings, sources_of, written_type
-from taipan.broker.access.source import Source
+from taipan.broker.access.scram import ScramVerifier
+from taipan.broker.access.source import Source, SourceContext
 from taipan.broker.access.stored.rules import ALL, PUBSUB, StoredAclRules
 from taipan.broker.access.stored.source import StoredSource
 from taipan.broker.access.stored.users import USERNAME, StoredUsers
@@ -145,7 +146,7 @@ async def test_it_is_made_by_its_settings(name: str, declared: AccessSource) -> 
         assert authenticator.name == authorizer.name == name
         assert isinstance(authenticator, Authenticator) != hasattr(authenticator, "lookup")
         assert isinstance(authorizer, OutsideSource) != hasattr(authorizer, "decide")
-        assert source.passes and source.silence
+        assert source.without_outcome and source.without_decision
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -235,3 +236,101 @@ def test_the_order_of_the_defaults() -> None:
     assert settings.authenticators == ("configuration", "stored", "jwt", "http")
     assert settings.authorizers == ("stored", "configuration", "jwt", "http")
     assert sources_of(settings) == ACCESS_SOURCES
+
+
+class DoorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    key: str = "right"
+    fault: str = ""
+
+
+class Door(Source):
+    """Knows everybody by the key; raises where ``fault`` says."""
+
+    def __init__(self, settings: DoorSettings, context: SourceContext, name: str = "door") -> None:
+        super().__init__(name)
+        self.settings = settings
+        self.life: list[str] = []
+
+    def _do(self, what: str) -> None:
+        self.life.append(what)
+        if self.settings.fault == what:
+            raise RuntimeError(f"{what} is broken")
+
+    def start(self) -> None:
+        self._do("start")
+
+    def retire(self) -> None:
+        self._do("retire")
+
+    def authenticator(self) -> "Door":
+        self._do("authenticator")
+        return self
+
+    def authorizer(self) -> None:
+        self._do("authorizer")
+
+    def scram_verifiers(self) -> list[ScramVerifier]:
+        self._do("scram_verifiers")
+        return []
+
+    @property
+    def knows_superusers(self) -> bool:
+        self._do("knows_superusers")
+        return False
+
+    def authenticate(self, client: ClientInfo, password: bytes | None) -> AuthOutcome | None:
+        if password != self.settings.key.encode():
+            return AuthOutcome(0x86, detail="wrong_key", setting="access.door.key")
+        return AuthOutcome(proved_by=self.name)
+
+
+def door(create: Any) -> AccessSource:
+    return AccessSource(name="door", settings=DoorSettings, create=create)
+
+
+@pytest.mark.parametrize(
+    "create, words",
+    [
+        (
+            lambda settings, context: Door(settings, context, "gate"),
+            "the source has another name than its declaration: gate",
+        ),
+        (lambda settings, context: None, "create of the declaration returned no source"),
+        (lambda settings, context: 1, "create of the declaration returned int, not a Source"),
+    ],
+)
+@pytest.mark.asyncio
+async def test_a_declaration_that_makes_another_source(create: Any, words: str) -> None:
+    """It would never be asked, and clients with a wrong key would come in as anonymous ones."""
+    with pytest.raises(ValueError, match=f"^access.door: {words}$"):
+        control({"door": {}}, door(create))
+    access = control({}, door(create))  # without the table, it is not made
+    assert "door" not in access.sources
+    with pytest.raises(ValueError, match=f"^access.door: {words}$"):
+        access.reload(msgspec.structs.replace(access.settings, door=DoorSettings()))
+    assert "door" not in access.sources
+    await access.stop()
+
+
+@pytest.mark.parametrize("fault", ["start", "authenticator", "authorizer", "scram_verifiers", "knows_superusers"])
+@pytest.mark.asyncio
+async def test_a_reload_that_fails_changes_nothing(fault: str) -> None:
+    made: list[Door] = []
+
+    def create(settings: DoorSettings, context: SourceContext) -> Door:
+        made.append(Door(settings, context))
+        return made[-1]
+
+    access = control({"door": {}}, door(create))
+    access.start()
+    before, settings = access.sources, access.settings
+    changed = msgspec.structs.replace(settings, no_match="allow", door=DoorSettings(key="new", fault=fault))
+    with pytest.raises(RuntimeError, match=f"^{fault} is broken$"):
+        access.reload(changed)
+    assert access.sources is before and access.settings is settings and "retire" not in made[0].life
+    assert access.authentication.settings is access.authorization.settings is settings
+    for password, code in ((b"right", 0), (b"new", 0x86)):
+        assert (await log_in(access, client(), password)).reason_code == code
+    access.reload(msgspec.structs.replace(changed, door=DoorSettings(key="new")))
+    assert made[0].life[-1] == "retire" and (await log_in(access, client(), b"new")).reason_code == 0
+    await access.stop()

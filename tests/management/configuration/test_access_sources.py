@@ -88,10 +88,10 @@ def test_two_packages_with_one_name(tmp_path: Path, keypad: Path) -> None:
     [
         ("raise RuntimeError('broken')", "RuntimeError: broken"),
         ("import nothing_of_this_name", "ModuleNotFoundError"),
-        ("KEYPAD = 1", "broken_keypad:KEYPAD is no AccessSource"),
+        ("KEYPAD = 1", "broken_keypad:KEYPAD is not an AccessSource"),
         (
             "from taipan.broker.access.declaration import AccessSource\nKEYPAD = AccessSource(name='door', create='')",
-            "the source calls itself door",
+            "the source has another name: door",
         ),
     ],
 )
