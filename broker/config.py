@@ -43,7 +43,9 @@ class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """The limits and habits a listener gives its clients. A listener names its zone and may override any key."""
 
     # Who may connect
-    allow_anonymous: bool | None = None  # None: only on a listener bound to loopback
+    allow_anonymous: bool | None = (
+        None  # None: only on a listener bound to loopback or of type unix, without proxy_protocol
+    )
     allow_empty_client_id: bool = True
     client_id_prefix: str = ""  # put before identifiers that the broker assigns
     use_username_as_client_id: bool = False

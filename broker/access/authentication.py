@@ -157,8 +157,7 @@ class Authentication:
 
     def _without_outcome(self, name: str) -> str:
         """Why a source leaves a client to the next one, in words."""
-        found = (source.without_outcome for source in self._sources if source.name == name)
-        return next(found, Source.without_outcome)
+        return next((source.without_outcome for source in self._sources if source.name == name), Source.without_outcome)
 
     def _ask_chain(
         self,
@@ -265,5 +264,5 @@ def _note(trial: Trial | None, source: str, outcome: AuthOutcome | None, detail:
 
 
 def anonymous_allowed(zone: ZoneSettings, loopback: bool) -> bool:
-    """Whether a listener lets anonymous clients in. ``loopback``: only this machine can reach it."""
+    """Whether a listener lets anonymous clients in. ``loopback``: all its clients are on this machine."""
     return loopback if zone.allow_anonymous is None else zone.allow_anonymous

@@ -103,8 +103,8 @@ class ListenerFacts:
     """What a channel needs to know of the listener that accepted it; new ones after a reload serve new clients.
 
     ``cert_username`` is "cn" or "dn" where the user name comes from the client's certificate, else empty.
-    ``loopback``: only this machine can reach the listener. ``proto_name`` and ``proto_ver``: what its clients speak; a
-    version of 0 is that of each CONNECT.
+    ``loopback``: all clients of the listener are on this machine. ``proto_name`` and ``proto_ver``: what its clients
+    speak; a version of 0 is that of each CONNECT.
     """
 
     name: str

@@ -151,7 +151,7 @@ class ClientInfo(Publisher):
         self.peer_port = peer_port
         self.sock_host = ""
         self.sock_port = sock_port
-        self.loopback = loopback  # whether its *listener* is bound to a loopback address
+        self.loopback = loopback  # whether all clients of its *listener* are on this machine
         self.client_id = client_id
         self.username = username
         self.proved_by = proved_by

@@ -56,7 +56,7 @@ class Lingering(Protocol):
 class ListenerError(Exception):
     """A listener that cannot start, or cannot take new settings; the text is one line.
 
-    ``taken``: the address, where another process has it.
+    ``taken``: the host and port, where another process has them.
     """
 
     def __init__(self, text: str, taken: str = "") -> None:
@@ -149,7 +149,12 @@ class Listener:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it; False for a host name before it is bound."""
+        """Whether all its clients are on this machine; False for a host name before it is bound.
+
+        With ``proxy_protocol``, a load balancer on this machine brings clients of others.
+        """
+        if self.settings.proxy_protocol:
+            return False
         if self.kind.local:
             return True
         hosts = [sock.getsockname()[0] for sock in self._sockets] or [self._host]
@@ -227,7 +232,7 @@ class Listener:
             raise ListenerError(f"listener {self.name}: cannot resolve {self._host!r}: {exc.strerror}") from None
         except OSError as exc:
             why = os.strerror(exc.errno or 0)
-            taken = self.settings.bind if exc.errno == errno.EADDRINUSE else ""
+            taken = self.settings.bind if exc.errno == errno.EADDRINUSE and not self.kind.local else ""
             raise ListenerError(f"listener {self.name}: cannot bind {self.settings.bind}: {why}", taken) from None
         self._port = self.port  # a restart comes back to the port that was given
         self._resume_accepting()

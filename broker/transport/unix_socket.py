@@ -1,14 +1,16 @@
 """The socket file of a listener of type ``unix``: made with its rights, told from one that is left over, removed."""
 
-import errno
 import grp
+import logging
 import os
 import pwd
 import select
 import socket
 import stat
 import struct
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,12 +19,20 @@ from ..listener_kinds import MAX_SOCKET_PATH
 from ..session.client_info import LOCAL_USER
 from .binding import PlainSocket
 
+logger = logging.getLogger(__name__)
+
 FREE: Final = "free"
 LEFT_OVER: Final = "left over"
 IN_USE: Final = "in use"
 NO_SOCKET: Final = "no socket"
 """What is at a path: nothing; the socket of a process that has ended; that of one that listens; another file."""
 _PEER_CREDENTIALS: Final = int(getattr(socket, "SO_PEERCRED", 0))  # Linux alone has it
+_PATH_ONLY: Final = int(getattr(os, "O_PATH", 0)) if sys.platform == "linux" else 0
+"""Opens a file to change its owner and its mode; 0: the system has no such thing."""
+_FOLLOW: Final = bool(_PATH_ONLY)
+"""Whether the path that ``_held`` gives is a link to the file."""
+_MOST: Final = 0xFFFF_FFFE
+"""The highest number of a user and of a group. The next one means "no change" to the system."""
 _CLOSED: Final = int(getattr(select, "POLLRDHUP", select.POLLHUP))
 
 
@@ -43,12 +53,18 @@ class SocketFile:
     identity: tuple[int, int]  # device and inode
 
     def remove(self) -> None:
-        """Take the file away, unless another process has put its own there. The caller closes the socket."""
-        if _identity(self.path) == self.identity:
-            try:
+        """Take the file away, unless another process has put its own there. The caller closes the socket.
+
+        A file that cannot be removed is logged, and stays: the next start replaces it.
+        """
+        try:
+            found = os.lstat(self.path)
+            if (found.st_dev, found.st_ino) == self.identity:
                 os.unlink(self.path)
-            except FileNotFoundError:
-                pass
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            logger.warning("socket_not_removed path=%s error=%s", self.path, error.strerror)
 
 
 def listening_socket(settings: ListenerSettings) -> SocketFile:
@@ -60,7 +76,11 @@ def listening_socket(settings: ListenerSettings) -> SocketFile:
     mode, user, group = _rights(settings)
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise SocketFileError("bind", f"the path of a socket has at most {MAX_SOCKET_PATH} bytes")
-    found = state_of(path)
+    try:
+        found = state_of(path)
+    except PermissionError:
+        directory = os.path.dirname(path)
+        raise SocketFileError("bind", f"the user of the node may not use the directory {directory}") from None
     if found == IN_USE:
         raise SocketFileError("bind", "another process listens at this socket")
     if found == NO_SOCKET:
@@ -72,13 +92,14 @@ def listening_socket(settings: ListenerSettings) -> SocketFile:
     try:
         sock.setblocking(False)
         sock.bind(path)
-        identity = _identity(path)
-        if identity is None:
-            raise FileNotFoundError(errno.ENOENT, "the file was deleted again")
-        made = SocketFile(sock, path, identity)
-        if (user, group) != (-1, -1):
-            _give(path, user, group, settings)
-        os.chmod(path, mode)
+        with _held(path) as file:
+            found_file = os.stat(file, follow_symlinks=_FOLLOW)
+            if not stat.S_ISSOCK(found_file.st_mode):
+                raise SocketFileError("bind", "another process has replaced the socket")
+            made = SocketFile(sock, path, (found_file.st_dev, found_file.st_ino))
+            if (user, group) != (-1, -1):
+                _give(file, user, group, settings)
+            os.chmod(file, mode, follow_symlinks=_FOLLOW)
         sock.listen(settings.backlog)
     except BaseException:
         sock.close()
@@ -88,20 +109,39 @@ def listening_socket(settings: ListenerSettings) -> SocketFile:
     return made
 
 
+@contextmanager
+def _held(path: str) -> Iterator[str]:
+    """A path of the file that is at ``path`` now, also if another process puts a different file there.
+
+    Never of a file to which a symbolic link at ``path`` points.
+    """
+    if not _PATH_ONLY:
+        yield path
+        return
+    descriptor = os.open(path, _PATH_ONLY | os.O_NOFOLLOW)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
 def state_of(path: str) -> str:
     """``FREE``, ``LEFT_OVER``, ``IN_USE`` or ``NO_SOCKET``. Raises OSError where that cannot be seen."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             return NO_SOCKET
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.setblocking(False)
-            probe.connect(path)
     except FileNotFoundError:
         return FREE
-    except ConnectionRefusedError:
-        return LEFT_OVER
-    except (BlockingIOError, PermissionError):  # its queue is full; it is another user's
-        return IN_USE
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except FileNotFoundError:
+            return FREE
+        except ConnectionRefusedError:
+            return LEFT_OVER
+        except (BlockingIOError, PermissionError):  # its queue is full; it is another user's
+            return IN_USE
     return IN_USE
 
 
@@ -116,38 +156,32 @@ def rights_faults(settings: ListenerSettings) -> list[SocketFileError]:
 
 def _rights(settings: ListenerSettings) -> tuple[int, int, int]:
     """Mode, user and group as numbers; -1 for those that stay."""
-    try:
-        user = _number(settings.socket_owner, lambda name: pwd.getpwnam(name).pw_uid)
-    except KeyError:
-        raise SocketFileError("socket_owner", f"there is no user {settings.socket_owner!r}") from None
-    try:
-        group = _number(settings.socket_group, lambda name: grp.getgrnam(name).gr_gid)
-    except KeyError:
-        raise SocketFileError("socket_group", f"there is no group {settings.socket_group!r}") from None
+    user = _number("socket_owner", settings.socket_owner, "user", lambda name: pwd.getpwnam(name).pw_uid)
+    group = _number("socket_group", settings.socket_group, "group", lambda name: grp.getgrnam(name).gr_gid)
     return int(settings.socket_mode, 8), user, group
 
 
-def _number(name: str, look_up: Callable[[str], int]) -> int:
-    if not name:
+def _number(key: str, given: str, kind: str, look_up: Callable[[str], int]) -> int:
+    if not given:
         return -1
-    return int(name) if name.isascii() and name.isdigit() else look_up(name)
+    if given.isascii() and given.isdigit():
+        digits = given.lstrip("0") or "0"
+        if len(digits) > len(str(_MOST)) or int(digits) > _MOST:
+            raise SocketFileError(key, f"the number of a {kind} is 0 to {_MOST}")
+        return int(digits)
+    try:
+        return look_up(given)
+    except KeyError:
+        raise SocketFileError(key, f"there is no {kind} {given!r}") from None
 
 
 def _give(path: str, user: int, group: int, settings: ListenerSettings) -> None:
     try:
-        os.chown(path, user, group)
+        os.chown(path, user, group, follow_symlinks=_FOLLOW)
     except PermissionError:
         key = "socket_owner" if user not in (-1, os.geteuid()) else "socket_group"
         who = getattr(settings, key)
         raise SocketFileError(key, f"the user of the node may not give the socket to {who!r}") from None
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def peer_of(sock: socket.socket) -> tuple[str, int]:

@@ -33,7 +33,7 @@ from taipan.broker.mqtt.constants import V3, V4, V5
 from taipan.broker.mqtt.packets import TopicFilter
 from taipan.broker.mqtt.topics import valid_name
 from taipan.broker.server import Server
-from taipan.broker.session.client_info import ClientInfo, unmapped
+from taipan.broker.session.client_info import ClientInfo, is_local_user, unmapped
 from taipan.broker.transport.listener import Listener
 
 from .listeners import identifier
@@ -438,7 +438,7 @@ class Access:
     def _hypothetical(self, client_id: str, username: str | None, address: str, listener: str | None) -> ClientInfo:
         for key, text in (("clientid", client_id), ("username", username or "")):
             _check_text(key, text)
-        if address:
+        if address and not is_local_user(address):
             try:
                 address = str(unmapped(ip_address(address)))
             except ValueError:

@@ -17,6 +17,7 @@ from taipan.broker.extensions.tracing import Kind, Trace, TraceError
 from taipan.broker.mqtt.constants import MAX_STRING
 from taipan.broker.mqtt.topics import valid_filter
 from taipan.broker.server import Server
+from taipan.broker.session.client_info import is_local_user
 
 from .durable_answer import check_store_writable, wait_until_stored
 from .node_calls import NodeCalls, NodeDoesNotAnswer
@@ -201,6 +202,8 @@ def _zip(path: Path) -> bytes:
 
 
 def _is_address(text: str) -> bool:
+    if is_local_user(text):
+        return True
     try:
         ip_address(text)
     except ValueError:

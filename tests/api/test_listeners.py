@@ -88,6 +88,12 @@ async def test_a_unix_socket(tmp_path: Path) -> None:
         await node.client("c3", transport="unix")
         asked = await node.api.get("/access/explain?clientid=c1&action=publish&topic=a")
         assert asked.data["client"]["address"] == me
+        query = "/access/explain?username=ann&action=publish&topic=a&listener=mqtt:unix:local&address="
+        assert (await node.api.get(query + me)).data["client"]["address"] == me
+        assert (await node.api.get(query + "uid-x")).status == 400
+        assert (await node.api.post("/trace", {"name": "t", "type": "ip_address", "ip_address": me})).code == 0
+        await node.client("c4", transport="unix")
+        assert "[client.connected] c4@" in (await node.api.get("/trace/t/log", bytes=100_000)).data
 
 
 @pytest.mark.parametrize("field", FIELDS)

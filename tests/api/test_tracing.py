@@ -75,7 +75,9 @@ async def test_a_long_client_identifier_is_cut() -> None:
 
 @pytest.mark.parametrize("condition", ["192.0.2.7", "::ffff:192.0.2.7"])
 async def test_an_address_that_came_through_an_ipv6_socket(condition: str) -> None:
-    async with managed_node(listeners=[{"type": "tcp", "proxy_protocol": True}]) as node:
+    async with managed_node(
+        zone={"allow_anonymous": True}, listeners=[{"type": "tcp", "proxy_protocol": True}]
+    ) as node:
         await node.api.post("/trace", {"name": "t", "type": "ip_address", "ip_address": condition})
         peer = Peer(node.address())
         proxy = socket.create_connection((str(peer.address.host), int(peer.address.port or 0)))

@@ -111,6 +111,7 @@ async def all_get_in(port: int) -> None:
             writer.close()
 
 
+ANYBODY = {"allow_anonymous": True}
 PROXY = [{"type": "tcp", "proxy_protocol": True}]
 
 
@@ -144,7 +145,7 @@ async def test_haproxy(certificates: Certificates, tmp_path: Path) -> None:
     both = tmp_path / "mqtt.pem"
     both.write_text(Path(certfile).read_text() + Path(keyfile).read_text())
     plain, tls = free_port(), free_port()
-    async with managed_node(listeners=PROXY) as node:
+    async with managed_node(zone=ANYBODY, listeners=PROXY) as node:
         text = behind(node, block("behind-a-load-balancer.md", "haproxy"))
         text = text.replace("bind :1883", f"bind 127.0.0.1:{plain}").replace("bind :8883", f"bind 127.0.0.1:{tls}")
         file = tmp_path / "haproxy.cfg"
@@ -158,7 +159,7 @@ async def test_haproxy(certificates: Certificates, tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_haproxy_before_a_cluster(tmp_path: Path) -> None:
     haproxy, port = wanted("haproxy"), free_port()
-    async with managed_node(listeners=PROXY) as node:
+    async with managed_node(zone=ANYBODY, listeners=PROXY) as node:
         text = behind(node, block("run-a-cluster.md", "haproxy")).replace("bind :1883", f"bind 127.0.0.1:{port}")
         file = tmp_path / "haproxy.cfg"
         taken_below_debians(haproxy, text, file)
@@ -218,7 +219,7 @@ async def test_nginx(tmp_path: Path) -> None:
     nginx = wanted("nginx")
     module = Path(nginx).parents[1] / "lib" / "nginx" / "modules" / "ngx_stream_module.so"
     port = free_port()
-    async with managed_node(listeners=PROXY) as node:
+    async with managed_node(zone=ANYBODY, listeners=PROXY) as node:
         page = block("behind-a-load-balancer.md", "nginx")
         for old in ("10.0.0.21:1883", "10.0.0.22:1883", "listen 1883 "):
             assert old in page

@@ -17,6 +17,7 @@ LISTENERS = [
     {"type": "tcp", "proxy_protocol": True, "proxy_protocol_timeout": 40.0},
     {"type": "ws", "proxy_protocol": True, "proxy_protocol_timeout": 40.0},
 ]
+ANYBODY = {"allow_anonymous": True}
 RULES = [{"allow": True, "address": "203.0.113.0/24"}, {"allow": True, "address": "2001:db8::/32"}, {"allow": False}]
 V2 = b"\r\n\r\n\x00\r\nQUIT\n"
 
@@ -70,7 +71,7 @@ async def proxied(clients: Clients, header: bytes) -> Peer:
 @pytest.mark.parametrize("form", HEADERS)
 async def test_the_client_is_who_the_proxy_says(clients_of: Start, form: str) -> None:
     """Its address is what access rules judge."""
-    clients = await clients_of(zone={"allow_anonymous": True}, listeners=LISTENERS, access={"rules": RULES})
+    clients = await clients_of(zone=ANYBODY, listeners=LISTENERS, access={"rules": RULES})
     header, address = HEADERS[form]
     peer = await proxied(clients, header)
     await peer.connect("proxied")
@@ -81,9 +82,18 @@ async def test_the_client_is_who_the_proxy_says(clients_of: Start, form: str) ->
     await peer.expect_publish("t", b"x")
 
 
+@pytest.mark.parametrize("form", [HEADERS["v1 TCP4"][0], LOCAL["v2 LOCAL"]], ids=["client", "proxy"])
+async def test_anonymous_clients_are_refused_on_loopback_too(clients_of: Start, form: bytes) -> None:
+    """The proxy is on this machine; its clients need not be."""
+    clients = await clients_of(listeners=LISTENERS)
+    assert clients.server.listeners[0].bind[0] == "127.0.0.1"
+    peer = await proxied(clients, form)
+    await peer.connect("c", expect=0x87 if clients.version == 5 else 5)
+
+
 @pytest.mark.parametrize("form", LOCAL)
 async def test_the_proxy_itself(clients_of: Start, form: str) -> None:
-    clients = await clients_of(listeners=LISTENERS)
+    clients = await clients_of(zone=ANYBODY, listeners=LISTENERS)
     peer = await proxied(clients, LOCAL[form])
     await peer.connect("proxy")
     assert clients.server.context.channels["proxy"].client.peer_host == "127.0.0.1"
@@ -92,7 +102,7 @@ async def test_the_proxy_itself(clients_of: Start, form: str) -> None:
 @pytest.mark.parametrize("transport", ["tcp"])
 @pytest.mark.parametrize("form", BAD)
 async def test_what_is_no_header_is_closed(clients_of: Start, form: str) -> None:
-    clients = await clients_of(listeners=LISTENERS)
+    clients = await clients_of(zone=ANYBODY, listeners=LISTENERS)
     peer = await proxied(clients, BAD[form])
     with pytest.raises(Closed):
         await peer.receive()
@@ -112,7 +122,7 @@ async def test_a_header_that_does_not_come_in_time(clients_of: Start) -> None:
 
 @pytest.mark.parametrize("transport", ["tcp"])
 async def test_a_header_byte_by_byte_and_connect_in_the_same_segment(clients_of: Start) -> None:
-    clients = await clients_of(listeners=LISTENERS)
+    clients = await clients_of(zone=ANYBODY, listeners=LISTENERS)
     header = HEADERS["v2 TCP4"][0]
     peer = await proxied(clients, header[:1])
     for byte in header[1:-1]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import msgspec
 import paho.mqtt.client as paho
 import pytest
 
@@ -148,12 +149,25 @@ async def test_memory_before_the_login_is_bounded(clients_of: Start, path: Path)
 
 async def test_with_the_proxy_protocol(clients_of: Start, path: Path) -> None:
     """A load balancer beside the node: the client has the address that it announces."""
-    clients = await clients_of(listeners=at(path, proxy_protocol=True))
+    clients = await clients_of(listeners=at(path, proxy_protocol=True), zone={"allow_anonymous": True})
     peer, name = await clients.open(), clients.name()
     await peer.send(b"PROXY TCP4 203.0.113.7 198.51.100.1 4711 1883\r\n")
     await peer.connect(name)
     client = clients.server.context.channels[name].client
     assert (client.peer_host, client.peer_port) == ("203.0.113.7", 4711)
+
+
+async def test_the_proxy_protocol_brings_clients_of_other_machines(clients_of: Start, path: Path) -> None:
+    """Without ``allow_anonymous`` they need a username, as at any listener that others can reach."""
+    clients = await clients_of(listeners=at(path, proxy_protocol=True))
+    peer = await clients.open()
+    await peer.send(b"PROXY TCP4 203.0.113.7 198.51.100.1 4711 1883\r\n")
+    await peer.connect("c", expect=0x87 if clients.version == 5 else 5)
+    plain = clients.server.settings.listeners[0]
+    plain = msgspec.structs.replace(plain, proxy_protocol=False)
+    settings = clients.server.settings
+    clients.server.reload(msgspec.structs.replace(settings, listeners=[plain, *settings.listeners[1:]]))
+    await clients.connect()
 
 
 async def test_a_client_that_leaves_while_nothing_is_read(clients_of: Start, path: Path) -> None:

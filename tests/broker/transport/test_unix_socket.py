@@ -1,14 +1,19 @@
 """The socket file of a listener: its rights, the one of a process that has ended, and whether the peer has left."""
 
+import asyncio
+import errno
 import os
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from taipan.broker.config import ListenerSettings
+from taipan.broker.config import ListenerSettings, ZoneSettings
 from taipan.broker.transport import unix_socket
+from taipan.broker.transport.binding import PlainSocket
+from taipan.broker.transport.listener import Listener, ListenerError
 from taipan.broker.transport.unix_socket import (
     FREE,
     IN_USE,
@@ -21,6 +26,7 @@ from taipan.broker.transport.unix_socket import (
     rights_faults,
     state_of,
 )
+from tests.support.clock import Clock
 
 
 def settings(path: Path, **keys: str) -> ListenerSettings:
@@ -48,9 +54,9 @@ def test_nobody_connects_before_the_rights_are_set(tmp_path: Path, monkeypatch: 
     found: list[str] = []
     change = os.chmod
 
-    def watched(path: str, mode: int) -> None:
-        found.append(state_of(path))
-        change(path, mode)
+    def watched(path: str, mode: int, **more: bool) -> None:
+        found.append(state_of(str(tmp_path / "s")))
+        change(path, mode, **more)
 
     monkeypatch.setattr(unix_socket.os, "chmod", watched)
     listening_socket(settings(tmp_path / "s")).sock.close()
@@ -87,11 +93,98 @@ def test_the_file_of_another_process_stays(tmp_path: Path) -> None:
     made.remove()
 
 
+@pytest.mark.parametrize("call", ["lstat", "unlink"])
+def test_a_file_that_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
+) -> None:
+    """The stop goes on: clients still get their DISCONNECT, and the store is closed."""
+    made = listening_socket(settings(tmp_path / "s"))
+
+    def refuse(path: str) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(unix_socket.os, call, refuse)
+    made.remove()
+    monkeypatch.undo()
+    made.sock.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"socket_not_removed path={tmp_path / 's'} error=Read-only file system"
+    ]
+
+
+@pytest.mark.parametrize("when", ["chown", "chmod"])
+def test_a_link_that_is_put_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """Between bind and the rights: the file that the link points to keeps its own."""
+    path, victim = tmp_path / "s", tmp_path / "victim"
+    victim.touch(mode=0o600)
+    change = getattr(os, when)
+
+    def swapped(*given: Any, **more: Any) -> None:
+        path.unlink()
+        path.symlink_to(victim)
+        change(*given, **more)
+
+    monkeypatch.setattr(unix_socket.os, when, swapped)
+    made = listening_socket(settings(path, socket_mode="0666", socket_group=str(os.getgid())))
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o600
+    made.remove()
+    assert path.is_symlink() and victim.exists()
+    made.sock.close()
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_a_file_that_replaces_it_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: bool) -> None:
+    path, victim = tmp_path / "s", tmp_path / "victim"
+    victim.touch(mode=0o600)
+
+    class Swapped(PlainSocket):
+        def bind(self, address: Any) -> None:
+            super().bind(address)
+            path.unlink()
+            if link:
+                path.symlink_to(victim)
+            else:
+                path.hardlink_to(victim)
+
+    monkeypatch.setattr(unix_socket, "PlainSocket", Swapped)
+    with pytest.raises(SocketFileError, match=r"^another process has replaced the socket$"):
+        listening_socket(settings(path, socket_mode="0666"))
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o600 and path.exists()
+
+
+@pytest.mark.asyncio
+async def test_a_path_that_is_taken_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other port would help, as it does where another process has the address."""
+    path = tmp_path / "s"
+    left_over(path)
+    monkeypatch.setattr(unix_socket, "state_of", lambda path: FREE)
+    clock: Any = Clock()
+    listener = Listener(settings(path), ZoneSettings(), lambda listener: asyncio.Protocol(), clock)
+    with pytest.raises(ListenerError) as refused:
+        await listener.start()
+    assert str(refused.value) == f"listener local: cannot bind {path}: Address already in use"
+    assert refused.value.taken == ""
+
+
+def test_a_directory_that_the_node_may_not_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(unix_socket.os, "lstat", refuse)
+    with pytest.raises(SocketFileError) as refused:
+        listening_socket(settings(tmp_path / "s"))
+    assert str(refused.value) == f"the user of the node may not use the directory {tmp_path}"
+
+
 @pytest.mark.parametrize(
     "keys, told",
     [
         ({"socket_owner": "nobody-of-this-name"}, ("socket_owner", "there is no user 'nobody-of-this-name'")),
         ({"socket_group": "no-such-group"}, ("socket_group", "there is no group 'no-such-group'")),
+        ({"socket_owner": "99999999999"}, ("socket_owner", "the number of a user is 0 to 4294967294")),
+        ({"socket_owner": "4294967295"}, ("socket_owner", "the number of a user is 0 to 4294967294")),
+        ({"socket_owner": "9" * 5000}, ("socket_owner", "the number of a user is 0 to 4294967294")),
+        ({"socket_group": "4294967295"}, ("socket_group", "the number of a group is 0 to 4294967294")),
     ],
 )
 def test_unknown_names(tmp_path: Path, keys: dict[str, str], told: tuple[str, str]) -> None:
@@ -104,7 +197,7 @@ def test_unknown_names(tmp_path: Path, keys: dict[str, str], told: tuple[str, st
 
 
 def test_an_owner_that_only_root_can_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(unix_socket.os, "chown", refuse)
