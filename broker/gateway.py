@@ -7,12 +7,11 @@ bytes of its protocol and MQTT packets. To the broker it is a client like any ot
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, Protocol
 
 import msgspec
 
+from .entry_points import load, names
 from .listener_kinds import LISTENER_KINDS, ListenerKind
 from .mqtt.encoder import Outgoing
 from .mqtt.packets import NO_PROPERTIES, Properties
@@ -21,7 +20,7 @@ GROUP: Final = "taipan.gateways"
 
 
 class GatewayError(Exception):
-    """A client breaks the rules of its protocol. The text is one line for the log."""
+    """A client breaks the rules of its protocol. The log has the text: its first 200 characters, on one line."""
 
 
 class GatewayLoadError(Exception):
@@ -33,7 +32,8 @@ class GatewayLink(Protocol):
 
     def send(self, packet: Outgoing) -> None:
         """Give the broker a packet, as if an MQTT client had sent it. The first one must be a CONNECT, whose version
-        is that of all packets."""
+        is that of all packets. Within ``received``, a value that MQTT has no bytes for, such as a string above 65,535
+        bytes, raises GatewayError: it is the client's."""
 
     def publish(
         self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, packet_id: int = 0,
@@ -55,12 +55,13 @@ class GatewayChannel(Protocol):
     def received(self, data: bytes) -> int:
         """Take the complete requests at the beginning of ``data``, and return the number of bytes that these have.
 
-        The rest comes again, with what follows. A request may be as large as the zone lets a packet be. Raises
-        GatewayError.
+        The rest comes again, with what follows; a large rest not with every byte, but a little later or when much has
+        followed. A request may be as large as the zone lets a packet be. Raises GatewayError.
         """
 
     def packet(self, packet: Outgoing) -> None:
-        """Take a packet for the client. A PUBLISH comes as ``Message``, an acknowledgement always as ``Ack``."""
+        """Take a packet for the client. A PUBLISH comes as ``Message``, an acknowledgement always as ``Ack``. After a
+        fault of this conversation only a DISCONNECT comes."""
 
     def closed(self) -> None:
         """The connection is over."""
@@ -115,26 +116,16 @@ def kind_of(name: str) -> ListenerKind | None:
     found = LISTENER_KINDS.get(name)
     if found is not None:
         return found
-    for point in _entry_points():
-        if point.name == name:
-            where = f"entry point {name} of {GROUP}"
-            try:
-                gateway = point.load()
-            except Exception as error:
-                # A package of others may raise anything; the answer is one line that names it.
-                raise GatewayLoadError(f"{where}: {type(error).__name__}: {error}") from error
-            if not isinstance(gateway, Gateway) or gateway.name != name:
-                raise GatewayLoadError(f"{where}: {point.value} is no Gateway of this name")
-            add_gateway(gateway)
-            return gateway.listener
-    return None
+    try:
+        gateway = load(GROUP, name, Gateway)
+    except ValueError as error:
+        raise GatewayLoadError(str(error)) from error
+    if gateway is None:
+        return None
+    add_gateway(gateway)
+    return gateway.listener
 
 
 def kind_names() -> list[str]:
     """All types of listeners, those of entry points too."""
-    return list(dict.fromkeys([*LISTENER_KINDS, *(point.name for point in _entry_points())]))
-
-
-@lru_cache(1)
-def _entry_points() -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=GROUP))
+    return list(dict.fromkeys([*LISTENER_KINDS, *names(GROUP)]))

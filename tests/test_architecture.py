@@ -31,10 +31,11 @@ PARTS = (
     Part("packages", "broker management ruleengine", "compiled"),  # their __init__.py alone
     Part("version", "broker.version"),
     Part("values", "broker.setting_rules broker.value_types"),
+    Part("entry-points", "broker.entry_points"),
     Part("sources", "broker.access.declaration broker.access.registry broker.access.*.declaration", "values"),
     Part("settings", "broker.config broker.listener_kinds", "sources values"),
     Part("mqtt", "broker.mqtt"),
-    Part("gateways", "broker.gateway", "mqtt settings"),
+    Part("gateways", "broker.gateway", "entry-points mqtt settings"),
     Part("loop", "broker.loop"),
     Part("log", "broker.persistence.log"),
     Part("session", "broker.session", "mqtt settings"),
@@ -42,7 +43,7 @@ PARTS = (
     Part("observability", "broker.observability", "loop mqtt session settings"),
     Part("persistence", "broker.persistence", "log loop mqtt session"),
     Part("core", "broker.core", "loop mqtt observability persistence routing session settings"),
-    Part("access", "broker.access", "loop mqtt observability persistence session settings sources values"),
+    Part("access", "broker.access", "entry-points loop mqtt observability persistence session settings sources values"),
     Part("extensions", "broker.extensions", "core loop mqtt observability persistence session settings"),
     Part("store", "broker.store", "core log loop mqtt persistence session settings"),
     Part(

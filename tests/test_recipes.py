@@ -138,6 +138,7 @@ def test_gateway() -> None:
     assert sent == [gateway.Connect(5, "pump7", keep_alive=60), ("garden/soil", b"21")]
     sent.clear()
     channel.packet(Message("garden/soil", b"21"))
-    assert sent == [b"MSG garden/soil 21\n"]
+    channel.packet(Message("a\nb", b"\xff\nMSG forged 1"))
+    assert sent == [b"MSG garden/soil 21\n", "MSG a\\nb \ufffd\\nMSG forged 1\n".encode()]
     with pytest.raises(gateway.GatewayError, match="no such request: NOTHING"):
         channel.received(b"NOTHING\n")

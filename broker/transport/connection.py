@@ -236,14 +236,18 @@ class Connection:
         context.before_login.hold(self, 0)
         self._listener.opened()
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: bytes, raw: int = -1, begun: int = 0) -> None:
+        """``raw``: how many bytes of its client came, where these packets were made of another protocol's requests.
+        ``begun``: how many of these, and of those before, no packet has come of yet."""
         context = self._context
         size = len(data)
-        context.metrics.bytes_received += size
-        self.received_bytes += size
+        if raw < 0:
+            raw = size
+        context.metrics.bytes_received += raw
+        self.received_bytes += raw
         self.received_reads += 1
-        if size > self._largest_read:
-            self._largest_read = size
+        if raw > self._largest_read:
+            self._largest_read = raw
         if self._closing:
             return
         decoder = self._decoder
@@ -256,7 +260,7 @@ class Connection:
             self._alive_at = now
             self.received_packets += len(packets)
         if self._rates is not None:
-            self._charge(size, packets, now)
+            self._charge(raw, packets, begun + decoder.pending, now)
         if self._newcomer:
             self._look_at_connect(packets)
             if self._pause_reasons == _WAITING and self.received_bytes > _AHEAD:
@@ -377,7 +381,7 @@ class Connection:
         if self._closing:
             return False
         if self._rates is not None:
-            self._charge(size, [], context.clock.now())
+            self._charge(size, [], self._decoder.pending, context.clock.now())
         return True
 
     def eof_received(self) -> bool:
@@ -641,11 +645,11 @@ class Connection:
             self._alive_at = self._context.clock.now()  # it was we who did not listen
             transport.resume_reading()
 
-    def _charge(self, size: int, packets: list[Packet], now: float) -> None:
+    def _charge(self, size: int, packets: list[Packet], unfinished: int, now: float) -> None:
         """Have its rates pay for what does not wait to be paid for, and read nothing while they have to pay it off."""
         rates = self._rates
         assert rates is not None
-        debt = rates.received(size, packets, self._decoder.pending, now)
+        debt = rates.received(size, packets, unfinished, now)
         alone = self._queued_packets is None and not _publishes(packets)
         if debt > 0 and not self._leaving and (alone or debt > rates.patience):
             self._wait_for_rates(debt, _DEBT, now)

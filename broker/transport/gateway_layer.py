@@ -1,26 +1,29 @@
 """GatewayLayer: between a socket and its Connection, the requests of another protocol as MQTT packets."""
 
 import asyncio
-import logging
+from collections.abc import Callable
 from typing import Final, cast
 
 from ..channel.closing import fail, internal_error
-from ..core.before_login import BeforeLogin
 from ..gateway import Gateway, GatewayChannel, GatewayError
 from ..mqtt.decoder import Decoder, TopicNames
 from ..mqtt.encoder import Outgoing, encode
 from ..mqtt.errors import MalformedPacket, MqttError, PacketTooLarge
 from ..mqtt.message import Message
-from ..mqtt.packets import NO_PROPERTIES, Ack, Connect, Properties
+from ..mqtt.packets import NO_PROPERTIES, Ack, Connect, Disconnect, Properties
 from .connection import Connection
 from .layer import Layer
 from .unread import unread
 
-logger = logging.getLogger(__name__)
-
 _TOPIC_NAMES: Final = TopicNames(False)
 _LARGEST: Final = 268_435_460
 """Bytes of a packet: the standard has no larger ones. What is decoded here the broker has made."""
+_LITTLE: Final = 16_384
+"""The beginning of a request that has at most so many bytes is shown to the conversation with whatever follows."""
+_SEEN_AGAIN: Final = 50_000_000
+"""Bytes in a second: so much of a larger one is shown again, unless it has doubled. Else a client that sends each byte
+alone would have all of it searched as often."""
+_TEXT: Final = 200
 
 
 class GatewayLayer(Layer, asyncio.Protocol):
@@ -33,29 +36,43 @@ class GatewayLayer(Layer, asyncio.Protocol):
     reads_to_the_end = True
 
     __slots__ = (
-        "_before_login", "_channel", "_connection", "_decoder", "_gateway", "_held", "_limit", "_loop", "_options",
-        "_over", "_scheduled", "_taking", "_up", "_version",
+        "_begun", "_channel", "_connection", "_decoder", "_failed", "_faulty", "_gateway", "_held", "_limit",
+        "_logged_in", "_loop", "_options", "_over", "_raw", "_scheduled", "_seen", "_taking", "_timer", "_up",
+        "_version",
     )  # fmt: skip
 
     def __init__(
-        self, gateway: Gateway, options: object, connection: Connection, max_size: int, before_login: BeforeLogin
+        self,
+        gateway: Gateway,
+        options: object,
+        connection: Connection,
+        max_size: int,
+        failed: Callable[[Exception], None],
     ) -> None:
-        """``max_size``: bytes of one request before the login; ``raise_packet_limit`` has those after it."""
+        """``max_size``: bytes of one request before the login; ``raise_packet_limit`` has those after it. ``failed``
+        logs a fault of the gateway."""
         super().__init__()
         self._gateway = gateway
         self._options = options
         self._connection = connection
         self._limit = max_size
-        self._before_login: BeforeLogin | None = before_login
+        self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._decoder = Decoder(_TOPIC_NAMES, _LARGEST, _LARGEST, server_side=False)
         self._version = 0
         self._channel: GatewayChannel | None = None
-        self._held = b""  # the beginning of a request
+        self._held = bytearray()  # the beginning of a request
+        self._seen = 0  # bytes of it that the conversation has seen
+        self._timer: asyncio.TimerHandle | None = None  # it is to see the others
+        # Bytes of the client that the Connection is still to be told of; those told of that no packet has come of.
+        self._raw = 0
+        self._begun = 0
         self._up: list[bytes] = []  # packets for the Connection
         self._taking = False
         self._scheduled = False
+        self._logged_in = False
         self._over = False
+        self._faulty = False
 
     # Towards the socket
 
@@ -70,39 +87,62 @@ class GatewayLayer(Layer, asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         for data in unread(self.below, exc):
             self.data_received(data)
-        self._hand_on()
+        self._look_again()
         self._over = True
-        self._held = b""
-        self._logged_in()
+        self._held.clear()
         self._connection.connection_lost(exc)
         channel, self._channel = self._channel, None
         try:
             if channel is not None:
                 channel.closed()
-        except Exception:
-            logger.exception("gateway_error gateway=%s", self._gateway.name)
+        except Exception as error:
+            self._failed(error)
 
     def data_received(self, data: bytes) -> None:
         if self._over or self._channel is None:
             return
-        held = self._held + data if self._held else data
+        self._raw += len(data)
+        size = len(self._held) + len(data)
+        if self._seen <= _LITTLE or size >= 2 * self._seen or size > self._limit:
+            self._look(data)
+        else:
+            self._held += data
+            if self._timer is None:
+                self._timer = self._loop.call_later(self._seen / _SEEN_AGAIN, self._look_again)
+        self._hand_on()
+
+    def _look_again(self) -> None:
+        """Show the conversation what it has not seen of a request."""
+        if self._timer is not None:
+            self._look(b"")
+        self._hand_on()
+
+    def _look(self, data: bytes) -> None:
+        """Show the conversation what is held, with ``data``."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._over or self._channel is None:
+            return
+        if self._held:
+            self._held += data
+            data = bytes(self._held)
         self._taking = True
         try:
-            self._held = held[self._channel.received(held) :]
+            self._held = bytearray(data[self._channel.received(data) :])
         except GatewayError as error:
-            self._refuse(MalformedPacket(str(error)))
+            self._refuse(MalformedPacket(_one_line(str(error))))
         except Exception as error:
             self._broken(error)
         finally:
             self._taking = False
-        if len(self._held) > self._limit:
-            setting = "max_packet_size" if self._before_login is None else "max_connect_size"
+        self._seen = len(self._held)
+        if self._seen > self._limit:
+            setting = "max_packet_size" if self._logged_in else "max_connect_size"
             self._refuse(PacketTooLarge(f"more than {self._limit} bytes in a request", setting))
-        if self._before_login is not None:
-            self._before_login.hold(self, len(self._held))
-        self._hand_on()
 
     def eof_received(self) -> bool:
+        self._look_again()
         return self._connection.eof_received()
 
     def pause_writing(self) -> None:
@@ -118,7 +158,12 @@ class GatewayLayer(Layer, asyncio.Protocol):
             return
         if isinstance(packet, Connect):
             self._version = self._decoder.version = packet.version
-        self._up.append(encode(packet, self._version))
+        try:
+            self._up.append(encode(packet, self._version))
+        except ValueError as error:
+            if not self._taking:
+                raise
+            raise GatewayError(f"{type(packet).__name__}: {error}") from error
         if not self._taking and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._hand_on)
@@ -129,10 +174,15 @@ class GatewayLayer(Layer, asyncio.Protocol):
         return client.peer_host, client.peer_port
 
     def _hand_on(self) -> None:
+        """Give the Connection the packets, and tell it of all bytes that came, whether a packet has come of them or
+        not: it has them paid for, and counts them before the login."""
         self._scheduled = False
-        if self._up and not self._over:
-            data, self._up = b"".join(self._up), []
-            self._connection.data_received(data)
+        if self._over or not (self._up or self._raw):
+            return
+        raw, self._raw = self._raw, 0
+        data, self._up = b"".join(self._up), []
+        self._begun = len(self._held) if data else self._begun + raw
+        self._connection.data_received(data, raw, self._begun)
 
     # Towards the Connection
 
@@ -145,10 +195,13 @@ class GatewayLayer(Layer, asyncio.Protocol):
             if isinstance(packet, MqttError):
                 self._broken(packet)
                 return
+            if self._faulty and not isinstance(packet, Disconnect):
+                continue
             try:
                 channel.packet(Ack(packet >> 16, packet & 0xFFFF) if isinstance(packet, int) else packet)
             except Exception as error:
                 self._broken(error)
+                return
 
     @property
     def held_bytes(self) -> int:
@@ -156,22 +209,13 @@ class GatewayLayer(Layer, asyncio.Protocol):
 
     def raise_packet_limit(self, max_packet_size: int) -> None:
         self._limit = max_packet_size
-        self._logged_in()
+        self._logged_in = True
 
     # The end
 
-    def evict(self) -> None:
-        """See ``core.before_login.Newcomer``."""
-        self._connection.evict()
-
-    def _logged_in(self) -> None:
-        if self._before_login is not None:
-            self._before_login.leave(self)
-            self._before_login = None
-
     def _refuse(self, error: MqttError) -> None:
         """End the connection. The conversation gets a DISCONNECT of 5.0, to say it in its protocol."""
-        self._held = b""
+        self._held.clear()
         self._hand_on()
         if not self._over:
             self._over = True
@@ -179,11 +223,17 @@ class GatewayLayer(Layer, asyncio.Protocol):
 
     def _broken(self, error: Exception) -> None:
         """The gateway has a fault: end the connection, and not within a call of the Connection's."""
-        logger.error("gateway_error gateway=%s", self._gateway.name, exc_info=error)
+        self._faulty = True
+        self._failed(error)
         if not self._over:
             self._over = True
-            self._held = b""
+            self._held.clear()
             self._loop.call_soon(internal_error, self._connection.channel)
+
+
+def _one_line(text: str) -> str:
+    """The beginning of a reason, which may have a client's words. MQTT has no bytes for some characters."""
+    return "".join([each if each.isprintable() else "?" for each in text[:_TEXT]])
 
 
 class _Link:

@@ -36,6 +36,7 @@ ACCEPT_PAUSE: Final = 1.0  # seconds without accepting when the system has no mo
 PLACE_TIMEOUT: Final = 0.25
 """Seconds that a new client waits for one of ``max_connections``: who has just gone may not have been noticed yet."""
 MAX_WAITING: Final = 64  # for a place
+_GATEWAY_ERROR: Final = "gateway_error"
 PROBE_LOG_INTERVAL: Final = 60.0  # seconds between two log lines about connections without a byte
 REFUSAL_LOG_INTERVAL: Final = 10.0  # seconds between two log lines about the same reason
 
@@ -105,6 +106,7 @@ class Listener:
         self.gateway_settings: object = None  # what its conversations get
         self.accepted = 0  # Connections made
         self.throttled = 0  # times that accepting paused for ``accept_rate``
+        self.gateway_faults = 0
         self.refused: dict[str, int] = {}
         self.shutdown_count: dict[str, int] = {}
         self.current_connections = 0
@@ -400,11 +402,13 @@ class Listener:
             self._start(*self._placeless.popleft(), loop)
 
     def connect_gateway(self, gateway: Gateway) -> asyncio.Protocol:
-        """The same, behind a conversation of the gateway."""
+        """A new Connection of this listener behind a new conversation of the gateway, which translates for it."""
         from .gateway_layer import GatewayLayer
 
         connection = cast("Connection", self._connect(self))
-        layer = GatewayLayer(gateway, self.gateway_settings, connection, self.zone.max_connect_size, self.before_login)
+        layer = GatewayLayer(
+            gateway, self.gateway_settings, connection, self.zone.max_connect_size, self.gateway_failed
+        )
         return layer if self.intercept is None else self.intercept(layer)
 
     def connect(self) -> asyncio.Protocol:
@@ -417,21 +421,36 @@ class Listener:
         total = self.refused[reason] = self.refused.get(reason, 0) + 1
         self._warn(reason, total, setting, peer, detail)
 
+    def gateway_failed(self, error: Exception) -> None:
+        """Its gateway has a fault: log it with the traceback, at most once in a while."""
+        self.gateway_faults += 1
+        count = self._untold(_GATEWAY_ERROR, self.gateway_faults)
+        if count:
+            line = "gateway_error gateway=%s listener=%s count=%s"
+            logger.error(line, self.type, self.name, count, exc_info=error)
+
+    def _untold(self, reason: str, total: int) -> int:
+        """How many of ``total`` a log line about this reason has to tell of now; 0: there was one a moment ago."""
+        now = self._clock.now()
+        when, told = self._logged.get(reason, (None, 0))
+        if when is not None and now - when < REFUSAL_LOG_INTERVAL:
+            return 0
+        self._logged[reason] = (now, total)
+        return total - told
+
     def _warn(self, reason: str, total: int, setting: str, peer: tuple[str, int], detail: str) -> None:
         level = logging.DEBUG if reason == "closed_early" else logging.WARNING
         if not logger.isEnabledFor(level):
             return
-        now = self._clock.now()
-        when, told = self._logged.get(reason, (None, 0))
-        if when is not None and now - when < REFUSAL_LOG_INTERVAL:
+        count = self._untold(reason, total)
+        if not count:
             return
-        self._logged[reason] = (now, total)
         logger.log(
             level,
             "listener_limit listener=%s reason=%s count=%s setting=%s peer=%s detail=%s",
             self.name,
             reason,
-            total - told,
+            count,
             setting or "-",
             authority(*peer) if peer[0] else "unknown",
             detail,

@@ -106,9 +106,11 @@ class RateLimits:
             return 0.0
         if packets:
             waiting = sum([packet.wire_size for packet in packets if isinstance(packet, Message)])
-            if isinstance(packets[0], Message):
-                self._paid_bytes += self._begun
-                size += self._begun
+            first = packets[0]
+            if isinstance(first, Message):
+                begun = min(self._begun, first.wire_size)  # a gateway makes small packets of large requests
+                self._paid_bytes += begun
+                size += begun
             size -= waiting
         self._begun = unfinished
         return bucket.consume(max(0, size), now)

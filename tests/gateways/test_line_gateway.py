@@ -56,6 +56,9 @@ class Lines:
         line = await asyncio.wait_for(self._reader.readline(), TIMEOUT)
         return line.decode().rstrip("\n")
 
+    async def hear_two(self) -> set[str]:
+        return {await self.hear(), await self.hear()}
+
     async def ask(self, *lines: str) -> str:
         self.say(*lines)
         return await self.hear()
@@ -75,7 +78,6 @@ def install(folder: Path, value: str = "line_gateway:GATEWAY") -> None:
 
 
 def forget() -> None:
-    gateways._entry_points.cache_clear()
     LISTENER_KINDS.pop("line", None)
     gateways.GATEWAYS.pop("line", None)
     sys.modules.pop("line_gateway", None)
@@ -138,7 +140,7 @@ async def test_messages_between_the_protocols(line: None) -> None:
         await peer.expect_publish("garden/soil", b"21", 1)
         assert await lines.hear() == "MSG garden/soil 21"
         lines.say("PUB garden/air 22")
-        assert {await lines.hear(), await lines.hear()} == {"OK", "MSG garden/air 22"}
+        assert await lines.hear_two() == {"OK", "MSG garden/air 22"}
         await peer.expect_publish("garden/air", b"22", 1)
         assert await lines.ask("PING") == "PONG"
         before = node.server.metrics.snapshot()
@@ -250,11 +252,72 @@ async def test_faults(line: None, caplog: pytest.LogCaptureFixture) -> None:
         stays, client = await LineNode(node).connected("stays"), await LineNode(node).connected("pump")
         assert (await client.ask("NONSENSE 1"), await client.hear()) == ("END 129", "")
         assert "no such request: NONSENSE" in caplog.text
-        node.ignore(lambda record: record.getMessage() == "gateway_error gateway=line")
-        client = await LineNode(node).connected("pump")
-        assert (await client.ask("BREAK"), await client.hear()) == ("END 128", "")
-        assert "a fault of this gateway" in caplog.text
+        node.ignore(lambda record: record.getMessage() == "gateway_error gateway=line listener=lines count=1")
+        for _ in range(3):  # one line with a traceback in ten seconds
+            client = await LineNode(node).connected("pump")
+            assert (await client.ask("BREAK"), await client.hear()) == ("END 128", "")
+        assert caplog.text.count("RuntimeError: a fault of this gateway") == 1
         assert await stays.ask("PING") == "PONG"
+
+
+@pytest.mark.asyncio
+async def test_requests_that_no_packet_can_carry(line: None, caplog: pytest.LogCaptureFixture) -> None:
+    """They are mistakes of the client, and no faults of the gateway; whatever characters its reason has."""
+    caplog.set_level(logging.INFO, "taipan")
+    async with await start() as node:
+        for request in (f"PUB {'a' * 70_000} x", "\0\N{BELL}", "\x1b[2J" + "x" * 70_000):
+            client = await LineNode(node).connected("pump")
+            assert (await client.ask(request), await client.hear()) == ("END 129", "")
+        client = await LineNode(node).client()
+        assert await client.ask("CONNECT " + "a" * 70_000) == ""
+        assert node.server.metrics.refusals.snapshot()["malformed_packet"] == 1
+        assert node.server.metrics.disconnects.snapshot()["malformed_packet"] == 3
+        assert "Message: longer than 65535 bytes" in caplog.text and "gateway_error" not in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_what_its_clients_hold_before_the_login(line: None) -> None:
+    """All of their bytes, also those that the conversation keeps."""
+    async with await start() as node:
+        clients = [await LineNode(node).client() for _ in range(20)]
+        for client in clients:
+            client.send(b"WILL will/topic " + b"x" * 60_000 + b"\n")
+        await until(lambda: node.server.before_login.bytes >= 20 * 60_000)
+        for number, client in enumerate(clients):
+            assert await client.ask(f"CONNECT c{number}") == "OK"
+        assert node.server.before_login.bytes == 0
+
+
+@pytest.mark.asyncio
+async def test_the_byte_rate(line: None) -> None:
+    """It is paid with all bytes of the client, as they come, and once."""
+    async with await start(zone={"byte_rate": [10_000, 1.0]}) as node:
+        await node.stand_still()
+        client = await LineNode(node).connected("pump")
+        [connection] = node.server.connections
+        before = node.server.metrics.bytes_received
+        client.send(b"PUB a " + b"x" * 12_000)
+        await until(lambda: connection.slowed)
+        assert node.server.metrics.messages_publish == 0
+        client.send(b"x" * 3000 + b"\nPING\n")
+        heard = asyncio.ensure_future(client.hear_two())
+        while not heard.done():
+            await node.pass_time(0.25)
+            await asyncio.sleep(0.01)
+        assert await heard == {"OK", "PONG"}
+        assert node.server.metrics.bytes_received - before == 15_012
+        assert connection.traffic().received_bytes == 15_012 + len("CONNECT pump\n")
+
+
+@pytest.mark.asyncio
+async def test_payloads_that_are_no_line_of_text(line: None) -> None:
+    """A publisher can neither end the connection of a subscriber nor say a line in the broker's name."""
+    async with await start() as node:
+        lines, peer = await LineNode(node).connected("pump"), await node.client("mqtt")
+        assert await lines.ask("SUB #") == "OK"
+        await peer.publish("garden/soil", b"\xff\nMSG door/open yes\r\\n", 1)
+        assert await lines.hear() == "MSG garden/soil \ufffd\\nMSG door/open yes\\r\\\\n"
+        assert await lines.ask("PING") == "PONG"
 
 
 @pytest.mark.asyncio
@@ -310,7 +373,6 @@ def test_configurations(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     known = '"tcp", "ssl", "ws", "wss", "unix"'
     assert check("") == f'listeners.0.type: expected one of {known}, got "line"'
     install(folder)
-    gateways._entry_points.cache_clear()
     assert check("") == ""
     assert check('[listeners.gateway]\ngreeting = "x"') == ""
     assert "greating" in check('[listeners.gateway]\ngreating = "x"')
@@ -320,12 +382,40 @@ def test_configurations(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     "value, told",
     [
-        ("line_gateway:LineChannel", "line_gateway:LineChannel is no Gateway of this name"),
+        ("line_gateway:LineChannel", "line_gateway:LineChannel is not a Gateway"),
+        ("line_gateway:OTHER", "line_gateway:OTHER has another name: other"),
         ("line_gateway:NOTHING", "AttributeError"),
         ("no_such_module:GATEWAY", "ModuleNotFoundError"),
     ],
 )
 def test_an_entry_point_that_is_no_gateway(folder: Path, value: str, told: str) -> None:
     install(folder, value)
-    with pytest.raises(GatewayLoadError, match=rf"^entry point line of taipan\.gateways: .*{told}"):
+    with open(folder / "line_gateway.py", "a") as module:
+        kind = 'ListenerKind(name="other", protocol="x", scheme="x")'
+        module.write(
+            f'OTHER = Gateway(name="other", listener={kind}, channel=LineChannel, proto_name="", proto_ver=1)\n'
+        )
+    where = r"^entry point line of taipan\.gateways, package line-gateway: "
+    with pytest.raises(GatewayLoadError, match=where + f".*{told}"):
         kind_of("line")
+    assert "line" not in LISTENER_KINDS
+
+
+def test_two_packages_with_one_gateway(folder: Path) -> None:
+    install(folder)
+    made = folder / "other_line-1.0.dist-info"
+    made.mkdir()
+    (made / "METADATA").write_text("Metadata-Version: 2.1\nName: other-line\nVersion: 1.0\n", "utf-8")
+    (made / "entry_points.txt").write_text("[taipan.gateways]\nline = other_line:GATEWAY\n", "utf-8")
+    told = "^several packages have an entry point of this name: line-gateway and other-line; remove all but one$"
+    with pytest.raises(GatewayLoadError, match=told):
+        kind_of("line")
+
+
+def test_a_gateway_that_is_loaded_is_logged(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "taipan")
+    install(folder)
+    assert kind_of("line") is kind_of("line") is not None
+    told = "extension_loaded group=taipan.gateways name=line value=line_gateway:GATEWAY"
+    assert [record.getMessage() for record in caplog.records] == [told]
+    assert kind_of("no-such") is None

@@ -3,8 +3,9 @@
 import pytest
 
 from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Ack, Disconnect, Pingreq, Pingresp, Will
-from taipan.broker.transport.rate_limits import TokenBucket
+from taipan.broker.transport.rate_limits import RateLimits, TokenBucket
 from tests.support.fake_node import FakeClient, FakeNode
 from tests.support.wire import Publish, encode
 
@@ -269,3 +270,18 @@ def test_a_limit_of_nothing_is_an_error(amount: float, seconds: float) -> None:
 def test_its_bound() -> None:
     assert TokenBucket(100, 10).bound == (100, 10)
     assert TokenBucket(5, 0.5).bound == (5, 0.5)
+
+
+@pytest.mark.parametrize("size, cost", [(9900, 10_000), (12_000, 12_000), (10, 10_000)])
+def test_a_request_of_another_protocol_is_paid_for_once(size: int, cost: int) -> None:
+    """10,000 bytes in pieces; the PUBLISH that a gateway makes of them is smaller or larger."""
+    limits = RateLimits(None, (20_000.0, 1.0))
+    message = Message("t", b"")
+    message.frame = bytes(size)
+    assert message.wire_size == size
+    limits.received(4000, [], 4000, 0.0)
+    limits.received(4000, [], 8000, 0.0)
+    limits.received(2000, [message], 0, 0.0)
+    assert limits.admit([message], 0, 0.0) == 1
+    debt = limits.received(20_000 - cost + 100, [], 0, 0.0)
+    assert debt == pytest.approx(100 / 20_000)

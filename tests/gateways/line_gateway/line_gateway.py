@@ -76,7 +76,7 @@ class LineChannel:
     def packet(self, packet: Packet) -> None:
         match packet:
             case Message():
-                self._say(f"MSG {packet.topic} {packet.payload.decode()}")
+                self._say(f"MSG {packet.topic} {packet.payload.decode('utf-8', 'replace')}")
             case Pingresp():
                 self._say("PONG")
             case Disconnect():
@@ -90,6 +90,7 @@ class LineChannel:
         self._say("OK" if code < 0x80 else f"NO {code}")
 
     def _say(self, text: str) -> None:
+        text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")  # else payloads could add lines
         self._link.write(text.encode() + b"\n")
 
     def closed(self) -> None:

@@ -79,7 +79,7 @@ def test_a_source_that_nobody_has(tmp_path: Path) -> None:
 def test_two_packages_with_one_name(tmp_path: Path, keypad: Path) -> None:
     distribution(tmp_path / "other", "other-keypad", "other:KEYPAD")
     with importable(tmp_path / "other"):
-        words = "several packages have a source of this name: other-keypad and taipan-keypad; remove all but one"
+        words = "several packages have an entry point of this name: other-keypad and taipan-keypad; remove all but one"
         assert refusal(tmp_path, KEYPAD) == f"t.toml:1: access.keypad: {words}"
 
 
@@ -91,7 +91,7 @@ def test_two_packages_with_one_name(tmp_path: Path, keypad: Path) -> None:
         ("KEYPAD = 1", "broken_keypad:KEYPAD is not an AccessSource"),
         (
             "from taipan.broker.access.declaration import AccessSource\nKEYPAD = AccessSource(name='door', create='')",
-            "the source has another name: door",
+            "broken_keypad:KEYPAD has another name: door",
         ),
     ],
 )
