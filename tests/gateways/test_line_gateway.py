@@ -261,6 +261,17 @@ async def test_faults(line: None, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("version, told", [(5, ["END 129", ""]), (4, [""])])
+async def test_who_is_told_of_a_mistake(line: None, version: int, told: list[str]) -> None:
+    """A conversation of version 5 whose CONNECT was accepted."""
+    async with await start(gateway={"version": version}) as node:
+        assert await (await LineNode(node).client()).ask("NONSENSE 1") == ""
+        client = await LineNode(node).connected("pump")
+        client.say("NONSENSE 1")
+        assert [await client.hear() for _ in told] == told
+
+
+@pytest.mark.asyncio
 async def test_requests_that_no_packet_can_carry(line: None, caplog: pytest.LogCaptureFixture) -> None:
     """They are mistakes of the client, and no faults of the gateway; whatever characters its reason has."""
     caplog.set_level(logging.INFO, "taipan")

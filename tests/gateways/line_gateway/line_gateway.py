@@ -27,6 +27,7 @@ from taipan.gateway import (
 class LineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     greeting: str = ""
     keep_alive: int = 60
+    version: int = 5
 
 
 class LineChannel:
@@ -52,8 +53,8 @@ class LineChannel:
                 name, _, password = " ".join(login).partition(" ")
                 self._link.send(
                     Connect(
-                        5, client_id, keep_alive=self._settings.keep_alive, will=self._will, username=name or None,
-                        password=password.encode() if password else None,
+                        self._settings.version, client_id, keep_alive=self._settings.keep_alive, will=self._will,
+                        username=name or None, password=password.encode() if password else None,
                     )
                 )  # fmt: skip
             case ["SUB", topic_filter]:
