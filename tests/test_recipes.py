@@ -75,7 +75,7 @@ def test_access_source() -> None:
         names |= vars(module)
     exec(text, names)
     kind = access_settings(written_type(AccessSettings), (*ACCESS_SOURCES, names["BADGES"]))
-    settings = msgspec.convert({"badges": {"numbers": {"ann": "0042"}, "closed": ["lift/2"]}}, kind)
+    settings = msgspec.convert({"badges": {"numbers": {"ann": "0042"}, "closed": ["lift/2", "roof/+"]}}, kind)
     access = AccessControl(settings, Clock())  # type: ignore[arg-type]
     ann = client_info.ClientInfo("n@h", ZoneSettings(), client_id="c", username="ann")
     outcomes: list[Any] = [access.authentication.authenticate(ann, password) for password in (b"0042", b"0043")]
@@ -83,6 +83,13 @@ def test_access_source() -> None:
     decisions: list[Any] = [access.authorization.authorize(ann, "publish", topic) for topic in ("lift/1", "lift/2")]
     assert [each.allowed for each in decisions] == [True, False]
     assert decisions[1].setting == "access.badges.closed"
+    denied = ("#", "lift/+", "+/2/#", "lift/2", "$share/g/#", "$queue/lift/2", "roof/#", "roof/1")
+    for topic_filter in denied:
+        told: Any = access.authorization.authorize(ann, "subscribe", topic_filter)
+        assert not told.allowed and told.setting == "access.badges.closed", topic_filter
+    for topic_filter in ("lift/1", "lift/2/+", "+", "roof/1/2"):
+        told = access.authorization.authorize(ann, "subscribe", topic_filter)
+        assert told.allowed, topic_filter
     assert not access.authorization.allows_some(ann, "lift/2") and access.authorization.allows_some(ann, "lift/#")
     access.close()
 

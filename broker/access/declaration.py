@@ -35,7 +35,8 @@ class AccessSource:
     there. ``extra``: what pip has to install for these imports.
 
     ``rules`` are those of single values, ``check(settings)`` yields what is wrong between several. ``shown`` are keys
-    that are named like secrets and are none. ``rules_first``: in the default order of ``authorizers`` the source stands
+    of the table without secrets: of a built-in source those that are named like secrets, of a package's source all that
+    are not to be masked. ``rules_first``: in the default order of ``authorizers`` the source stands
     before those without.
     """
 
@@ -73,4 +74,6 @@ class AccessSource:
         except ImportError as error:
             command = f": pip install '{self.extra}'" if self.extra else ""
             raise ValueError(f"needs a package that is not installed ({error}){command}") from error
+        except Exception as error:
+            raise ValueError(f"cannot import {named}: {type(error).__name__}: {error}") from error
         return found

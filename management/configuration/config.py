@@ -211,6 +211,9 @@ def _settings(document: ConfigDocument, access: type[AccessSettings]) -> Setting
     for name, validate in _VALIDATE.items():
         if tables.get(name) is not None:
             document.refuse(validate(tables[name]), (name,))
+    if tables["access"] is not None:
+        given: Any = document.data.get("access", {})
+        document.refuse(validate_access(tables["access"], given), ("access",))
     _check_listeners_of_rules(document, tables["access"], listeners)
     management, dashboard = tables["management"], tables["dashboard"]
     if management is not None and dashboard is not None and dashboard.enabled is None:
@@ -236,7 +239,6 @@ def _settings(document: ConfigDocument, access: type[AccessSettings]) -> Setting
 
 
 _VALIDATE: Final[dict[str, Callable[[Any], Iterator[Fault]]]] = {
-    "access": validate_access,
     "cluster": validate_cluster,
     "management": validate_management,
     "dashboard": validate_dashboard,

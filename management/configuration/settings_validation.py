@@ -319,8 +319,8 @@ def _validate_tls(tls: TlsSettings) -> Iterator[Fault]:
                 yield Fault((key,), "requests client certificates, which verify does not")
 
 
-def validate_access(access: AccessSettings) -> Iterator[Fault]:
-    """Reads the files that the tables of sources name."""
+def validate_access(access: AccessSettings, given: Collection[str]) -> Iterator[Fault]:
+    """Reads the files that the tables of sources name. ``given``: the keys that were written."""
     names: set[str] = set()
     for index, user in enumerate(access.users):
         yield from below(("users", index), _validate_user(user, names))
@@ -334,9 +334,8 @@ def validate_access(access: AccessSettings) -> Iterator[Fault]:
             yield from below((source.name,), source.faults(table))
         elif source.settings is not None and source not in ACCESS_SOURCES:
             for key in ("authenticators", "authorizers"):
-                if source.name in getattr(access, key):
+                if key in given and source.name in getattr(access, key):
                     yield Fault((key,), f"{quoted(source.name)} needs the table [access.{source.name}]")
-                    break
 
 
 def _validate_user(user: UserSettings, names: set[str]) -> Iterator[Fault]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from taipan.broker.access.registry import ACCESS_SOURCES
+from taipan.broker.access.registry import ACCESS_SOURCES, sources_of
 from taipan.broker.config import BrokerSettings, ZoneSettings
 from taipan.broker.observability.masking import MASK, is_secret, mask, mask_text
 from taipan.broker.server import FIXED_TABLES, Server
@@ -135,13 +135,25 @@ class Configuration:
         origin = self._loaded.origins.of(path)
         return SettingRecord(
             ".".join(map(str, path)),
-            shown(key, value),
+            self._shown(path, key, value),
             origin.source,
             origin.place,
-            shown(key, default),
+            self._shown(path, key, default),
             reloadable(path),
             note_of(table, key),
         )
+
+    def _shown(self, path: KeyPath, key: str, value: object) -> Any:
+        """The value of a key as JSON has it. In the table of a package's source, only the package knows the secrets."""
+        if path[0] != "access" or len(path) < 3:
+            return shown(key, value)
+        for source in sources_of(self._loaded.settings.broker.access):
+            if source.name == path[1] and source not in ACCESS_SOURCES:
+                if path[2] not in source.shown:
+                    plain = msgspec.to_builtins(value)
+                    return plain if plain in (None, "", [], {}) else MASK
+                return shown(key, value, is_open=len(path) == 3)
+        return shown(key, value)
 
 
 def reloadable(path: KeyPath) -> bool:
@@ -154,14 +166,15 @@ def reloadable(path: KeyPath) -> bool:
     return root == "log" or (root in BrokerSettings.__struct_fields__ and root not in FIXED_TABLES)
 
 
-def shown(key: str, value: object) -> Any:
-    """A value as JSON has it, without its secrets."""
+def shown(key: str, value: object, is_open: bool = False) -> Any:
+    """A value as JSON has it, without its secrets. ``is_open``: the key has none, whatever its name is."""
     plain = msgspec.to_builtins(value)
-    if key not in _OPEN and (key in _SECRET or is_secret(key)):
+    is_open = is_open or key in _OPEN
+    if not is_open and (key in _SECRET or is_secret(key)):
         return MASK if plain else plain
     if isinstance(plain, str):
         return mask_text(plain)
-    if isinstance(plain, Mapping) and key not in _OPEN:
+    if isinstance(plain, Mapping) and not is_open:
         return mask(plain)
     return plain
 

@@ -195,6 +195,25 @@ async def test_permissions(name: str, declared: AccessSource) -> None:
         assert (await decision(case.access, who, "open")).cached
 
 
+@pytest.mark.parametrize("name", ["configuration", "stored", "keypad"])
+@pytest.mark.asyncio
+async def test_no_filter_reaches_further_than_the_rules(name: str, declared: AccessSource) -> None:
+    """A subscription is denied if it would read a topic that is, and allowed only if it reads none but those that
+    are."""
+    async with set_up(name, declared) as case:
+        who = client()
+        await log_in(case.access, who, case.right)
+        authorization = case.access.authorization
+        for topic_filter in ("shut", "#", "+", "$share/g/#", "$queue/+"):
+            (told,) = await authorization.ask(who, "subscribe", [topic_filter])
+            assert not told.allowed and not told.ignored, topic_filter
+        for topic_filter in ("open/#", "+/x"):
+            (told,) = await authorization.ask(who, "subscribe", [topic_filter])
+            assert told.ignored, topic_filter
+        (told,) = await authorization.ask(who, "subscribe", ["$share/g/open"])
+        assert told.allowed and not told.ignored
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.asyncio
 async def test_an_explanation_names_it(name: str, declared: AccessSource) -> None:

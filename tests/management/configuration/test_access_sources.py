@@ -1,5 +1,6 @@
 """A configuration names sources of access: built-in ones, one that a package has, and what cannot be used."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,8 +11,10 @@ import pytest
 
 import taipan
 from taipan.management.configuration.config import load
+from taipan.management.configuration.config import read as read_all
 from taipan.management.configuration.config_document import ConfigError
 from tests.support.access_package import importable, install_keypad
+from tests.support.api import managed_node
 from tests.support.peer import Address, Peer
 
 KEYPAD = '[access.keypad]\ncodes = {ann = "1234"}\n'
@@ -66,7 +69,10 @@ def test_what_is_wrong_in_its_table(tmp_path: Path, keypad: Path) -> None:
     assert refusal(tmp_path, "[access.keypad]") == 't.toml:1: access.keypad: needs the key "codes"'
     assert refusal(tmp_path, KEYPAD + 'cods = "x"').startswith("t.toml:3: access.keypad.cods: unknown key")
     words = '"keypad" needs the table [access.keypad]'
-    assert refusal(tmp_path, '[access]\nauthenticators = ["keypad"]') == f"t.toml:2: access.authenticators: {words}"
+    for key in ("authenticators", "authorizers"):
+        assert refusal(tmp_path, f'[access]\n{key} = ["keypad"]') == f"t.toml:2: access.{key}: {words}"
+    both = refusal(tmp_path, '[access]\nauthorizers = ["keypad"]\nauthenticators = ["keypad"]')
+    assert both == f"t.toml:2: access.authorizers: {words}\nt.toml:3: access.authenticators: {words}"
 
 
 def test_a_source_that_nobody_has(tmp_path: Path) -> None:
@@ -122,6 +128,60 @@ def test_a_library_that_is_missing(tmp_path: Path) -> None:
         sys.modules.pop("lazy_keypad", None)
     missing = "needs a package that is not installed (No module named 'no_such_driver'): pip install 'lazy[driver]'"
     assert told == f"t.toml:1: access.keypad: {missing}"
+
+
+@pytest.mark.parametrize(
+    "code, words",
+    [
+        (
+            "raise OSError('libdoor.so: cannot open shared object file')",
+            "OSError: libdoor.so: cannot open shared object file",
+        ),
+        ("", "AttributeError: module 'keypad_driver' has no attribute 'Source'"),
+    ],
+)
+@pytest.mark.parametrize("key", ["create", "check"])
+def test_a_module_that_cannot_be_imported(tmp_path: Path, key: str, code: str, words: str) -> None:
+    distribution(tmp_path / "other", "lazy", "lazy_keypad:KEYPAD")
+    texts = {"create": "builtins:print", key: "keypad_driver:Source"}
+    (tmp_path / "other" / "keypad_driver.py").write_text(code, "utf-8")
+    (tmp_path / "other" / "lazy_keypad.py").write_text(
+        "import msgspec\nfrom taipan.broker.access.declaration import AccessSource\n"
+        "class Settings(msgspec.Struct, frozen=True):\n    codes: dict[str, str]\n"
+        f"KEYPAD = AccessSource(name='keypad', settings=Settings, **{texts})",
+        "utf-8",
+    )
+    try:
+        with importable(tmp_path / "other"):
+            told = refusal(tmp_path, KEYPAD)
+    finally:
+        sys.modules.pop("lazy_keypad", None)
+        sys.modules.pop("keypad_driver", None)
+    assert told == f"t.toml:1: access.keypad: cannot import keypad_driver:Source: {words}"
+
+
+SHOWN = """
+[access.keypad]
+codes = {ann = "1234-opensesame"}
+doors = {shut = false}
+"""
+
+
+@pytest.mark.asyncio
+async def test_its_secrets_are_masked(tmp_path: Path, keypad: Path) -> None:
+    """All values, but those of the keys that the package declares to be shown."""
+    file = tmp_path / "t.toml"
+    file.write_text(SHOWN, "utf-8")
+    loaded = read_all(str(file), (), {})
+    async with managed_node() as node:
+        node.management.operations.configuration.use(loaded)
+        reply = await node.api.get("/configuration", key="access.")
+        told = {each["key"]: each for each in reply.data}
+        assert "opensesame" not in json.dumps(reply.data)
+        values = {key: told[f"access.keypad.{key}"]["value"] for key in ("codes", "doors", "on_failure")}
+        assert values == {"codes": "******", "doors": {"shut": False}, "on_failure": "deny"}
+        assert told["access.keypad.codes"]["place"] == f"{file}:3"
+        assert told["access.guesses"]["value"] == 10 and told["access.http"]["value"] is None
 
 
 @pytest.mark.asyncio

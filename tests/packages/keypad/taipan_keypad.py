@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from taipan.broker.access.acl import asked_about, covers, filter_levels, intersects
 from taipan.broker.access.auth_result import AuthOutcome
 from taipan.broker.access.declaration import AccessSource
 from taipan.broker.access.outside import ALLOW, DENY, IGNORE, Verdict
@@ -21,7 +22,7 @@ away = False
 
 
 class KeypadSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``codes``: by username. ``doors``: by topic, whether it may be opened."""
+    """``codes``: by username. ``doors``: by Topic Filter, whether it may be opened; the first that applies decides."""
 
     codes: dict[str, str]
     doors: dict[str, bool] = {}
@@ -43,6 +44,7 @@ class KeypadSource(RemoteSource):
             on_failure=settings.on_failure,
         )
         self._settings = settings
+        self._doors = [(filter_levels(door), right) for door, right in settings.doors.items()]
 
     def authenticator(self) -> "KeypadSource":
         return self
@@ -62,7 +64,9 @@ class KeypadSource(RemoteSource):
         return AuthOutcome(proved_by=self.name)
 
     async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
-        return await self.ask(self.setting, partial(self._answer, self._settings.doors.get(topic)))
+        _, levels = asked_about(action == "publish", topic)
+        found = (right for door, right in self._doors if (covers if right else intersects)(door, levels))
+        return await self.ask(self.setting, partial(self._answer, next(found, None)))
 
     async def _answer(self, right: bool | None) -> Verdict:
         if away:
@@ -73,4 +77,6 @@ class KeypadSource(RemoteSource):
         return None
 
 
-KEYPAD = AccessSource(name="keypad", settings=KeypadSettings, create=KeypadSource)
+KEYPAD = AccessSource(
+    name="keypad", settings=KeypadSettings, create=KeypadSource, shown=frozenset(["doors", "on_failure"])
+)
