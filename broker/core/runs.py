@@ -69,7 +69,10 @@ def accept_run(broker: Broker, run: list[Message]) -> int:
 
 
 def route_local_run(broker: Broker, run: list[Message]) -> None:
-    """The same for messages of one topic and QoS, 0 or 1, with RETAIN 0 that never expire."""
+    """Route messages to this node's subscribers, as ``Broker.route_local`` does one.
+
+    The messages have one topic and one QoS, 0 or 1, RETAIN 0, and never expire.
+    """
     first = run[0]
     hooks = broker.hooks
     route = broker.router.recent.get(first.topic)
@@ -98,8 +101,8 @@ def route_local_run(broker: Broker, run: list[Message]) -> None:
 
 
 def route_packets(broker: Broker, topic: str, packets: bytes, count: int, version: int) -> bool:
-    """The same for so many PUBLISH packets of QoS 0 on this topic, if all clients take them as they are; False:
-    nothing was done."""
+    """Route ``count`` encoded PUBLISH packets of QoS 0 on this topic to this node's subscribers, if all of them accept
+    the packets unchanged. Return False, with nothing done, if one does not."""
     hooks = broker.hooks
     if hooks.message_delivered or hooks.delivery_dropped:
         return False
