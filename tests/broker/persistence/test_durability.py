@@ -775,7 +775,7 @@ async def test_a_client_with_too_many_unsent_answers_is_not_read_from(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one of 5.0 whose Receive Maximum would allow no more: its messages wait, and it is not sent away."""
-    monkeypatch.setattr("taipan.broker.transport.connection._MAX_UNSTORED", 10)
+    monkeypatch.setattr("taipan.broker.transport.connection_reader._MAX_UNSTORED", 10)
     node = DurableFakeNode({"receive_maximum": 5})
     await subscribed(node)
     writer = node.connect("w", version=version)

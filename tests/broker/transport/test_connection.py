@@ -10,6 +10,7 @@ from taipan.broker.access.auth_result import AuthOutcome
 from taipan.broker.channel import closing
 from taipan.broker.channel import dispatcher as channel_module
 from taipan.broker.channel.channel import CONNECTED
+from taipan.broker.loop.budget import HIGH_WATER
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import (
@@ -24,7 +25,9 @@ from taipan.broker.mqtt.packets import (
     Will,
 )
 from taipan.broker.transport import connection as module
+from taipan.broker.transport import connection_reader as reader_module
 from taipan.broker.transport.connection import LINGER, WRITE_HIGH, WRITE_LOW
+from taipan.broker.transport.connection_pauses import SLOW
 from taipan.broker.transport.layer import Layer
 from taipan.broker.transport.proxy_protocol import ProxiedTransport, ProxyHeader
 from tests.support.fake_node import FakeClient, FakeNode, FakeTransport, blocked_reader
@@ -120,7 +123,7 @@ def test_tls_keeps_no_connection_half_open_for_what_is_parked(caplog: pytest.Log
     """asyncio and uvloop warn of a protocol that asks TLS for it."""
     node = FakeNode()
     client = node.connect()
-    node.broker.budget.bytes = module.HIGH_WATER + 1
+    node.broker.budget.bytes = HIGH_WATER + 1
     client.feed(Publish("t"), Pingreq())
     assert client.connection._queued_packets is not None
     assert client.connection.eof_received()
@@ -200,7 +203,7 @@ def test_after_the_end_nothing_is_read() -> None:
 def test_a_turn_s_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output goes out and others are heard before a publisher goes on; its packets keep their order."""
     monkeypatch.setattr(channel_module, "DELIVERIES_PER_ITERATION", 4)
-    monkeypatch.setattr(module, "DELIVERIES_PER_ITERATION", 4)
+    monkeypatch.setattr(reader_module, "DELIVERIES_PER_ITERATION", 4)
     node = FakeNode()
     reader = node.connect("r")
     reader.subscribe("t")
@@ -225,7 +228,7 @@ def test_a_turn_s_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_too_many_bytes_of_output_wait() -> None:
     node = FakeNode()
     writer = node.connect("w")
-    node.broker.budget.bytes = module.HIGH_WATER + 1
+    node.broker.budget.bytes = HIGH_WATER + 1
     writer.feed(Publish("t", b"x"), Pingreq())
     assert writer.channel.state == 2 and writer.arrived() == []
     for _ in range(3):
@@ -240,7 +243,7 @@ def test_too_many_bytes_of_output_wait() -> None:
 def test_who_publishes_nothing_does_not_wait_for_the_output_of_others() -> None:
     node = FakeNode()
     client = node.connect("c")
-    node.broker.budget.bytes = module.HIGH_WATER + 1
+    node.broker.budget.bytes = HIGH_WATER + 1
     client.feed(Pingreq())
     assert client.connection._queued_packets is None and client.transport.reading
     node.run()
@@ -251,7 +254,7 @@ def test_output_that_is_still_too_much_after_a_turn_keeps_holding() -> None:
     node = FakeNode()
     writer = node.connect("w")
     turn = node.broker.budget
-    turn.bytes = module.HIGH_WATER + 1
+    turn.bytes = HIGH_WATER + 1
     writer.feed(Publish("t", b"x"), Pingreq())
     writer.connection.resume()
     assert writer.connection._queued_packets is not None and writer.transport.reading
@@ -498,7 +501,7 @@ async def test_a_packet_of_a_lost_connection_that_would_have_to_wait_ends_it() -
     for _ in range(2):
         node.publish("t", b"", 1)
     writer = node.connect("w", version=4)
-    node.broker.budget.bytes = module.HIGH_WATER + 1
+    node.broker.budget.bytes = HIGH_WATER + 1
     writer.feed(Publish("t", b"waits", 1, packet_id=1), Publish("u", b"behind", 1, packet_id=2))
     published = node.metrics.messages_publish
     writer.vanish()
@@ -702,7 +705,7 @@ def test_a_held_connection_is_read_on_at_its_end() -> None:
 def test_a_hold_that_ends_after_the_end() -> None:
     node = FakeNode()
     client = node.connect()
-    node.broker.budget.bytes = module.HIGH_WATER + 1
+    node.broker.budget.bytes = HIGH_WATER + 1
     client.feed(Pingreq())
     client.transport.half_closes = False
     closing.kick(client.channel)
@@ -711,9 +714,9 @@ def test_a_hold_that_ends_after_the_end() -> None:
     assert node.listener.reasons == ["kicked"]
     client = node.connect()
     closing.kick(client.channel)
-    client.connection._pause(module._SLOW)
+    client.connection._pause(SLOW)
     assert client.transport.reading
-    client.connection._resume(module._SLOW)
+    client.connection._resume(SLOW)
     assert client.transport.reading
 
 
@@ -761,7 +764,7 @@ def test_the_end_in_the_middle_of_a_wait() -> None:
     """Packets behind one that closed the connection are not taken."""
     node = FakeNode()
     client = node.connect()
-    node.broker.budget.bytes = module.HIGH_WATER + 1
+    node.broker.budget.bytes = HIGH_WATER + 1
     client.feed(Publish("t", b"x"), Connect(5, "again"), Publish("t", b"y"))
     node.run()
     assert [each.reason_code for each in client.received()] == [rc.PROTOCOL_ERROR]  # type: ignore[union-attr]
@@ -773,7 +776,7 @@ def test_a_crowd_that_goes_at_once_goes_in_several_turns() -> None:
     node = FakeNode()
     watcher = node.connect("watcher")
     watcher.subscribe("will/#")
-    a_turn = channel_module.DELIVERIES_PER_ITERATION // module.LOSS_DELIVERIES + 1
+    a_turn = channel_module.DELIVERIES_PER_ITERATION // reader_module.LOSS_DELIVERIES + 1
     crowd = [node.connect(f"c{number}", will=Will(f"will/{number}", b"bye")) for number in range(3 * a_turn)]
     node.loop.run()
     for each in crowd:

@@ -1,0 +1,481 @@
+"""The reading side of a connection: bytes in, packets to the channel, and what of them waits."""
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections.abc import Awaitable
+from sys import getsizeof
+from typing import Final
+
+from ..channel import closing
+from ..channel.channel import AUTHENTICATING, CLOSED, CONNECTED, ListenerFacts
+from ..channel.closing import fail
+from ..channel.context import ChannelContext
+from ..channel.dispatcher import receive
+from ..channel.publish import drop_unpaid
+from ..loop.budget import DELIVERIES_PER_ITERATION, HIGH_WATER
+from ..loop.timers import Timer
+from ..mqtt.decoder import Decoder, Packet, TopicNames
+from ..mqtt.errors import MqttError
+from ..mqtt.message import Message
+from ..mqtt.packets import Ack, Connect, Disconnect, Pingreq
+from ..mqtt.properties import memory_size
+from .connection_pauses import AHEAD, FULL, HOLDS, ITERATION, RATE, SLOW, STORE, WAITING, ConnectionPauses, publishes
+from .connection_writer import Flusher
+from .large_packets import LARGE_BEGINNING, LARGE_REST, LargePacket, keep_freed_memory
+from .layer import Layer
+from .listener import Listener
+from .unread import unread
+
+logger = logging.getLogger(__name__)
+
+_MAX_PARKED: Final = 65_536
+_MAX_PARKED_FOR_RATE: Final = 1_048_576
+"""Bytes of packets of one client that may wait here; then it is read no more until some of them are taken."""
+_PACKET_BYTES: Final = 300
+"""What a packet that waits takes beside its own bytes, about."""
+
+_AFTER_LOSS: Final = 10.0
+"""Seconds for outside sources to answer about what a client sent before its socket was gone."""
+LOSS_DELIVERIES: Final = 40
+"""Deliveries that the end of a connection counts as: an iteration ends about a hundred."""
+
+_MAX_UNSTORED: Final = 8192
+"""Packets of one client that may wait for the disk; 3.x has no Receive Maximum to bound them."""
+
+
+def _adds_to_store(packets: list[Packet]) -> bool:
+    return any(type(packet) is Message and (packet.qos or packet.retain) for packet in packets)
+
+
+class ConnectionReader(ConnectionPauses):
+    """The part of a Connection between the bytes that arrive and the channel."""
+
+    __slots__ = (
+        "_decoded_bytes",
+        "_decoder",
+        "_flusher",
+        "_largest_read",
+        "_listener",
+        "_loss_waits",
+        "_lost",
+        "_newcomer",
+        "_parked_bytes",
+        "_task",
+        "_timer",
+        "_tls",
+        "received_packets",
+        "received_reads",
+    )
+
+    def __init__(
+        self,
+        listener: Listener,
+        facts: ListenerFacts,
+        context: ChannelContext,
+        flusher: Flusher,
+        topic_names: TopicNames,
+    ) -> None:
+        super().__init__(facts, context)
+        self._flusher = flusher
+        self._listener = listener
+        self.received_reads = 0
+        self.received_packets = 0
+        self._decoder = Decoder(topic_names, facts.zone.max_packet_size, facts.zone.max_connect_size)
+        # About how many bytes the packets that wait came in.
+        self._parked_bytes = 0
+        # Not let in yet: what it holds is in ``context.before_login``; what its CONNECT takes beside its bytes.
+        self._newcomer = True
+        self._decoded_bytes = 0
+        self._largest_read = 0
+        self._tls = False
+        # That of the CONNECT, then of Keep Alive, then of the end.
+        self._timer: Timer | None = None
+        self._task: asyncio.Future[None] | None = None
+        # Why the socket is gone, while what came over it is still to be taken.
+        self._lost: str | None = None
+        self._loss_waits = False
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Close at once, whatever is still to be sent."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """End the connection: its socket is closed, and all packets that came over it were processed."""
+
+    def data_received(self, data: bytes, raw: int = -1, begun: int = 0) -> None:
+        """``raw``: how many bytes of its client came, where these packets were made of another protocol's requests.
+        ``begun``: how many of these, and of those before, no packet has come of yet."""
+        context = self._context
+        size = len(data)
+        if raw < 0:
+            raw = size
+        context.metrics.bytes_received += raw
+        self.received_bytes += raw
+        self.received_reads += 1
+        if raw > self._largest_read:
+            self._largest_read = raw
+        if self._closing:
+            return
+        decoder = self._decoder
+        packets = decoder.feed(data)
+        if decoder.pending >= LARGE_BEGINNING and decoder.missing >= LARGE_REST:
+            self._expect_large()
+        now = context.clock.now()
+        if packets:
+            # [MQTT-3.1.2-22] whole packets count, pieces do not
+            self._alive_at = now
+            self.received_packets += len(packets)
+        if self._rates is not None:
+            self._charge(raw, packets, begun + decoder.pending, now)
+        if self._newcomer:
+            self._look_at_connect(packets)
+            if self._pause_reasons == WAITING and self.received_bytes > AHEAD:
+                self._stop_reading()
+        if self._pause_reasons & ITERATION and not context.broker.budget.congested:
+            self._stop_reading()
+        if packets:
+            if self._queued_packets is not None or self._pause_reasons & HOLDS:
+                self._park(packets, size, now)
+            else:
+                self._parked_bytes = size
+                self._take(packets, now)
+        if self._newcomer:
+            # What was read of it, once more in the buffer that TLS reads into.
+            held = self.received_bytes + self._decoded_bytes + (self._largest_read if self._tls else 0)
+            context.before_login.hold(self, held)
+
+    def piece_received(self, size: int) -> bool:
+        """See ``large_packets.PacketReceiver``."""
+        context = self._context
+        context.metrics.bytes_received += size
+        self.received_bytes += size
+        self.received_reads += 1
+        if self._closing:
+            return False
+        if self._rates is not None:
+            self._charge(size, [], self._decoder.pending, context.clock.now())
+        return True
+
+    def _expect_large(self) -> None:
+        """Prepare for the rest of a large packet, which comes next."""
+        transport = self._transport
+        if not self._newcomer:
+            keep_freed_memory()
+        if (
+            transport is not None
+            and self.channel.state == CONNECTED
+            and not isinstance(transport, Layer)
+            and transport.get_extra_info("ssl_object") is None
+        ):
+            transport.set_protocol(LargePacket(self, transport, self._decoder))
+
+    def _look_at_connect(self, packets: list[Packet]) -> None:
+        """Note the memory that a CONNECT uses besides its bytes: that counts before a login."""
+        for packet in packets:
+            if isinstance(packet, Connect):
+                # Of names each character may take four bytes.
+                size = memory_size(packet.properties) + getsizeof(packet.client_id) + getsizeof(packet.username)
+                if packet.will is not None:
+                    size += memory_size(packet.will.properties) + getsizeof(packet.will.topic)
+                self._decoded_bytes = size
+
+    def _logged_in(self) -> None:
+        if self._newcomer:
+            self._newcomer = False
+            self._context.before_login.leave(self)
+
+    def _take(self, packets: list[Packet], now: float, last: bool = False) -> None:
+        """Give packets to the channel; queue what must wait. ``last``: nothing waits for the loop any more."""
+        budget = self._context.broker.budget
+        if not last and (
+            budget.deliveries > DELIVERIES_PER_ITERATION
+            or (budget.bytes > HIGH_WATER and publishes(packets))
+            or (budget.congested and _adds_to_store(packets))
+        ):
+            self._resume_after_flush()
+            self._park(packets, self._parked_bytes, now)
+            return
+        count = len(packets)
+        later: list[Packet] | None = None
+        rates = self._rates
+        if rates is not None:
+            most = rates.admit(packets, self._paid, now)
+            self._paid = 0
+            if most < count and last:
+                packets = packets[:most] + self._without_publishes(packets[most:], now)
+            elif most < count:
+                later = packets[most:]
+                packets = packets[:most]
+        channel = self.channel
+        try:
+            taken = receive(channel, packets, now)
+        except Exception:
+            # A fault of ours costs this client its connection and no other client anything [3.1.1 MQTT-4.8.0-2].
+            logger.exception("internal_error client_id=%s", channel.client.client_id)
+            closing.internal_error(channel)
+            return
+        if taken is True:
+            if channel.writer.backlog > self.facts.zone.max_outbox_bytes:
+                self._pause(SLOW)
+            held = channel.writer.held_packets
+            if held is not None and len(held) > _MAX_UNSTORED:
+                self._pause(STORE)
+            if later is None or rates is None:
+                return
+            rest = later
+            self._wait_for_rates(rates.wait(rest[0], now), RATE, now)
+        else:
+            rest = channel.rest or []
+            if rates is not None:
+                self._paid = sum([isinstance(packet, Message) for packet in rest])
+            if later is not None:
+                rest = rest + later
+            if taken is not False:
+                self._queued_packets = []
+                self._pause(WAITING)
+                self._task = asyncio.ensure_future(self._wait(taken))
+            elif not last:
+                self._resume_after_flush(last=True)
+        if self._closing:
+            return
+        if last:
+            self._queued_packets = rest
+        elif rest:
+            self._park(rest, self._parked_bytes * len(rest) // count, now)
+
+    async def _wait(self, waiting: Awaitable[None]) -> None:
+        channel = self.channel
+        try:
+            await waiting
+        except MqttError as error:
+            fail(channel, error)
+        except Exception:
+            logger.exception("internal_error client_id=%s", channel.client.client_id)
+            closing.internal_error(channel)
+        finally:
+            self._task = None
+            self._resume(WAITING)
+            if self._lost is not None and not self._loss_waits:
+                self._after_loss()
+
+    def _resume_after_flush(self, last: bool = False) -> None:
+        if not self._pause_reasons & ITERATION:
+            self._pause(ITERATION)
+            self._flusher.resume_later(self, last)
+
+    def resume(self) -> None:
+        """The output that this connection waited for is written, or its loss is next."""
+        if self._loss_waits:
+            self._loss_waits = False
+            if self._lost is not None:
+                self._account_for_loss()
+        else:
+            self._resume(ITERATION)
+
+    def _park(self, packets: list[Packet], size: int, now: float) -> None:
+        """Keep packets, which came in ``size`` bytes, behind others that wait, except those that need not wait."""
+        channel = self.channel
+        goodbye = False
+        # An iteration is over so soon that the order stays; and nothing comes before CONNACK.
+        waits = (
+            (self._pause_reasons != ITERATION or self._context.broker.budget.congested)
+            and channel.state == CONNECTED
+            and channel.writer.session is not None
+        )
+        if waits:
+            goodbye = isinstance(packets[-1], Disconnect)
+            urgent: list[Packet] = [packet for packet in packets if isinstance(packet, int | Ack | Pingreq)]
+            if urgent:
+                packets = [packet for packet in packets if not isinstance(packet, int | Ack | Pingreq)]
+                if not self._take_urgent(urgent, now):
+                    return
+        if packets:
+            if self._queued_packets is None:
+                self._queued_packets = packets
+                self._parked_bytes = size
+            else:
+                self._queued_packets += packets
+                self._parked_bytes += size
+        if goodbye:
+            self._leaving = True
+            self._finish(now)
+        elif waits:
+            self._bound()
+
+    def _take_waiting(self) -> None:
+        """See ``ConnectionPauses``."""
+        queued, now = self._queued_packets, self._context.clock.now()
+        if self._leaving:
+            self._finish(now)
+        elif queued is not None:
+            self._queued_packets = None
+            self._take(queued, now)
+        if self._pause_reasons & FULL:
+            self._bound()
+
+    def _take_urgent(self, packets: list[Packet], now: float) -> bool:
+        """Return False if the connection is over."""
+        channel = self.channel
+        rest: list[Packet] | None = packets
+        while rest and not self._closing:
+            try:
+                receive(channel, rest, now)
+            except Exception:
+                logger.exception("internal_error client_id=%s", channel.client.client_id)
+                closing.internal_error(channel)
+            rest = channel.rest
+        channel.rest = None
+        return not self._closing
+
+    def _bound(self) -> None:
+        """Stop reading if much waits; resume if that has ended."""
+        queued = self._queued_packets
+        if queued is None:
+            self._parked_bytes = 0
+            if self._pause_reasons & FULL:
+                self._resume(FULL)
+            return
+        most = _MAX_PARKED_FOR_RATE if self._pause_reasons & RATE else _MAX_PARKED
+        if self._parked_bytes + _PACKET_BYTES * len(queued) > most:
+            if self._leaving:  # it is read to its end all the same, for a DISCONNECT
+                if self._rates is not None:
+                    self._paid = 0
+                    self._queued_packets = self._without_publishes(queued, self._context.clock.now())
+            elif not self._pause_reasons & FULL:
+                self._pause(FULL)
+                self._watch_peer()
+        elif self._pause_reasons & FULL:
+            self._resume(FULL)
+
+    def _without_publishes(self, packets: list[Packet], now: float) -> list[Packet]:
+        """Return the packets except the PUBLISHes, which are dropped without an acknowledgement."""
+        left: list[Packet] = []
+        for packet in packets:
+            if isinstance(packet, Message):
+                drop_unpaid(self.channel, packet, now)
+            else:
+                left.append(packet)
+        return left
+
+    def _finish(self, now: float) -> None:
+        """Process all packets without waiting for the loop, or drop them: the client sends nothing more."""
+        channel = self.channel
+        while self._queued_packets is not None and channel.state != CLOSED and not self._pause_reasons & WAITING:
+            packets, self._queued_packets = self._queued_packets, None
+            self._take(packets, now, last=True)
+
+    @property
+    def disconnects(self) -> bool:
+        """Whether DISCONNECT is the next packet that waits to be taken."""
+        queued = self._queued_packets
+        return queued is not None and len(queued) > 0 and isinstance(queued[0], Disconnect)
+
+    def eof_received(self) -> bool:
+        self._eof = True
+        # Packets that wait are still to be answered; the transport stays open for that, unless it is TLS, which cannot.
+        transport = self._transport
+        if self._queued_packets is None or self._closing or transport is None or not transport.can_write_eof():
+            return False
+        channel = self.channel
+        session = channel.session
+        if channel.state == CONNECTED and session is not None and session.connected:
+            # For what can take long it does not stay: nobody may be there any more.
+            return self._pause_reasons == ITERATION or channel.pending_check is not None
+        # Of a client that asked for nothing but to be let in, it is a farewell.
+        waits = channel.state == AUTHENTICATING or (session is not None and not session.connected)
+        return bool(self._queued_packets) or not waits
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        transport, self._transport = self._transport, None
+        self.writer.connection_lost()
+        if transport is not None and not self._closing:
+            self._leaving = True
+            for data in unread(transport, exc):
+                self.data_received(data)
+        self._listener.freed(self)
+        self._lost = "closed by the client" if exc is None else type(exc).__name__
+        if self._context.broker.budget.deliveries > DELIVERIES_PER_ITERATION:  # many at once take several
+            self._loss_waits = True
+            self._flusher.resume_later(self, last=True)
+        else:
+            self._account_for_loss()
+            self._flusher.wake()
+
+    def _account_for_loss(self) -> None:
+        self._context.broker.budget.deliveries += LOSS_DELIVERIES
+        self._after_loss()
+
+    def _after_loss(self) -> None:
+        """Process what was received before the loss, then end. An outside source that is being asked about some of it
+        has a moment to answer."""
+        channel = self.channel
+        if (
+            channel.state == AUTHENTICATING
+            and self._queued_packets
+            and self._pause_reasons & WAITING
+            and not self._closing
+        ):
+            return  # ``_wait`` comes again
+        self._leaving = True
+        self._finish(self._context.clock.now())
+        if channel.pending_check is not None and channel.state == CONNECTED and not self._closing:
+            if self._timer is not None and self._timer.callback != self._end:
+                self._timer.cancel()
+                self._timer = None
+            if self._timer is None:
+                context = self._context
+                self._timer = context.timers.at(context.clock.now() + _AFTER_LOSS, self._end)
+            return
+        self._end()
+
+    def close_unfinished(self) -> None:
+        """See ``memory_guard.Sender``."""
+        logger.warning(
+            "publisher_closed client_id=%s bytes=%s setting=limits.memory",
+            self.channel.client.client_id[:256],
+            self.unfinished_bytes,
+        )
+        closing.unfinished_packet(self.channel)
+        self.abort()
+
+    def evict(self) -> None:
+        """See ``core.before_login.Newcomer``."""
+        closing.before_login(self.channel)
+        self.abort()
+
+    @property
+    def publish_load(self) -> int:
+        """How much it has sent, a message of QoS 1 or 2 counting as more than its bytes."""
+        channel = self.channel
+        return self.received_bytes + 100 * (channel.received1 + channel.received2)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether its client reads no more of what is written."""
+        return not self.channel.writer.writable
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes in its buffers, in both directions."""
+        size = self.writer.unwritten + self.channel.writer.backlog
+        if self._newcomer:
+            return size  # the rest is counted in ``before_login``
+        transport = self._transport
+        if isinstance(transport, Layer):
+            size += transport.held_bytes
+        if self._queued_packets is not None:
+            size += _PACKET_BYTES * len(self._queued_packets) + max(self._parked_bytes, self._largest_read)
+        if self._tls:
+            size += self._largest_read  # TLS reads into a buffer that stays
+        return size + self._decoder.unfinished
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Those of ``buffered_bytes`` that belong to a packet of which a part is missing."""
+        if self._closing or self._newcomer:
+            return 0
+        transport = self._transport
+        below = transport.held_bytes if isinstance(transport, Layer) else 0
+        return self._decoder.unfinished + below
