@@ -14,6 +14,7 @@ from ..core.broker import Broker
 from ..core.cluster import RUNNING
 from ..mqtt.message import Message
 from ..mqtt.topics import is_shared, parse_filter
+from ..routing.group_address import GroupAddress
 from ..routing.shared import SharedGroup
 from ..routing.strategy import Strategy
 from ..session.client_info import ClientInfo
@@ -33,7 +34,6 @@ RECOUNT: Final = 0.05
 MAX_HOPS: Final = 4
 """Nodes that a message passes in search of a member."""
 LEFT: Final = "group_left"
-_BETWEEN: Final = "\0"
 
 
 class Share:
@@ -128,7 +128,7 @@ class GroupShares:
 
     def _send(self, share: Share, message: Message, hops: tuple[str, ...]) -> None:
         assert share.target is not None
-        self._broker.deliver_addressed(message, share.target, _BETWEEN.join((self._group.filter, *hops)))
+        self._broker.deliver_addressed(message, share.target, GroupAddress(self._group.filter, hops).text)
 
     def _choose(self, message: Message, weights: list[int], total: int) -> Share | None:
         """A node, by the strategy of the group; every connected member of every node is one place."""
@@ -276,7 +276,7 @@ class ClusterSharedGroups:
 
     def _came(self, message: Message, record: MessageRecord, node: str) -> None:
         """Another node has chosen this one."""
-        filter, *hops = record.group.split(_BETWEEN)
+        filter, hops = GroupAddress.parse(record.group)
         if not is_shared(filter):
             self._context.refusals.add(MALFORMED, node, "-")
             return
@@ -295,7 +295,7 @@ class ClusterSharedGroups:
         target = None if passed or self._routes.current else self._routes.target(node_key(node))
         if target is not None and len(hops) < MAX_HOPS:
             # This node has started, and does not know yet where members are: the other one does.
-            self._broker.deliver_addressed(message, target, _BETWEEN.join((filter, *hops, self._key)))
+            self._broker.deliver_addressed(message, target, GroupAddress(filter, (*hops, self._key)).text)
         elif not passed:
             self._context.refusals.add(LEFT, node, "-")
             self._broker.metrics.messages_dropped_no_subscribers += 1

@@ -23,6 +23,7 @@ from ..mqtt.topics import matches
 from ..observability.metrics import Metrics
 from ..observability.throttled_log import ThrottledLog
 from ..persistence.durability import Durability
+from ..routing.group_address import GroupAddress
 from ..routing.retained import RetainedStore
 from ..routing.router import Router
 from ..routing.shared import SharedGroup
@@ -472,8 +473,7 @@ class Broker:
             self.delivery_dropped(session, delivery, EXPIRED)
             return
         # By its name: the group it came through may have lost all members and have been made anew since.
-        # One that was for another node also says which nodes had no member for it.
-        group = self.router.group(delivery.group.partition("\0")[0]) if delivery.group else None
+        group = self.router.group(GroupAddress.parse(delivery.group).filter) if delivery.group else None
         if group is None:
             passed = False
         elif group.remote is not None:
