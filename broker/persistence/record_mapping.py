@@ -63,7 +63,7 @@ def session_record(session: Session, skew: float = 0.0) -> records.SessionStored
         client.mountpoint,
         session.created_at + skew,
         client.connected_at + skew,
-        0.0 if session.connected else session.disconnected_at + skew,
+        session.disconnected_at + skew if session.disconnected_at and not session.connected else 0.0,
         session.expiry_interval,
         client.keep_alive,
         client.clean_start,

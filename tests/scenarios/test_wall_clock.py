@@ -2,6 +2,7 @@
 intervals do not."""
 
 import json
+import shutil
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -150,6 +151,29 @@ async def test_every_datetime_is_of_now(node: ManagedNode) -> None:
     while told.topic != "out":
         told = await peer.expect_publish()
     assert is_now(json.loads(told.payload) / 1000)
+
+
+@pytest.mark.parametrize("seconds", [2.0, -2.0, YEARS, -YEARS])
+async def test_a_session_whose_client_is_connected_when_the_node_dies_does_not_expire(
+    tmp_path: Path, seconds: float
+) -> None:
+    """Its record has no date of its client's leaving, whenever the clock was set: before the client came, or after."""
+    dead = tmp_path / "dead"
+    dead.mkdir()
+    config: dict[str, Any] = {"zone": {"session_expiry_interval": 1000}, "durability": {"level": "disk"}}
+    async with managed_node(**config, node={"data_dir": str(dead)}) as node:
+        before = await node.client("before", expiry=1000)
+        await before.subscribe("t", qos=1)
+        await jump(node, seconds)
+        after = await node.client("after", expiry=1000)
+        await after.subscribe("t", qos=1)
+        await (await node.client("again", expiry=1000)).drop()
+        await node.client("again", expiry=1000, session_present=True)
+        await (await node.client("publisher")).publish("t", b"1", qos=1)
+        shutil.copytree(dead, tmp_path / "next", ignore=shutil.ignore_patterns("*.sock", "lock"))
+    async with managed_node(**config, node={"data_dir": str(tmp_path / "next")}) as node:
+        for client_id in ("before", "after", "again"):
+            await node.client(client_id, expiry=1000, session_present=True)
 
 
 async def test_what_is_stored_has_dates(tmp_path: Path) -> None:
