@@ -50,7 +50,6 @@ from .session_transfer import (
     MORE,
     Done,
     Fetch,
-    Keeper,
     MovedDelivery,
     MovedSession,
     Offer,
@@ -110,6 +109,7 @@ class Handover:
         self.outgoing = Outgoing(context, members, calls, turns, self._is_coming, self._arrives, self._given_pieces)
         self.outgoing.untold = self.untold
         self.outgoing.keepers = incoming.keepers
+        self.outgoing.doubts = incoming.doubts
         self.outgoing.held = self._waiting.held
         self.outgoing.release_held = self._release_to
         self.outgoing.end_held = self._end_held
@@ -357,7 +357,9 @@ class Handover:
         elif turn is None:
             turn = self._begin_turn(session)
         epoch = 0 if turn is None else turn.epoch
-        incoming = self._incoming.begin(client_id, HandoverRow(node, move, FETCHING, rest=True, epoch=epoch), session)
+        doubt = self._incoming.doubt_of(client_id, node)
+        row = HandoverRow(node, move, FETCHING, doubt=doubt, rest=True, epoch=epoch)
+        incoming = self._incoming.begin(client_id, row, session)
         self._run(incoming)
         return incoming
 
@@ -424,6 +426,7 @@ class Handover:
                 self._remove(incoming)
             else:
                 self._finish(incoming)
+        self._incoming.note_doubts(client_id, {})
         self._end_held(client_id, None)
 
     def leaves(self, client_id: str) -> bool:
@@ -460,6 +463,7 @@ class Handover:
             self._end_held(session.client_id, None)
         if not session.internal:
             self.went_on_without(session.client_id, [])
+            self._incoming.note_doubts(session.client_id, {})
         self.outgoing.session_ended(session)
 
     # ---------------------------------------------------------- the steps of a claim
@@ -508,7 +512,7 @@ class Handover:
         self._context.refusals.add(MALFORMED, node, "-")
         return False
 
-    def adopt(self, client_id: str, node: str, move: str, moved: MovedSession, keepers: list[Keeper]) -> None:
+    def adopt(self, client_id: str, node: str, move: str, moved: MovedSession, prepared: Prepared) -> None:
         """Make the session here; its subscriptions are not in force yet."""
         # If the other node dies now, it may not remember that these were sent, and has them in its queue.
         doubt = keys_of(each for _, each in moved.inflight if each is not None)
@@ -517,13 +521,15 @@ class Handover:
         incoming = self._incoming.begin(client_id, HandoverRow(node, move, ADOPTED, doubt=doubt), session)
         incoming.will_due = self.receiver.hold(session, moved)
         incoming.replays = moved.replays
-        self._incoming.keep_all(client_id, keepers, session)
+        self._incoming.keep_all(client_id, prepared.keepers, session)
+        self._incoming.note_doubts(client_id, prepared.doubts)
 
     def drop(self, client_id: str) -> None:
         """The session stays where it was."""
         found = self._incoming.of(client_id)
         for incoming in found:
             self._remove(incoming)
+        self._incoming.note_doubts(client_id, {})
         if found and found[0].session is not None:
             self._broker.life.forget_session(found[0].session)
 
@@ -795,6 +801,9 @@ class Handover:
             return
         if incoming.row.rest and not incoming.keeper:
             self._given.setdefault(client_id, set()).add(incoming.row.node)
+            doubts = self._incoming.doubts(client_id)
+            doubts.pop(incoming.row.node, None)
+            self._incoming.note_doubts(client_id, doubts)
         self._finish_row(incoming, keep)
         if incoming.keeper:
             await self._release(client_id)

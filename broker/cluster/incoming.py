@@ -14,6 +14,7 @@ from .session_transfer import Keeper
 from .turns import kept_name
 
 TABLE: Final = "handover"
+TABLE_DOUBTS: Final = "handover_doubts"
 
 # Where a session that comes stands (``HandoverRow.state``).
 ADOPTED: Final = 0
@@ -40,6 +41,13 @@ class HandoverRow(msgspec.Struct, array_like=True, frozen=True):
     epoch: int = 0
     keep: bool = False
     order: int = 0
+
+
+class DoubtRow(msgspec.Struct, array_like=True, frozen=True):
+    """Row of table ``handover_doubts``, by Client Identifier: as ``Prepared.doubts``, of nodes that a session which is
+    here was at before the node that it has come from."""
+
+    messages: dict[str, list[tuple[int, str]]]
 
 
 class Incoming:
@@ -75,6 +83,7 @@ class IncomingSessions:
 
     def __init__(self, context: ClusterContext) -> None:
         self._rows = context.tables.open(TABLE, HandoverRow)
+        self._doubts = context.tables.open(TABLE_DOUBTS, DoubtRow)
         self._coming: dict[str, Incoming] = {}
         # Of these, what is kept somewhere, by client.
         self._kept: dict[str, list[Incoming]] = {}
@@ -125,6 +134,20 @@ class IncomingSessions:
         """Nodes of whose messages some are with a keeper, or may still come there."""
         return {name for each in self.keepers_of(client_id) for name in each.row.late}
 
+    def doubts(self, client_id: str) -> dict[str, list[tuple[int, str]]]:
+        """As ``Prepared.doubts``, of a session that goes to another node."""
+        row = self._doubts.get(client_id)
+        found = {} if row is None else dict(row.messages)
+        main = self._coming.get(client_id)
+        if main is not None and main.row.state == FETCHING and main.row.doubt:
+            found[main.row.node] = main.row.doubt
+        return found
+
+    def doubt_of(self, client_id: str, node: str) -> list[tuple[int, str]]:
+        """The messages of a node's store that its earlier session had given away last."""
+        row = self._doubts.get(client_id)
+        return [] if row is None else row.messages.get(node, [])
+
     def is_early(self, keeper: Incoming) -> bool:
         """Whether what it keeps comes after something that is still to come from elsewhere: from the node where the
         session was last, or from one where it was before this one, and that keeps messages of the same nodes."""
@@ -166,6 +189,13 @@ class IncomingSessions:
                 each.node, "", FETCHING, each.taken, each.doubt, True, each.late, epoch=each.epoch, order=order
             )
             self.keep(client_id, row, session)
+
+    def note_doubts(self, client_id: str, doubts: dict[str, list[tuple[int, str]]]) -> None:
+        """They came with a session; empty: they are over."""
+        if doubts:
+            self._doubts.put(client_id, DoubtRow(doubts))
+        elif self._doubts.get(client_id) is not None:
+            self._doubts.remove(client_id)
 
     def put(self, incoming: Incoming, row: HandoverRow) -> None:
         """It stands somewhere else."""

@@ -159,10 +159,11 @@ class Outgoing:
         given.is_under_way = self._is_under_way
         self._leaving: dict[str, Leaving] = {}
         self._tasks = Tasks()
-        # Set by ``handover``: which node does not know that a session is all here, and what nodes keep for one; it may
-        # go, it stays, it has gone, and whether as it should.
+        # Set by ``handover``: which node does not know that a session is all here, what nodes keep for one, and
+        # ``Prepared.doubts``; it may go, it stays, it has gone, and whether as it should.
         self.untold: Callable[[str], dict[str, bool]] = lambda client_id: {}
         self.keepers: Callable[[str], list[Keeper]] = lambda client_id: []
+        self.doubts: Callable[[str], dict[str, list[tuple[int, str]]]] = lambda client_id: {}
         # What of its messages waits for those, by the node whose messages these are; it goes to this session, and
         # whether there was any; it waits no longer.
         self.held: Callable[[str], dict[str, Session]] = lambda client_id: {}
@@ -312,7 +313,7 @@ class Outgoing:
     def _ready(self, leaving: Leaving, now: float) -> Prepared:
         moved = moved_session(leaving.session, leaving.will_due, now)
         client_id = leaving.client_id
-        return Prepared(READY, "", moved, self.keepers(client_id), self.untold(client_id))
+        return Prepared(READY, "", moved, self.keepers(client_id), self.untold(client_id), self.doubts(client_id))
 
     def last_epoch(self, client_id: str) -> int:
         """Of the key of a session that is here, or goes from here, when it was last this node's; 0: not known."""
@@ -460,16 +461,18 @@ class Outgoing:
         place = self.ownership.place(leaving.client_id)
         leaving.epoch = ask.epoch or (0 if place is None else place.revision)
         journal = session.journal
+        self._drop_doubted(leaving, ask)
         held = [each for each in session.inflight.values() if each is not None]
+        again: list[Delivery] = []
         if ask.rest:
             leaving.apart = True
-            lost = sum(each.qos == 2 for each in held) + len(session.inflight) - len(held)
+            doubt = _doubt(ask)
+            unknown = [each for each in held if key_of(each) not in doubt]
+            lost = sum(each.qos == 2 for each in unknown) + len(session.inflight) - len(held)
             if lost:
                 self._broker.metrics.refusals.add("cluster_qos2_of_lost_session", lost)
-            again = [each for each in held if each.qos == 1]
-            held = [each for each in held if each.qos == 2]
-        else:
-            again = []
+            again = [each for each in unknown if each.qos == 1]
+            held = [each for each in held if each not in again]
         if journal is not None:
             journal.done(session, held)
             for packet_id, each in session.inflight.items():
@@ -482,7 +485,6 @@ class Outgoing:
         self._broker.life.drop_will(session)
         leaving.sent = again
         leaving.number = ask.taken + 1 if again else ask.taken
-        self._drop_doubted(leaving, ask)
         if again:
             self._gave(leaving)
         self.step("confirmed")
@@ -491,7 +493,7 @@ class Outgoing:
         """The other node has these: this one did not live to note that."""
         session = leaving.session
         queue = session.queue
-        doubt = {(number, group) for number, group in ask.doubt}
+        doubt = _doubt(ask)
         if doubt and queue is not None and not leaving.sent:
             taken = [each for each in queue if key_of(each) in doubt]
             kept = [each for each in queue.clear() if key_of(each) not in doubt] if taken else []
@@ -809,3 +811,7 @@ class Outgoing:
                 self.on_gone(client_id, False)
                 return
             await asyncio.sleep(_OFFER_AGAIN)
+
+
+def _doubt(ask: Fetched) -> set[tuple[int, str]]:
+    return {(number, group) for number, group in ask.doubt}

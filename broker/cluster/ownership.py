@@ -812,7 +812,7 @@ class _Claim:
         client_id = self._client.client_id
         taken = False
         try:
-            handover.adopt(client_id, place.node, move, moved, prepared.keepers)
+            handover.adopt(client_id, place.node, move, moved, prepared)
             step("adopted")
             if not await self._context.tables.stored():
                 handover.cancel(client_id)

@@ -103,13 +103,16 @@ class Keeper(msgspec.Struct, array_like=True, frozen=True):
 
 class Prepared(msgspec.Struct, array_like=True, frozen=True):
     """``detail``: why not, for the log. ``earlier``: nodes that do not know yet that all of it has come to this one, as
-    in ``wire.Owned``."""
+    in ``wire.Owned``. ``doubts``: by node that still has a part of the session, the last messages that have come from
+    there, by their numbers in its store: if its disk was full when it crashed, they are in its queue again.
+    """
 
     state: str
     detail: str = ""
     session: MovedSession | None = None
     keepers: list[Keeper] = []
     earlier: dict[str, bool] = {}
+    doubts: dict[str, list[tuple[int, str]]] = {}
 
 
 class Fetch(msgspec.Struct, array_like=True, frozen=True):

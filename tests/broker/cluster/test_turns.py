@@ -18,6 +18,7 @@ from taipan.broker.cluster.wire import MessageRecord, thing_key
 from taipan.broker.core.cluster import RUNNING, STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
+from taipan.broker.persistence.log.errors import WriteTrouble
 from taipan.broker.session.session import Session
 
 from ...support.cluster_nodes import ClusterNodes, cluster_nodes
@@ -724,3 +725,37 @@ async def test_nothing_is_kept_for_a_session_whose_node_is_forced_out_and_never_
         await own(cluster, 0).force_leave(cluster.name(3))
         await until(lambda: owner(cluster, "s") is None)
         await until(lambda: not [each for each in turns(cluster) if "n1" not in each])
+
+
+async def test_messages_that_a_full_disk_forgot_as_sent_do_not_come_twice_by_a_third_node(tmp_path: Path) -> None:
+    """The first node cannot store that it has sent them, gives them to the second node and dies. The client goes on to
+    the third node before the first one is back."""
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
+        await leave_five(cluster)
+        await cluster.wait_until_quiet()
+        store = cluster[0].server.store
+        assert store is not None
+
+        def full(*arguments: object) -> None:
+            raise WriteTrouble("the disk is full")
+
+        for node in cluster.nodes.values():
+            node.ignore(lambda record: record.getMessage().startswith("store_"))
+        store._log.append = full  # type: ignore[method-assign]
+        client = await cluster[0].client("s", expiry=3600, session_present=True)
+        session = cluster[0].server.broker.sessions.get("s")
+        await until(lambda: session is not None and len(session.inflight) == 5)
+        own(cluster, 1).ownership.step = lambda name: cluster.partition({1, 2}, {0}) if name == "taken" else None
+        client = await cluster[1].client("s", expiry=3600, session_present=True)
+        await cluster.kill(0)
+        assert await received(client, 5) == [b"0", b"1", b"2", b"3", b"4"]
+        await until_away(cluster, 0)
+        coming = own(cluster, 1).handover._incoming
+        await until(lambda: (incoming := coming.get("s")) is not None and incoming.staging is None)
+        client = await cluster[2].client("s", expiry=3600, session_present=True)
+        await until(lambda: "s" not in sessions(cluster, 1))
+        cluster.heal()
+        await cluster.start(0)
+        await cluster.wait_until_running()
+        await until(lambda: "s" not in sessions(cluster, 0) and not turns(cluster))
+        await client.nothing()
