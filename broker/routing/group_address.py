@@ -15,7 +15,7 @@ class GroupAddress(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The form that ``Delivery.group``, the store and the links have: the filter alone where there are no hops."""
+        """Return the address as ``Delivery.group``, the store and the links hold it: without hops, only the filter."""
         return _BETWEEN.join((self.filter, *self.hops))
 
     @classmethod
