@@ -125,9 +125,9 @@ class Banned:
         )
         self._kick(ban)
 
-    def as_imported(self, ban: Ban) -> Ban:
-        """A ban of a file, which says nothing about ``kick``: that of the ban it replaces stays."""
-        old = self._table.get(_key(ban.kind, ban.who))
+    def as_imported(self, ban: Ban, has_kick: bool) -> Ban:
+        """A ban of a file. One that has no ``kick`` keeps that of the ban it replaces."""
+        old = None if has_kick else self._table.get(_key(ban.kind, ban.who))
         return ban if old is None else msgspec.structs.replace(ban, kick=old.kick)
 
     def remove(self, kind: str, who: str) -> bool:

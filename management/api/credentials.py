@@ -70,15 +70,17 @@ def new_user(name: str, given: Credentials, is_superuser: bool, place: str = "")
 
 async def add_users(call: Call, given: list[tuple[str, Credentials, bool]], kind: str = USERNAME) -> Extra:
     """Add them; ``data`` has how it went, by name. Beside it ``passwords``, those that the node has made, and
-    ``warning``, what the first user changes for others."""
+    ``warning``: what the first user changes for others, and who has a published default password."""
     listed = isinstance(call.body, list)
     made: dict[str, str | None] = {}  # of a name that is given twice the first one counts
     new: list[NewUser] = []
+    first: dict[str, NewUser] = {}
     reading = CooperativeSlice()
     for index, (name, credentials, is_superuser) in enumerate(given):
         user, secret = new_user(name, credentials, is_superuser, f"[{index}]" if listed else "")
         new.append(user)
         made.setdefault(name, secret)
+        first.setdefault(name, user)
         await reading.checkpoint()
 
     async def work(progress: Callable[[int], None]) -> Extra:
@@ -89,8 +91,12 @@ async def add_users(call: Call, given: list[tuple[str, Credentials, bool]], kind
         passwords = {name: secret for name, secret in made.items() if secret is not None and outcome[name] == OK}
         if passwords:
             beside["passwords"] = passwords
-        if warning is not None and OK in outcome.values():
-            beside["warning"] = warning
+        if OK not in outcome.values():
+            warning = None
+        defaults = users.default_passwords([user for user in first.values() if outcome[user.name] == OK])
+        warnings = "; ".join(filter(None, (warning, defaults)))
+        if warnings:
+            beside["warning"] = warnings
         return Extra(outcome, **beside)
 
     key = call.request.headers.get(KEY)
@@ -101,7 +107,10 @@ async def add_users(call: Call, given: list[tuple[str, Credentials, bool]], kind
 
 
 async def update_user(call: Call, name: str, is_superuser: bool | None, kind: str = USERNAME) -> Extra | None:
-    """Change its credentials; the answer has ``passwords`` where the node has made one."""
+    """Change its credentials; the answer has ``passwords`` where the node has made one, and ``warning`` as above."""
     user, secret = new_user(name, call.body, bool(is_superuser))
     await call.operations.users.update(user, is_superuser, kind)
-    return None if secret is None else Extra(None, passwords={name: secret})
+    if secret is not None:
+        return Extra(None, passwords={name: secret})
+    warning = call.operations.users.default_passwords([user])
+    return None if warning is None else Extra(None, warning=warning)

@@ -32,16 +32,22 @@ async def _added(call: CommandCall, user: NewUser, kind: str) -> CommandResult:
     warning = await users.first_user()
     with telling(_account_words):
         await users.add_one(user, kind)
-    if warning is None:
+    return _with_warning(warning, users.default_passwords([user]))
+
+
+def _with_warning(*warnings: str | None) -> CommandResult:
+    warning = "; ".join(filter(None, warnings))
+    if not warning:
         return CommandResult(None, OK)
     return CommandResult({"warning": warning}, lambda answer: [OK, f"Warning: {answer['warning']}"])
 
 
 async def _update_login(call: CommandCall) -> CommandResult:
     superuser = None if call.get("IsSuperuser") is None else call.flag("IsSuperuser")
+    user = NewUser(call["Login"], call["Password"])
     with telling(_account_words):
-        await call.operations.users.update(NewUser(call["Login"], call["Password"]), superuser)
-    return CommandResult(None, OK)
+        await call.operations.users.update(user, superuser)
+    return _with_warning(call.operations.users.default_passwords([user]))
 
 
 async def _delete_login(call: CommandCall) -> CommandResult:
@@ -85,9 +91,10 @@ def _accounts(noun: str, kind: str, name: str, what: str) -> None:
         return await _added(call, NewUser(call[name], call["Password"]), kind)
 
     async def update_account(call: CommandCall) -> CommandResult:
+        user = NewUser(call[name], call["NewPassword"])
         with telling(_account_words):
-            await call.operations.users.update(NewUser(call[name], call["NewPassword"]), kind=kind)
-        return CommandResult(None, OK)
+            await call.operations.users.update(user, kind=kind)
+        return _with_warning(call.operations.users.default_passwords([user]))
 
     async def delete_account(call: CommandCall) -> CommandResult:
         with telling(_account_words):

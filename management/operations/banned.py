@@ -24,6 +24,7 @@ class BanRecord(msgspec.Struct):
     reason: str
     at: int
     until: int
+    kick: bool
 
 
 class Bans:
@@ -93,4 +94,4 @@ class Bans:
 
 
 def ban_record(ban: Ban) -> BanRecord:
-    return BanRecord(ban.kind, ban.who, ban.by, ban.reason, int(ban.at), int(ban.until))
+    return BanRecord(ban.kind, ban.who, ban.by, ban.reason, int(ban.at), int(ban.until), ban.kick)

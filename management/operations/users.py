@@ -1,7 +1,8 @@
 """Stored users: by username (EMQX 4.1's ``login``, 4.4's ``username``) and by client ID."""
 
 import asyncio
-from collections.abc import Callable, Sequence, Set
+import logging
+from collections.abc import Callable, Collection, Sequence, Set
 from typing import Final
 
 import msgspec
@@ -16,16 +17,20 @@ from taipan.broker.channel.user_changes import disconnect, proved_to_be, tell_ri
 from taipan.broker.loop.cooperative_slice import SLICE, CooperativeSlice
 from taipan.broker.server import Server
 
+from ..configuration.known_secrets import is_known, is_known_password
 from .durable_answer import check_store_writable, rows_of_a_size, wait_until_stored
 from .listing import FILTERED, Listing, searched
 from .node_calls import NodeCalls
-from .refusal import EXISTS, NO_USER, RPC_ERROR, WRONG, Refusal, missing
+from .refusal import EXISTS, NO_USER, RPC_ERROR, WRONG, Refusal, missing, wrong
+
+logger = logging.getLogger(__name__)
 
 OK: Final = "ok"
 EXISTED: Final = "{error,existed}"
 
 MAX_USERS: Final = 10_000
 """New users in one request."""
+_MAX_NAMED: Final = 100
 
 
 class NewUser(msgspec.Struct, frozen=True):
@@ -110,6 +115,8 @@ class Users:
             raise missing("a user")
         if len(users) > MAX_USERS:
             raise Refusal(WRONG, f"more than {MAX_USERS} users in one request")
+        for user in users:
+            _check_superuser(user, user.is_superuser)
         check_store_writable(self._server.tables)
         first: dict[str, NewUser] = {}
         for user in users:
@@ -171,6 +178,18 @@ class Users:
             " they stay connected until they reconnect"
         )
 
+    @staticmethod
+    def default_passwords(stored: Collection[NewUser]) -> str | None:
+        """Log and return which of these users have a published default as their password; ``None``: none has."""
+        names = [user.name for user in stored if _has_default_password(user)]
+        if not names:
+            return None
+        named = ",".join(names[:_MAX_NAMED])
+        logger.warning("default_secret count=%s users=%s", len(names), named)
+        return (
+            f"the password of {len(names)} of these users is EMQX's published default, which anybody may know: {named}"
+        )
+
     def named_clients(self) -> int:
         """Return the number of clients connected to this node that gave a username."""
         return sum(1 for channel in self._server.context.channels.values() if channel.client.username)
@@ -194,6 +213,7 @@ class Users:
         user = self._existing(name, kind)
         check_store_writable(self._server.tables)
         superuser = user.is_superuser if is_superuser is None else is_superuser
+        _check_superuser(new, superuser)
         with rows_of_a_size():
             self._users.put(kind, name, hashed, superuser)
         if superuser != user.is_superuser:
@@ -241,6 +261,16 @@ class Users:
     async def tell_connected(self, names: Set[str] | None) -> None:
         """As ``tell_rights`` has it."""
         await tell_rights(self._server.context, names)
+
+
+def _has_default_password(user: NewUser) -> bool:
+    """Slow hashes are not tried."""
+    return is_known(user.password) if user.hash is None else is_known_password(str(user.hash))
+
+
+def _check_superuser(user: NewUser, is_superuser: bool) -> None:
+    if is_superuser and _has_default_password(user):
+        raise wrong("password", f"superuser {user.name} cannot have EMQX's published default as its password")
 
 
 def _cheap_hash(user: NewUser) -> PasswordHash | None:

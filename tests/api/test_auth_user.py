@@ -427,6 +427,42 @@ async def test_the_first_user_says_what_it_changes() -> None:
         await other.subscribe("t")
 
 
+DEFAULT_HASH = hashlib.sha256(b"spublic").hexdigest()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"password": "public"},
+        {"password": "emqxsecret"},
+        {"password_hash": DEFAULT_HASH, "method": "sha256", "salt": "s"},
+    ],
+    ids=["public", "emqxsecret", "hash"],
+)
+async def test_a_published_default_password(given: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    """It opens the topics of a user, and everything if that is a superuser."""
+    async with managed_node(access=CHEAP) as node:
+        api = node.api
+        user = {"login": "device", "is_superuser": False, **given}
+        assert_refused(await api.post("/auth_user", {**user, "is_superuser": True}), 400, 108, "published default")
+        many = [ALICE, {**user, "is_superuser": True}]
+        assert_refused(await api.post("/auth_user", many), 400, 108, "superuser device")
+        assert (await api.get("/auth_user")).data == [] and "default_secret" not in caplog.text
+        answer = (await api.post("/auth_user", [ALICE, user])).json
+        assert answer["data"] == {"alice": "ok", "device": "ok"}
+        assert "access.unknown_user" in answer["warning"] and answer["warning"].endswith("may know: device")
+        assert "default_secret count=1 users=device" in caplog.text
+        assert "warning" not in (await api.post("/auth_user", [user])).json, "it existed"
+        answer = (await api.post("/auth_clientid", {"clientid": "meter", **given})).json
+        assert answer["code"] == 0 and answer["warning"].endswith("may know: meter")
+        credentials = {"is_superuser": False, **given}
+        assert "warning" in (await api.put("/auth_user/alice", credentials)).json
+        assert "warning" in (await api.put("/auth_username/alice", given)).json
+        assert_refused(await api.put("/auth_user/alice", {**credentials, "is_superuser": True}), 400, 108)
+        assert (await api.post("/auth_user", [ROOT])).json["data"] == {ROOT["login"]: "ok"}
+        assert_refused(await api.put(f"/auth_username/{ROOT['login']}", given), 400, 108, "published default")
+
+
 @pytest.mark.parametrize("version", [4, 5])
 async def test_unknown_users_as_anonymous_clients(version: int) -> None:
     """As EMQX 4 has it."""

@@ -15,12 +15,12 @@ pytestmark = pytest.mark.asyncio
 BAN = {"who": "bad", "as": "clientid"}
 
 
-@pytest.mark.parametrize("field", ["who", "as", "by", "reason", "at", "until"])
+@pytest.mark.parametrize("field", ["who", "as", "by", "reason", "at", "until", "kick"])
 async def test_every_field(field: str) -> None:
     async with managed_node() as node:
         now = int(node.clock.now())
-        given = {**BAN, "by": "me", "reason": "r", "at": now - 1, "until": now + 1000}
-        assert (await node.api.post("/banned", {**given, "kick": True})).data == {**given, "kick": True}
+        given = {**BAN, "by": "me", "reason": "r", "at": now - 1, "until": now + 1000, "kick": False}
+        assert (await node.api.post("/banned", given)).data == given
         listed = await node.api.get("/banned")
         (record,) = listed.data
         assert set(record) == set(given) and record[field] == given[field]
@@ -32,6 +32,7 @@ async def test_defaults() -> None:
         assert (await node.api.post("/banned", BAN)).data == BAN
         (record,) = (await node.api.get("/banned")).data
         assert record["by"] == "user" and record["reason"] == "" and record["until"] - record["at"] == 300
+        assert record["kick"] is True
         assert abs(record["at"] - node.clock.now()) < 60
 
 

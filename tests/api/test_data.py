@@ -69,7 +69,8 @@ async def people(node: ManagedNode) -> None:
     rule = {"clientid": "meter", "topic": "m/%c", "action": "pub", "access": "allow"}
     assert (await api.post("/acl", rule)).code == 0
     for kind, who in (("clientid", "bad"), ("peerhost", "10.9.8.7"), ("username", "worse")):
-        assert (await api.post("/banned", {"as": kind, "who": who, "until": 4102444800})).code == 0
+        ban = {"as": kind, "who": who, "until": 4102444800, "kick": who == "worse"}
+        assert (await api.post("/banned", ban)).code == 0
     assert (
         await api.post("/apps", {"app_id": "app2", "name": "n", "secret": "a second secret", "desc": "d"})
     ).code == 0
@@ -136,6 +137,7 @@ async def test_the_file_is_what_was_stored() -> None:
         ]
         assert {"clientid": "bad"} in [row["who"] for row in found["blacklist"]]
         assert {"peerhost": [ord(char) for char in "10.9.8.7"]} in [row["who"] for row in found["blacklist"]]
+        assert [row["kick"] for row in found["blacklist"]] == [False, False, True]
         (app,) = found["apps"]
         assert app["id"] == "app2" and "secret" not in app and len(app["secret_sha256"]) == 64
         assert [row["topic"] for row in found["acl_mnesia"]] == ["m/%c", "t", "t", "x/#"]  # subject by subject
@@ -271,7 +273,7 @@ async def test_rules_and_bans_of_old_files(version: str) -> None:
         if version < "4.3":
             assert carol == [("t", "pub", True), ("x/#", "sub", False)]
             assert everybody == [("all/%c", "pubsub", False)]
-            assert (ban["as"], ban["who"]) == ("clientid", "bad")
+            assert (ban["as"], ban["who"], ban["kick"]) == ("clientid", "bad", False)
         else:
             # The newest first.
             assert carol == [("t", "sub", True), ("t", "pub", False)]
@@ -916,7 +918,7 @@ async def test_a_dry_run_tells_what_is_other() -> None:
         file["auth_mnesia"][0]["is_superuser"] = True
         for rule in file["acl_mnesia"]:
             rule["access"] = "deny"
-        file["blacklist"][0]["reason"] = "other"
+        file["blacklist"][0] |= {"reason": "other", "kick": False}
         file["apps"][0]["name"] = "m"
         told = await dry_run(node, file | {"auth_mnesia": [], "acl_mnesia": [], "blacklist": [], "apps": []})
         assert changes_of(told) == {("retained", "r/1"): ("same", "")}
@@ -925,7 +927,7 @@ async def test_a_dry_run_tells_what_is_other() -> None:
         found = changes_of(await dry_run(node, file))
         assert found["auth_mnesia", "ann"] == ("change", "username: is_superuser")
         assert found["acl_mnesia", "ann t"][0] == "change"
-        assert found["blacklist", "bad"] == ("change", "clientid: reason")
+        assert found["blacklist", "bad"] == ("change", "clientid: reason, kick")
         assert found["apps", "one"] == ("change", "name")
         assert found["retained", "r/1"] == ("change", "payload")
         assert found["retained", "r/2"] == ("create", "")

@@ -546,8 +546,8 @@ class Backup:
         ``changed`` gets the names of users who are superusers now and were not, or no longer are.
         """
         server = self._server
-        for ban in plan.bans:
-            server.banned.put(server.banned.as_imported(ban))
+        for ban, has_kick in plan.bans:
+            server.banned.put(server.banned.as_imported(ban, has_kick))
             yield
         for subject, rules in _by_subject(plan.rules):
             yield from self._store_rules(subject, rules)

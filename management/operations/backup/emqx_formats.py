@@ -220,8 +220,8 @@ def rule_record(rule: stored_rules.StoredAclRule) -> JsonObject:
 # ------------------------------------------------------------------------- bans
 
 
-def read_ban(value: object, now: float) -> Ban:
-    """A record of ``blacklist``."""
+def read_ban(value: object, now: float) -> tuple[Ban, bool]:
+    """A record of ``blacklist``; whether it has ``kick``, which EMQX's do not."""
     record = Record(value)
     whom = record.get("who")
     if not isinstance(whom, dict) or len(whom) != 1:
@@ -239,7 +239,8 @@ def read_ban(value: object, now: float) -> Ban:
         raise BadField("who", "expected an address" if kind == PEER_HOST else "expected a name") from None
     endless = record.get("until") == "infinity"
     until = LAST_SECOND if endless else record.integer("until")
-    return Ban(kind, who, record.text("by", ""), record.text("reason", ""), record.integer("at", int(now)), until)
+    by, reason, at = record.text("by", ""), record.text("reason", ""), record.integer("at", int(now))
+    return Ban(kind, who, by, reason, at, until, record.flag("kick", False)), "kick" in record
 
 
 def _charlist(codes: list[Any]) -> str:
@@ -257,6 +258,7 @@ def ban_record(ban: Ban) -> JsonObject:
         "reason": ban.reason,
         "at": int(ban.at),
         "until": int(ban.until),
+        "kick": ban.kick,
     }
 
 

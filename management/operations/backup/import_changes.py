@@ -65,9 +65,10 @@ class ImportChanges:
             yield _change("auth_mnesia", user.name, known, user, user.kind)
         for subject, rules in groupby(plan.rules, key=attrgetter("subject")):
             yield from _rules(self._server.stored_rules.of(*subject), list(rules))
-        for ban in plan.bans:
-            bans = self._server.banned
-            yield _change("blacklist", ban.who, bans.get(ban.kind, ban.who), bans.as_imported(ban), ban.kind)
+        bans = self._server.banned
+        for ban, has_kick in plan.bans:
+            new = bans.as_imported(ban, has_kick)
+            yield _change("blacklist", ban.who, bans.get(ban.kind, ban.who), new, ban.kind)
         for app in plan.apps:
             if self._apps.is_configured(app.app_id):
                 yield Change("apps", app.app_id, "same", "the configuration has it, and the configuration applies")

@@ -105,12 +105,12 @@ class WithoutEffect(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct):
-    """What an import stores. ``rules``: access rules, subject by subject, as they are to be tried. ``carried``: by
-    section."""
+    """What an import stores. ``rules``: access rules, subject by subject, as they are to be tried. ``bans``: whether
+    the file has the ``kick`` of each. ``carried``: by section."""
 
     users: list[StoredUser] = []
     rules: list[AccessRule] = []
-    bans: list[Ban] = []
+    bans: list[tuple[Ban, bool]] = []
     apps: list[App] = []
     dashboard_users: list[DashboardUser] = []
     left_out: list[LeftOut] = []

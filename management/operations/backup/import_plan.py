@@ -34,7 +34,7 @@ class _Part(msgspec.Struct, array_like=True):
 _KINDS: Final[dict[str, object]] = {
     "users": list[StoredUser],
     "rules": list[AccessRule],
-    "bans": list[Ban],
+    "bans": list[tuple[Ban, bool]],
     "apps": list[App],
     "dashboard_users": list[DashboardUser],
     "resources": list[StoredResource],

@@ -72,11 +72,12 @@ def test_a_ban_with_kick_that_comes_from_another_node(banned: Banned, clock: Clo
     assert ordered == [kicking] and not banned.any_kicking
 
 
-def test_an_import_keeps_kick(banned: Banned, clock: Clock) -> None:
+def test_an_import_keeps_the_kick_that_a_file_does_not_have(banned: Banned, clock: Clock) -> None:
     plain = ban(clock)
-    assert banned.as_imported(plain) is plain
+    assert banned.as_imported(plain, False) is plain
     banned.put(structs.replace(plain, kick=True))
-    assert banned.as_imported(plain) == structs.replace(plain, kick=True)
+    assert banned.as_imported(plain, False) == structs.replace(plain, kick=True)
+    assert banned.as_imported(plain, True) is plain
 
 
 def test_rows_of_nodes_without_kick(clock: Clock) -> None:

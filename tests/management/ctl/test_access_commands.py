@@ -29,6 +29,12 @@ async def test_users(noun: str) -> None:
         assert await done(node, noun, "delete", "ada") == ["ok"]
         assert await refused(node, noun, "del", "eve") == "user eve: not found"
         assert (await ctl(node, noun, "add", "eve", "secret", "perhaps")).status == 1
+        assert "superuser eve" in await refused(node, noun, "add", "eve", "public", "true")
+        default = "which anybody may know: eve"
+        said, warning = await done(node, noun, "add", "eve", "public")
+        assert said == "ok" and warning.startswith("Warning: ") and warning.endswith(default)
+        assert (await done(node, noun, "update", "eve", "emqxsecret"))[1].endswith(default)
+        assert await done(node, noun, "del", "eve") == ["ok"]
         assert (await ctl(node, noun, "add", "eve", "")).status == 1
         assert await done(node, noun, "list") == []
 
@@ -41,6 +47,7 @@ async def test_accounts(noun: str, what: str) -> None:
         assert await done(node, noun, "list") == ["two", "one"]
         assert await refused(node, noun, "add", "one", "x") == f"{what} one: exists already"
         assert await done(node, noun, "update", "one", "other") == ["ok"]
+        assert (await done(node, noun, "update", "one", "public"))[1].endswith("which anybody may know: one")
         assert await refused(node, noun, "update", "three", "x") == f"{what} three: not found"
         assert await done(node, noun, "del", "one") == ["ok"]
         assert await refused(node, noun, "del", "one") == f"{what} one: not found"
@@ -126,7 +133,7 @@ async def test_banned() -> None:
         (row,) = await ctl_json(node, "banned", "list")
         assert row["until"] - row["at"] in (60, 61) and now <= row["at"] <= now + 5
         assert await done(node, "banned", "list") == [
-            f"Banned(as=clientid, who=bad, by=taipan-ctl, reason=flood, at={row['at']}, until={row['until']})"
+            f"Banned(as=clientid, who=bad, by=taipan-ctl, reason=flood, at={row['at']}, until={row['until']}, kick=true)"
         ]
         with pytest.raises(AssertionError):
             await node.client("bad", 4)
