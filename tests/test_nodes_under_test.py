@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from taipan.broker.transport.listener import ListenerError
 from tests.support.api import ManagedNode, managed_node
-from tests.support.node import Node, free_port, make_settings, start_node
+from tests.support.node import Node, NodeProcess, free_port, make_settings, start_node
 from tests.support.rule_engine_node import rule_engine_node
 
 TAKE = "from tests.support.node import free_port; print(*(free_port() for _ in range(2750)))"
@@ -82,6 +83,17 @@ async def test_a_node_that_does_not_start_or_stop_leaves_no_handler(monkeypatch:
         with pytest.raises(RuntimeError, match="as told"):
             await other.start()
     assert handlers() == before
+
+
+@pytest.mark.asyncio
+async def test_a_process_that_does_not_become_ready_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NodeProcess, "command", (sys.executable, "-c", "import time; time.sleep(1000)"))
+    node = NodeProcess(tmp_path / "taipan.toml")
+    with pytest.raises(TimeoutError):
+        await node.start(0.1)
+    assert node.process.returncode == -signal.SIGKILL
 
 
 async def three_turns_of_the_ticker() -> None:

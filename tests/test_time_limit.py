@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.time_limit import is_of_the_test, slowness
+from tests.support.patience import patience, slowness
+from tests.support.time_limit import is_of_the_test
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -180,7 +181,7 @@ def test_a_machine_with_more_to_do_is_given_more_time(
 
     monkeypatch.setattr("os.getloadavg", told)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    assert slowness() == wanted
+    assert slowness() == wanted and patience(40) == 40 * wanted
 
 
 def called_by(module: str, file: str, then: Callable[[], bool]) -> Callable[[], bool]:

@@ -117,6 +117,13 @@ def _utf8(most: int) -> ValueRule:
     return check
 
 
+def _mountpoint(value: str) -> Iterator[Fault]:
+    if "+" in value or "#" in value:
+        yield Fault((), f"expected a topic prefix without + and #, got {shown(value)}")
+    else:
+        yield from _utf8(65_000)(value)  # a topic is to fit in, too
+
+
 def _is_text(text: str) -> bool:
     """Whether it can be written as UTF-8: bytes of the environment that are none come in as surrogates."""
     return not any("\ud800" <= char <= "\udfff" for char in text)
@@ -242,7 +249,7 @@ VALUE_RULES: Final[ValueRules] = {
     TlsSettings: {"certfile": _PEM_FILE, "keyfile": _PEM_FILE, "server_names": _server_names},
     ZoneSettings: {
         "suback_denied_code": _suback_refusal,
-        "mountpoint": _like(r"[^+#\0]*", "a topic prefix without + and #"),
+        "mountpoint": _mountpoint,
         "client_id_prefix": _utf8(65_000),
         "response_information": _utf8(65_535),
         "queue_priorities": _each_key(_TOPIC_FILTER),

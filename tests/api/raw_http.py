@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from tests.support.api import APP_ID, SECRET, ManagedNode
+from tests.support.patience import patience
 
 BASIC = "Basic " + base64.b64encode(f"{APP_ID}:{SECRET}".encode()).decode()
 
@@ -21,7 +22,7 @@ async def send(node: ManagedNode, octets: bytes) -> tuple[int, Any]:
     host, port = node.management.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             writer.write(octets)
             head = await reader.readuntil(b"\r\n\r\n")
             status = int(head.split()[1])

@@ -15,6 +15,7 @@ from taipan.broker.access.stored.users import USERNAME
 from tests.broker.access.test_foreign_hashes import BCRYPT, mosquitto6, mosquitto7
 from tests.support.api import assert_refused, connect_code, managed_node, segment
 from tests.support.no_package import without
+from tests.support.patience import patience
 from tests.support.peer import Peer
 from tests.support.reason_codes import bad_credentials
 
@@ -223,7 +224,7 @@ async def test_a_hash_of_emqx_is_replaced_at_the_next_login(stored: bytes, salte
         before = (await node.api.get("/auth_user/ann")).data["password"]
         assert before.startswith("emqx$") and "old" not in before
         assert await connect_code(node, "c", "ann", b"old", 5) == 0
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while (after := (await node.api.get("/auth_user/ann")).data["password"]).startswith("emqx$"):
                 await asyncio.sleep(0)
         assert ScryptHash.parse(after).verify(b"old")
@@ -285,7 +286,7 @@ async def test_ready_hashes_let_in_and_are_renewed() -> None:
             assert await connect_code(node, "c", name, b"wrong", 5) == 0x86
             assert not (await node.api.get(f"/auth_user/{name}")).data["password"].startswith("scrypt$")
             assert await connect_code(node, "c", name, password, 4) == 0
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(patience(40)):
                 while not (await node.api.get(f"/auth_user/{name}")).data["password"].startswith("scrypt$"):
                     await asyncio.sleep(0.01)
             assert await connect_code(node, "c", name, password, 5) == 0
@@ -482,7 +483,7 @@ async def test_who_gave_up_can_ask_what_came_of_it() -> None:
         many = [{**ALICE, "login": f"u{number}"} for number in range(300)]
         headers = {"Idempotency-Key": "batch 1"}
         first = asyncio.ensure_future(api.ask("POST", "/auth_user", many, headers=headers))
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while (await api.get("/auth_user_requests/batch%201")).code:
                 await asyncio.sleep(0)
         first.cancel()

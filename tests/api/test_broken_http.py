@@ -8,6 +8,7 @@ import pytest
 from taipan.management.http.connection import MAX_WITHOUT_REQUEST
 from tests.api.raw_http import request_head, send
 from tests.support.api import managed_node
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -68,7 +69,7 @@ async def test_who_says_nothing_is_put_out(setting: str) -> None:
         for begun in (b"", b"GET /api/v4/brokers HTTP/1.1\r\nHost: a\r\n"):
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(begun)
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(patience(40)):
                 assert await reader.read() == b""
             writer.close()
         # Whoever has been answered may stay.
@@ -85,7 +86,7 @@ async def test_who_waits_before_its_body_may_send_it() -> None:
     async with managed_node() as node:
         host, port = node.management.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             length = f"Content-Length: {len(PUBLISH)}"
             writer.write(request_head("POST", "/mqtt/publish", length, "Expect: 100-continue"))
             assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -105,7 +106,7 @@ async def test_a_head_that_never_ends_is_cut_off(begun: bytes) -> None:
         host, port = node.management.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         piece = b"X-A: " + b"a" * 4000 + b"\r\n" if begun.endswith(b"\n") else b"a" * 4000
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             try:
                 writer.write(begun)
                 for _ in range(2 * MAX_WITHOUT_REQUEST // len(piece)):

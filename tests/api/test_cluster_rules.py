@@ -11,6 +11,7 @@ from taipan.management.operations import node_listing
 from tests.support.api import assert_refused
 from tests.support.fake_cluster import FakeNodes, fake_nodes
 from tests.support.http_sink import HttpSink
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -93,7 +94,7 @@ async def test_evaluations_of_all_nodes(nodes: FakeNodes) -> None:
 async def test_the_status_of_a_resource_on_each_node(nodes: FakeNodes, sink: HttpSink) -> None:
     for node, url in zip(nodes.nodes, (sink.url, "http://127.0.0.1:1/"), strict=True):
         await node.engine.resources.create("web_hook", {"url": url}, "resource:1", "")
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while not nodes[0].engine.resources.get("resource:1").alive:
             await asyncio.sleep(0.01)
     for api in (nodes.api, nodes[1].api):

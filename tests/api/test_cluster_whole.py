@@ -11,6 +11,7 @@ from taipan.broker.mqtt import constants as c
 from tests.support.api import ManagedNode, assert_refused
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.ctl import ctl, done
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -25,7 +26,7 @@ async def cluster() -> AsyncIterator[ClusterNodes]:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while not await condition():
             await asyncio.sleep(0.02)
 

@@ -20,6 +20,7 @@ from tests.support.api import SECRET, ApiClient, ManagedNode, Reply, assert_refu
 from tests.support.certificates import Certificates
 from tests.support.cluster_nodes import cluster_nodes
 from tests.support.live import Events
+from tests.support.patience import patience
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
@@ -396,7 +397,7 @@ async def test_ten_thousand_guesses_are_bounded_and_the_right_one_comes_in_from_
             if number % 100 == 0:
                 await asyncio.sleep(0)
                 assert len(queue) <= 1000
-        right = await asyncio.wait_for(users.log_in("root", PASSWORD, "192.0.2.1"), 40)
+        right = await asyncio.wait_for(users.log_in("root", PASSWORD, "192.0.2.1"), patience(40))
         assert right.name == "root"
         for each in asked:
             each.cancel()
@@ -492,7 +493,7 @@ async def test_a_body_without_a_login_is_bounded_by_a_few_kib(dashboard: Dashboa
     length = "Transfer-Encoding: chunked" if chunked else "Content-Length: 4000000"
     head = f"POST /api/v4/auth HTTP/1.1\r\nHost: taipan\r\nX-Taipan-Dashboard: 1\r\n{length}\r\n\r\n"
     writer.write(head.encode() + (b"2328\r\n" if chunked else b"") + b" " * 9000 + b"\r\n")
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         answer = await reader.readuntil(b"}")
     assert b"the body is longer than 8192 bytes" in answer
     writer.close()

@@ -14,6 +14,7 @@ import pytest_asyncio
 from yarl import URL
 
 from tests.support.api import ManagedNode, Reply, managed_node
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -60,7 +61,7 @@ async def raw(node: ManagedNode, target: bytes) -> bytes:
     url = URL(node.management.dashboard_url)
     reader, writer = await asyncio.open_connection(url.host, url.port)
     writer.write(b"GET " + target + b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-    answer = await asyncio.wait_for(reader.read(), 40)
+    answer = await asyncio.wait_for(reader.read(), patience(40))
     writer.close()
     return answer
 

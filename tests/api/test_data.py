@@ -23,6 +23,7 @@ from tests.broker.access.test_foreign_hashes import BCRYPT, mosquitto6
 from tests.support.access import authorized
 from tests.support.api import APP_ID, ApiClient, ManagedNode, assert_refused, connect_code, managed_node, segment
 from tests.support.no_package import without
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -701,7 +702,7 @@ async def test_hostile_name(call: str, name: str) -> None:
         os.mkfifo(home / "backup" / "pipe.json")
         before = sorted(home.rglob("*"))
         api = node.api
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             if call == "upload":
                 reply = await api.post("/data/file", {"filename": name, "file": json.dumps(EMPTY)})
             elif call == "import":

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.api import managed_node
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -35,7 +36,7 @@ async def test_the_walk(level: str) -> None:
         await home.publish("machines/press/state", b"up", 1)
         await away.expect_publish("plants/7/machines/press/state", b"up")
         # The subscription there comes about some time after the resource was made.
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while not there.server.broker.router.reaches("orders/7/print"):
                 await asyncio.sleep(0.01)
         await away.publish("orders/7/print", b"42", 1)

@@ -12,6 +12,7 @@ import pytest_asyncio
 from taipan.management.http import credentials
 from taipan.management.http.credentials import FREE_FAILURES, MAX_WAIT
 from tests.support.api import APP_ID, SECRET, ManagedNode, managed_node
+from tests.support.patience import patience
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
@@ -45,7 +46,7 @@ async def throw(node: ManagedNode, guesses: int, app_id: str = APP_ID) -> None:
         _, writer = await asyncio.open_connection(host, int(port))
         head = f"GET /api/v4/brokers HTTP/1.1\r\nHost: a\r\nAuthorization: {basic(app_id, str(number))}\r\n\r\n"
         writer.write(head.encode())
-        await asyncio.wait_for(heard(node, before + number + 1), 40)
+        await asyncio.wait_for(heard(node, before + number + 1), patience(40))
         writer.close()
 
 

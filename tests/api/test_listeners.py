@@ -13,6 +13,7 @@ from taipan.broker.channel import closing
 from tests.support.api import ManagedNode, managed_node
 from tests.support.certificates import Certificates
 from tests.support.ctl import ctl
+from tests.support.patience import patience
 from tests.support.peer import Closed, Peer
 
 pytestmark = pytest.mark.asyncio
@@ -151,7 +152,7 @@ async def test_shutdown_count(reason: str, form: str) -> None:
     async with managed_node({"shutdown_count": form}) as node:
         assert (await records(node))["mqtt:tcp:tcp-0"]["shutdown_count"] == []
         await ENDS[reason](node)
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while not node.server.listeners[0].shutdown_count:
                 await asyncio.sleep(0.01)
         counted = (await records(node))["mqtt:tcp:tcp-0"]["shutdown_count"]
@@ -172,7 +173,7 @@ async def test_http_connections_beyond_the_maximum_put_out_those_without_credent
         assert (await read_to_the_end(late[0])).startswith(b"HTTP/1.1 200")
         for _, writer in (silent, late):
             writer.close()
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while listener.current_connections > 1:
                 await asyncio.sleep(0.01)
 
@@ -192,7 +193,7 @@ async def test_http_connections_with_credentials_stay_whoever_comes() -> None:
 
 async def read_to_the_end(reader: asyncio.StreamReader) -> bytes:
     try:
-        return await asyncio.wait_for(reader.read(), 40)
+        return await asyncio.wait_for(reader.read(), patience(40))
     except ConnectionResetError:
         return b""
 

@@ -14,12 +14,13 @@ from taipan.management.http import event_stream
 from taipan.management.operations.live_answers import LiveAnswers
 from tests.support.api import ManagedNode, assert_refused, managed_node
 from tests.support.live import PATIENCE, credentials, live
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
 
 async def until(is_so: Any) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(patience(PATIENCE)):
         while not is_so():
             await asyncio.sleep(0.01)
 
@@ -42,7 +43,7 @@ async def test_the_first_look_is_at_once_and_then_there_are_comments(monkeypatch
         await events.next("figures")
     async with managed_node() as node, live(node, every=250) as events:
         await events.next("hello")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience(PATIENCE)):
             assert [await events.response.content.readline() for _ in range(4)] == [b":\n", b"\n"] * 2
 
 
@@ -157,7 +158,7 @@ async def test_a_stop_says_so_and_does_not_wait() -> None:
             stopping = asyncio.ensure_future(node.management.stop())
             assert await events.next("bye") == {"reason": "node_stops"}
             assert await events.ended()
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(patience(PATIENCE)):
                 await stopping
             assert loop.is_running()
         with contextlib.suppress(aiohttp.ClientError):
@@ -394,7 +395,7 @@ async def slow_reader(node: ManagedNode) -> tuple[asyncio.StreamReader, asyncio.
 async def publish_until(node: ManagedNode, is_so: Callable[[], bool]) -> None:
     """Large messages, as many as the watch takes, until it is so."""
     client = await node.client()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(patience(PATIENCE)):
         while not is_so():
             await client.publish("a", b"x" * 8000, qos=1)
 
@@ -427,7 +428,7 @@ async def test_a_slow_reader_misses_events_and_nothing_waits_for_him(monkeypatch
                 assert transport.get_write_buffer_size() < 1_000_000
         assert looks == 0
         # He goes on where the node is now.
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience(PATIENCE)):
             while not looks:
                 assert await reader.read(65_536)
         writer.close()
@@ -450,7 +451,7 @@ async def test_a_slow_reader_keeps_no_node_from_stopping() -> None:
     async with managed_node() as node:
         _, writer, transport = await slow_reader(node)
         await publish_until(node, lambda: transport.get_write_buffer_size() > event_stream.MAX_UNSENT)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience(PATIENCE)):
             await node.management.stop()
         assert node.management.operations.live.count == 0
         writer.close()

@@ -15,6 +15,7 @@ from taipan.management.http.listener import HttpListener
 from tests.api.raw_http import BASIC
 from tests.support.api import ManagedNode, managed_node
 from tests.support.certificates import Certificates
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -52,7 +53,7 @@ async def test_520_unauthenticated_do_not_shut_out_who_asks_from_their_address(
     caplog.set_level(logging.WARNING, "taipan.management.http.listener")
     async with managed_node({"first_request_timeout": 60}) as node:
         async with unauthenticated(node, ["127.0.0.1"] * 520, say):
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(patience(40)):
                 assert (await node.api.get("/brokers")).code == 0
                 while listener(node).accepted < 521:
                     await asyncio.sleep(0.01)
@@ -66,7 +67,7 @@ async def test_520_unauthenticated_do_not_shut_out_who_asks_from_their_address(
             async with unauthenticated(node, ["127.0.0.1"] * 300, say):
                 assert (await node.api.get("/brokers")).code == 0
             assert listener(node).accepted == 821
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while listener(node).current_connections > 1:
                 await asyncio.sleep(0.01)
     (line,) = [message for message in caplog.messages if message.startswith("management_full ")]
@@ -77,7 +78,7 @@ async def test_520_unauthenticated_do_not_shut_out_who_asks_from_their_address(
 async def test_520_unauthenticated_from_many_addresses() -> None:
     addresses = [f"127.0.{number // 200}.{number % 200 + 2}" for number in range(520)]
     async with managed_node() as node, unauthenticated(node, addresses, SILENT):
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             assert (await node.api.get("/brokers")).code == 0
         assert listener(node).refused["max_connections"] == 9
         assert listener(node).current_connections == 512
@@ -93,7 +94,7 @@ async def test_connections_that_never_begin_their_handshake(tmp_path: Path) -> N
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
         request = f"GET /api/v4/brokers HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: {BASIC}\r\n\r\n"
         writer.write(request.encode())
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             assert (await reader.read()).startswith(b"HTTP/1.1 200")
         writer.close()
         assert (listener(node).accepted, listener(node).refused["max_connections"]) == (21, 16)
@@ -112,7 +113,7 @@ async def test_two_hundred_who_ask_at_once_are_all_answered() -> None:
             writer.close()
             return answer[:12]
 
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             assert set(await asyncio.gather(*[ask() for _ in range(200)])) == {b"HTTP/1.1 200"}
 
 
@@ -128,7 +129,7 @@ async def test_descriptors_that_the_node_keeps_for_itself(monkeypatch: pytest.Mo
         monkeypatch.setattr(found, "_descriptors", Descriptors(100, 0, 0))
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(OPEN_TO_ALL)
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
             with contextlib.suppress(ConnectionResetError):
                 assert await held[0][0].read() == b""

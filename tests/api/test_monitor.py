@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.api import ManagedNode, assert_refused, managed_node
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -130,6 +131,6 @@ async def test_where_nothing_is_kept() -> None:
 async def test_the_sum_of_one_node_is_that_node() -> None:
     async with managed_node() as node:
         await pass_seconds(node, 5)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience(PATIENCE)):
             one, everything = await points_of(node), await points_of(node, node="all")
         assert one[:5] == everything[:5]

@@ -17,6 +17,7 @@ from taipan.broker.mqtt.packets import Connack, Connect, Suback, Subscribe, Topi
 from taipan.broker.session.subscription import Subscription
 from tests.support.api import ManagedNode, managed_node
 from tests.support.auth_service import auth_service
+from tests.support.patience import patience
 from tests.support.peer import TIMEOUT, Peer
 from tests.support.users import PASSWORD, users
 
@@ -32,7 +33,7 @@ five = pytest.mark.parametrize("version", [4, 5])
 
 
 async def reviewed(node: ManagedNode) -> None:
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(patience(TIMEOUT)):
         while node.server.context.reviews.busy:
             await asyncio.sleep(0.01)
 
@@ -464,7 +465,7 @@ async def test_very_many_subscriptions_hold_the_loop_in_slices_only(back: bool) 
             await again.send(Connect(5, "ann", False, 60, "ann", PASSWORD, None, {17: 3600}, False))
             await again.expect(Connack, 60, session_present=True)
         else:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(patience(60)):
                 while node.server.context.reviews.busy:
                     await asyncio.sleep(0.01)
         done = True

@@ -15,6 +15,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 from tests.support.browser import Dashboard, DashboardNode, accessible
 from tests.support.forms import row
 from tests.support.node import free_port
+from tests.support.patience import patience
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -123,7 +124,7 @@ async def test_a_rule_is_made_tested_hit_changed_and_deleted(
     await page.get_by_role("button", name="Live events").click()
     gardener = await shared_node.client("gardener")
     use = page.get_by_role("button", name="Use").first
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while await use.count() == 0:  # The stream is open from some moment on.
             # Not what was invented is tested now.
             await expect(result(page)).not_to_contain_text("does not match FROM or WHERE")
@@ -191,7 +192,7 @@ async def test_a_rule_is_made_tested_hit_changed_and_deleted(
         await page.get_by_role("button", name="Record the last 20").click()
     await expect(page.get_by_text("No evaluations recorded.")).to_be_visible()
     await gardener.publish("garden/bed", b'{"t": 22}', qos=1)
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         assert await sink.rows.get() == {"warm": 22}
     await expect(page.locator(".flow")).to_contain_text("1 matched")
     await expect(page.locator(".flow")).to_contain_text("1 success")
@@ -371,7 +372,7 @@ async def test_what_waits_and_what_was_set_aside(open_page: OpenPage, shared_nod
     await accessible(page)
     sink.status = 200
     await letters.get_by_role("button", name="Send again").click()
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         assert await sink.rows.get() == {"payload": HOSTILE}
     await expect(letters).to_contain_text("No dead letters.")
 

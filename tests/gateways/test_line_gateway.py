@@ -23,6 +23,7 @@ from taipan.broker.transport.listener import ListenerError
 from taipan.management.node import main
 from tests.support.api import ManagedNode, managed_node
 from tests.support.node import NodeProcess, free_port
+from tests.support.patience import patience
 from tests.support.peer import TIMEOUT
 from tests.support.waiting import until
 
@@ -53,7 +54,7 @@ class Lines:
 
     async def hear(self) -> str:
         """The next line; empty: the connection is over."""
-        line = await asyncio.wait_for(self._reader.readline(), TIMEOUT)
+        line = await asyncio.wait_for(self._reader.readline(), patience(TIMEOUT))
         return line.decode().rstrip("\n")
 
     async def hear_two(self) -> set[str]:

@@ -17,6 +17,7 @@ import pytest_asyncio
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Ack, Connect, Pingreq, Pingresp, TopicFilter, Will
 from tests.support.node import external_node, free_port
+from tests.support.patience import patience
 from tests.support.peer import Address, Peer
 from tests.support.wire import Publish
 
@@ -178,7 +179,7 @@ async def test_keep_alive(connect: Open, topic: str) -> None:
     watcher = await connect("watcher", keep_alive=0)
     await watcher.subscribe(f"{topic}/C", qos=2)
     await connect("silent", keep_alive=1, will=Will(f"{topic}/C", b"keepalive expiry", 1))
-    await asyncio.wait_for(watcher.expect_publish(f"{topic}/C", b"keepalive expiry"), 40)
+    await asyncio.wait_for(watcher.expect_publish(f"{topic}/C", b"keepalive expiry"), patience(40))
 
 
 async def test_redelivery_on_reconnect(connect: Open, topic: str) -> None:

@@ -22,6 +22,7 @@ from tests.support import curl
 from tests.support.absent import absent
 from tests.support.mqtt_js import mqtt_js
 from tests.support.node import free_port
+from tests.support.patience import patience
 
 from .clients.client import PATIENCE
 
@@ -211,11 +212,16 @@ def node(directory: Path) -> Iterator[StartedNode]:
     started.stop()
 
 
-@pytest.fixture
-def terminal(directory: Path, node: StartedNode) -> Iterator[Terminal]:
+def what_is_printed_wants() -> None:
+    """Skip the test where one of the programs that the page uses is missing."""
     for program in ("stdbuf", "mosquitto_sub", "mosquitto_pub"):
         if shutil.which(program) is None:
             absent(program)
+
+
+@pytest.fixture
+def terminal(directory: Path, node: StartedNode) -> Iterator[Terminal]:
+    what_is_printed_wants()
     opened = Terminal(directory)
     yield opened
     opened.end()
@@ -228,7 +234,7 @@ def publish(port: str, password: str, topic: str) -> str:
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience(PATIENCE)
     while not condition():
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(0.05)

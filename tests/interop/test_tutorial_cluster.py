@@ -19,7 +19,7 @@ from tests.support.make import make
 from tests.support.nats_server import nats_server_program
 from tests.support.node import free_port
 
-from .test_tutorial import Lines, Terminal, directory, eventually, section
+from .test_tutorial import Lines, Terminal, directory, eventually, section, what_is_printed_wants
 
 __all__ = ["directory"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
@@ -85,6 +85,7 @@ def test_the_makefile_starts_what_this_does() -> None:
 
 
 def test_several_nodes_work_as_printed(directory: Path) -> None:
+    what_is_printed_wants()
     text = section("Several nodes")
     started, subscribe, cross, move, kill, after = re.findall(r"^```\n(.*?)^```$", text, re.M | re.S)
     assert started == "make cluster\n" and "`make cluster ARGS=--share-port`" in text

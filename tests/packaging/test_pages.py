@@ -21,6 +21,7 @@ from tests.support.api import ApiClient, ManagedNode, managed_node
 from tests.support.certificates import Certificates
 from tests.support.nats_server import nats_server_program
 from tests.support.node import NO_DASHBOARD, NodeProcess, free_port
+from tests.support.patience import patience
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +48,7 @@ async def running(*words: str, port: int, host: str = "127.0.0.1") -> AsyncItera
     """A program, from when it accepts at this address."""
     process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.PIPE)
     try:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while True:
                 try:
                     _, writer = await asyncio.open_connection(host, port)
@@ -67,7 +68,7 @@ async def running(*words: str, port: int, host: str = "127.0.0.1") -> AsyncItera
 async def connected_through(node: ManagedNode, port: int, tls: ssl.SSLContext | None = None) -> bool:
     """Whether the node knows a client that comes by this port by its own address. A balancer that thinks that no node
     is up yet closes the connection: it is asked again."""
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while True:
             reader, writer = await asyncio.open_connection(
                 "127.0.0.1", port, ssl=tls, server_hostname="localhost" if tls else None
@@ -199,7 +200,7 @@ async def test_three_nats_servers(tls: bool, tmp_path: Path) -> None:
             file = tmp_path / f"{host}.conf"
             file.write_text(here(server, ("/var/lib/nats", f"{directory}/js{number}"), *own))
             await stack.enter_async_context(running(program, "-c", str(file), port=int(ports["4222"]), host=host))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             while True:  # until they have a leader
                 words = (sys.executable, "-m", "taipan", "check", "--connect", str(tmp_path / "taipan.toml"))
                 process = await asyncio.create_subprocess_exec(
@@ -277,7 +278,7 @@ async def test_a_certificate_is_renewed(certificates: Certificates, tmp_path: Pa
         writer.write(CONNECT)
         assert await reader.readexactly(4) == CONNACK
         renew()
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while await served(port, certificates.ca) == first:
                 await asyncio.sleep(0.02)
         writer.write(b"\xc0\x00")  # PINGREQ: it stayed

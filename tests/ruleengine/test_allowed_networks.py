@@ -12,6 +12,7 @@ import pytest
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.network.allowed_networks import Networks, RefusedAddress
 from tests.support.certificates import Certificates
+from tests.support.patience import patience
 
 DEFAULT = Networks(RuleEngineSettings().refused_networks)
 
@@ -118,7 +119,7 @@ async def test_who_gives_up_as_a_connection_comes_about_takes_nothing_from_the_n
         assert len(ended) == 1
     reader, writer = await DEFAULT.connect("127.0.0.1", plain.sockets[0].getsockname()[1], 40.0)
     writer.write(b"heard")
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         assert await reader.readexactly(5) == b"heard"
     writer.close()
     await writer.wait_closed()

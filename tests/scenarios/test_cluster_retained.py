@@ -21,6 +21,7 @@ from taipan.broker.persistence.log.records import StoredBody
 from tests.support.api import ApiClient, assert_refused
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.node import Node
+from tests.support.patience import patience
 from tests.support.virtual_nats import VirtualNats
 from tests.support.wire import Ack, Publish
 
@@ -47,7 +48,7 @@ def payloads(node: Node) -> dict[str, bytes]:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while not condition():
             await asyncio.sleep(0.005)
 

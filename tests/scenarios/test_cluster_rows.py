@@ -10,6 +10,7 @@ import pytest
 from tests.support.api import ApiClient, assert_refused, connect_code, segment
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.http_sink import HttpSink
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -24,7 +25,7 @@ def both(**options: Any) -> Any:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -140,11 +141,11 @@ async def test_an_application_is_let_in_by_every_node() -> None:
         secret = (await a.post("/apps", {"app_id": "mine", "name": "n"})).data["secret"]
         other = ApiClient(b.url, app=("mine", secret))
         try:
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(patience(40)):
                 while (await other.get("/banned")).status == 401:
                     pass
             assert (await a.delete("/apps/mine")).code == 0
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(patience(40)):
                 while (await other.get("/banned")).status != 401:
                     pass
         finally:

@@ -9,6 +9,7 @@ import pytest
 
 from taipan.broker.routing.strategy import STRATEGIES
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
+from tests.support.patience import patience
 from tests.support.peer import Peer
 
 pytestmark = pytest.mark.asyncio
@@ -17,7 +18,7 @@ FILTER = "$share/g/t/#"
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while not condition():
             await asyncio.sleep(0.005)
 

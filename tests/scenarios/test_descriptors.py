@@ -12,6 +12,7 @@ import pytest
 
 from taipan.broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
 from tests.support.node import NodeProcess, free_port
+from tests.support.patience import patience
 from tests.support.peer import Address, Peer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
@@ -47,7 +48,7 @@ async def test_management_store_control_and_reload_go_on(tmp_path: Path) -> None
             idle.append(await asyncio.open_connection("127.0.0.1", port))
         basic = "Basic " + base64.b64encode(b"tester:a secret").decode()
         async with aiohttp.ClientSession(headers={"Authorization": basic}) as operator:
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(patience(40)):
                 # Until it has taken all that it will take.
                 while True:
                     async with operator.get(url + "/metrics") as response:

@@ -16,6 +16,7 @@ from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import Ack, Pingreq, Pingresp, TopicFilter
 from tests.support.node import NodeProcess, free_port
+from tests.support.patience import patience
 from tests.support.peer import TIMEOUT, Address, Peer
 from tests.support.wire import Publish
 
@@ -81,7 +82,7 @@ class SmallDiskNode:
 
     async def stop(self) -> int:
         self.node.process.terminate()
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             status = await self.node.process.wait()
         assert self._reading is not None
         await self._reading

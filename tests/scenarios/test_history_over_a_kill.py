@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.api import ApiClient
 from tests.support.node import NodeProcess, free_port
+from tests.support.patience import patience
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.timeout(90)]
 
@@ -30,7 +31,7 @@ PATIENCE = 40.0
 
 async def points(api: ApiClient, least: int) -> dict[str, Any]:
     """The answer, as soon as it has so many points."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(patience(PATIENCE)):
         while True:
             data: dict[str, Any] = (await api.get("/monitor")).data
             if len(data["points"]) >= least:

@@ -18,6 +18,7 @@ from taipan.broker.persistence.log import batch, records
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from tests.support.api import APP_ID, SECRET, ApiClient, Reply
 from tests.support.node import NodeProcess, free_port
+from tests.support.patience import patience
 from tests.support.peer import Address, Peer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -90,7 +91,7 @@ class Site:
             process.kill()
         else:
             process.terminate()
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             status = await process.wait()
         assert self._reading is not None
         await self._reading

@@ -12,6 +12,7 @@ import pytest_asyncio
 from taipan.broker.mqtt.constants import RECEIVE_MAXIMUM, SESSION_EXPIRY_INTERVAL, SUBSCRIPTION_IDENTIFIER
 from taipan.broker.mqtt.packets import Suback, Subscribe, TopicFilter
 from tests.support.node import NodeProcess, free_port
+from tests.support.patience import patience
 from tests.support.peer import Address, Peer
 from tests.support.wire import frame, string
 
@@ -89,7 +90,7 @@ class LimitedNode:
 
     async def said(self, *texts: str) -> None:
         """Until it has logged all of these: what it writes comes by a pipe."""
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(patience(50)):
             while not all(text in self.log() for text in texts):
                 await asyncio.sleep(0.05)
 
@@ -204,7 +205,7 @@ async def test_queues_beyond_the_budget_are_shed_and_nobody_new_comes_in(limited
     shed = limited.log().count("memory_level level=shedding")
     await limited.start(limit=LIMIT - 24 * MIB)
     assert limited.taken("VmHWM") < LIMIT + OVER
-    async with asyncio.timeout(50):
+    async with asyncio.timeout(patience(50)):
         while limited.log().count("memory_level level=shedding") == shed:
             await asyncio.sleep(0.1)
 
@@ -245,7 +246,7 @@ async def test_retained_messages_are_bounded(limited: LimitedNode) -> None:
     assert limited.taken("VmHWM") < LIMIT + OVER
     # What is there can be cleared, and then there is room again.
     await limited.flood([publish(f"r/0/{n}", b"", n + 1, True) for n in range(3000)], 12_000)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         while "level=normal" not in [line for line in limited.log().splitlines() if "memory_level" in line][-1]:
             await asyncio.sleep(0.1)
     await limited.flood([publish("r/new", b"x", 1, True)], 4)

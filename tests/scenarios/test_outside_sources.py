@@ -19,6 +19,7 @@ from taipan.broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Suback
 from tests.support.auth_service import AuthService, Question, auth_service
 from tests.support.certificates import Certificates
 from tests.support.clients import Clients, StartClients, tcp, v4, v5
+from tests.support.patience import patience
 from tests.support.peer import TIMEOUT, Peer
 from tests.support.reason_codes import suback_refused
 from tests.support.waiting import until
@@ -366,7 +367,7 @@ async def test_a_node_stops_while_a_question_is_open(clients_of: StartClients, s
     service.gate.clear()
     await peer.send(Publish("a", b"1"), Subscribe(1, [TopicFilter("b")]))
     await until(lambda: service.at_once == 1)
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(patience(TIMEOUT)):
         stopping = asyncio.ensure_future(clients.server.stop())
         if clients.version == 5:
             await peer.expect(Disconnect)

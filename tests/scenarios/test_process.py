@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from taipan.broker.access.password_hash import ScryptHash
 from tests.support.node import NO_DASHBOARD, NodeProcess, free_port
+from tests.support.patience import patience
 from tests.support.peer import Address, Peer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
@@ -60,7 +61,7 @@ class ConfiguredNode:
         self.process.process.send_signal(signal.SIGHUP)
         stderr = self.process.process.stderr
         assert stderr is not None
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while line := await stderr.readline():
                 if b"reload" in line:
                     return
@@ -146,7 +147,7 @@ async def taipan(*arguments: str) -> tuple[int, str, str]:
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
         env={**os.environ, "TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0", **NO_DASHBOARD},
     )  # fmt: skip
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         out, err = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()

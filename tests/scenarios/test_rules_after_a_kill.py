@@ -11,6 +11,7 @@ from taipan.broker.mqtt.packets import Will
 from tests.support.api import APP_ID, SECRET, ApiClient
 from tests.support.http_sink import HttpSink
 from tests.support.node import NodeProcess, free_port
+from tests.support.patience import patience
 from tests.support.peer import Address, Peer
 from tests.support.waiting import until
 
@@ -94,7 +95,7 @@ async def test_every_acknowledged_row_arrives_after_kill_9(tmp_path: Path, qos: 
 
         api = api_of(node)
         # Nothing waits any more, and the counters know.
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while (await api.get("/resources/resource:hook")).data["status"][0]["buffer"]["waiting"]:
                 await asyncio.sleep(0.02)
         sent = len(sink.requests)

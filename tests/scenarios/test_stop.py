@@ -14,6 +14,7 @@ from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import Will
 from tests.support.api import APP_ID, SECRET, ApiClient
 from tests.support.node import NodeProcess, free_port, start_node
+from tests.support.patience import patience
 from tests.support.peer import TIMEOUT, Address, Peer
 from tests.support.users import PASSWORD, users
 
@@ -261,7 +262,7 @@ async def test_clients_that_stay_silent_are_not_waited_for(
         peer = await node.client(f"c{number}", version, transport)
         if transport == "ws":
             peer.stream.socket.transport.pause_reading()  # type: ignore[union-attr]
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(patience(TIMEOUT)):
         await node.server.disconnect_clients()
     assert not node.server.connections
     await node.stop()

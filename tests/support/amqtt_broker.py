@@ -4,6 +4,8 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Final
 
+from tests.support.patience import patience
+
 PATIENCE: Final = 10.0
 
 
@@ -11,4 +13,4 @@ async def shut_down(broker: Any) -> None:
     """End it. On Python 3.13 it may wait for ever for connections to end, after its listeners are closed: then it is
     left alone."""
     with suppress(TimeoutError):
-        await asyncio.wait_for(broker.shutdown(), PATIENCE)
+        await asyncio.wait_for(broker.shutdown(), patience(PATIENCE))

@@ -11,6 +11,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, 
 
 from .api import ApiClient
 from .node import NodeProcess, free_port
+from .patience import patience
 from .peer import Address, Peer
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -191,7 +192,7 @@ class Dashboard:
         context = await self.browser.new_context(
             timezone_id="UTC", reduced_motion="reduce", accept_downloads=True, **options
         )
-        context.set_default_timeout(PATIENCE * 1000)
+        context.set_default_timeout(patience(PATIENCE) * 1000)
         self._contexts.append(context)
         self.watch.context(context)
         await context.add_init_script(_TELL_VIOLATIONS)
@@ -254,6 +255,6 @@ async def accessible(page: Page, widths: tuple[int, ...] = (1280, 390)) -> None:
 
 async def until(page: Page, expression: str, timeout: float = PATIENCE) -> None:
     """Until this expression of JavaScript is true. The page's policy forbids Playwright's own way of waiting."""
-    async with asyncio.timeout(timeout):
+    async with asyncio.timeout(patience(timeout)):
         while not await page.evaluate(expression):
             await asyncio.sleep(0.05)

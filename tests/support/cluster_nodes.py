@@ -34,6 +34,7 @@ from taipan.management.configuration.settings import ManagementSettings
 
 from .api import APP_ID, SECRET, ManagedNode
 from .node import Node, ShiftedClock, make_settings
+from .patience import patience
 from .peer import TIMEOUT, Address
 from .virtual_nats import VirtualNats, VirtualNatsClient
 
@@ -196,7 +197,7 @@ class ClusterNodes:
         def seen(node: Node) -> set[str]:
             return {member.name for member in node.server.cluster.members() if member.status == RUNNING}
 
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(patience(TIMEOUT)):
             while any(seen(node) != wanted for node in self.nodes.values()):
                 await asyncio.sleep(0.01)
 
@@ -220,7 +221,7 @@ class ClusterNodes:
 
     async def wait_until_quiet(self, looks: int = 5) -> None:
         """Until ``quiet`` holds, and goes on to hold while the loop turns."""
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(patience(TIMEOUT)):
             seen = 0
             while seen < looks:
                 await asyncio.sleep(0.005)
@@ -310,7 +311,7 @@ class SpreadNode(Node):
         await asyncio.gather(*(node.pass_time(seconds) for node in self._cluster.nodes.values()))
 
     async def settled(self, connections: int) -> None:
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(patience(TIMEOUT)):
             while sum(len(node.server.connections) for node in self._cluster.nodes.values()) > connections:
                 await asyncio.sleep(0.01)
 

@@ -15,6 +15,7 @@ from typing import Any
 from .api import APP_ID, SECRET, ApiClient
 from .nats_server import NatsServers
 from .node import NodeProcess, free_port
+from .patience import patience
 from .peer import Address
 
 PROGRAM = Path(sys.executable).parent / "taipan"
@@ -61,7 +62,7 @@ class ClusterProcess(NodeProcess):
         await self.api.close()
         if self.process.returncode is None:
             self.process.terminate()
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             status = await self.process.wait()
             await asyncio.gather(*self._drains)
         return status

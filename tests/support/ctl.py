@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from taipan.management.ctl.main import HEAD
 
 from .api import ManagedNode
+from .patience import patience
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +30,7 @@ async def exchange(path: Path, octets: bytes, eof: bool = False) -> bytes:
     """Sends these bytes to the socket and gives everything that it answers until it closes."""
     reader, writer = await asyncio.open_unix_connection(str(path))
     try:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             try:
                 writer.write(octets)
                 await writer.drain()
@@ -96,7 +97,7 @@ async def run(*arguments: str, cwd: Path = ROOT, **environment: str) -> Said:
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         cwd=cwd, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", **environment},
     )  # fmt: skip
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         out, err = await process.communicate()
     assert process.returncode is not None
     return Said(process.returncode, out.decode(), err.decode())

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 
 from .api import APP_ID, SECRET, ManagedNode
+from .patience import patience
 
 PATIENCE = 40.0
 
@@ -23,7 +24,7 @@ class Events:
 
     async def next(self, name: str | None = None, where: Callable[[Any], Any] = lambda data: True) -> Any:
         """The data of the next event, or of the next one of this name with such data."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience(PATIENCE)):
             while True:
                 event, data = await self._read()
                 self.seen.append((event, data))
@@ -32,7 +33,7 @@ class Events:
 
     async def ended(self) -> bool:
         """Whether nothing more comes, but the end."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience(PATIENCE)):
             return await self.response.content.read() == b""
 
     async def _read(self) -> tuple[str, Any]:

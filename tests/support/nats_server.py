@@ -21,6 +21,7 @@ from types import TracebackType
 
 from .absent import absent
 from .node import free_port
+from .patience import patience
 from .peer import TIMEOUT
 
 
@@ -68,7 +69,7 @@ class NatsServer:
             self._process = await asyncio.create_subprocess_exec(
                 self._program, "-c", str(self.directory / "nats.conf"), stdout=log, stderr=log
             )
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(patience(TIMEOUT)):
             while True:
                 if self._process.returncode is not None:
                     raise AssertionError(f"nats-server ended: {self.log.read_text()[-2000:]}")
@@ -147,7 +148,7 @@ class NatsServers:
     async def until_whole(self) -> None:
         """Until each that runs has all that the others have, so that it can be the one that is left. An election takes
         four to nine seconds, one that nobody wins is followed by another, and each bucket has its own."""
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(patience(100)):
             for each in self._servers:
                 while each.runs and not await each.is_whole():
                     await asyncio.sleep(0.05)

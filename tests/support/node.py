@@ -23,6 +23,7 @@ from taipan.broker.loop.clock import Clock
 from taipan.broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
 
 from .passing_time import standing_since
+from .patience import patience
 from .peer import TIMEOUT, Address, Peer
 
 # Below the ports that the system gives to clients, and others for each worker of a test run, so that nobody else takes
@@ -178,7 +179,7 @@ class Node:
 
     async def settled(self, connections: int) -> None:
         """Until there are no more MQTT connections than these: a client sees the end before the node is through."""
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(patience(TIMEOUT)):
             while len(self.server.connections) > connections:
                 await asyncio.sleep(0.01)
 
@@ -287,7 +288,8 @@ class NodeProcess:
         return self._process
 
     async def start(self, timeout: float = 50.0) -> "NodeProcess":
-        """Starts it and waits for the line that begins ``taipan ready``: ``ready``; what it said: ``said``."""
+        """Starts it and waits for the line that begins ``taipan ready``: ``ready``; what it said: ``said``. One that
+        does not come to it is killed."""
         self._process = await asyncio.create_subprocess_exec(
             *self.command, "--config", str(self.config), *self.arguments,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=self.env,
@@ -295,13 +297,18 @@ class NodeProcess:
         )  # fmt: skip
         assert self._process.stdout is not None
         said = b""
-        async with asyncio.timeout(timeout):
-            while line := await self._process.stdout.readline():
-                said += line
-                if line.startswith(b"taipan ready"):
-                    self.ready = line.decode().strip()
-                    self.said = said.decode()
-                    return self
+        try:
+            async with asyncio.timeout(patience(timeout)):
+                while line := await self._process.stdout.readline():
+                    said += line
+                    if line.startswith(b"taipan ready"):
+                        self.ready = line.decode().strip()
+                        self.said = said.decode()
+                        return self
+        except BaseException:
+            self._process.kill()
+            await self._process.communicate()
+            raise
         _, errors = await self._process.communicate()
         raise AssertionError(f"ended with {self._process.returncode}: {(said + errors).decode()}")
 
@@ -314,7 +321,7 @@ class NodeProcess:
         if self.process.returncode is None:
             self.process.terminate()
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(patience(timeout)):
                 await self.process.communicate()
         except TimeoutError:
             self.process.kill()

@@ -33,10 +33,12 @@ from taipan.broker.mqtt.packets import (
     Will,
 )
 
+from .patience import patience
 from .wire import Packet, Publish, Reader, WireError, encode
 
 TIMEOUT = float(os.environ.get("TAIPAN_TEST_TIMEOUT", "40"))
-"""Seconds to wait for something that must come. Only a failing test ever waits so long."""
+"""Seconds to wait for something that must come, on a machine that has nothing else to do. Only a failing test ever
+waits so long."""
 
 P = TypeVar("P")
 _numbers = itertools.count(1)
@@ -86,7 +88,7 @@ class _Tcp:
     async def hang_up(self) -> None:
         try:
             self.writer.write_eof()
-            while await asyncio.wait_for(self.read(), TIMEOUT):
+            while await asyncio.wait_for(self.read(), patience(TIMEOUT)):
                 pass
         except (Closed, OSError):
             self.abort()
@@ -95,7 +97,7 @@ class _Tcp:
         if not self.writer.is_closing():  # a TLS transport of Python 3.11.2 that is closed twice cannot be aborted
             self.writer.close()
         try:
-            await asyncio.wait_for(self.writer.wait_closed(), TIMEOUT)
+            await asyncio.wait_for(self.writer.wait_closed(), patience(TIMEOUT))
         except (OSError, tls.SSLError, TimeoutError):
             self.abort()
 
@@ -125,14 +127,14 @@ class _WebSocket:
     async def hang_up(self) -> None:
         try:
             self.socket.transport.write_eof()
-            while await asyncio.wait_for(self.read(), TIMEOUT):
+            while await asyncio.wait_for(self.read(), patience(TIMEOUT)):
                 pass
         except (Closed, OSError):
             self.abort()
 
     async def close(self) -> None:
         try:
-            await asyncio.wait_for(self.socket.close(), TIMEOUT)
+            await asyncio.wait_for(self.socket.close(), patience(TIMEOUT))
         except TimeoutError:
             self.abort()
 
@@ -170,7 +172,7 @@ class Peer:
             options.setdefault("subprotocols", [Subprotocol("mqtt")])
             socket = await connect(
                 f"{transport}://{host}:{port}{path}", ssl=self.ssl, compression=None, ping_interval=None, max_size=None,
-                open_timeout=TIMEOUT, close_timeout=1, proxy=None, **options,
+                open_timeout=patience(TIMEOUT), close_timeout=1, proxy=None, **options,
             )  # fmt: skip
             self._stream = _WebSocket(socket)
         elif transport == "unix":
@@ -207,7 +209,7 @@ class Peer:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def _more(self, timeout: float) -> None:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(timeout if timeout < TIMEOUT else patience(timeout)):
             self._backlog.extend(self._reader.feed(await self.stream.read()))
 
     async def receive(self, timeout: float = TIMEOUT) -> Packet:
@@ -232,7 +234,7 @@ class Peer:
         """The next packet of this kind with these fields, wherever it stands; others stay for later."""
         seen = 0
         try:
-            async with asyncio.timeout(TIMEOUT):
+            async with asyncio.timeout(patience(TIMEOUT)):
                 while True:
                     for index in range(seen, len(self._backlog)):
                         packet, raw = self._backlog[index]

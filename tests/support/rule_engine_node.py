@@ -16,6 +16,8 @@ from taipan.ruleengine.params import Text
 from taipan.ruleengine.records import RuleMetrics
 from tests.support.node import Node, make_settings
 
+from .patience import patience
+
 KEEP = {"name": "keep", "params": {}}
 FAIL = {"name": "fail", "params": {}}
 
@@ -52,7 +54,7 @@ class RuleEngineNode(Node):
         return metrics
 
     async def until_kept(self, count: int) -> list[dict[str, Any]]:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while len(self.kept) < count:
                 await asyncio.sleep(0.005)
         return self.kept

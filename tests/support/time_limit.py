@@ -6,7 +6,6 @@ that runs again. It goes off only while code of the test runs, never within that
 wrong for every test that follows, and once more where somebody has caught it.
 """
 
-import os
 import signal
 import sysconfig
 import threading
@@ -19,15 +18,14 @@ import pytest
 import pytest_timeout
 from _pytest.outcomes import OutcomeException
 
+from .patience import patience
+
 AGAIN: Final = 10.0
 """Seconds after which a phase that has caught it is interrupted once more."""
 _SOON: Final = 0.02
 """Seconds after which it is tried again where pytest itself was at work."""
 _MOST: Final = 500
 """So often pytest itself is let finish: it may be what hangs."""
-_RUNNABLE: Final = 3.0
-"""Processes that want a core while ``make test`` has the machine for itself."""
-_SLOWEST: Final = 8.0
 _LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _LOOPS: Final = frozenset({"asyncio", "selectors", "uvloop"})
 _OF_PYTEST: Final = frozenset(
@@ -54,15 +52,6 @@ def is_of_the_test(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def slowness() -> float:
-    """How many times longer everything takes than while nothing runs beside the tests."""
-    try:
-        wanting = os.getloadavg()[0] / (os.cpu_count() or 1)
-    except OSError:
-        return 1.0
-    return min(_SLOWEST, max(1.0, wanting / _RUNNABLE))
 
 
 class TimeLimit:
@@ -121,7 +110,7 @@ class TimeLimit:
         if not item.stash[_settings].disable_debugger_detection and pytest_timeout.is_debugging():
             return
         passed = time.monotonic() - self._began
-        if passed < self._limit * slowness():
+        if passed < patience(self._limit):
             signal.setitimer(signal.ITIMER_REAL, min(AGAIN, self._limit), AGAIN)
             return
         if self._postponed < _MOST and not is_of_the_test(frame):

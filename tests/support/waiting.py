@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from .patience import patience
+
 
 async def until(condition: Callable[[], Any], timeout: float = 40.0) -> None:
     """Let the loop run until it is so."""
-    async with asyncio.timeout(timeout):
+    async with asyncio.timeout(patience(timeout)):
         while not condition():
             await asyncio.sleep(0.002)
 

@@ -23,6 +23,7 @@ from taipan.broker.config import AccessSettings, RuleSettings, UserSettings, Zon
 from taipan.broker.session.client_info import ClientInfo
 from tests.support.access import authenticate, authorized
 from tests.support.clock import Clock
+from tests.support.patience import patience
 from tests.support.scram_client import ScramClient
 
 SECRET = str(ScryptHash.create(b"secret", n=16))
@@ -214,7 +215,7 @@ async def test_a_guess_counts_though_nobody_waits_for_what_came_of_it(gated: tup
     answer.cancel()
     await asyncio.sleep(0)
     source.gate.open.set()
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while control.authentication.passwords.queue._jobs:
             await asyncio.sleep(0.001)
     await asyncio.sleep(0)
@@ -430,7 +431,7 @@ async def test_an_old_hash_is_renewed_once(make: Make) -> None:
     control.authentication.users.append(source)
     answers = [asyncio.ensure_future(later(authenticate(control, client("gated"), b"secret"))) for _ in range(20)]
     assert {(await answer).reason_code for answer in answers} == {0}
-    made = await asyncio.wait_for(source.renewed, 40)
+    made = await asyncio.wait_for(source.renewed, patience(40))
     assert made.n == 1024 and made.verify(b"secret")
     # Whoever came in with the old one need not be hashed again.
     control.authentication.users[-1] = Known("gated", made)

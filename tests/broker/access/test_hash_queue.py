@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.access.hash_queue import KNOWN, NEW, OTHER, HashingBusy, HashQueue, Job
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -40,7 +41,7 @@ class BlockedQueue:
     async def run(self) -> list[str]:
         await asyncio.sleep(0)
         self.opened.set()
-        await asyncio.wait_for(asyncio.gather(*self.tasks, return_exceptions=True), 40)
+        await asyncio.wait_for(asyncio.gather(*self.tasks, return_exceptions=True), patience(40))
         return self.done
 
 

@@ -24,6 +24,7 @@ from taipan.broker.setting_rules import check_url
 from tests.support.access import authenticate, authorized
 from tests.support.auth_service import AuthService, auth_service
 from tests.support.clock import Clock
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -141,7 +142,7 @@ async def test_connections_are_used_again_and_bounded(service: AuthService) -> N
     for _ in range(2):
         service.gate.clear()
         asked = [asyncio.ensure_future(source.authorize(client(), "publish", f"t/{n}")) for n in range(20)]
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while service.at_once < 3:
                 await asyncio.sleep(0.001)
         service.gate.set()

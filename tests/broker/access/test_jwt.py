@@ -21,6 +21,7 @@ from taipan.broker.config import AccessSettings, ZoneSettings
 from taipan.broker.session.client_info import ClientInfo
 from tests.support.access import decided
 from tests.support.clock import Clock
+from tests.support.patience import patience
 
 SECRET = "thirty-two bytes are what it takes, at least, and for HS512 it is sixty-four"
 NOW = 1_000_000
@@ -340,7 +341,7 @@ async def test_keys_from_a_url() -> None:
     assert not await url.fetch()
     assert result(judge, good) == "no_keys_yet"
     judge.start()  # fetches at once
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while result(judge, good):
             await asyncio.sleep(0.001)
     judge.retire()

@@ -20,6 +20,7 @@ from taipan.broker.mqtt.packets import Will
 from taipan.broker.mqtt.reason_codes import USE_ANOTHER_SERVER
 from taipan.broker.session.session import Session
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
+from tests.support.patience import patience
 from tests.support.peer import TIMEOUT, Peer
 from tests.support.users import PASSWORD, users
 from tests.support.wire import Ack, Publish
@@ -41,7 +42,7 @@ def sessions(cluster: ClusterNodes, number: int) -> list[str]:
 
 async def until_empty(cluster: ClusterNodes, number: int = 0) -> None:
     """Until this node has no session any more. Time passes on its clock."""
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(patience(TIMEOUT)):
         while sessions(cluster, number) or cluster[number].server.connections:
             await cluster[number].pass_time(GRACE)
             await asyncio.sleep(0.05)
@@ -173,7 +174,7 @@ async def test_a_node_that_cannot_take_them_leaves_them_where_they_are(
     await be_short(1)
     await cluster[0].server.cluster.evacuate()
     await be_short(2)
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(patience(TIMEOUT)):
         while "evacuation_waits" not in caplog.text:
             await cluster[0].pass_time(GRACE)
             await asyncio.sleep(0.05)
@@ -222,7 +223,7 @@ async def test_it_ends_by_an_order_or_with_the_process(cluster: ClusterNodes) ->
 async def test_it_does_not_begin_where_nobody_could_take_them(cluster: ClusterNodes) -> None:
     for number in (1, 2):
         await cluster.stop(number)
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(patience(TIMEOUT)):
         while any(each.status == "Running" for each in cluster[0].server.cluster.members()[1:]):
             await asyncio.sleep(0.05)
     with pytest.raises(ChangeRefused, match="no other node can accept its clients: none runs"):
@@ -305,7 +306,7 @@ async def test_sessions_that_cannot_move_keep_no_others_from_it(
         await cluster[0].leave_session(f"a{number}", "t")
     await cluster[0].leave_session("b", "t")
     await cluster[0].server.cluster.evacuate()
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(patience(TIMEOUT)):
         while "b" in sessions(cluster, 0):
             await cluster[0].pass_time(GRACE)
             await asyncio.sleep(0.05)
@@ -381,14 +382,14 @@ async def test_what_nodes_that_are_away_may_still_send_is_counted(tmp_path: Path
         await publisher.publish("t", b"1", qos=1)
         await cluster.kill(2)
         cluster.heal()
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(patience(TIMEOUT)):
             while cluster[0].server.cluster.members()[2].status != STOPPED:
                 await asyncio.sleep(0.05)
         await cluster[0].server.cluster.evacuate()
         await until_empty(cluster)
         assert cluster[0].server.cluster.kept_for_others == 1
         await cluster.start(2)
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(patience(TIMEOUT)):
             while cluster[0].server.cluster.kept_for_others:
                 await asyncio.sleep(0.05)
         await cluster[0].server.cluster.leave()

@@ -19,6 +19,7 @@ from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Connect, TopicFilter, Will
 from taipan.broker.persistence.paging import Paging
 from taipan.broker.session.session import Session
+from tests.support.patience import patience
 from tests.support.peer import TIMEOUT, Peer
 from tests.support.wire import Ack, Publish
 
@@ -38,7 +39,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[ClusterNodes]:
 async def until(what: object, holds: bool = True) -> None:
     """Until what is called gives that."""
     assert callable(what)
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(patience(TIMEOUT)):
         while bool(what()) is not holds:
             await asyncio.sleep(0.005)
 
@@ -557,7 +558,7 @@ async def test_nothing_is_lost_or_comes_twice_while_messages_arrive(cluster: Clu
 
     moving = asyncio.ensure_future(move())
     await asyncio.gather(*(publish(publisher) for publisher in publishers))
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         await moving
     for publisher in publishers:
         name = publisher.client_id.encode()

@@ -10,6 +10,7 @@ from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.ownership import BUCKET
 from taipan.broker.core.cluster import ChangeRefused
 from taipan.broker.mqtt.packets import Will
+from tests.support.patience import patience
 from tests.support.peer import TIMEOUT
 
 from ...support.cluster_nodes import ClusterNodes, cluster_nodes
@@ -27,7 +28,7 @@ QUICK = {
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(patience(TIMEOUT)):
         while not holds():
             await asyncio.sleep(0.005)
 

@@ -22,6 +22,7 @@ from taipan.broker.core.cluster import RUNNING, STOPPED, SUSPECT, CallFailed, Ch
 from taipan.broker.observability.metrics import Reasons
 from taipan.broker.server import Server
 from tests.support.node import make_settings
+from tests.support.patience import patience
 from tests.support.virtual_nats import VirtualNats
 
 pytestmark = pytest.mark.asyncio
@@ -60,7 +61,7 @@ async def running(hub: VirtualNats, *names: str) -> AsyncIterator[list[Server]]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while not condition():
             await asyncio.sleep(0.01)
 

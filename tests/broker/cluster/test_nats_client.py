@@ -27,6 +27,7 @@ from taipan.broker.cluster.nats import (
 from taipan.broker.cluster.nats_client import NatsClient
 from taipan.broker.cluster.nats_connection import NatsConnection
 from taipan.broker.config import ClusterSettings
+from tests.support.patience import patience
 
 from ...support.certificates import Certificates
 from ...support.nats_server import NatsServers
@@ -94,7 +95,7 @@ async def test_subscriptions_watches_and_writes_last_over_a_restart(caplog: pyte
         assert await later > first
         await told.until(("k", b"1"), ("k", b"3"))
         assert told.values == [("k", b"1"), ("k", b"3")] and len(told.current) == 1
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             assert await answered(a, "taipan.t.x") == b""
         assert set(heard) == {b""}
         assert lost == ["down", "up"] and a.quorum
@@ -249,7 +250,7 @@ async def test_three_servers_bear_the_loss_of_one() -> None:
 @pytest.mark.timeout(150)
 async def test_without_a_quorum_nothing_is_written_and_messages_pass() -> None:
     async with NatsServers(3) as servers, client((servers.urls[0],)) as a:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             while [await replicas(a, bucket) for bucket in BUCKETS] != [3] * len(BUCKETS):  # one server is named
                 await asyncio.sleep(0.05)
         await servers.until_whole()
@@ -358,7 +359,7 @@ async def test_why_a_bucket_is_not_followed_is_said_once(
 
 async def in_time(true: Callable[[], bool]) -> None:
     """Where servers elect leaders, one bucket after the other."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         while not true():
             await asyncio.sleep(0.05)
 
@@ -387,7 +388,7 @@ async def test_one_server_of_three_has_no_quorum(caplog: pytest.LogCaptureFixtur
                 await servers[0].kill()
                 await servers[0].start()
             # A leader that has lost the others answers until it notices.
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(patience(60)):
                 while not await has_no_quorum(servers.urls):
                     await asyncio.sleep(0.2)
             caplog.clear()
@@ -597,11 +598,11 @@ async def test_who_stops_while_it_connects_leaves_no_connection(greeted: bool) -
     url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     connecting = NatsClient(ClusterSettings(servers=(url,), connect_timeout=600.0), "a", LARGEST)
     starting = asyncio.create_task(connecting.probe())
-    await asyncio.wait_for(come.wait(), 40)
+    await asyncio.wait_for(come.wait(), patience(40))
     starting.cancel()
     await asyncio.wait([starting])
     assert starting.cancelled()
-    await asyncio.wait_for(gone.wait(), 40)
+    await asyncio.wait_for(gone.wait(), patience(40))
     server.close()
 
 
@@ -634,7 +635,7 @@ async def test_deletions_do_not_stay_for_ever(monkeypatch: pytest.MonkeyPatch) -
             assert told.values == [("k2", None), ("k0", b"2"), ("k1", b"2")]
             revision = (await a.read("sessions", "k1") or told.entries[0]).revision
             await a.write("sessions", "k1", None, revision, "d4")
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(patience(40)):
                 while await keys(a) != 1:
                     await asyncio.sleep(0.05)
             assert (await a.read("sessions", "k0") or told.entries[0]).value == b"2"
@@ -703,7 +704,7 @@ async def test_increments_are_neither_lost_nor_doubled_while_servers_fail() -> N
         async def more() -> None:
             """Both have gone on."""
             before = list(done)
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(patience(40)):
                 while any(now < was + 20 for now, was in zip(done, before, strict=True)):
                     await asyncio.sleep(0.01)
 

@@ -10,6 +10,7 @@ import pytest_asyncio
 from taipan.broker.cluster.nats import NEVER_THERE, BucketEntry, Nats, NoAnswer, NoResponders, WrongRevision
 from taipan.broker.cluster.nats_client import NatsClient
 from taipan.broker.config import ClusterSettings
+from tests.support.patience import patience
 
 from ...support.nats_server import NatsServers
 from ...support.peer import TIMEOUT
@@ -21,7 +22,7 @@ Connect = Callable[[str], Awaitable[Nats]]
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(patience(TIMEOUT)):
         while not true():
             await asyncio.sleep(0.005)
 
@@ -89,7 +90,7 @@ async def test_messages_reach_who_listens_in_order(connect: Connect) -> None:
 
 
 async def answered(nats: Nats, subject: str) -> bytes:
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(patience(TIMEOUT)):
         while True:
             try:
                 return await nats.request(subject, b"", 1.0)

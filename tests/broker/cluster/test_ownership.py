@@ -30,6 +30,7 @@ from tests.support.peer import TIMEOUT, Peer
 from tests.support.users import PASSWORD, users
 
 from ...support.cluster_nodes import ClusterNodes, cluster_nodes
+from ...support.patience import patience
 from ...support.virtual_nats import VirtualWatch
 
 pytestmark = pytest.mark.asyncio
@@ -46,7 +47,7 @@ def own(cluster: ClusterNodes, number: int) -> NatsCluster:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(patience(TIMEOUT)):
         while not holds():
             await asyncio.sleep(0.005)
 
@@ -311,7 +312,7 @@ async def test_a_node_that_died_before_it_was_told_that_all_has_come_gives_nothi
 
         own(cluster, 1).handover.step = cut
         client = await cluster[1].client("s", expiry=60, session_present=True)
-        await asyncio.wait_for(merged.wait(), TIMEOUT)
+        await asyncio.wait_for(merged.wait(), patience(TIMEOUT))
         await cluster.kill(0)
         await cluster.start(0)
         assert sessions(cluster, 0) == {"s"}
@@ -342,7 +343,7 @@ async def test_what_is_paged_out_before_it_is_asked_for_again_comes_whole(tmp_pa
 
         own(cluster, 0).handover.outgoing.step = cut
         new = await cluster[1].client("s", expiry=60, session_present=True)
-        await asyncio.wait_for(asked.wait(), TIMEOUT)
+        await asyncio.wait_for(asked.wait(), patience(TIMEOUT))
         await until(lambda: paging.bytes)
         paging.bound = 1
         paging.evict()
@@ -708,7 +709,7 @@ async def test_a_node_that_was_cut_off_while_a_session_was_elsewhere_and_came_ba
 
         own(cluster, 1).handover.step = cut
         await cluster[1].client("s", expiry=60, session_present=True)
-        await asyncio.wait_for(merged.wait(), TIMEOUT)
+        await asyncio.wait_for(merged.wait(), patience(TIMEOUT))
         await cluster[2].client("s", expiry=60, session_present=True)
         await until(lambda: "s" not in sessions(cluster, 1))
         client = await cluster[1].client("s", expiry=60, session_present=True)
@@ -860,7 +861,7 @@ async def test_each_node_may_die_at_each_step(tmp_path: Path, step: str, killed:
         connecting = asyncio.ensure_future(
             attempt(peer, "s", clean_start=False, properties={c.SESSION_EXPIRY_INTERVAL: 60})
         )
-        await asyncio.wait_for(reached.wait(), TIMEOUT)
+        await asyncio.wait_for(reached.wait(), patience(TIMEOUT))
         await cluster.kill(killed)
         await asyncio.wait([connecting])
         connecting.exception()

@@ -11,6 +11,7 @@ import pytest
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.wire import NEWER_VERSION, VERSION, Header
 from taipan.broker.mqtt import constants as c
+from tests.support.patience import patience
 
 from ...support.cluster_nodes import cluster_nodes
 from ...support.cluster_processes import ClusterProcess, ClusterProcesses
@@ -35,7 +36,7 @@ async def restart(node: ClusterProcess, version: int) -> None:
 
 
 async def until_said(node: ClusterProcess, line: bytes) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while line not in node.log:
             await asyncio.sleep(0.02)
 
@@ -81,7 +82,7 @@ class Load:
         self._end.set()
         *receiving, publishing = self._tasks
         await publishing
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while any(len(each) < self.published for each in self.received.values()):
                 await asyncio.sleep(0.01)
         for task in receiving:
@@ -143,7 +144,7 @@ async def test_what_a_newer_version_writes_that_cannot_be_read_is_refused(
                 stranger.publish(seam.context.subject(kind), data)
             for bucket in ("members", "routes", "sessions", "rows"):
                 await stranger.write(bucket, "0" * 16 + "." + "0" * 32, data, 0, f"nonce-{bucket}")
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(patience(40)):
                 while counted() < 9:
                     await asyncio.sleep(0.01)
         lines = [each.getMessage() for each in caplog.records if "cluster_refused" in each.getMessage()]

@@ -19,6 +19,7 @@ from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.reason_codes import SUCCESS, USE_ANOTHER_SERVER
 from tests.support.cluster_nodes import cluster_nodes
 from tests.support.node import Node
+from tests.support.patience import patience
 from tests.support.virtual_nats import VirtualNats, VirtualNatsClient
 
 pytestmark = pytest.mark.asyncio
@@ -33,7 +34,7 @@ def parts(node: Node) -> NatsCluster:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -109,7 +110,7 @@ async def test_a_route_is_written_again_where_nobody_knows_whether_it_was_delete
         monkeypatch.setattr(nats, "write", no_answer_to_a_write)
         monkeypatch.setattr(nats, "read", no_answer_to_a_read)
         await subscriber.unsubscribe("t")
-        await asyncio.wait_for(unknown.wait(), 40)
+        await asyncio.wait_for(unknown.wait(), patience(40))
         assert keys(cluster.hub) == 0
         subscribing = asyncio.ensure_future(subscriber.subscribe("t"))
         await asyncio.sleep(0.1)
@@ -147,7 +148,7 @@ async def test_a_route_of_its_own_that_a_node_cannot_read_is_written_over() -> N
         key = f"{node_key(cluster.name(1))}.{thing_key('t')}"
         await cluster.clients[1].write("routes", key, b"of another version", None, "nonce")
         subscriber = await cluster[1].client("s")
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             await subscriber.subscribe("t")
         assert reaches(cluster[0], "t") == 1
         await subscriber.unsubscribe("t")

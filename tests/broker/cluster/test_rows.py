@@ -15,6 +15,7 @@ from taipan.broker.cluster.wire import thing_key
 from taipan.broker.persistence.tables import NotAgreed, RowTooLarge, Table
 from taipan.broker.server import Server
 from tests.support.node import make_settings
+from tests.support.patience import patience
 from tests.support.virtual_nats import VirtualNats
 
 pytestmark = pytest.mark.asyncio
@@ -94,7 +95,7 @@ async def nodes(hub: VirtualNats, *names: str) -> AsyncIterator[list[RowsNode]]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while not condition():
             await asyncio.sleep(0.005)
 

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.cluster.nats import BucketEntry, NoAnswer, NoResponders, Unavailable, Unknown, WrongRevision
+from tests.support.patience import patience
 
 from ...support.virtual_nats import VirtualNats, VirtualNatsClient
 
@@ -188,7 +189,7 @@ async def test_the_clients_of_a_stopped_server_move_to_another(
     clients[1].on_disconnected.append(lambda: heard.append("gone"))
     clients[1].on_connected.append(moved.set)
     hub.stop_server(1)
-    await asyncio.wait_for(moved.wait(), 40)
+    await asyncio.wait_for(moved.wait(), patience(40))
     assert heard == ["gone"] and clients[1].server != 1
     assert await clients[1].write("rows", "k", b"1", None, "n1") == 1
     hub.stop_server(2)

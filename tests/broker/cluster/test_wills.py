@@ -17,6 +17,7 @@ from taipan.broker.core.cluster import STOPPED
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Will
 from taipan.broker.persistence.log.records import StoredBody, WillStored
+from tests.support.patience import patience
 from tests.support.peer import TIMEOUT
 
 from ...support.cluster_nodes import ClusterNodes, cluster_nodes
@@ -46,7 +47,7 @@ def wire_of(cluster: ClusterNodes, number: int) -> Wire:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(patience(TIMEOUT)):
         while not holds():
             await asyncio.sleep(0.005)
 

@@ -23,6 +23,7 @@ from tests.support.auth_service import auth_service
 from tests.support.durable_fake_node import DurableFakeNode
 from tests.support.fake_node import FakeClient
 from tests.support.one_by_one import OneByOne
+from tests.support.patience import patience
 from tests.support.peer import TIMEOUT
 from tests.support.wire import Publish
 
@@ -411,7 +412,7 @@ async def test_a_will_that_a_service_denied_is_none_after_a_crash_either(caplog:
         node = DurableFakeNode(access={"http": {"acl_url": service.url("/acl")}})
         for topic in ("t/secret", "t/fine"):
             client = node.send_connect(topic.replace("/", "-"), will=Will(topic, b"gone", 1, True))
-            async with asyncio.timeout(TIMEOUT):
+            async with asyncio.timeout(patience(TIMEOUT)):
                 while client.channel.state != CONNECTED:
                     await asyncio.sleep(0.001)
         node.store()

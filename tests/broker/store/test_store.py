@@ -21,6 +21,7 @@ from taipan.broker.session.subscription import Subscription
 from taipan.broker.store import compaction
 from tests.support.clock import Clock
 from tests.support.node import make_settings
+from tests.support.patience import patience
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(30)]
 
@@ -40,7 +41,7 @@ def retain(node: Server, topic: str, payload: bytes) -> None:
 
 async def flushed(node: Server) -> None:
     assert node.store is not None
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         assert await node.store.flush()
 
 
@@ -170,13 +171,13 @@ async def test_trouble_raises_an_alarm_and_its_end_ends_it(tmp_path: Path, monke
     monkeypatch.setattr(SqliteLog, "append", broken)
     retain(node, "a", b"1")
     assert node.store is not None
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         assert not await node.store.flush()
     assert "Input/output error" in node.alarms.active["store_trouble"].message
     assert node.stats.snapshot()["store.trouble.count"] == 1
     assert node.stats.snapshot()["alarms.count"] == 1
     failing = False
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while node.alarms.active:
             await asyncio.sleep(0.05)
     await flushed(node)
@@ -199,7 +200,7 @@ async def test_it_stops_within_a_bound_while_nothing_can_be_written(
     with monkeypatch.context() as patched:
         patched.setattr(SqliteLog, "append", broken)
         retain(node, "after", b"2")
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             await node.stop()
     assert "store_not_flushed" in caplog.text
     again = server(tmp_path)
@@ -222,7 +223,7 @@ async def test_a_log_that_says_little_that_is_true_is_compacted(
         retain(node, "changing", bytes(5000))
         await flushed(node)
     before = node.store.durability.commit.log.size_bytes
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while node.store.durability.commit.log._log.first < 150:
             node.store.compaction.run_slice(node.broker)
             await asyncio.sleep(0.01)

@@ -14,6 +14,7 @@ from taipan.broker.transport.descriptors import UNLIMITED, Descriptors
 from taipan.broker.transport.layer import raise_packet_limit
 from taipan.broker.transport.listener import Listener
 from tests.support.clock import Clock
+from tests.support.patience import patience
 
 try:
     from uvloop import new_event_loop as new_uvloop
@@ -33,7 +34,7 @@ def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
         unhandled: list[dict[str, Any]] = []
         with asyncio.Runner(loop_factory=LOOPS[loop_name]) as runner:
             runner.get_loop().set_exception_handler(lambda _, context: unhandled.append(context))
-            runner.run(asyncio.wait_for(test(**fixtures), TIMEOUT))
+            runner.run(asyncio.wait_for(test(**fixtures), patience(TIMEOUT)))
         assert unhandled == []
 
     signature = inspect.signature(test)

@@ -6,6 +6,8 @@ from typing import Any
 import gmqtt  # type: ignore[import-untyped]
 from gmqtt.mqtt.constants import MQTTv50, MQTTv311  # type: ignore[import-untyped]
 
+from tests.support.patience import patience
+
 from .client import PATIENCE, InteropClient, LoopThread, Received
 
 VERSIONS = {4: MQTTv311, 5: MQTTv50}
@@ -59,7 +61,7 @@ class GmqttClient(InteropClient):
         client.on_subscribe = on_answer
         client.on_unsubscribe = on_answer
         await client.connect(self.address.host, self.address.port, version=VERSIONS[self.version])
-        return await asyncio.wait_for(connected, PATIENCE)
+        return await asyncio.wait_for(connected, patience(PATIENCE))
 
     def _answer(self, mid: int) -> "asyncio.Future[Any]":
         return self._answers.setdefault(mid, asyncio.get_running_loop().create_future())
@@ -78,10 +80,10 @@ class GmqttClient(InteropClient):
 
     async def _subscribe(self, topic_filter: str, qos: int) -> Any:
         mid = self._client.subscribe(topic_filter, qos)
-        return await asyncio.wait_for(self._answer(mid), PATIENCE)
+        return await asyncio.wait_for(self._answer(mid), patience(PATIENCE))
 
     async def _unsubscribe(self, topic_filter: str) -> None:
-        await asyncio.wait_for(self._answer(self._client.unsubscribe(topic_filter)), PATIENCE)
+        await asyncio.wait_for(self._answer(self._client.unsubscribe(topic_filter)), patience(PATIENCE))
 
     def subscribe(self, topic_filter: str, qos: int) -> None:
         assert list(self._thread.run(self._subscribe(topic_filter, qos))) == [qos]

@@ -15,6 +15,7 @@ from taipan.management import node
 from taipan.management.commands import local_cluster
 from tests.support.nats_server import NatsServers, nats_server_program
 from tests.support.node import free_port
+from tests.support.patience import patience
 from tests.support.peer import Address, Peer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
@@ -43,7 +44,7 @@ class Command:
 
     async def until(self, wanted: Callable[[str], bool]) -> str:
         assert self.process.stdout is not None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             while line := (await self.process.stdout.readline()).decode():
                 self.lines.append(line.rstrip("\n"))
                 if wanted(self.lines[-1]):
@@ -52,7 +53,7 @@ class Command:
 
     async def until_signals_are_kept(self) -> None:
         """Before it, the interpreter itself starts, and prints what it likes."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             while not int(re.findall(r"SigCgt:\s+(\w+)", self._status())[0], 16) & 1 << signal.SIGHUP - 1:
                 await asyncio.sleep(0.001)
 
@@ -60,7 +61,7 @@ class Command:
         return Path(f"/proc/{self.process.pid}/status").read_text()
 
     async def end_by_itself(self) -> int:
-        out, _ = await asyncio.wait_for(self.process.communicate(), 60)
+        out, _ = await asyncio.wait_for(self.process.communicate(), patience(60))
         self.lines += out.decode().splitlines()
         assert self.process.returncode is not None
         return self.process.returncode

@@ -291,6 +291,14 @@ def test_a_new_listener_by_index() -> None:
             "t.toml:2: zones.z.max_packet_size: expected a whole number of bytes from 1 to 268435460, got 268435461",
         ),
         ('[zones.z]\nmountpoint = "a/+/"', "t.toml:2: zones.z.mountpoint: expected a topic prefix without + and #"),
+        (
+            f'[zones.z]\nmountpoint = "{"x" * 65_001}"',
+            "t.toml:2: zones.z.mountpoint: expected at most 65000 bytes of UTF-8 without U+0000",
+        ),
+        (
+            f'[[listeners]]\nname = "a"\ntype = "tcp"\nbind = "127.0.0.1:1"\nmountpoint = "{"ä" * 32_501}"',
+            "t.toml:5: listeners.0.mountpoint: expected at most 65000 bytes of UTF-8 without U+0000",
+        ),
         ('[durability]\nlevel = "dsk"', 't.toml:2: durability.level: expected one of "memory", "disk", got'),
         ('[log]\nlevel = "x"', "t.toml:2: log.level: expected one of"),
         ('[[access.users]]\nusername = ""', "t.toml:2: access.users.0.username: expected a username"),

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.api import managed_node
 from tests.support.ctl import ctl, ctl_json, done, refused
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -23,7 +24,7 @@ async def test_clients_list_and_show() -> None:
         assert await done(node, "clients", "list") == []
         await node.client("here", 5, keep_alive=77, username="somebody", password=b"x")
         await node.leave_session("away", "t/#")
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while (await ctl_json(node, "clients", "show", "away"))[0]["connected"]:
                 await asyncio.sleep(0)
         first, second = await done(node, "clients", "list")

@@ -12,6 +12,7 @@ from taipan.management.ctl import socket as ctl_socket
 from taipan.management.ctl.socket import MAX_CONNECTIONS, MAX_REQUEST_SIZE, ControlError, ControlSocket
 from tests.support.api import managed_node
 from tests.support.ctl import ctl, done, exchange, parse, run
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -62,7 +63,7 @@ async def test_too_many_at_once() -> None:
         said = await ctl(node, "status")
         assert said.status == 1 and "too many" in said.err
         writers.pop().transport.abort()
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while (await ctl(node, "status")).status:
                 await asyncio.sleep(0)
         for writer in writers:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.api import managed_node
 from tests.support.ctl import ctl, ctl_json, done, refused
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -17,7 +18,7 @@ async def test_listeners() -> None:
         await done(node, "clients", "kick", "gone")
         await peer.expect_closed()
         await peer.close()
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while (await ctl_json(node, "listeners"))[0]["current_conns"] > 1:
                 await asyncio.sleep(0)
         address = node.address()

@@ -12,6 +12,7 @@ from yarl import URL
 from taipan.management.operations.listing import Listing
 from tests.api.raw_http import request_head
 from tests.support.api import APP_ID, SECRET, ManagedNode, managed_node
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -62,7 +63,7 @@ async def test_who_leaves_amid_the_answer_leaves_no_trace_in_the_log(
             await response.content.read(1)
             response.close()
         listener = node.management.operations.listeners.http_listeners[0]
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while listener.current_connections:
                 await asyncio.sleep(0.001)
     assert [record.name for record in caplog.records if record.exc_info] == []
@@ -76,7 +77,7 @@ async def test_head_has_no_body(monkeypatch: pytest.MonkeyPatch) -> None:
         host, _, port = node.management.url.removeprefix("http://").rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(request_head("HEAD", "/clients") + request_head("GET", "/brokers", "Connection: close"))
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             head, _, rest = (await reader.read()).partition(b"\r\n\r\n")
         writer.close()
         assert head.startswith(b"HTTP/1.1 200") and rest.startswith(b"HTTP/1.1 200") and rest.endswith(b"}]}")

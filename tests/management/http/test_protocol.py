@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from tests.support.api import APP_ID, SECRET, ManagedNode, managed_node, segment
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -18,7 +19,7 @@ async def answer_to(node: ManagedNode, request: bytes) -> bytes:
     host, _, port = node.management.url.removeprefix("http://").rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(request)
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         octets = await reader.read()
     writer.close()
     return octets

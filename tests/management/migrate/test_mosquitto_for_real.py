@@ -20,6 +20,7 @@ from taipan.management.node import main
 from tests.support.absent import absent
 from tests.support.mosquitto_db import DbWriter
 from tests.support.node import NodeProcess, free_port
+from tests.support.patience import patience
 from tests.support.peer import Address, Peer
 from tests.support.waiting import until
 from tests.support.wire import Publish
@@ -83,7 +84,7 @@ async def mosquitto(directory: Path, port: int) -> AsyncIterator[Address]:
         MOSQUITTO, "-c", str(directory / "mosquitto.conf"), stderr=asyncio.subprocess.DEVNULL
     )
     try:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while True:
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", port)

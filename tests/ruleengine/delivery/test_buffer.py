@@ -19,6 +19,7 @@ from taipan.ruleengine.delivery.buffer_store import TABLE, BufferStore
 from taipan.ruleengine.delivery.buffered_row import BufferedRow, encode_row
 from tests.support.fake_engine import QUICK, FakeReport
 from tests.support.node import make_settings, start_node
+from tests.support.patience import patience
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
@@ -261,7 +262,7 @@ async def test_a_closed_buffer_leaves_what_waits_to_the_next_of_its_resource() -
     for number in range(1200):
         harness.buffer.append(entry(number))
     await until(lambda: bool(harness.sink.batches))
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         await harness.buffer.close()
     with pytest.raises(ActionFailed):
         harness.buffer.append(entry(9))

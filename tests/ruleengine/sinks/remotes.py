@@ -13,6 +13,7 @@ from amqtt.broker import Broker  # type: ignore[import-untyped]
 from tests.support.absent import absent
 from tests.support.amqtt_broker import shut_down
 from tests.support.node import Node, free_port, make_settings
+from tests.support.patience import patience
 from tests.support.peer import Address, Peer
 
 KINDS = ("taipan", "mosquitto")
@@ -59,7 +60,7 @@ class Remote:
             await self._listening()
 
     async def _listening(self) -> None:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while True:
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", self.port)

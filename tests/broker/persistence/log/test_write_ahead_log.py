@@ -13,6 +13,7 @@ from taipan.broker.persistence.log.check_file import Digests
 from taipan.broker.persistence.log.errors import StoreError, WriteTrouble
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from taipan.broker.persistence.log.write_ahead_log import WriteAheadLog
+from tests.support.patience import patience
 
 
 class GatedLog(SqliteLog):
@@ -50,7 +51,7 @@ class Told:
         self.changed.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(patience(40)):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()
