@@ -92,14 +92,16 @@ async def _running(browser: "Browser") -> AsyncIterator["list[DashboardNode]"]:
 async def shared_node(
     request: pytest.FixtureRequest, _running: "list[DashboardNode]", make_node: "Callable[[], DashboardNode]"
 ) -> AsyncIterator["DashboardNode"]:
-    """One node for all tests of a module that leave it running. A test's clients go with the test. After a test that
-    failed the next one, which may be the same once more, gets a new node: this one has what is left of it."""
+    """One node for all tests of a module that leave it running. A test's clients go with the test, and so do their
+    sessions: which test comes next does not matter. After a test that failed the next one, which may be the same once
+    more, gets a new node: this one has what is left of it."""
     if not _running:
         _running.append(await make_node().start())
     yield _running[0]
-    await _running[0].close_clients()
     if request.node.stash.get(FAILED, False):
         await _running.pop().stop()
+    else:
+        await _running[0].end_sessions()
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
-from .api import ApiClient
+from .api import ApiClient, segment
 from .node import NodeProcess, free_port
 from .patience import patience
 from .peer import Address, Peer
@@ -95,6 +95,12 @@ class DashboardNode:
         for peer in self._peers:
             await peer.close()
         self._peers.clear()
+
+    async def end_sessions(self) -> None:
+        """Those of ``client`` and of others, also where they would outlive their connections."""
+        await self.close_clients()
+        for row in (await self.api.get("/clients")).data:
+            await self.api.delete(f"/clients/{segment(row['clientid'])}")
 
     async def stop_process(self) -> None:
         """The node alone: its clients see it go."""

@@ -26,9 +26,13 @@ from ...support.peer import Peer
 from ...support.virtual_nats import VirtualNatsClient
 from ...support.wire import Publish
 from .test_handover import received
-from .test_ownership import QUICK, attempt, leave_five, own, owner, sessions, until
+from .test_ownership import attempt, leave_five, own, owner, sessions, until
 
 pytestmark = pytest.mark.asyncio
+
+QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "takeover_timeout": 40, "call_timeout": 5, "takeover": "fresh"}
+"""Other nodes are soon taken for stopped. How long a client waits is not what is tested here: a node whose disk takes a
+second for a batch does not answer within two."""
 
 
 async def until_away(cluster: ClusterNodes, away: int) -> None:
