@@ -1,5 +1,6 @@
 """The socket file of a listener of type ``unix``: made with its rights, told from one that is left over, removed."""
 
+import fcntl
 import grp
 import logging
 import os
@@ -9,6 +10,7 @@ import socket
 import stat
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,16 +18,12 @@ from typing import Final
 
 from ..config import ListenerSettings
 from ..listener_kinds import MAX_SOCKET_PATH
+from ..loop.socket_state import IN_USE, LEFT_OVER, NO_SOCKET, state_of
 from ..session.client_info import LOCAL_USER
 from .binding import PlainSocket
 
 logger = logging.getLogger(__name__)
 
-FREE: Final = "free"
-LEFT_OVER: Final = "left over"
-IN_USE: Final = "in use"
-NO_SOCKET: Final = "no socket"
-"""What is at a path: nothing; the socket of a process that has ended; that of one that listens; another file."""
 _PEER_CREDENTIALS: Final = int(getattr(socket, "SO_PEERCRED", 0))  # Linux alone has it
 _PATH_ONLY: Final = int(getattr(os, "O_PATH", 0)) if sys.platform == "linux" else 0
 """Opens a file to change its owner and its mode; 0: the system has no such thing."""
@@ -33,6 +31,9 @@ _FOLLOW: Final = bool(_PATH_ONLY)
 """Whether the path that ``_held`` gives is a link to the file."""
 _MOST: Final = 0xFFFF_FFFE
 """The highest number of a user and of a group. The next one means "no change" to the system."""
+_LOOKS: Final = 100
+_BETWEEN_LOOKS: Final = 0.02
+"""Seconds. A lock that somebody else keeps for two seconds is not of a node that makes a socket."""
 _CLOSED: Final = int(getattr(select, "POLLRDHUP", select.POLLHUP))
 
 
@@ -76,17 +77,24 @@ def listening_socket(settings: ListenerSettings) -> SocketFile:
     mode, user, group = _rights(settings)
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise SocketFileError("bind", f"the path of a socket has at most {MAX_SOCKET_PATH} bytes")
-    try:
-        found = state_of(path)
-    except PermissionError:
-        directory = os.path.dirname(path)
-        raise SocketFileError("bind", f"the user of the node may not use the directory {directory}") from None
-    if found == IN_USE:
-        raise SocketFileError("bind", "another process listens at this socket")
-    if found == NO_SOCKET:
-        raise SocketFileError("bind", "a file that is not a socket exists there")
-    if found == LEFT_OVER:
-        os.unlink(path)
+    with _alone_in_directory(path):
+        try:
+            found = state_of(path)
+        except PermissionError:
+            directory = os.path.dirname(path)
+            raise SocketFileError("bind", f"the user of the node may not use the directory {directory}") from None
+        if found == IN_USE:
+            raise SocketFileError("bind", "another process listens at this socket")
+        if found == NO_SOCKET:
+            raise SocketFileError("bind", "a file that is not a socket exists there")
+        if found == LEFT_OVER:
+            os.unlink(path)
+        return _bound(settings, mode, user, group)
+
+
+def _bound(settings: ListenerSettings, mode: int, user: int, group: int) -> SocketFile:
+    """A socket that listens at a path that is free."""
+    path = settings.bind
     sock = PlainSocket(socket.AF_UNIX, socket.SOCK_STREAM)
     made: SocketFile | None = None
     try:
@@ -110,6 +118,33 @@ def listening_socket(settings: ListenerSettings) -> SocketFile:
 
 
 @contextmanager
+def _alone_in_directory(path: str) -> Iterator[None]:
+    """Keep other nodes from making a socket in the directory of ``path``: one that is bound and does not listen yet
+    looks like one that is left over.
+
+    If the directory cannot be locked, or a stranger keeps its lock, nothing is held.
+    """
+    try:
+        directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield
+        return
+    try:
+        for _ in range(_LOOKS):
+            try:
+                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_BETWEEN_LOOKS)
+                continue
+            except OSError:  # its file system has no locks
+                pass
+            break
+        yield
+    finally:
+        os.close(directory)
+
+
+@contextmanager
 def _held(path: str) -> Iterator[str]:
     """A path of the file that is at ``path`` now, also if another process puts a different file there.
 
@@ -123,26 +158,6 @@ def _held(path: str) -> Iterator[str]:
         yield f"/proc/self/fd/{descriptor}"
     finally:
         os.close(descriptor)
-
-
-def state_of(path: str) -> str:
-    """``FREE``, ``LEFT_OVER``, ``IN_USE`` or ``NO_SOCKET``. Raises OSError where that cannot be seen."""
-    try:
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            return NO_SOCKET
-    except FileNotFoundError:
-        return FREE
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(path)
-        except FileNotFoundError:
-            return FREE
-        except ConnectionRefusedError:
-            return LEFT_OVER
-        except (BlockingIOError, PermissionError):  # its queue is full; it is another user's
-            return IN_USE
-    return IN_USE
 
 
 def rights_faults(settings: ListenerSettings) -> list[SocketFileError]:

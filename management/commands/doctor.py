@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from taipan.broker.config import parse_bind
+from taipan.broker.loop.socket_state import IN_USE, LEFT_OVER, NO_SOCKET, state_of
 from taipan.broker.observability.log_text import one_line
 from taipan.broker.transport.binding import try_to_bind
-from taipan.broker.transport.unix_socket import IN_USE, LEFT_OVER, NO_SOCKET, state_of
 
 from .. import configuration_check
 from ..certificate_expiry import WARN_BEFORE

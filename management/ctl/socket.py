@@ -9,11 +9,12 @@ import asyncio
 import logging
 import os
 import socket
-import stat
 from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from taipan.broker.loop.socket_state import IN_USE, LEFT_OVER, NO_SOCKET, state_of
 
 from ..operations.operations import Operations
 from .execution import ControlRequest, carry_out
@@ -57,12 +58,22 @@ class ControlSocket:
         logger.info("control_started socket=%s", self.path)
 
     def _bind(self) -> socket.socket:
-        """A listening socket under its name, with mode 0600 before anybody can connect to it."""
-        self._remove_stale()
+        """A listening socket under its name, with mode 0600 before anybody can connect to it.
+
+        The lock of the data directory keeps other nodes away. Raises ControlError if there is a file that is not the
+        socket of a process that has ended.
+        """
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         directory: int | None = None
         try:
             address, directory = socket_address(str(self.path))
+            found = state_of(address)
+            if found == NO_SOCKET:
+                raise ControlError(f"{self.path}: exists and is not a socket")
+            if found == IN_USE:
+                raise ControlError(f"{self.path}: in use by another node; each needs its own node.data_dir")
+            if found == LEFT_OVER:
+                self.path.unlink()
             listening.bind(address)
             os.chmod(self.path, 0o600)
             listening.setblocking(False)
@@ -74,31 +85,6 @@ class ControlSocket:
             if directory is not None:
                 os.close(directory)
         return listening
-
-    def _remove_stale(self) -> None:
-        """Remove the socket of a process that has ended. Raises ControlError if the process is alive, or if the file
-        is not a socket."""
-        try:
-            found = self.path.lstat()
-        except FileNotFoundError:
-            return
-        if not stat.S_ISSOCK(found.st_mode):
-            raise ControlError(f"{self.path}: exists and is not a socket")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            directory: int | None = None
-            probe.setblocking(False)
-            try:
-                address, directory = socket_address(str(self.path))
-                probe.connect(address)
-            except (ConnectionRefusedError, FileNotFoundError):
-                self.path.unlink(missing_ok=True)
-                return
-            except BlockingIOError:
-                pass  # Its queue is full: a node listens.
-            finally:
-                if directory is not None:
-                    os.close(directory)
-        raise ControlError(f"{self.path}: in use by another node; each needs its own node.data_dir")
 
     async def stop(self) -> None:
         """Commands that run are given a moment to end."""

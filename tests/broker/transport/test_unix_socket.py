@@ -5,28 +5,26 @@ import errno
 import os
 import socket
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from taipan.broker.config import ListenerSettings, ZoneSettings
+from taipan.broker.loop.socket_state import FREE, IN_USE, LEFT_OVER, NO_SOCKET, state_of
 from taipan.broker.transport import unix_socket
 from taipan.broker.transport.binding import PlainSocket
 from taipan.broker.transport.listener import Listener, ListenerError
 from taipan.broker.transport.unix_socket import (
-    FREE,
-    IN_USE,
-    LEFT_OVER,
-    NO_SOCKET,
     SocketFileError,
     listening_socket,
     peer_has_closed,
     peer_of,
     rights_faults,
-    state_of,
 )
 from tests.support.clock import Clock
+from tests.support.peer import TIMEOUT
 
 
 def settings(path: Path, **keys: str) -> ListenerSettings:
@@ -150,6 +148,54 @@ def test_a_file_that_replaces_it_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(SocketFileError, match=r"^another process has replaced the socket$"):
         listening_socket(settings(path, socket_mode="0666"))
     assert stat.S_IMODE(victim.stat().st_mode) == 0o600 and path.exists()
+
+
+def test_one_that_does_not_listen_yet_is_not_taken_for_left_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s"
+    refused: list[str] = []
+    waits = threading.Event()
+
+    def second() -> None:
+        try:
+            listening_socket(settings(path)).sock.close()
+        except SocketFileError as error:
+            refused.append(str(error))
+        finally:
+            waits.set()
+
+    other = threading.Thread(target=second)
+    listen, lock = PlainSocket.listen, unix_socket.fcntl.flock
+
+    def listen_later(self: PlainSocket, backlog: int) -> None:
+        if not other.ident:
+            other.start()
+            assert waits.wait(TIMEOUT)
+        listen(self, backlog)
+
+    def watched(directory: int, operation: int) -> None:
+        try:
+            lock(directory, operation)
+        except BlockingIOError:
+            waits.set()
+            raise
+
+    monkeypatch.setattr(PlainSocket, "listen", listen_later)
+    monkeypatch.setattr(unix_socket.fcntl, "flock", watched)
+    made = listening_socket(settings(path))
+    other.join(TIMEOUT)
+    assert refused == ["another process listens at this socket"]
+    assert state_of(str(path)) == IN_USE
+    made.sock.close()
+
+
+def test_a_stranger_keeps_the_lock_of_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unix_socket, "_BETWEEN_LOOKS", 0.0)
+    directory = os.open(tmp_path, os.O_RDONLY)
+    unix_socket.fcntl.flock(directory, unix_socket.fcntl.LOCK_EX)
+    listening_socket(settings(tmp_path / "s")).sock.close()
+    os.close(directory)
 
 
 @pytest.mark.asyncio
