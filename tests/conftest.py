@@ -19,6 +19,7 @@ import pytest
 from taipan.broker import compiled
 from tests.support.absent import what_to_install
 from tests.support.passing_time import has_its_own_time, standing_clocks
+from tests.support.reruns import explain_reruns
 from tests.support.time_limit import TimeLimit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,6 +41,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    explain_reruns(terminalreporter)
     if config.option.markexpr == "not slow":
         terminalreporter.write_line("Tests marked slow were left out; make test-all runs them too.")
     if config.option.verbose < 0:  # no head of the report

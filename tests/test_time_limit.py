@@ -135,7 +135,7 @@ def run(directory: Path, once: bool, *arguments: str) -> dict[str, Counter[str]]
         (directory / f"{name}_test.py").write_text(f"ONCE = {once}\n{BEGIN}{text}{AFTER}", encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:schemathesis", *arguments]
     done = subprocess.run(
-        command, cwd=directory, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=55
+        command, cwd=directory, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=patience(55)
     )
     said = done.stdout + done.stderr
     assert done.returncode in (0, 1) and "INTERNALERROR" not in said, said
