@@ -1,4 +1,5 @@
-"""The layout of CONNECT (MQTT 5.0 section 3.1): name and level first, which decide how all the rest is read."""
+"""The layout of CONNECT (MQTT 5.0 section 3.1). Protocol Name and Protocol Level come first and determine how the rest
+is read."""
 
 from typing import Final
 
@@ -11,16 +12,16 @@ from .properties import WILL, read
 from .topics import has_wildcard
 
 _UNACCEPTABLE_VERSION: Final = b"\x20\x02\x00\x01"
-"""CONNACK return code 1 as 3.x has it: understood by whoever speaks a version that is unknown here."""
+"""CONNACK with return code 1, as in 3.x: clients understand it even if they use an unknown protocol version."""
 
 
 def read_level(data: bytes, at: int, end: int) -> tuple[int, bool, int]:
-    """Protocol Name and Level of a whole CONNECT that begins ``data``: (version, is_bridge, where Connect Flags are).
+    """Read the Protocol Name and Level of a complete CONNECT at the start of ``data``. Return (version, is_bridge,
+    offset of the Connect Flags).
 
-    Raises UnknownProtocol, and MalformedPacket for reserved bits in the first byte where the version knows them.
-    """
-    # Name and level decide how everything else is read. What does not fit the layout is refused, here and in
-    # all readers called from here [MQTT-3.1.4-1] [3.1.1 MQTT-3.1.4-1]. Any length of Client Identifier is taken
+    Raises UnknownProtocol, and MalformedPacket for reserved bits in the first byte, if the version defines them."""
+    # Name and level determine how everything else is read. This function and all readers that it calls refuse bytes
+    # that do not fit the layout [MQTT-3.1.4-1] [3.1.1 MQTT-3.1.4-1]. Client Identifiers of any length are accepted
     # [MQTT-3.1.3-5].
     name, at = read_binary(data, at, end)
     if name != b"MQTT" and name != b"MQIsdp":
@@ -44,14 +45,14 @@ def read_level(data: bytes, at: int, end: int) -> tuple[int, bool, int]:
 
 
 def read_connect(data: bytes, at: int, end: int, version: int, is_bridge: bool, strict: bool) -> Connect:
-    """Everything from the Connect Flags on. Raises MalformedPacket and ProtocolError."""
+    """Read the rest of a CONNECT, from the Connect Flags on. Raises MalformedPacket and ProtocolError."""
     if at + 3 > end:
         raise MalformedPacket("CONNECT is too short")
     flags = data[at]
     keep_alive = data[at + 1] << 8 | data[at + 2]
     at += 3
     if version != V3:
-        # 3.1 does not define what follows from unused bits.
+        # 3.1 does not define the effect of unused bits.
         if flags & 1:
             raise MalformedPacket("reserved Connect Flag is set")  # [MQTT-3.1.2-3]
         if not flags & 0x04 and flags & 0x38:
@@ -81,7 +82,7 @@ def read_connect(data: bytes, at: int, end: int, version: int, is_bridge: bool, 
         will = Will(topic, payload, flags >> 3 & 3, flags & 0x20 != 0, will_properties)
     username: str | None = None
     password: bytes | None = None
-    # 3.1 lets the Remaining Length win over these two flags: a field that is not there any more is not missed.
+    # In 3.1 the Remaining Length overrides these two flags: a field beyond the end of the packet is not an error.
     if flags & 0x80 and not (version == V3 and at == end):
         # [MQTT-3.1.2-17] [MQTT-3.1.3-12]
         username, at = read_string(data, at, end, strict)
@@ -95,6 +96,6 @@ def read_connect(data: bytes, at: int, end: int, version: int, is_bridge: bool, 
 
 
 def check_authentication(properties: Properties) -> None:
-    """:raises ProtocolError: Authentication Data without a method."""
+    """:raises ProtocolError: there is Authentication Data but no Authentication Method."""
     if AUTHENTICATION_DATA in properties and AUTHENTICATION_METHOD not in properties:
         raise ProtocolError("Authentication Data without Authentication Method")

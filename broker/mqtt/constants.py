@@ -1,4 +1,4 @@
-"""Numbers the standard fixes: Control Packet types, protocol versions, QoS, property identifiers, limits."""
+"""Numbers from the standard: Control Packet types, protocol versions, QoS, property identifiers, limits."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
 """The data representations of the standard (MQTT 5.0 section 1.5): UTF-8 strings, binary data, variable integers.
 
-Readers take the whole ``data``, the offset ``at`` and the offset ``end`` where the field's surroundings stop, and
-return the value with the offset behind it. They raise ``MalformedPacket`` and never look at or past ``end``.
-"""
+Readers receive all of ``data``, the offset ``at`` of the field, and ``end``, the end of the packet or block that
+contains the field. They return the value and the offset after it. They raise ``MalformedPacket`` and never read at or
+beyond ``end``."""
 
 import re
 from typing import Final
@@ -15,21 +15,21 @@ _DISCOURAGED: Final = re.compile(
     + "".join(chr(plane << 16 | 0xFFFE) + chr(plane << 16 | 0xFFFF) for plane in range(17))
     + "]"
 )
-"""Control and non-characters: the text says SHOULD NOT, one public suite wants them refused."""
+"""Control characters and non-characters: the standard says SHOULD NOT, but one public test suite expects an error for
+them."""
 
 
 BYTE: Final[list[bytes]] = [bytes((number,)) for number in range(256)]
 TWO_BYTES: Final[list[bytes]] = [bytes((number >> 8, number & 0xFF)) for number in range(65_536)]
-"""Numbers as they go on the wire."""
+"""The numbers from 0 to 65,535 as two bytes in wire format."""
 
 
 def utf8(raw: bytes, strict: bool) -> str:
-    """A UTF-8 Encoded String's characters [MQTT-1.5.4-1] [MQTT-1.5.4-2] [MQTT-1.5.4-3]
-    [3.1.1 MQTT-1.5.3-1] [3.1.1 MQTT-1.5.3-2].
+    """Decode the characters of a UTF-8 Encoded String [MQTT-1.5.4-1] [MQTT-1.5.4-2] [MQTT-1.5.4-3] [3.1.1 MQTT-1.5.3-1]
+    [3.1.1 MQTT-1.5.3-2].
 
-    ``strict`` refuses control characters and non-characters as well. Python's decoder refuses surrogates, overlong
-    forms and what is above U+10FFFF, and keeps U+FEFF.
-    """
+    ``strict`` also refuses control characters and non-characters. Python's decoder refuses surrogates, overlong forms
+    and characters above U+10FFFF, and keeps U+FEFF."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -42,7 +42,7 @@ def utf8(raw: bytes, strict: bool) -> str:
 
 
 def read_binary(data: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """Binary Data: a two byte length and that many bytes."""
+    """Read Binary Data: a length of two bytes, then that many bytes."""
     start = at + 2
     if start > end:
         raise MalformedPacket("field runs over the end of the packet")
@@ -53,7 +53,7 @@ def read_binary(data: bytes, at: int, end: int) -> tuple[bytes, int]:
 
 
 def read_string(data: bytes, at: int, end: int, strict: bool) -> tuple[str, int]:
-    """A UTF-8 Encoded String."""
+    """Read a UTF-8 Encoded String."""
     start = at + 2
     if start > end:
         raise MalformedPacket("string runs over the end of the packet")
@@ -64,7 +64,7 @@ def read_string(data: bytes, at: int, end: int, strict: bool) -> tuple[str, int]
 
 
 def read_variable(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A Variable Byte Integer of at most four bytes, in its shortest form [MQTT-1.5.5-1]."""
+    """Read a Variable Byte Integer of at most four bytes, in its shortest form [MQTT-1.5.5-1]."""
     value = 0
     shift = 0
     while at < end:
@@ -82,7 +82,7 @@ def read_variable(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def read_packet_id(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A Packet Identifier, two bytes long. ``ProtocolError`` for 0."""
+    """Read a Packet Identifier, two bytes long. Raises ``ProtocolError`` if it is 0."""
     if at + 2 > end:
         raise MalformedPacket("no Packet Identifier")
     packet_id = data[at] << 8 | data[at + 1]
@@ -92,7 +92,7 @@ def read_packet_id(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def binary(value: bytes) -> bytes:
-    """Binary Data as it goes on the wire; ``ValueError`` beyond 65,535 bytes."""
+    """Return Binary Data in wire format. Raises ``ValueError`` for more than 65,535 bytes."""
     size = len(value)
     if size > MAX_STRING:
         raise ValueError("longer than 65535 bytes")
@@ -100,12 +100,13 @@ def binary(value: bytes) -> bytes:
 
 
 def string(value: str) -> bytes:
-    """A UTF-8 Encoded String as it goes on the wire; ``ValueError`` beyond 65,535 bytes or with surrogates."""
+    """Return a UTF-8 Encoded String in wire format. Raises ``ValueError`` for more than 65,535 bytes or for
+    surrogates."""
     return binary(value.encode())
 
 
 def variable(value: int) -> bytes:
-    """A Variable Byte Integer as it goes on the wire, in its shortest form [MQTT-1.5.5-1]."""
+    """Return a Variable Byte Integer in wire format, in its shortest form [MQTT-1.5.5-1]."""
     if value < 0x80:
         if value < 0:
             raise ValueError("negative")

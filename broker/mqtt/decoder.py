@@ -1,4 +1,4 @@
-"""Bytes to Control Packets: incremental, for MQTT 3.1, 3.1.1 and 5.0, without ever raising."""
+"""Incremental decoder from bytes to Control Packets, for MQTT 3.1, 3.1.1 and 5.0. It never raises."""
 
 import sys
 from array import array
@@ -75,7 +75,7 @@ Packet = (
     | int
     | MqttError
 )
-"""What ``Decoder.feed`` finds. An ``int`` is a plain acknowledgement: ``type << 16 | packet_id``."""
+"""The results of ``Decoder.feed``. An ``int`` is a plain acknowledgement: ``type << 16 | packet_id``."""
 
 _PINGREQ: Final = Pingreq()
 _PINGRESP: Final = Pingresp()
@@ -84,24 +84,23 @@ _FROM_SERVER: Final = 1 << CONNACK | 1 << SUBACK | 1 << UNSUBACK | 1 << PINGRESP
 _FROM_CLIENT: Final = 1 << CONNECT | 1 << SUBSCRIBE | 1 << UNSUBSCRIBE | 1 << PINGREQ
 
 _PUBACK_0: Final = 0x40020000
-"""The bytes of a plain PUBACK as a number, but for its Packet Identifier."""
+"""The bytes of a plain PUBACK as a number, without its Packet Identifier."""
 _MANY_ACKS: Final = 32
-"""Bytes that may be PUBACKs, from which on it is worth looking at all of them at once."""
+"""Minimum number of bytes that may be PUBACKs for which checking all of them at once is faster."""
 
 _LARGE_PIECE: Final = 16_384
-"""Bytes read at once that are kept as they are until their packet is complete."""
+"""Pieces of at least this size are stored unchanged until their packet is complete."""
 
 _FLAGS: Final = [2 if kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE) else 0 for kind in range(16)]
-"""Control Packet type -> the low nibble of its first byte, PUBLISH aside."""
+"""Control Packet type -> the low nibble of its first byte; PUBLISH is not included."""
 
 
 class Decoder:
-    """Takes the bytes of one connection in pieces of any size and gives the Control Packets in them.
+    """Decodes the bytes of one connection, which arrive in pieces of any size, into Control Packets.
 
-    ``version`` is 0 until the level of CONNECT is read; everything else goes by its rules. ``server_side=False``
-    reads what a server sends; then ``version`` is set by hand. ``max_packet_size`` (bytes, whole packet) may be
-    changed at any time. ``pending``: bytes held of a packet that is not complete.
-    """
+    ``version`` is 0 until the level of CONNECT is read; its rules apply to all later packets. ``server_side=False``
+    reads the packets that a server sends; the caller then sets ``version``. ``max_packet_size`` (bytes, whole packet)
+    may be changed at any time. ``pending``: number of bytes that have arrived of an incomplete packet."""
 
     __slots__ = (
         "_dead",
@@ -124,20 +123,20 @@ class Decoder:
         self._max_connect_size = max_connect_size
         self._topic_names = topic_names
         self._server_side = server_side
-        # The beginning of a packet that is not complete, in pieces, and how many bytes these have.
+        # The pieces of an incomplete packet that have arrived, and their total size in bytes.
         self._held: list[bytes | bytearray] | None = None
-        # The same of one that is read where it stays; behind what has arrived is room for more.
+        # The same for a large packet, which is read into this buffer; after the bytes that have arrived there is room
+        # for more.
         self._large: BytesIO | None = None
         self.pending = 0
         self._needed = 0
         self._dead = False
 
     def feed(self, data: bytes) -> list[Packet]:
-        """The packets that are complete with ``data``, in order. Never raises.
+        """Return the packets that are complete with ``data``, in order. Never raises.
 
-        Where the bytes are bad the last one is the ``MqttError``, and nothing is read any more [MQTT-4.13.1-1]
-        [3.1.1 MQTT-4.8.0-1].
-        """
+        If the bytes are invalid, the last item is the ``MqttError``, and the decoder reads nothing more [MQTT-4.13.1-1]
+        [3.1.1 MQTT-4.8.0-1]."""
         packets: list[Packet] = []
         if self._dead:
             return packets
@@ -160,7 +159,7 @@ class Decoder:
                 if len(data) - at < missing:
                     self._hold(data[at:])
                     return packets
-                # Just this packet: its frame is then no copy, and what follows it is not moved.
+                # Read only the rest of this packet: its frame then needs no copy, and the bytes after it are not moved.
                 whole = b"".join((*self._held, data[at : at + missing]))
                 at += missing
                 self._held = None
@@ -175,17 +174,17 @@ class Decoder:
 
     @property
     def missing(self) -> int:
-        """Bytes that are still to come of the packet that is not complete, as far as that is known."""
+        """Return how many bytes of the incomplete packet are still missing, as far as this is known."""
         return 0 if self._held is None else self._needed - self.pending
 
     @property
     def unfinished(self) -> int:
-        """Bytes of memory that it takes, with the room that was made for more of it."""
+        """Return how many bytes of memory the incomplete packet uses, including the room for the rest of it."""
         return self.pending if self._large is None else self._large.seek(0, SEEK_END)
 
     def room(self) -> memoryview:
-        """Where the next bytes of the packet that is not complete may be put: as many as are here already, at most, and
-        not the last one of it, which ``feed`` takes."""
+        """Return the memory for the next bytes of the incomplete packet. It is at most as large as the part that has
+        arrived, and does not include the packet's last byte, which goes through ``feed``."""
         large = self._large
         if large is None:
             large = self._large = BytesIO()
@@ -200,12 +199,12 @@ class Decoder:
         return large.getbuffer()[at:end]
 
     def filled(self, size: int) -> bool:
-        """So many bytes were put there. True: one is missing now."""
+        """Note that ``size`` bytes were written to ``room()``. Return True if only one byte is missing."""
         self.pending += size
         return self._needed - self.pending == 1
 
     def _parse(self, data: bytes, at: int, packets: list[Packet]) -> None:
-        """Read packets from ``at`` on; hold the one that is not complete."""
+        """Read packets from ``at`` on, and store an incomplete last one."""
         if not self.version and self._server_side:
             at = self._first(data, packets)
             if at < 0:
@@ -249,12 +248,12 @@ class Decoder:
                 raw = data[start:stop]
                 topic = known.get(raw)
                 if topic is None:
-                    topic = topic_names.resolve(raw) if raw else ""  # which only a Topic Alias allows
-                frame = data[at:end] if end - at < size else data  # compiled, a slice is a copy even if it is all
+                    topic = topic_names.resolve(raw) if raw else ""  # which is allowed only with a Topic Alias
+                frame = data[at:end] if end - at < size else data  # compiled, even a slice of everything is a copy
                 if first == 0x30 and topic and not v5:
                     message = Message(topic, None, 0, False, NO_PROPERTIES, None, 0.0, frame, stop - at)
                     if body == at + 2 or data[body - 1]:
-                        # Its length is in the shortest form: these bytes can go out as they are.
+                        # The length is in its shortest form: these bytes can be sent unchanged.
                         message.wire0_v3 = frame
                     packets.append(message)
                 elif first == 0x30 and topic and stop < end and not data[stop]:
@@ -288,7 +287,7 @@ class Decoder:
         elif held and isinstance(held[-1], bytearray):
             held[-1] += piece
         else:
-            held.append(bytearray(piece))  # small ones together: each alone would take many times its size
+            held.append(bytearray(piece))  # small pieces are joined: each alone uses many times its size
         self.pending += len(piece)
 
     def _pubacks(self, data: bytes, at: int, packets: list[Packet]) -> int:
@@ -302,7 +301,7 @@ class Decoder:
         return at + 4 * len(words)
 
     def _first(self, data: bytes, packets: list[Packet]) -> int:
-        """Read the CONNECT that every connection begins with; where it ends, or -1 with ``_needed`` set."""
+        """Read the CONNECT with which every connection begins. Return its end, or -1 after setting ``_needed``."""
         if not data:
             return 0
         # [MQTT-3.1.0-1], before any announced length is waited for.
@@ -325,7 +324,8 @@ class Decoder:
         return end
 
     def _length(self, data: bytes, at: int) -> tuple[int, int]:
-        """Remaining Length of the packet at ``at``, and where its body begins; 0 for that if more bytes are needed."""
+        """Return the Remaining Length of the packet at ``at`` and the offset of its body; the offset is 0 if more bytes
+        are needed."""
         value = 0
         shift = 0
         size = len(data)
@@ -336,7 +336,7 @@ class Decoder:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if byte == 0 and shift and self.version == V5:
-                    # Only 5.0 asks for the shortest form [MQTT-1.5.5-1].
+                    # Only 5.0 requires the shortest form [MQTT-1.5.5-1].
                     raise MalformedPacket("Remaining Length is not the shortest")
                 return value, at
             shift += 7
@@ -345,7 +345,7 @@ class Decoder:
         return 0, 0
 
     def _refuse_type(self, first: int) -> None:
-        """Refuse by its first byte a packet that this side never receives, before its body is waited for."""
+        """Refuse a packet that this side never receives by its first byte, before its body arrives."""
         kind = first >> 4
         if kind == 0 or (kind == AUTH and self.version != V5):
             raise ProtocolError(f"reserved packet type {kind}")
@@ -359,7 +359,8 @@ class Decoder:
             raise ProtocolError("packet that only a client sends")
 
     def _publish(self, first: int, frame: bytes, topic: str, at: int, body: int) -> Message:
-        """Any PUBLISH; in ``frame``, ``at`` is behind the Topic Name and ``body`` behind the fixed header."""
+        """Read any PUBLISH. In ``frame``, ``at`` is the offset after the Topic Name, and ``body`` the offset after the
+        fixed header."""
         qos = first >> 1 & 3
         packet_id = 0
         packet_id_at = 0
@@ -397,9 +398,9 @@ class Decoder:
         if not topic and not message.has_alias:
             raise ProtocolError("empty Topic Name")  # [MQTT-4.7.3-1]
         if message.has_alias or message.expires:
-            return message  # no bytes of it are everybody's
+            return message  # its bytes cannot be shared by all subscribers
         if first == 0x30:
-            # Good to go out as it came (5.0 lengths are always the shortest here).
+            # It can be sent unchanged (in 5.0, lengths are always in the shortest form here).
             message.wire0_v5 = frame
         elif packet_id and not first & 9:
             if self.version == V5:
@@ -411,12 +412,12 @@ class Decoder:
         return message
 
     def _other(self, first: int, data: bytes, at: int, end: int) -> Packet:
-        """Every packet but PUBLISH and the plain acknowledgements; ``at`` and ``end`` bound its body."""
+        """Read any packet except PUBLISH and plain acknowledgements; its body is between ``at`` and ``end``."""
         kind = first >> 4
         self._refuse_type(first)
-        # 3.1 defines DUP, QoS and RETAIN bits for all packets, and no check of them.
-        # [MQTT-2.1.3-1] [MQTT-3.6.1-1] [MQTT-3.8.1-1] [MQTT-3.10.1-1] [MQTT-3.14.1-1] [MQTT-3.15.1-1]
-        # [3.1.1 MQTT-2.2.2-1] [3.1.1 MQTT-2.2.2-2]
+        # 3.1 defines DUP, QoS and RETAIN bits for all packets, and does not require a check of them. [MQTT-2.1.3-1]
+        # [MQTT-3.6.1-1] [MQTT-3.8.1-1] [MQTT-3.10.1-1] [MQTT-3.14.1-1] [MQTT-3.15.1-1] [3.1.1 MQTT-2.2.2-1] [3.1.1
+        # MQTT-2.2.2-2]
         if first & 0x0F != _FLAGS[kind] and self.version != V3:
             raise MalformedPacket("reserved bits in the first byte")
         if PUBACK <= kind <= PUBCOMP:
@@ -456,10 +457,10 @@ class Decoder:
 
     def _connect(self, data: bytes, at: int, end: int) -> Connect:
         version, is_bridge, at = read_level(data, at, end)
-        # Known from here on, so that the answer to a bad CONNECT can be in its own version.
+        # Set here, so that the response to an invalid CONNECT uses the client's version.
         self.version = version
         if version == V5 and data[1] > 0x7F:
-            self._length(data, 0)  # now known to want the shortest form
+            self._length(data, 0)  # this version requires the shortest form
         return read_connect(data, at, end, version, is_bridge, self._topic_names.strict)
 
     def _disconnect(self, data: bytes, at: int, end: int) -> Disconnect:

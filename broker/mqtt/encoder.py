@@ -1,7 +1,7 @@
-"""Control Packets to bytes, for MQTT 3.1, 3.1.1 and 5.0; PUBLISH in forms that many subscribers share.
+"""Encoder from Control Packets to bytes, for MQTT 3.1, 3.1.1 and 5.0. Many subscribers can share one encoded PUBLISH.
 
-Packets are the node's own, so values that have no wire form (a string above 65,535 bytes) are a ``ValueError``.
-"""
+The node creates these packets, so a value that cannot be encoded (a string above 65,535 bytes) raises
+``ValueError``."""
 
 from typing import Final
 
@@ -58,10 +58,10 @@ Outgoing = (
     | Auth
     | int
 )
-"""What ``encode`` takes. An ``int`` is a plain acknowledgement: ``type << 16 | packet_id``."""
+"""Arguments of ``encode``. An ``int`` is a plain acknowledgement: ``type << 16 | packet_id``."""
 
 PACKET_ID: Final = TWO_BYTES
-"""Packet Identifier -> its two bytes."""
+"""Packet Identifier -> the two bytes that encode it."""
 
 _ACK_HEAD: Final[list[bytes]] = [bytes((kind << 4 | (2 if kind == 6 else 0), 2)) for kind in range(16)]
 
@@ -76,7 +76,7 @@ _PINGRESP: Final = b"\xd0\x00"
 
 
 def encode(packet: Outgoing, version: int) -> bytes:
-    """Any Control Packet; ``version`` 3, 4 or 5. A CONNECT goes by its own version."""
+    """Encode any Control Packet; ``version`` is 3, 4 or 5. For a CONNECT its own version applies."""
     if isinstance(packet, int):
         return ack(packet >> 16, packet & 0xFFFF)
     if isinstance(packet, Message):
@@ -92,8 +92,7 @@ def encode(packet: Outgoing, version: int) -> bytes:
     if isinstance(packet, Ack):
         return _acknowledgement(packet, version)
     if isinstance(packet, Suback):
-        # The codes stand in the caller's order [MQTT-3.9.3-1] [MQTT-3.11.3-1], the id is the request's
-        # [MQTT-2.2.1-6].
+        # The codes are in the caller's order [MQTT-3.9.3-1] [MQTT-3.11.3-1], the id is the request's [MQTT-2.2.1-6].
         if version == V5:
             return _packet(SUBACK << 4, _codes(packet))
         # [3.1.1 MQTT-3.9.3-2]
@@ -116,13 +115,13 @@ def encode(packet: Outgoing, version: int) -> bytes:
 
 
 def encode_within(packet: Outgoing, version: int, max_size: int) -> bytes | None:
-    """``encode``, but at most ``max_size`` bytes (0: no limit), ``None`` if that cannot be [MQTT-3.1.2-24].
+    """As ``encode``, but with at most ``max_size`` bytes (0: no limit); ``None`` if the packet cannot be that small
+    [MQTT-3.1.2-24].
 
-    User Properties and then the Reason String are left out where they are what is too much: [MQTT-3.2.2-19]
-    [MQTT-3.2.2-20] [MQTT-3.4.2-2] [MQTT-3.4.2-3] [MQTT-3.5.2-2] [MQTT-3.5.2-3] [MQTT-3.6.2-2] [MQTT-3.6.2-3]
-    [MQTT-3.7.2-2] [MQTT-3.7.2-3] [MQTT-3.9.2-1] [MQTT-3.9.2-2] [MQTT-3.11.2-1] [MQTT-3.11.2-2] [MQTT-3.14.2-3]
-    [MQTT-3.14.2-4] [MQTT-3.15.2-2] [MQTT-3.15.2-3]. Those of a PUBLISH are the publisher's and stay.
-    """
+    If the packet is too large, User Properties and then the Reason String are left out: [MQTT-3.2.2-19] [MQTT-3.2.2-20]
+    [MQTT-3.4.2-2] [MQTT-3.4.2-3] [MQTT-3.5.2-2] [MQTT-3.5.2-3] [MQTT-3.6.2-2] [MQTT-3.6.2-3] [MQTT-3.7.2-2]
+    [MQTT-3.7.2-3] [MQTT-3.9.2-1] [MQTT-3.9.2-2] [MQTT-3.11.2-1] [MQTT-3.11.2-2] [MQTT-3.14.2-3] [MQTT-3.14.2-4]
+    [MQTT-3.15.2-2] [MQTT-3.15.2-3]. The User Properties of a PUBLISH belong to the publisher and stay."""
     whole = encode(packet, version)
     if not max_size or len(whole) <= max_size:
         return whole
@@ -141,7 +140,7 @@ def encode_within(packet: Outgoing, version: int, max_size: int) -> bytes | None
 
 
 def ack(type: int, packet_id: int) -> bytes:
-    """A PUBACK, PUBREC, PUBREL or PUBCOMP that says success [MQTT-2.2.1-5]; the same four bytes in all versions."""
+    """Return a PUBACK, PUBREC, PUBREL or PUBCOMP with success [MQTT-2.2.1-5]: the same four bytes in all versions."""
     return _ACK_HEAD[type] + PACKET_ID[packet_id]
 
 
@@ -162,7 +161,7 @@ def publish0(message: Message, version: int) -> bytes:
 
 
 def retained0(parts: list[bytes], message: Message, version: int, identifiers: tuple[int, ...]) -> None:
-    """Add the message at QoS 0 with RETAIN 1, in pieces. Not for one with a Message Expiry Interval in 5.0."""
+    """Add the message, at QoS 0 with RETAIN 1, to ``parts``. Not for 5.0 messages with a Message Expiry Interval."""
     topic = message.topic.encode()
     before = _before_payload(message, version, identifiers, 0, None)
     payload = message.payload
@@ -182,11 +181,10 @@ def retained0(parts: list[bytes], message: Message, version: int, identifiers: t
 
 
 def wire(delivery: Delivery, version: int) -> tuple[bytes, bytes]:
-    """The PUBLISH of a delivery as (everything before the Packet Identifier, everything after it), DUP 0.
+    """Encode the PUBLISH of a delivery, with DUP 0: (bytes before the Packet Identifier, bytes after it).
 
-    At QoS 0 the first part is all of it. Made once per delivery. Message Expiry Interval, if there is one, is that
-    of the publisher: where it must be reduced, use ``publish``.
-    """
+    At QoS 0 the first part contains everything. It is encoded once per delivery. A Message Expiry Interval is the
+    publisher's; if it has to be reduced, use ``publish``."""
     parts = delivery.wire_v5 if version == V5 else delivery.wire_v3
     if parts is not None:
         return parts
@@ -232,11 +230,10 @@ def publish(
     alias: int = 0,
     expiry: int | None = None,
 ) -> bytes:
-    """A PUBLISH with everything that is one client's own.
+    """Encode a PUBLISH with all fields that are specific to one client.
 
-    ``topic`` stands in for the message's (empty with an ``alias`` the client knows). ``expiry`` in seconds replaces
-    the Message Expiry Interval [MQTT-3.3.2-6]. 3.x gets neither identifiers nor alias nor properties.
-    """
+    ``topic`` replaces the message's topic (empty if ``alias`` is known to the client). ``expiry`` in seconds replaces
+    the Message Expiry Interval [MQTT-3.3.2-6]. Identifiers, alias and properties are left out for 3.x."""
     head = string(topic) if topic else _NO_TOPIC
     if qos:
         head += PACKET_ID[packet_id]  # [MQTT-2.2.1-2]
@@ -249,7 +246,8 @@ def publish(
 def _before_payload(
     message: Message, version: int, identifiers: tuple[int, ...], alias: int, expiry: int | None
 ) -> bytes:
-    """What stands between Packet Identifier and payload of a PUBLISH: in 5.0 the properties, our own first."""
+    """Encode the part of a PUBLISH between Packet Identifier and payload: in 5.0 the properties, the node's own
+    first."""
     if version != V5:
         return b""
     own = _ALIAS + TWO_BYTES[alias] if alias else b""
@@ -257,7 +255,7 @@ def _before_payload(
         own += TWO_BYTES[_IDENTIFIER | identifier] if identifier < 0x80 else _LONG_IDENTIFIER + variable(identifier)
     if not message.has_properties:
         return variable(len(own)) + own
-    # [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-18] [MQTT-3.3.2-20]: as they came.
+    # [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-18] [MQTT-3.3.2-20]: unchanged.
     if expiry is None or not message.expires:
         block = message.block
     elif message.expiry_at:
@@ -282,7 +280,7 @@ def _codes(packet: Suback | Unsuback) -> bytes:
 
 
 def _reason(reason_code: int, properties: Properties) -> bytes:
-    """Reason Code and properties in the shortest form that says them."""
+    """Encode Reason Code and properties in their shortest form."""
     if properties:
         return bytes((reason_code,)) + write(properties)
     return bytes((reason_code,)) if reason_code else b""

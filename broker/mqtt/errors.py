@@ -1,4 +1,4 @@
-"""What goes wrong with a client's bytes. Each error *is* a Reason Code; the channel turns it into the right answer."""
+"""Errors in a client's bytes. Each error has a Reason Code, which the channel turns into the response."""
 
 from typing import Final
 
@@ -10,12 +10,11 @@ _PROXY: Final = (b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n")
 
 
 class MqttError(Exception):
-    """A client broke the standard or a limit, and its connection cannot go on.
+    """Error of a client that violates the standard or a limit; its connection cannot continue.
 
-    ``reason_code`` is the MQTT 5.0 Reason Code for CONNACK or DISCONNECT. ``str(error)`` says in words what was
-    wrong; it goes to the log and into the Reason String. It never contains bytes of the client unescaped.
-    ``setting`` is the key of the configuration that decided, for the log; ``""``: the Reason Code's usual one.
-    """
+    ``reason_code`` is the MQTT 5.0 Reason Code for CONNACK or DISCONNECT. ``str(error)`` describes the error; it goes
+    to the log and into the Reason String. It never contains unescaped bytes of the client. ``setting`` is the key of
+    the setting that caused the error, for the log; ``""``: the usual setting of the Reason Code."""
 
     def __init__(self, detail: str, reason_code: int, setting: str = "") -> None:
         super().__init__(detail)
@@ -24,21 +23,21 @@ class MqttError(Exception):
 
 
 class MalformedPacket(MqttError):
-    """Bytes that cannot be parsed by the standard (0x81 unless said)."""
+    """Bytes that the standard does not allow to be parsed (0x81 unless specified)."""
 
     def __init__(self, detail: str, reason_code: int = reason_codes.MALFORMED_PACKET, setting: str = "") -> None:
         super().__init__(detail, reason_code, setting)
 
 
 class ProtocolError(MqttError):
-    """Parseable, but not allowed here (0x82 unless said)."""
+    """Bytes that can be parsed, but are not allowed here (0x82 unless specified)."""
 
     def __init__(self, detail: str, reason_code: int = reason_codes.PROTOCOL_ERROR, setting: str = "") -> None:
         super().__init__(detail, reason_code, setting)
 
 
 class PacketTooLarge(MqttError):
-    """The fixed header announces more than this connection may send (0x95). Raised before the body arrives."""
+    """The fixed header announces more bytes than this connection may send (0x95). Raised before the body arrives."""
 
     def __init__(self, detail: str, setting: str = "max_packet_size") -> None:
         super().__init__(detail, reason_codes.PACKET_TOO_LARGE, setting)
@@ -62,7 +61,7 @@ def not_mqtt(data: bytes) -> MqttError | None:
     Only the bytes received first are checked. A request that arrives in small pieces gets the error of any other
     packet.
     """
-    # A TLS record of a handshake, 16 03 0x. As a CONNECT it would be of three bytes, which none is.
+    # A TLS handshake record, 16 03 0x. As a CONNECT it would have three bytes, and no CONNECT is that short.
     if data.startswith(b"\x16\x03"):
         return MalformedPacket("looks like TLS, which this listener does not speak", setting="type")
     if data[0] >> 4 == CONNECT:

@@ -1,8 +1,7 @@
-"""The Application Message, and the ways one message goes out.
+"""The Application Message, and its deliveries.
 
-The decoder makes exactly one ``Message`` of each inbound PUBLISH, and that object is what is routed, queued, retained
-and handed to hooks. It is shared by every subscriber, so it is not changed after ``Broker.accept`` took it.
-"""
+The decoder creates exactly one ``Message`` for each inbound PUBLISH. This object is routed, queued, retained and passed
+to hooks. All subscribers share it, so it is not changed after ``Broker.accept`` has accepted it."""
 
 from typing import Final
 
@@ -12,17 +11,17 @@ from .packets import NO_PROPERTIES, Properties
 from .properties import body_of, read_block
 
 OVERHEAD: Final = 200
-"""About what a message takes in memory beside its bytes."""
+"""Approximate size of a message in memory, in bytes, without its frame."""
 
 ALIAS_LENGTH: Final = 3
-"""Bytes of a Topic Alias among the properties."""
+"""Size of a Topic Alias among the properties, in bytes."""
 
 _NO_IDENTIFIERS: Final[tuple[int, ...]] = ()
 
 
 class Publisher:
-    """The publisher of a message: the part of ``session.client_info.ClientInfo`` that code needs wherever a message
-    goes."""
+    """The publisher of a message: the fields of ``session.client_info.ClientInfo`` that are needed wherever a message
+    is used."""
 
     __slots__ = (
         "client_id",
@@ -124,7 +123,7 @@ class Message:
         self.block_at = 0
         self.alias_at = 0
         self.expiry_at = 0
-        # It came with a Topic Alias, which was not taken out yet.
+        # The message arrived with a Topic Alias that has not been removed yet.
         self.has_alias = False
         if properties:
             self.has_properties = True
@@ -142,12 +141,12 @@ class Message:
         self._id = ""
         self.id_prefix = ""
         self.id_number = 0
-        # ``persistence.stored_message.StoredMessage``, of ``persistence`` alone.
+        # ``persistence.stored_message.StoredMessage``; used only by ``persistence``.
         self.stored: object | None = None
         self.hops = 0
-        # In so many queues of sessions that do not outlive their connection.
+        # Number of queues with this message, of sessions that do not outlive their connection.
         self.waiting = 0
-        # Serialised forms, made once and shared by all subscribers that take the message this way.
+        # Encoded forms, created once and shared by all subscribers that receive the message in this form.
         self.wire0_v3: bytes | None = None
         self.wire0_v5: bytes | None = None
         self.plain1: Delivery | None = None
@@ -155,7 +154,7 @@ class Message:
 
     @property
     def id(self) -> str:
-        """Its id; empty: it has none."""
+        """The message's id; empty if it has none."""
         found = self._id
         if not found and self.id_number:
             found = self._id = id_of(self.id_prefix, self.id_number)
@@ -168,11 +167,11 @@ class Message:
 
     @property
     def identified(self) -> bool:
-        """Whether it has an id, without making it."""
+        """Return whether the message has an id, without building the id."""
         return self.id_number != 0 or self._id != ""
 
     def twin(self) -> "Message":
-        """The same message as an object of its own, for another owner to keep."""
+        """Return a copy of the message for another owner."""
         twin = Message(self.topic, self.payload, self.qos, self.retain, self.properties, self.publisher, self.timestamp)
         twin.id = self.id
         twin.hops = self.hops
@@ -180,7 +179,7 @@ class Message:
 
     @property
     def payload(self) -> bytes:
-        """The payload. An inbound message keeps it inside ``frame`` until it is asked for."""
+        """The payload. For an inbound message it is copied from ``frame`` when it is first read."""
         payload = self._payload
         if payload is None:
             if self.payload_at < 0:
@@ -190,26 +189,26 @@ class Message:
 
     @property
     def paged(self) -> bool:
-        """Whether payload and properties (but for the Message Expiry Interval) are on disk only."""
+        """Whether the payload and the properties (except the Message Expiry Interval) are only on disk."""
         return self.payload_at < 0
 
     @property
     def payload_size(self) -> int:
-        """Length of the payload in bytes, without making it. About, for a paged one."""
+        """Length of the payload in bytes, without copying it. Approximate for a paged message."""
         return len(self.frame) - self.payload_at
 
     @property
     def wire_size(self) -> int:
-        """Bytes of the PUBLISH that it came in."""
+        """Size of the received PUBLISH in bytes."""
         return len(self.frame)
 
     @property
     def properties(self) -> Properties:
-        """The properties by identifier, to be read only. ``has_properties``, ``expires`` and ``block`` cost less."""
+        """The properties by identifier, for reading only. ``has_properties``, ``expires`` and ``block`` are cheaper."""
         properties = self._properties
         if properties is None:
             block = self.block
-            # Strings were checked when it came in.
+            # Strings were checked when the message arrived.
             properties = self._properties = read_block(block, 0, len(block), PUBLISH, False)
         return properties
 
@@ -222,7 +221,7 @@ class Message:
         self.expires = MESSAGE_EXPIRY_INTERVAL in properties
 
     def keep_block(self, block_at: int, alias_at: int, expiry_at: int) -> None:
-        """Its properties are the bytes of the frame from ``block_at`` to the payload."""
+        """Use the bytes of the frame from ``block_at`` to the payload as properties."""
         self._properties = None
         self.block_at = block_at
         self.alias_at = alias_at
@@ -233,7 +232,7 @@ class Message:
 
     @property
     def block(self) -> bytes:
-        """The properties as they go out, without the length."""
+        """The encoded properties as they are sent, without their length."""
         block = self._block
         if block is not None:
             return block
@@ -268,7 +267,7 @@ class Message:
 
     @property
     def expiry_interval(self) -> int | None:
-        """Its Message Expiry Interval in seconds, ``None`` if it has none."""
+        """The Message Expiry Interval in seconds, ``None`` if the message has none."""
         if not self.expires:
             return None
         at = self.expiry_at
@@ -279,7 +278,7 @@ class Message:
 
     @property
     def expires_at(self) -> float | None:
-        """When its Message Expiry Interval runs out (unix seconds), ``None`` if it has none."""
+        """The time when the Message Expiry Interval ends (Unix seconds), ``None`` if the message has none."""
         interval = self.expiry_interval
         return None if interval is None else self.timestamp + float(interval)
 
@@ -289,7 +288,8 @@ class Message:
         return interval is not None and now >= self.timestamp + interval
 
     def plain(self, qos: int) -> "Delivery":
-        """The delivery at QoS 1 or 2 with RETAIN 0 and no identifiers, shared by all who take it so."""
+        """Return the delivery at QoS 1 or 2 with RETAIN 0 and no identifiers, shared by all subscribers that receive
+        the message in this form."""
         if qos == 1:
             if self.plain1 is None:
                 self.plain1 = Delivery(self, 1)
@@ -299,7 +299,8 @@ class Message:
         return self.plain2
 
     def release_plain(self) -> None:
-        """All subscribers have got it. The two refer to each other; cut here, they need no garbage collector."""
+        """Release the plain deliveries after all subscribers have received the message. Message and delivery refer to
+        each other; without these references they need no garbage collector."""
         self.plain1 = self.plain2 = None
 
     def __repr__(self) -> str:
@@ -307,12 +308,11 @@ class Message:
 
 
 class Delivery:
-    """One way a message goes out: its QoS, RETAIN flag and Subscription Identifiers.
+    """The form in which a message is delivered: QoS, RETAIN flag and Subscription Identifiers.
 
-    Immutable but for its cached wire forms, and free of anything that belongs to one client, so that it is shared
-    between all sessions that take the message alike. ``group`` is the whole ``$share/...`` filter it came through,
-    empty for an ordinary subscription.
-    """
+    Immutable except for its cached encoded forms, and without anything that belongs to one client. So all sessions that
+    receive the message in this form share it. ``group`` is the whole ``$share/...`` filter of a shared subscription,
+    empty for an ordinary subscription."""
 
     __slots__ = ("group", "identifiers", "message", "qos", "retain", "wire_v3", "wire_v5")
 
@@ -329,13 +329,13 @@ class Delivery:
         self.retain = retain
         self.identifiers = identifiers
         self.group = group
-        # (everything before the Packet Identifier, everything after it); QoS 0 has all of it in the first part.
+        # (bytes before the Packet Identifier, bytes after it); at QoS 0 the first part contains everything.
         self.wire_v3: tuple[bytes, bytes] | None = None
         self.wire_v5: tuple[bytes, bytes] | None = None
 
     @property
     def size(self) -> int:
-        """About what it holds in memory, in bytes: what queue bounds count."""
+        """Approximate size in memory, in bytes; queue limits use it."""
         message = self.message
         return (len(message.frame) or -message.payload_at) + len(message.topic) + OVERHEAD
 

@@ -15,7 +15,8 @@ _ENDS: Final = tuple(f"{end:0{_DIGITS}X}" for end in range(_BLOCK))
 
 
 class _Start:
-    """What the ids of a block of numbers have in common. Never changed: nodes on several threads share the last one."""
+    """The common part of the ids of a block of numbers. It never changes: nodes on several threads share the most
+    recent one."""
 
     __slots__ = ("block", "prefix", "text")
 
@@ -29,8 +30,8 @@ _last = _Start("", 0)
 
 
 def id_of(prefix: str, number: int) -> str:
-    """The id with these halves. Most of one is made once for many in a row: formatting a number costs more than routing
-    a message."""
+    """Return the id that consists of these halves. Most of the text is cached for many consecutive ids: formatting a
+    number costs more than routing a message."""
     global _last
     start = _last
     block = number // _BLOCK
@@ -40,7 +41,7 @@ def id_of(prefix: str, number: int) -> str:
 
 
 class MessageIdSource:
-    """Gives one after the other."""
+    """Assigns consecutive ids."""
 
     __slots__ = ("_number", "_prefix")
 
@@ -49,7 +50,7 @@ class MessageIdSource:
         self._number = 0
 
     def give(self, message: "Message") -> None:
-        """The next one is this message's."""
+        """Assign the next id to this message."""
         number = self._number = self._number + 1
         message.id_prefix = self._prefix
         message.id_number = number

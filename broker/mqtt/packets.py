@@ -1,8 +1,7 @@
 """One class per Control Packet, for all versions. PUBLISH is ``message.Message``.
 
-Acknowledgements that carry nothing but a Packet Identifier travel from the decoder as plain integers instead
-(``decoder.Packet``): on the hot path no object is made for them.
-"""
+The decoder returns acknowledgements that contain only a Packet Identifier as plain integers (``decoder.Packet``), so
+that no object is created for them on the publish path."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +31,7 @@ class Will:
 
 @dataclass(slots=True)
 class Connect:
-    """``version`` is 3, 4 or 5; ``is_bridge`` says that the level came with its top bit set (3.x only)."""
+    """``version`` is 3, 4 or 5; ``is_bridge``: the top bit of the level was set (3.x only)."""
 
     version: int
     client_id: str
@@ -100,7 +99,7 @@ class Unsubscribe:
 
 @dataclass(slots=True)
 class Unsuback:
-    """The encoder leaves the Reason Codes out for 3.x."""
+    """Response to UNSUBSCRIBE. The encoder leaves out the Reason Codes for 3.x."""
 
     packet_id: int
     reason_codes: list[int]

@@ -1,4 +1,4 @@
-"""The properties of MQTT 5.0 (section 2.2.2): one table, and reading and writing by it."""
+"""The properties of MQTT 5.0 (section 2.2.2): one table, and the functions that read and write properties with it."""
 
 from sys import getsizeof
 from types import FunctionType
@@ -14,7 +14,7 @@ from .topics import has_wildcard
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-# Wire types (MQTT 5.0 table 2-4). From BINARY on a length of two bytes comes first.
+# Wire types (MQTT 5.0 table 2-4). Types from BINARY on begin with a length of two bytes.
 BYTE: Final = 1
 TWO_BYTE: Final = 2
 FOUR_BYTE: Final = 4
@@ -24,13 +24,13 @@ STRING: Final = 7
 STRING_PAIR: Final = 8
 
 _LISTS: Final = (c.SUBSCRIPTION_IDENTIFIER, c.USER_PROPERTY)
-"""In a PUBLISH they may be there more than once."""
+"""Properties that a PUBLISH may contain more than once."""
 
 MAX_USER_PROPERTIES: Final = 16_384
-"""In one packet. Made of empty strings they would hold up the loop, and take many times their size in memory."""
+"""Maximum number in one packet. Empty ones would block the loop, and use many times their size in memory."""
 
 WILL: Final = 0
-"""Stands for the Will Properties where otherwise a Control Packet type does."""
+"""Means the Will Properties in places where a Control Packet type is expected."""
 
 _CONNECT: Final = 1 << c.CONNECT
 _WILL: Final = 1 << WILL
@@ -44,13 +44,13 @@ _DISCONNECT: Final = 1 << c.DISCONNECT
 _AUTH: Final = 1 << c.AUTH
 
 _MISPLACED_IS_PROTOCOL_ERROR: Final = _PUBLISH | _ACKS | _DISCONNECT
-"""A known property in the wrong packet is malformed by the text, but public suites want 0x82 in these packets."""
+"""A known property in the wrong packet is malformed according to the standard, but public test suites expect 0x82 for
+these packets."""
 
 
 class Property:
-    """A row of the table: ``type`` on the wire, ``name``, ``packets`` as bits ``1 << Control Packet type`` (``WILL``
-    included), and the least and greatest value of a number.
-    """
+    """A row of the table: ``type`` (wire format), ``name``, ``packets`` as bits ``1 << Control Packet type`` (``WILL``
+    included), and the least and greatest value of a number."""
 
     __slots__ = ("greatest", "identifier", "least", "name", "packets", "type")
 
@@ -102,15 +102,15 @@ TABLE: Final[dict[int, Property]] = {
         Property(c.SHARED_SUBSCRIPTION_AVAILABLE, "Shared-Subscription-Available", BYTE, _CONNACK, 0, 1),
     )
 }
-"""Identifier -> what the standard says of it."""
+"""Identifier -> the row of the standard's table."""
 
 
 _PLACE_BYTES: Final = 80
-"""About what a property takes in memory once it is read, beside its text."""
+"""Approximate memory of a decoded property, in bytes, without its text."""
 
 
 def memory_size(properties: Properties) -> int:
-    """About how many bytes of memory properties take that were read. A User Property of 5 bytes takes 160."""
+    """Return approximately how many bytes of memory decoded properties use. A User Property of 5 bytes uses 160."""
     size = 0
     for identifier, value in properties.items():
         if identifier == c.USER_PROPERTY:
@@ -122,11 +122,10 @@ def memory_size(properties: Properties) -> int:
 
 
 def read(data: bytes, at: int, end: int, packet_type: int, strict: bool) -> tuple[Properties, int]:
-    """The properties at ``at``, their length in front, and the offset behind them.
+    """Read the properties at ``at``, which begin with their length. Return them and the offset after them.
 
-    ``packet_type`` is a Control Packet type or ``WILL``; ``end`` is where the packet ends. An unknown property is
-    malformed, a second one of a kind is a Protocol Error, as is a number out of range.
-    """
+    ``packet_type`` is a Control Packet type or ``WILL``; ``end`` is the end of the packet. An unknown property is
+    malformed. A second property of the same kind, or a number out of range, is a Protocol Error."""
     size, at = read_variable(data, at, end)
     if not size:
         return NO_PROPERTIES, at
@@ -137,10 +136,10 @@ def read(data: bytes, at: int, end: int, packet_type: int, strict: bool) -> tupl
 
 
 def read_block(data: bytes, at: int, stop: int, packet_type: int, strict: bool) -> Properties:
-    """The properties from ``at`` to ``stop``, without the length; see ``read``."""
+    """Read the properties from ``at`` to ``stop``, which do not include their length; see ``read``."""
     properties: Properties = {}
     while at < stop:
-        # All identifiers are below 128, but a longer or overlong one is to be named as what it is.
+        # All identifiers are below 128, but the error should name a longer or overlong one correctly.
         identifier = data[at]
         at += 1
         if identifier >= 0x80:
@@ -155,7 +154,7 @@ def read_block(data: bytes, at: int, stop: int, packet_type: int, strict: bool) 
             raise MalformedPacket(detail)
         kind = row.type
         if kind == STRING_PAIR:
-            # [MQTT-1.5.7-1], in the order they came [MQTT-3.1.3-10] [MQTT-3.3.2-18]
+            # [MQTT-1.5.7-1], in the order of arrival [MQTT-3.1.3-10] [MQTT-3.3.2-18]
             key, at = read_string(data, at, stop, strict)
             value, at = read_string(data, at, stop, strict)
             if identifier in properties:
@@ -196,8 +195,8 @@ def read_block(data: bytes, at: int, stop: int, packet_type: int, strict: bool) 
 
 
 def of_publish(given: Properties) -> Properties | None:
-    """The same properties as ``read`` gives them; ``None``: a client cannot have sent them in a PUBLISH. They did not
-    come in a packet: names and values may be anything."""
+    """Return the properties as ``read`` would return them; ``None`` if no client can send them in a PUBLISH. They do
+    not come from a packet, so their names and values can be anything."""
     if any(isinstance(value, list) != (identifier in _LISTS) for identifier, value in given.items()):
         return None
     try:
@@ -208,8 +207,8 @@ def of_publish(given: Properties) -> Properties | None:
     return None if c.SUBSCRIPTION_IDENTIFIER in properties else properties  # [MQTT-3.3.4-6]
 
 
-# What ``find_block`` goes by, for each identifier below 128: its type in a PUBLISH of a client (0: there is none), and
-# a bit of its own where it may be there but once.
+# For ``find_block``, for each identifier below 128: its type in a client's PUBLISH (0: not allowed), and a separate bit
+# if it may occur only once.
 _PUBLISH_TYPES: Final = bytes(
     [
         TABLE[each].type
@@ -304,7 +303,7 @@ def find_block(data: bytes, start: int, strict: bool) -> tuple[int, int, int, in
 
 
 def _is_printable(data: bytes, start: int, end: int) -> bool:
-    """Whether all bytes from ``start`` to ``end`` are printable ASCII."""
+    """Return whether all bytes from ``start`` to ``end`` are printable ASCII."""
     at: i64 = start
     stop: i64 = end
     while at < stop:
@@ -315,12 +314,12 @@ def _is_printable(data: bytes, start: int, end: int) -> bool:
     return True
 
 
-# Interpreted, the decoder of UTF-8 is quicker than a look at each byte.
+# Without compilation, the UTF-8 decoder is faster than checking each byte.
 _COMPILED: Final = not isinstance(_is_printable, FunctionType)
 
 
 def read_last(data: bytes, at: int, end: int, packet_type: int, strict: bool) -> Properties:
-    """The properties that are all that is left of a packet."""
+    """Read the properties at the end of a packet; nothing follows them."""
     properties, at = read(data, at, end, packet_type, strict)
     if at != end:
         raise MalformedPacket("bytes after the properties")
@@ -330,7 +329,7 @@ def read_last(data: bytes, at: int, end: int, packet_type: int, strict: bool) ->
 def _read_number(data: bytes, at: int, stop: int, kind: int) -> tuple[int, int]:
     if kind == VARIABLE:
         return read_variable(data, at, stop)
-    # BYTE, TWO_BYTE and FOUR_BYTE are their own sizes.
+    # BYTE, TWO_BYTE and FOUR_BYTE have their size as value.
     after = at + kind
     if after > stop:
         raise MalformedPacket("property runs over the end of the properties")
@@ -342,10 +341,9 @@ def _read_number(data: bytes, at: int, stop: int, kind: int) -> tuple[int, int]:
 
 
 def write(properties: Properties) -> bytes:
-    """The properties in the order of the dict, their length in front [MQTT-2.2.2-1].
+    """Encode the properties in the order of the dict, after their length [MQTT-2.2.2-1].
 
-    ``KeyError`` for an unknown identifier, ``ValueError`` for a value that has no wire form.
-    """
+    Raises ``KeyError`` for an unknown identifier, ``ValueError`` for a value that cannot be encoded."""
     if not properties:
         return b"\0"
     body = body_of(properties)
@@ -353,7 +351,7 @@ def write(properties: Properties) -> bytes:
 
 
 def body_of(properties: Properties) -> bytes:
-    """The properties in the order of the dict, without the length."""
+    """Encode the properties in the order of the dict, without their length."""
     parts: list[bytes] = []
     for identifier, value in properties.items():
         kind = TABLE[identifier].type

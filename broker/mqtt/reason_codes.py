@@ -1,4 +1,5 @@
-"""Reason Codes of MQTT 5.0 (section 2.4): their names, which packet may carry which, and the return codes of 3.x."""
+"""Reason Codes of MQTT 5.0 (section 2.4): their names, the packets that may contain them, and the return codes of
+3.x."""
 
 from typing import Final
 
@@ -95,7 +96,7 @@ NAMES: Final[dict[int, str]] = {
     0xA1: "subscription_identifiers_not_supported",
     0xA2: "wildcard_subscriptions_not_supported",
 }
-"""Reason Code -> the name EMQX 4.x prints for it."""
+"""Reason Code -> its name in EMQX 4.x."""
 
 # CONNACK return codes of MQTT 3.1 and 3.1.1 (MQTT 3.1.1 table 3.1).
 V3_ACCEPTED: Final = 0
@@ -123,7 +124,7 @@ def to_v3_connack(reason_code: int) -> int:
     return _TO_V3_CONNACK.get(reason_code, V3_SERVER_UNAVAILABLE)
 
 
-# Which Reason Codes each Control Packet may carry, by who sends it; any other is a Protocol Error.
+# The Reason Codes that each Control Packet may contain, by sender; any other is a Protocol Error.
 _PUBLISH_CODES: Final = frozenset(
     (
         SUCCESS,
@@ -164,9 +165,9 @@ FROM_V3_CONNACK: Final = {
     V3_BAD_USER_NAME_OR_PASSWORD: BAD_USER_NAME_OR_PASSWORD,
     V3_NOT_AUTHORIZED: NOT_AUTHORIZED,
 }
-"""CONNACK return code of 3.x -> the Reason Code that means it."""
+"""CONNACK return code of 3.x -> the Reason Code with the same meaning."""
 
 
 def name(reason_code: int) -> str:
-    """The Reason Code's name in EMQX spelling, ``"reason_0x.."`` for a number the standard does not list."""
+    """Return the Reason Code's name as in EMQX, ``"reason_0x.."`` for a number that the standard does not list."""
     return NAMES.get(reason_code) or f"reason_0x{reason_code:02x}"

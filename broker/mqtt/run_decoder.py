@@ -1,4 +1,5 @@
-"""The packets of a run that a node has read before, and to which there is no client any more."""
+"""Decoder for the packets of a run: PUBLISH packets that another node has already read, without a client on this
+node."""
 
 from typing import Final
 
@@ -13,11 +14,11 @@ from .topics import valid_name
 _FIRST: Final = 0x32  # first byte: QoS 1, DUP 0, RETAIN 0
 _QOS: Final = 0x06  # in the first byte
 _MAX_PACKET: Final = 268_435_460
-"""Bytes of the largest packet there can be, with its fixed header."""
+"""Size of the largest possible packet, with its fixed header."""
 
 
 class RunDecoder:
-    """Of any PUBLISH packets."""
+    """Decodes any PUBLISH packets."""
 
     __slots__ = ("_decoder",)
 
@@ -34,8 +35,8 @@ class RunDecoder:
         prefix: str,
         number: int,
     ) -> list[Message] | None:
-        """The messages with these ``ids``, or as ``read_run``. None: something else is among them, or they cannot be
-        read."""
+        """Return the messages, with these ``ids`` or with numbered ids as in ``read_run``. Return None if one of the
+        packets is not a PUBLISH or cannot be read."""
         decoder = self._decoder
         decoder.version = version
         messages: list[Message] = []
@@ -66,9 +67,9 @@ def _decoder() -> Decoder:
 def read_run(
     packets: bytes, version: int, topic: str, publisher: Publisher | None, timestamp: float, prefix: str, number: int
 ) -> list[Message] | None:
-    """Of PUBLISHes of QoS 1 on one topic: the messages, with ids of this prefix from this number on (0: with none).
-    None: the topic is none, or a packet is not on it, has properties or cannot be read, so that ``RunDecoder`` has to
-    look at them."""
+    """Read a run of PUBLISH packets with QoS 1 and the same topic. Return the messages, whose ids have this prefix and
+    start from this number (0: no ids). Return None if the topic is invalid, or if a packet has another topic, has
+    properties or cannot be read; ``RunDecoder`` then has to read them."""
     if not valid_name(topic):
         return None
     name = topic.encode()
@@ -95,7 +96,7 @@ def read_run(
                 remaining |= (byte & 0x7F) << shift
                 shift += 7
             if not byte:
-                return None  # it is not in its shortest form
+                return None  # the length is not in its shortest form
         end = body + remaining
         behind = body + length
         payload = behind + 3 if v5 else behind + 2
@@ -120,8 +121,8 @@ def read_run(
 
 
 def count_numbered(packets: bytes) -> int:
-    """How many PUBLISHes of QoS 1 and 2 are among packets that cannot be read; -1: where one of them ends cannot be
-    told."""
+    """Count the QoS 1 and 2 PUBLISHes among packets that cannot be read. Return -1 if the end of one of them cannot be
+    determined."""
     size = len(packets)
     found = 0
     at = 0

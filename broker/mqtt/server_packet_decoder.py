@@ -1,4 +1,5 @@
-"""The layout of what only a Server sends, for those who read a server: CONNACK, SUBACK and UNSUBACK."""
+"""The layout of the packets that only a Server sends, for code that reads from a server: CONNACK, SUBACK and
+UNSUBACK."""
 
 from . import reason_codes as rc
 from .constants import CONNACK, SUBACK, UNSUBACK, V5
@@ -10,7 +11,7 @@ from .reason_codes import CONNACK_CODES, FROM_V3_CONNACK, SUBACK_CODES, UNSUBACK
 
 
 def read_connack(data: bytes, at: int, end: int, version: int, strict: bool) -> Connack:
-    """Everything behind the fixed header of a CONNACK. Raises MalformedPacket and ProtocolError."""
+    """Read a CONNACK, from the end of the fixed header on. Raises MalformedPacket and ProtocolError."""
     if at + 2 > end:
         raise MalformedPacket("CONNACK is too short")
     if data[at] & 0xFE:
@@ -30,7 +31,7 @@ def read_connack(data: bytes, at: int, end: int, version: int, strict: bool) -> 
 
 
 def read_suback(data: bytes, at: int, end: int, version: int, strict: bool) -> Suback:
-    """The same of a SUBACK."""
+    """Read a SUBACK; see ``read_connack``."""
     packet_id, at = read_packet_id(data, at, end)
     properties = NO_PROPERTIES
     if version == V5:
@@ -45,7 +46,7 @@ def read_suback(data: bytes, at: int, end: int, version: int, strict: bool) -> S
 
 
 def read_unsuback(data: bytes, at: int, end: int, version: int, strict: bool) -> Unsuback:
-    """The same of an UNSUBACK."""
+    """Read an UNSUBACK; see ``read_connack``."""
     packet_id, at = read_packet_id(data, at, end)
     if version != V5:
         if at != end:

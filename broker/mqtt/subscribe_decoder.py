@@ -11,11 +11,11 @@ from .properties import read
 from .topics import is_shared
 
 MAX_FILTERS: Final = 4096
-"""In one SUBSCRIBE or UNSUBSCRIBE: short ones take many times their size in memory."""
+"""Maximum in one SUBSCRIBE or UNSUBSCRIBE: short filters use many times their size in memory."""
 
 
 def read_subscribe(data: bytes, at: int, end: int, version: int, strict: bool) -> Subscribe:
-    """Everything behind the fixed header of a SUBSCRIBE. Raises MalformedPacket and ProtocolError."""
+    """Read a SUBSCRIBE, from the end of the fixed header on. Raises MalformedPacket and ProtocolError."""
     packet_id, at = read_packet_id(data, at, end)
     properties = NO_PROPERTIES
     # 3.x has only the QoS in this byte, 0 to 2 [3.1.1 MQTT-3.8.3-4], 5.0 two reserved bits [MQTT-3.8.3-5].
@@ -50,7 +50,7 @@ def read_subscribe(data: bytes, at: int, end: int, version: int, strict: bool) -
 
 
 def read_unsubscribe(data: bytes, at: int, end: int, version: int, strict: bool) -> Unsubscribe:
-    """The same of an UNSUBSCRIBE."""
+    """Read an UNSUBSCRIBE; see ``read_subscribe``."""
     packet_id, at = read_packet_id(data, at, end)
     properties = NO_PROPERTIES
     if version == V5:
@@ -67,7 +67,8 @@ def read_unsubscribe(data: bytes, at: int, end: int, version: int, strict: bool)
 
 
 def _read_filter(data: bytes, at: int, end: int, strict: bool) -> tuple[str, int]:
-    """A Topic Filter [MQTT-3.8.3-1] [MQTT-3.10.3-1]; where wildcards stand in it is judged entry by entry later."""
+    """Read a Topic Filter [MQTT-3.8.3-1] [MQTT-3.10.3-1]. The position of wildcards is checked later, for each
+    entry."""
     filter, at = read_string(data, at, end, strict)
     if not filter:
         raise ProtocolError("empty Topic Filter")  # [MQTT-4.7.3-1]

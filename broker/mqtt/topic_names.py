@@ -1,4 +1,4 @@
-"""The Topic Names of inbound PUBLISHes, checked once each."""
+"""The Topic Names of inbound PUBLISHes. Each name is checked once."""
 
 from typing import Final
 
@@ -10,11 +10,10 @@ _MAX_CACHED_LENGTH: Final = 256
 
 
 class TopicNames:
-    """A bounded cache of valid Topic Names by their bytes, shared by the connections of a node.
+    """A cache of limited size for valid Topic Names, by their bytes. All connections of a node share it.
 
-    It spares the UTF-8 and wildcard checks, and makes equal topics the same ``str``. Topics above 256 bytes are
-    checked each time. ``strict`` refuses control and non-characters in every string of every packet.
-    """
+    It saves the UTF-8 and wildcard checks, and returns the same ``str`` for equal topics. Topics above 256 bytes are
+    checked each time. ``strict`` refuses control characters and non-characters in every string of every packet."""
 
     __slots__ = ("cache", "capacity", "strict")
 
@@ -24,19 +23,20 @@ class TopicNames:
         self.cache: dict[bytes, str] = {}
 
     def resolve(self, raw: bytes) -> str:
-        """The Topic Name that ``raw`` spells; empty for none, which only a Topic Alias allows. ``MalformedPacket``."""
+        """Return the Topic Name with the bytes ``raw``, empty if there are none (allowed only with a Topic Alias).
+        Raises ``MalformedPacket``."""
         topic = self.cache.get(raw)
         if topic is not None:
             return topic
         # [MQTT-3.3.2-1] [MQTT-4.7.3-2]
         topic = utf8(raw, self.strict)
         if has_wildcard(topic):
-            # [MQTT-3.3.2-2] [MQTT-4.7.0-1]; 0x90 would do by the text, suites want 0x81.
+            # [MQTT-3.3.2-2] [MQTT-4.7.0-1]; the standard also allows 0x90, but test suites expect 0x81.
             raise MalformedPacket("wildcard in a Topic Name")
         if raw and len(raw) <= _MAX_CACHED_LENGTH and self.capacity > 0:
             cache = self.cache
             if len(cache) >= self.capacity:
-                # The oldest half goes, in place: decoders hold on to this dict.
+                # Remove the older half, in place: decoders keep references to this dict.
                 for old in list(cache)[: (len(cache) + 1) // 2]:
                     del cache[old]
             cache[raw] = topic

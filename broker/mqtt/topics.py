@@ -10,24 +10,23 @@ QUEUE_GROUP: Final = "$queue"
 
 
 def levels(topic: str) -> list[str]:
-    """The levels of a Topic Name or Topic Filter; empty ones count."""
+    """Return the levels of a Topic Name or Topic Filter, including empty ones."""
     return topic.split("/")
 
 
 def valid_name(topic: str) -> bool:
-    """Whether a message may be published under it.
+    """Return whether this is a valid Topic Name.
 
     Not empty [MQTT-4.7.3-1], no wildcards [MQTT-4.7.0-1], no U+0000 [MQTT-4.7.3-2], at most 65,535 bytes of UTF-8
-    [MQTT-4.7.3-3].
-    """
+    [MQTT-4.7.3-3]."""
     return topic != "" and "+" not in topic and "#" not in topic and _valid_text(topic)
 
 
 def valid_filter(filter: str) -> bool:
-    """Whether it is a Topic Filter without ``$share``: wildcards are whole levels and ``#`` is the last.
+    """Return whether this is a valid Topic Filter without ``$share``: each wildcard is a whole level, and ``#`` is the
+    last level.
 
-    [MQTT-4.7.1-1] [MQTT-4.7.1-2] [3.1.1 MQTT-4.7.1-2] [3.1.1 MQTT-4.7.1-3] and the text rules of ``valid_name``.
-    """
+    [MQTT-4.7.1-1] [MQTT-4.7.1-2] [3.1.1 MQTT-4.7.1-2] [3.1.1 MQTT-4.7.1-3] and the text rules of ``valid_name``."""
     if not filter or not _valid_text(filter):
         return False
     if "#" in filter:
@@ -43,7 +42,7 @@ def valid_filter(filter: str) -> bool:
 
 
 def check_filter(filter: str) -> None:
-    """``ValueError`` says in words why it is no Topic Filter."""
+    """Raise ``ValueError`` with the reason if this is not a valid Topic Filter."""
     if valid_filter(filter):
         return
     if not filter or not _valid_text(filter):
@@ -56,7 +55,7 @@ def check_filter(filter: str) -> None:
 def _valid_text(topic: str) -> bool:
     if "\0" in topic:
         return False
-    # A character takes at most four bytes, so that only long topics must be encoded to know.
+    # A character has at most four bytes, so only long topics have to be encoded to know their size.
     if len(topic) * 4 <= MAX_STRING:
         return True
     try:
@@ -66,21 +65,20 @@ def _valid_text(topic: str) -> bool:
 
 
 def has_wildcard(filter: str) -> bool:
-    """Whether ``+`` or ``#`` is in it."""
+    """Return whether the filter contains ``+`` or ``#``."""
     return "+" in filter or "#" in filter
 
 
 def is_shared(filter: str) -> bool:
-    """Whether it asks for a Shared Subscription, well-formed or not."""
+    """Return whether this filter requests a Shared Subscription, valid or not."""
     return filter.startswith((SHARE_PREFIX, QUEUE_PREFIX)) or filter in ("$share", "$queue")
 
 
 def parse_shared(filter: str) -> tuple[str | None, str]:
     """Split ``$share/{group}/{filter}`` or ``$queue/{filter}`` (group ``"$queue"``) into group and Topic Filter.
 
-    ``(None, filter)`` for an ordinary filter. ``ValueError`` if the group is empty or has ``+`` or ``#``, or no
-    Topic Filter follows it [MQTT-4.8.2-1] [MQTT-4.8.2-2]. The Topic Filter itself is not judged.
-    """
+    Return ``(None, filter)`` for an ordinary filter. Raises ``ValueError`` if the group is empty or contains ``+`` or
+    ``#``, or if no Topic Filter follows it [MQTT-4.8.2-1] [MQTT-4.8.2-2]. The Topic Filter itself is not checked."""
     if not filter.startswith("$"):
         return None, filter
     if filter.startswith(SHARE_PREFIX):
@@ -99,7 +97,8 @@ def parse_shared(filter: str) -> tuple[str | None, str]:
 
 
 def parse_filter(text: str) -> tuple[str | None, str]:
-    """Group and Topic Filter of what a SUBSCRIBE may hold, as ``parse_shared``. ``ValueError`` if it is not valid."""
+    """Return group and Topic Filter of an entry of SUBSCRIBE, as ``parse_shared`` does. Raises ``ValueError`` if it is
+    not valid."""
     group, topic_filter = parse_shared(text)
     if not valid_filter(topic_filter) or (group is not None and not _valid_text(text)):
         raise ValueError("not a Topic Filter")
@@ -107,11 +106,10 @@ def parse_filter(text: str) -> tuple[str | None, str]:
 
 
 def matches(filter: str, name: str) -> bool:
-    """Whether a valid Topic Filter matches a valid Topic Name, compared level by level as they are.
+    """Return whether a valid Topic Filter matches a valid Topic Name. They are compared level by level.
 
-    A filter that begins with a wildcard matches no name that begins with ``$`` [MQTT-4.7.2-1]. Nothing is
-    normalised [MQTT-4.7.3-4]. ``#`` matches the parent level too.
-    """
+    A filter that begins with a wildcard matches no name that begins with ``$`` [MQTT-4.7.2-1]. Nothing is normalised
+    [MQTT-4.7.3-4]. ``#`` also matches the parent level."""
     if "+" not in filter and "#" not in filter:
         return filter == name
     if name.startswith("$") and filter[0] in "+#":

@@ -1,4 +1,4 @@
-"""Durability: data is on disk before it is acknowledged. Group commit, journals of sessions and node, paging, tables.
+"""Durability: data is on disk before it is acknowledged. Contains group commit, the journals of sessions and of the
+node, paging, and tables.
 
-The write-ahead log itself is in ``log/``. The broker and the channels call this package; ``store/`` assembles it.
-"""
+The write-ahead log is in ``log/``. The broker and the channels call this package; ``store/`` assembles it."""

@@ -1,9 +1,8 @@
-"""Pending delivery records: progress of deliveries that an older batch stored, until a batch contains the progress.
+"""Pending delivery records: the progress of deliveries from older batches, until a batch contains this progress.
 
 No client waits for this progress: if it is lost, a QoS 1 message is sent once more. So the records wait until a batch
-is written for another reason, or for ``DELAY`` seconds. By then most sent messages are acknowledged, and no record is
-written that they were sent.
-"""
+is written for another reason, or for ``DELAY`` seconds. By then most sent messages are acknowledged, and need no record
+that they were sent."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -13,21 +12,21 @@ from .log import records
 from .stored_message import stored_of
 
 DELAY: Final = 0.01
-"""Seconds until a batch is cut for these alone."""
+"""Seconds until a batch is cut for these records alone."""
 
 
 class PendingDeliveryRecords:
-    """``due``: a batch is to be cut for them, even if for nothing else."""
+    """``due``: a batch has to be cut for these records, even if nothing else has to be written."""
 
     __slots__ = ("_delayed", "_later", "_wake", "done", "due", "sent")
 
     def __init__(
         self, wake: Callable[[], None], later: Callable[[float, Callable[[], None]], object] | None = None
     ) -> None:
-        """``wake`` asks for a cut, soon. ``later`` is the loop's ``call_later``; without it there is no delay."""
-        # By session: Packet Identifiers that went out.
+        """``wake`` requests a cut soon. ``later`` is the loop's ``call_later``; without it there is no delay."""
+        # By session: Packet Identifiers that were sent.
         self.sent: dict[Session, dict[int, None]] = {}
-        # By session number: messages, or (message, group filter), that it holds no longer.
+        # By session number: messages, or (message, group filter), that the session no longer holds.
         self.done: dict[int, list[int | tuple[int, str]]] = {}
         self.due = False
         self._wake = wake
@@ -38,7 +37,7 @@ class PendingDeliveryRecords:
         return len(self.sent) + len(self.done)
 
     def sent_to(self, session: Session) -> dict[int, None]:
-        """Where to note Packet Identifiers."""
+        """Return the collection to which sent Packet Identifiers are added."""
         sent = self.sent.get(session)
         if sent is None:
             sent = self.sent[session] = {}
@@ -46,7 +45,7 @@ class PendingDeliveryRecords:
         return sent
 
     def done_by(self, number: int) -> list[int | tuple[int, str]]:
-        """Where to note what a session holds no longer."""
+        """Return the list to which messages are added that a session no longer holds."""
         done = self.done.get(number)
         if done is None:
             done = self.done[number] = []
@@ -54,13 +53,14 @@ class PendingDeliveryRecords:
         return done
 
     def take_done(self, number: int) -> Iterator[records.DeliveriesDone]:
-        """Say now what a session holds no longer: more is to be said of the same messages."""
+        """Yield the record of the messages that a session no longer holds now, because another record about the same
+        messages follows."""
         done = self.done.pop(number, None)
         if done is not None:
             yield records.DeliveriesDone(number, done)
 
     def take(self) -> Iterator[records.DeliveriesSent | records.DeliveriesDone]:
-        """All of it. Of what was sent, only what is still in flight is worth a record."""
+        """Yield all records. A sent message needs a record only while it is in flight."""
         for session, packet_ids in self.sent.items():
             deliveries = []
             for packet_id in packet_ids:

@@ -1,4 +1,5 @@
-"""Durability: what outlives the process. One for the node, absent at level ``memory``."""
+"""Durability: the data of a node that outlives the process. A node has one ``Durability``, and none at level
+``memory``."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from .tables import Tables
 
 
 class Durability:
-    """``sessions``, ``node`` and ``tables`` write down what happens, ``commit`` puts it on disk."""
+    """``sessions``, ``node`` and ``tables`` record changes, and ``commit`` writes the records to disk."""
 
     __slots__ = ("commit", "node", "paging", "sessions", "skew", "tables")
 
@@ -28,8 +29,8 @@ class Durability:
         skew: Callable[[], float] = lambda: 0.0,
         budget: LoopBudget | None = None,
     ) -> None:
-        """``queue_memory``: bytes of queued bodies in memory, 0: any. ``skew``: what makes dates of times
-        (``loop.clock``); only dates are written down. The others: as in ``GroupCommit``."""
+        """``queue_memory``: limit of queued bodies in memory, in bytes; 0: no limit. ``skew``: the difference between
+        dates and times (``loop.clock``); only dates are written. The other parameters are as in ``GroupCommit``."""
         self.skew = skew
         self.tables = tables or Tables()
         self.commit = self.tables.commit = GroupCommit(log, wake, skew, self.tables.changed_access, later, budget)
@@ -38,7 +39,7 @@ class Durability:
         self.node = NodeJournal(self.commit, skew)
 
     def on_durable(self, seq: int) -> None:
-        """The writer's word: everything up to ``seq`` is on disk."""
+        """Called by the writer: everything up to ``seq`` is on disk."""
         self.sessions.on_durable(seq)
         self.commit.on_durable(seq)
         self.paging.evict()

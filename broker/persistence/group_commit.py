@@ -1,7 +1,8 @@
-"""Group commit: records are collected in a batch, written as one, and what waits for them goes out when it is on disk.
+"""Group commit: records are collected in a batch and written together. Packets that wait for a batch are sent when it
+is on disk.
 
 The publish path only adds to the open batch. At the end of a loop iteration, if the writer is idle, the batch is cut
-and written as one; while it is being written the next one fills::
+and written. In the meantime the next batch fills::
 
     publish ──► write() ──► open batch ──cut──► writer thread ──► on_durable(seq) ──► PUBACKs that waited go out
                               │
@@ -25,26 +26,25 @@ from .stored_message import StoredMessage
 logger = logging.getLogger(__name__)
 
 Subject = int | str
-"""What a record is about, where a later one takes its place: see ``record_mapping.subject_of``."""
+"""The subject of a record. A later record about the same subject replaces it: see ``record_mapping.subject_of``."""
 
 
 class CommitWaiter(Protocol):
     """A client with packets that wait for a batch: ``channel.outbound_writer``."""
 
     def release(self, upto: int) -> bool:
-        """Send what waits for batches up to this one; whether anything still waits."""
+        """Send the packets that wait for batches up to this one; return whether more packets wait."""
 
     def abort(self) -> None:
-        """Close its connection at once."""
+        """Close the client's connection immediately."""
 
 
 class GroupCommit:
-    """The open batch, and who waits for which batch.
+    """The open batch, and the clients and tasks that wait for each batch.
 
-    ``trouble`` says why nothing can be written at present; None: all is well. ``written`` grows with every record, so
-    that a caller can tell whether something was written since. ``message_bytes``: of the records of all messages that
-    are held and have been written.
-    """
+    ``trouble``: why nothing can be written at present, or None. ``written`` grows with every record, so that a caller
+    can find out whether something was written since. ``message_bytes``: total size of the records of all messages that
+    are held and have been written."""
 
     __slots__ = (
         "_budget",
@@ -87,21 +87,21 @@ class GroupCommit:
         self._skew = skew
         self._changed_access = changed_access
         self._budget = budget or LoopBudget()
-        # In order; a message is written with those who hold it at the cut.
+        # In order. A message is encoded with its holders when the batch is cut.
         self._open: dict[int, Entry] = {}
         self._next_key = 1
-        # Where the open batch says something about a subject. Said again, it is said there, so that what is true fits
-        # in memory however long the disk takes nothing.
+        # Subject -> position of its record in the open batch. A new record about the subject replaces it there, so that
+        # the current state fits in memory however long the disk accepts no data.
         self._places: dict[Subject, int] = {}
-        # Of these, what no older batch knows of: if it is removed again, nothing of it needs the disk.
+        # The subjects that no older batch contains: if one is removed again, nothing about it has to be written.
         self._new: set[Subject] = set()
-        # About how many bytes the open batch takes; and those of them that say which deliveries are done.
+        # Approximate size of the open batch, and of its records about completed deliveries.
         self.open_bytes = 0
         self.open_done_bytes = 0
         self.message_bytes = 0
         self.delivery_records = PendingDeliveryRecords(wake, later)
         self._waiting: dict[CommitWaiter, None] = {}
-        # (batch, who waits for it, whether trouble ends the wait)
+        # (batch, the future that waits for it, whether trouble ends the wait)
         self._futures: list[tuple[int, asyncio.Future[bool], bool]] = []
         self.trouble: str | None = None
         self._recovered: asyncio.Future[None] | None = None
@@ -129,7 +129,7 @@ class GroupCommit:
         return key
 
     def write_over(self, subject: Subject, entry: records.Record) -> None:
-        """Write what takes the place of anything that the open batch says about the same."""
+        """Write a record that replaces any record about the same subject in the open batch."""
         key = self._places.get(subject)
         if key is None:
             self._places[subject] = self.write(entry)
@@ -141,20 +141,20 @@ class GroupCommit:
         self.written += 1
 
     def _pause_publishers(self) -> None:
-        """Too much waits: no publisher is read from, from this moment on. A slow disk ends no iteration of its own, and
-        so one has to be asked for, to find out when that is over."""
+        """Stop reading from publishers at once, because too much data waits. A slow disk does not end an iteration, so
+        request one, which will notice when the backlog is gone."""
         if self.trouble is None:
             self._budget.congested = True
         self._wake()
 
     def write_new(self, subject: Subject, entry: records.Record) -> None:
-        """The same of what was not there before."""
+        """As ``write_over``, for a subject that did not exist before."""
         if subject not in self._places:
             self._new.add(subject)
         self.write_over(subject, entry)
 
     def write_removed(self, subject: Subject, entry: records.Record) -> None:
-        """Write that something is gone, or take back what the open batch says about it."""
+        """Record that a subject was removed, or delete its record from the open batch."""
         if subject not in self._new:
             self.write_over(subject, entry)
             return
@@ -163,12 +163,12 @@ class GroupCommit:
         self.written += 1
 
     def take_back(self, stored: StoredMessage) -> None:
-        """A message that is in the open batch is held no longer, and needs no disk."""
+        """Remove a message from the open batch if no session holds it any longer: it does not have to be written."""
         if self._open.pop(stored.key, None) is not None:
             self.open_bytes -= size_of(stored)
 
     def end_of_iteration(self) -> None:
-        """Cut the batch if the writer is free and the batch is waited for, or could be; let the writer's thread run."""
+        """Cut the batch if the writer is idle and the batch can be cut; let the writer's thread run."""
         self._next_batch()
         self.log.yield_to_writer()
 
@@ -181,7 +181,7 @@ class GroupCommit:
             if self._open:
                 self._cut()
             elif waited_for and not self.delivery_records:
-                # All that was to be written has been taken back: an empty batch is not waited for.
+                # Everything in the batch has been removed again: nothing has to wait for an empty batch.
                 self._release(self.log.batch)
 
     def _cut(self) -> None:
@@ -210,22 +210,22 @@ class GroupCommit:
         self._new.clear()
         self.open_bytes = self.open_done_bytes = 0
 
-    # ------------------------------------------------------------- what waits
+    # -------------------------------------------------------- waiting for batches
 
     def on_durable(self, seq: int) -> None:
-        """The writer's word: everything up to ``seq`` is on disk."""
+        """Called by the writer: everything up to ``seq`` is on disk."""
         if self._open:
-            self._next_batch()  # first of all, so that the disk has work while this batch's acknowledgements go out
+            self._next_batch()  # first, so that the disk is busy while this batch's acknowledgements are sent
         self._release(seq)
         if not self.log.idle or self._open or self.delivery_records.due or self._waiting or self._futures:
             self._wake()
 
     def _release(self, upto: int) -> None:
         if self._waiting:
-            # What goes out may cause more that waits.
+            # Sending may cause further packets that wait.
             waiting, self._waiting = self._waiting, {}
             for waiter in waiting:
-                # An empty batch that is not empty any more is waited for as any other.
+                # If the empty batch has a record now, the packets wait for it as usual.
                 if (upto == self.log.batch and self._open) or self._released(waiter, upto):
                     self._waiting[waiter] = None
         if upto == self.log.batch and self._open:
@@ -244,34 +244,35 @@ class GroupCommit:
     def _released(waiter: CommitWaiter, upto: int) -> bool:
         try:
             return waiter.release(upto)
-        except Exception:  # a fault of ours costs this client its connection, not the others their acknowledgements
+        except Exception:  # an internal error costs only this client its connection
             logger.exception("release_failed")
             waiter.abort()
             return False
 
     def add_waiter(self, waiter: CommitWaiter) -> None:
-        """Tell ``waiter`` when batches are on disk, until nothing of it waits any more."""
+        """Notify ``waiter`` when batches are on disk, until it no longer waits for any."""
         self._waiting[waiter] = None
         if not self._open:
-            self._wake()  # it may wait for an empty batch, which nothing else would end
+            self._wake()  # it may wait for an empty batch, which only an iteration can complete
 
     def batch_since(self, written: int) -> int:
-        """The batch to wait for, for a caller that noted ``written`` before and has caused something since; 0: none."""
+        """Return the batch to wait for, for a caller that noted ``written`` earlier and has caused records since; 0:
+        none."""
         return self.log.batch if self.written != written else 0
 
     @property
     def barrier(self) -> int:
-        """The batch that must be on disk for all of what was written to be; 0: all of it is."""
+        """Return the batch that has to be on disk for everything written so far to be on disk; 0: everything is on
+        disk."""
         if self._open or self.delivery_records:
             return self.log.batch
         last = self.log.batch - 1
         return last if last > self.log.durable_batch else 0
 
     async def wait_until_durable(self, seq: int, through_trouble: bool = False) -> bool:
-        """Until batch ``seq`` is on disk (True) or there is trouble (False).
+        """Wait until batch ``seq`` is on disk (True) or until there is trouble (False).
 
-        ``through_trouble``: however long it takes.
-        """
+        ``through_trouble``: wait through trouble as well, however long it lasts."""
         if seq <= self.log.durable_batch:
             return True
         if self.trouble is not None and not through_trouble:
@@ -285,7 +286,7 @@ class GroupCommit:
     # ---------------------------------------------------------------- trouble
 
     def on_trouble(self, trouble: str | None) -> None:
-        """The writer's word: nothing can be written, or (None) it can again."""
+        """Called by the writer: nothing can be written, or (None) writing works again."""
         self.trouble = trouble
         if trouble is None:
             if self._recovered is not None:
@@ -299,30 +300,30 @@ class GroupCommit:
         self._wake()
 
     async def wait_for_recovery(self, timeout: float) -> None:
-        """Until the trouble is over, but no longer than ``timeout`` seconds."""
+        """Wait until the trouble ends, but at most ``timeout`` seconds."""
         if self.trouble is not None:
             if self._recovered is None:
                 self._recovered = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._recovered], timeout=timeout)
 
-    # --------------------------------------------------------- how much waits
+    # --------------------------------------------------------- backlog
 
     @property
     def congested(self) -> bool:
-        """More waits for the disk than should: what adds to it is not to be read until it is written."""
+        """Whether too much data waits for the disk. Until it is written, input that adds to it must not be read."""
         return self.pending_bytes > self.log.max_pending
 
     @property
     def pending_bytes(self) -> int:
-        """About how many bytes wait for the disk."""
+        """Approximate number of bytes that wait for the disk."""
         return self.log.pending_bytes + self.open_bytes
 
     @property
     def pending_bytes_without_done(self) -> int:
-        """The same, but for what says that deliveries are done: shedding messages must not cause more shedding."""
+        """The same without records of completed deliveries: shedding messages must not cause more shedding."""
         return self.pending_bytes - self.open_done_bytes
 
     @property
     def pending(self) -> int:
-        """Records that are not on disk yet."""
+        """Number of records that are not on disk yet."""
         return len(self._open) + len(self.delivery_records) + self.log.pending

@@ -1,8 +1,7 @@
-"""Holders: the sessions that hold a message besides its first one, in little memory for any number of sessions.
+"""Holders: the sessions that hold a message in addition to the first one, in little memory for any number of sessions.
 
-If many sessions hold a message, most hold it in the same way: QoS 1 or 2, RETAIN 0, no identifiers, through no shared
-subscription. Such a session takes one bit; any other session takes an entry in a dict.
-"""
+If many sessions hold a message, most hold it in the same way: QoS 1 or 2, RETAIN 0, no identifiers, no shared
+subscription. Such a session uses one bit; any other session uses an entry in a dict."""
 
 from collections.abc import Iterator
 from typing import Final, Generic, TypeVar
@@ -14,7 +13,7 @@ _MASK: Final = 255
 
 
 class Numbers:
-    """A set of session numbers, which mostly lie close together: a bit for each, in pieces of 256."""
+    """A set of session numbers, which are mostly close to each other: one bit for each, in pieces of 256."""
 
     __slots__ = ("_pieces",)
 
@@ -34,7 +33,7 @@ class Numbers:
         return bool(self._pieces.get(number >> _SHIFT, 0) >> (number & _MASK) & 1)
 
     def __iter__(self) -> Iterator[int]:
-        """In ascending order within a piece."""
+        """Yield the numbers, in ascending order within each piece."""
         for piece, bits in self._pieces.items():
             first = piece << _SHIFT
             while bits:
@@ -47,7 +46,7 @@ class Numbers:
         self._pieces[piece] = self._pieces.get(piece, 0) | 1 << (number & _MASK)
 
     def discard(self, number: int) -> bool:
-        """Whether it was one of them."""
+        """Remove a number; return whether it was in the set."""
         piece = number >> _SHIFT
         bits = self._pieces.get(piece, 0)
         bit = 1 << (number & _MASK)
@@ -62,8 +61,9 @@ class Numbers:
 
 
 class Holders(Generic[T]):
-    """``plain1`` and ``plain2``: who holds it plainly, with QoS 1 and 2. ``others``: (session number, group filter or
-    "") -> how a session holds it otherwise. ``packet_ids``: of the plain ones that it was sent to."""
+    """``plain1`` and ``plain2``: the sessions that hold the message plainly, with QoS 1 and 2. ``others``: (session
+    number, group filter or "") -> the details of any other session. ``packet_ids``: the Packet Identifiers of the plain
+    holders to which the message was sent."""
 
     __slots__ = ("others", "packet_ids", "plain1", "plain2")
 
@@ -105,11 +105,11 @@ class Holders(Generic[T]):
         self.others[session, group] = holding
 
     def other(self, session: int, group: str) -> T | None:
-        """How it is held by one that does not hold it plainly."""
+        """Return how a session holds the message that does not hold it plainly."""
         return None if self.others is None else self.others.get((session, group))
 
     def sent_plain(self, session: int, packet_id: int) -> bool:
-        """It went out to one that holds it plainly. False: there is no such one."""
+        """Record that the message was sent to a plain holder. Return False if the session is not one."""
         if (self.plain1 is not None and session in self.plain1) or (self.plain2 is not None and session in self.plain2):
             self._note(session, packet_id)
             return True
@@ -121,7 +121,7 @@ class Holders(Generic[T]):
         self.packet_ids[session] = packet_id
 
     def let_go(self, session: int, group: str) -> bool:
-        """It is not held so any more. False: it was not."""
+        """Remove a holder. Return False if it was not one."""
         if not group and (
             (self.plain1 is not None and self.plain1.discard(session))
             or (self.plain2 is not None and self.plain2.discard(session))
@@ -134,7 +134,7 @@ class Holders(Generic[T]):
         return self.others is not None and self.others.pop((session, group), None) is not None
 
     def plain(self) -> Iterator[tuple[int, int, int]]:
-        """Who holds it plainly: session number, QoS, Packet Identifier (0: not sent)."""
+        """Yield the plain holders: session number, QoS, Packet Identifier (0: not sent)."""
         sent = self.packet_ids or {}
         for session in self.plain1 or ():
             yield session, 1, sent.get(session, 0)

@@ -1,4 +1,4 @@
-"""The journal of what belongs to no session: retained messages, wills, and messages whose time has not come."""
+"""The journal of data that does not belong to a session: retained messages, Wills and delayed messages."""
 
 from collections.abc import Callable
 
@@ -9,13 +9,13 @@ from .record_mapping import body_of, retained_record, size_of, will_subject
 
 
 class NodeJournal:
-    """Journal of Wills and delayed messages. ``wills`` and ``delayed``: those that are active, by number, for a
-    compaction."""
+    """Journal of retained messages, Wills and delayed messages. ``wills`` and ``delayed``: the current ones by number,
+    for a compaction."""
 
     __slots__ = ("_commit", "_next_number", "_skew", "delayed", "wills")
 
     def __init__(self, commit: GroupCommit, skew: Callable[[], float]) -> None:
-        """``skew``: what makes dates of times (``loop.clock``)."""
+        """``skew`` returns the difference between dates and times (``loop.clock``)."""
         self._commit = commit
         self._skew = skew
         self.wills: dict[int, records.WillStored] = {}
@@ -23,7 +23,7 @@ class NodeJournal:
         self._next_number = 1
 
     def retained_stored(self, message: Message, new: bool) -> None:
-        """``new``: its topic had none."""
+        """``new``: the topic had no retained message before."""
         record = retained_record(message, self._skew())
         if new:
             self._commit.write_new(message.topic, record)
@@ -36,8 +36,8 @@ class NodeJournal:
     def will_stored(
         self, message: Message, delay: int, due_at: float = 0.0, number: int = 0, approved: bool = True
     ) -> int:
-        """Record that a Will is stored, or (``due_at``) waits for its delay; return its number. ``approved``: see
-        the record."""
+        """Record that a Will is stored or, with ``due_at``, that it waits for its delay. Return its number.
+        ``approved``: see the record."""
         new = not number
         if new:
             number = self._next_number
@@ -55,12 +55,12 @@ class NodeJournal:
         return number
 
     def will_gone(self, number: int) -> None:
-        """It was published, or will not be."""
+        """Record that a Will was published, or will not be."""
         if self.wills.pop(number, None) is not None:
             self._commit.write_removed(will_subject(number), records.WillGone(number))
 
     def delayed_stored(self, message: Message, due_at: float) -> int:
-        """A delayed message waits until the date ``due_at``; its number."""
+        """Record a delayed message, which waits until the date ``due_at``. Return its number."""
         number = self._next_number
         self._next_number += 1
         delayed = records.DelayedStored(number, body_of(message, self._skew()), due_at)
@@ -69,17 +69,17 @@ class NodeJournal:
         return number
 
     def delayed_gone(self, number: int) -> None:
-        """It was published."""
+        """Record that a delayed message was published or discarded."""
         if self.delayed.pop(number, None) is not None:
             self._commit.write(records.DelayedGone(number))
 
     @property
     def bytes(self) -> int:
-        """About how many bytes the records of wills and delayed messages take."""
+        """Approximate size of the records of Wills and delayed messages."""
         return sum([size_of(each) for each in self.wills.values()]) + sum(
             [size_of(each) for each in self.delayed.values()]
         )
 
     def continue_from(self, number: int) -> None:
-        """Numbers up to this one were used before the restart."""
+        """Continue after ``number``: numbers up to this one were used before the restart."""
         self._next_number = number + 1

@@ -34,29 +34,29 @@ logger = logging.getLogger(__name__)
 
 FETCH_MESSAGES: Final = 256
 FETCH_BYTES: Final = 262_144
-"""What is read ahead for a session, but one message at least."""
+"""Number of bytes to read ahead for a session; at least one message is read."""
 _GAP: Final = 4096
-"""Bytes between two records that are read along, rather than reading twice."""
+"""Maximum gap in bytes between two records that are read together instead of with two reads."""
 _SLICE: Final = 2000
 _WHEN_SHORT: Final = 1_048_576
-"""Bytes of bodies that stay when memory is short."""
+"""Bytes of bodies that stay in memory when memory is short."""
 _MAX_TRIES: Final = 5
 _RETRY_PAUSE = 1.0
 
 
 def queue_properties(properties: Properties) -> Properties:
-    """Of an evicted message's properties, what its queue looks at."""
+    """Return the properties of an evicted message that its queue needs."""
     expiry = properties.get(MESSAGE_EXPIRY_INTERVAL)
     return NO_PROPERTIES if expiry is None else {MESSAGE_EXPIRY_INTERVAL: expiry}
 
 
 def properties_of(body: records.StoredBody) -> Properties:
-    """As they were before they were written down."""
+    """Return the properties of a stored body, as they were before encoding."""
     return decoded_properties(body.properties)
 
 
 def decoded_properties(properties: Properties) -> Properties:
-    """The properties of a message, as MessagePack gives them back."""
+    """Convert the properties of a message from the form that MessagePack returns."""
     if not properties:
         return NO_PROPERTIES
     if USER_PROPERTY in properties:
@@ -65,7 +65,7 @@ def decoded_properties(properties: Properties) -> Properties:
 
 
 def evicted_copy(message: Message, size: int) -> Message:
-    """The message without its body, of which ``size`` bytes are on disk."""
+    """Return the message without its body, of which ``size`` bytes are on disk."""
     properties = queue_properties(message.properties) if message.expires else NO_PROPERTIES
     copy = Message(
         message.topic, None, message.qos, message.retain, properties, message.publisher, message.timestamp, b"", -size
@@ -76,7 +76,7 @@ def evicted_copy(message: Message, size: int) -> Message:
 
 
 def reloaded_copy(message: Message, body: records.StoredBody) -> Message:
-    """An evicted message with its body again, counted as many bytes as before."""
+    """Return an evicted message with its body. Its size counts as before."""
     padding = -message.payload_at - len(body.payload)
     copy = Message(
         message.topic,
@@ -95,27 +95,27 @@ def reloaded_copy(message: Message, body: records.StoredBody) -> Message:
 
 
 class Paging:
-    """``bytes`` is what bodies in queues take in memory, ``bound`` how much they may; 0: no bound. ``bodies``: what
-    all bodies that durable sessions hold take, those in flight as well."""
+    """``bytes``: memory of the bodies in queues; ``bound``: its limit, 0: none. ``bodies``: memory of all bodies that
+    durable sessions hold, including those in flight."""
 
     def __init__(self, log: WriteAheadLog, bound: int, now: Callable[[], float]) -> None:
         self._log = log
         self.bound = bound
         self.bytes = 0
         self.bodies = 0
-        # The node's memory: all that can be evicted has to be.
+        # The node's memory is short: evict everything that can be evicted.
         self._memory_short = False
         self._now = now
-        # In memory and in a queue, longest there first.
+        # In memory and in a queue; the oldest is first.
         self._loaded: dict[int, StoredMessage] = {}
         self._fetching: set[Session] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._more: asyncio.Handle | None = None
 
-    # ------------------------------------------------------------------- out
+    # -------------------------------------------------------------------- evict
 
     def queued(self, delivery: Delivery) -> None:
-        """It waits in the queue of a session that holds it."""
+        """Note that a delivery waits in the queue of a session that holds it."""
         message = delivery.message
         stored = stored_of(message)
         if stored is not None and not stored.weight and message.payload_at >= 0:
@@ -125,39 +125,39 @@ class Paging:
                 self.bytes += weight
 
     def add(self, stored: StoredMessage) -> None:
-        """It is in memory and a queue."""
+        """Add a message that is in memory and in a queue."""
         if stored.weight and stored.number not in self._loaded:
             self._loaded[stored.number] = stored
             self.bytes += stored.weight
 
     def forgotten(self, stored: StoredMessage) -> None:
-        """A message that was in a queue has no holder any more."""
+        """Remove a message that was in a queue and no longer has a holder."""
         if self._loaded.pop(stored.number, None) is not None:
             self.bytes -= stored.weight
 
     def dropped(self, stored: StoredMessage) -> None:
-        """One of those who hold a message that was in a queue holds it no longer."""
+        """Note that one of the holders of a message that was in a queue no longer holds it."""
         if not stored.message.paged:
-            self.add(stored)  # if it was left out for having been sent
+            self.add(stored)  # if it was skipped because it was in flight
 
     @property
     def busy(self) -> bool:
-        """Whether something is being read or more is to be evicted."""
+        """Whether a read is running, or more has to be evicted."""
         return bool(self._tasks) or self._more is not None
 
     def evict(self) -> None:
-        """Until the bound is kept again or nothing more can go, a slice at a time."""
+        """Evict in slices until memory is within the limit, or until nothing more can be evicted."""
         if self._more is None and self.bytes > self._goal:
             self._evict_slice()
 
     def set_memory_short(self, short: bool) -> None:
-        """Evict all that can go, or keep to the bound again."""
+        """Set whether memory is short: then evict everything that can be evicted, otherwise apply the limit again."""
         self._memory_short = short
         self.evict()
 
     @property
     def _goal(self) -> int:
-        """How much may stay."""
+        """Return how many bytes may stay."""
         if self._memory_short:
             return min(self.bound or _WHEN_SHORT, _WHEN_SHORT)
         return self.bound or self.bytes
@@ -166,7 +166,7 @@ class Paging:
         self._more = None
         loaded = self._loaded
         durable = self._log.durable_batch
-        # Some way below, so that it is not slice after slice of one message.
+        # Slightly below the limit, so that not every slice evicts only one message.
         goal = self._goal
         goal -= goal // 16
         for number, stored in list(islice(loaded.items(), _SLICE)):
@@ -182,10 +182,11 @@ class Paging:
         if self.bytes > goal and loaded:
             self._more = asyncio.get_running_loop().call_soon(self._evict_slice)
 
-    # -------------------------------------------------------------------- in
+    # --------------------------------------------------------------------- load
 
     def fetch(self, session: Session, delivery: Delivery) -> bool:
-        """Read the next of the session's queue, then let it ``advance``. False: ``delivery`` cannot be read."""
+        """Read the next messages of the session's queue, then call its ``advance``. Return False if ``delivery`` cannot
+        be read."""
         stored = stored_of(delivery.message)
         if stored is None or stored.lost:
             return False
@@ -220,7 +221,7 @@ class Paging:
         self.evict()
 
     def deliver_when_loaded(self, session: Session, delivery: Delivery) -> None:
-        """Deliver an evicted message to a session that holds nothing on disk, when it is loaded."""
+        """Load an evicted message, then deliver it to a session that holds nothing on disk."""
         stored = stored_of(delivery.message)
         assert stored is not None
         self._run(self._deliver_when_loaded(session, delivery, stored))
@@ -241,10 +242,9 @@ class Paging:
     async def load(
         self, wanted: Iterable[StoredMessage], then: Callable[[StoredMessage], None] = lambda _: None
     ) -> None:
-        """Bring bodies back; ``then`` gets each at once, for soon it may be evicted again.
+        """Load bodies. ``then`` receives each one immediately, because it may soon be evicted again.
 
-        One that cannot be read, several times over, is ``lost``.
-        """
+        A message that cannot be read after several attempts is ``lost``."""
         for left in range(_MAX_TRIES - 1, -1, -1):
             away = []
             for stored in wanted:
@@ -262,7 +262,7 @@ class Paging:
             stored.lost = True
 
     async def _read(self, wanted: list[StoredMessage], then: Callable[[StoredMessage], None]) -> list[StoredMessage]:
-        """Those that could not be read."""
+        """Read the bodies; return those that could not be read."""
         pieces = [
             (together, self._log.read(seq, begin, end - begin), begin) for seq, begin, end, together in _spans(wanted)
         ]
@@ -297,7 +297,7 @@ class Paging:
                 self.bodies += len(stored.message.frame)
                 self.add(stored)
             else:
-                stored.message.stored = None  # it is gone meanwhile, and nothing is counted or written of it
+                stored.message.stored = None  # removed in the meantime: nothing is counted or written for it
         return True
 
 

@@ -1,4 +1,4 @@
-"""The broker's sessions, subscriptions and messages as records of the write-ahead log."""
+"""Mapping of the broker's sessions, subscriptions and messages to records of the write-ahead log."""
 
 from typing import Final
 
@@ -9,20 +9,21 @@ from .log import records
 from .stored_message import StoredMessage
 
 Entry = records.Record | StoredMessage
-"""What the open batch holds; a message is written with those who hold it when the batch is cut."""
+"""An entry of the open batch. A message is encoded with its holders when the batch is cut."""
 
 _WITH_A_BODY: Final = (records.RetainedStored, records.WillStored, records.DelayedStored)
 
 OVERHEAD: Final = 200
-"""Bytes of a record in memory, beside a payload."""
+"""Approximate memory of a record in bytes, without its payload."""
 
 
 def body_of(message: Message, skew: float = 0.0) -> records.StoredBody:
-    """A message as it is written down. ``skew``, here and below: what makes dates of times (``loop.clock``)."""
+    """Return the stored form of a message. Here and below, ``skew`` is the difference between dates and times
+    (``loop.clock``)."""
     publisher = message.publisher
     return records.StoredBody(
         message.topic,
-        message.frame[message.payload_at :],  # not ``payload``, which would keep it a second time
+        message.frame[message.payload_at :],  # not ``payload``, which would keep a second copy
         message.qos,
         message.retain,
         message.properties,
@@ -35,13 +36,13 @@ def body_of(message: Message, skew: float = 0.0) -> records.StoredBody:
 
 
 def retained_record(message: Message, skew: float = 0.0) -> records.RetainedStored:
-    """A retained message as it is written down."""
+    """Return the record of a retained message."""
     publisher = message.publisher
     return records.RetainedStored(body_of(message, skew), "" if publisher is None else publisher.mountpoint)
 
 
 def message_record(stored: StoredMessage, skew: float = 0.0) -> records.MessageStored:
-    """A message with all who hold it now."""
+    """Return the record of a message with all its current holders."""
     holders = []
     for session, delivery, packet_id in stored.holders():
         holders.append((session, delivery.group, delivery.qos, delivery.retain, delivery.identifiers, packet_id))
@@ -49,7 +50,7 @@ def message_record(stored: StoredMessage, skew: float = 0.0) -> records.MessageS
 
 
 def session_record(session: Session, skew: float = 0.0) -> records.SessionStored:
-    """A session as it is written down."""
+    """Return the record of a session."""
     client = session.client
     return records.SessionStored(
         session.number,
@@ -74,7 +75,7 @@ def session_record(session: Session, skew: float = 0.0) -> records.SessionStored
 
 
 def subscription_record(session: Session, subscription: Subscription) -> records.SubscriptionStored:
-    """A subscription as it is written down."""
+    """Return the record of a subscription."""
     return records.SubscriptionStored(
         session.number,
         subscription.filter,
@@ -90,7 +91,7 @@ def subscription_record(session: Session, subscription: Subscription) -> records
 
 
 def size_of(entry: Entry) -> int:
-    """About how many bytes it takes while it waits."""
+    """Return the approximate number of bytes that an entry uses while it waits."""
     if isinstance(entry, StoredMessage):
         return OVERHEAD + len(entry.message.frame)
     if isinstance(entry, _WITH_A_BODY):
@@ -103,7 +104,8 @@ def size_of(entry: Entry) -> int:
 
 
 def subject_of(record: records.Record) -> int | str | None:
-    """What the record is about: a later one about the same takes its place in a batch. None: it stands alone."""
+    """Return the subject of a record: a later record about the same subject replaces it in the batch. None: it replaces
+    no record."""
     if isinstance(record, records.SessionStored):
         return record.number
     if isinstance(record, records.RetainedStored):
@@ -116,10 +118,10 @@ def subject_of(record: records.Record) -> int | str | None:
 
 
 def will_subject(number: int) -> int:
-    """Sessions have the numbers above 0."""
+    """Return a negative number, because session numbers are positive."""
     return -number
 
 
 def row_subject(table: str, key: str) -> str:
-    """No topic has U+0000 in it."""
+    """Return a text with U+0000, which no topic contains."""
     return f"{table}\0{key}"

@@ -1,4 +1,4 @@
-"""The journal of durable sessions: what each holds, as records, when it happens."""
+"""The journal of durable sessions: records of their state, written when it changes."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -17,7 +17,8 @@ _HOLDER_BYTES: Final = 16
 
 
 class DurableSessionJournal:
-    """Implements ``session.protocols.SessionJournal`` for all of them; ``messages`` are those that they hold."""
+    """Implements ``session.protocols.SessionJournal`` for all durable sessions; ``messages`` are the messages that they
+    hold."""
 
     __slots__ = (
         "_commit",
@@ -33,7 +34,7 @@ class DurableSessionJournal:
     )
 
     def __init__(self, commit: GroupCommit, paging: Paging, skew: Callable[[], float]) -> None:
-        """``skew``: what makes dates of times (``loop.clock``)."""
+        """``skew`` returns the difference between dates and times (``loop.clock``)."""
         self._commit = commit
         self._skew = skew
         self.paging = paging
@@ -42,7 +43,7 @@ class DurableSessionJournal:
         self.messages: dict[int, StoredMessage] = {}
         self._next_message = 1
         self._next_session = 1
-        # Session number -> the batch with its beginning; Client Identifier -> the batch with its session's end.
+        # Session number -> the batch with the beginning of the session; Client Identifier -> the batch with its end.
         self._unconfirmed: dict[int, int] = {}
         self._ending: dict[str, int] = {}
 
@@ -53,7 +54,7 @@ class DurableSessionJournal:
     # --------------------------------------------------------------- sessions
 
     def opened(self, session: Session) -> None:
-        """A session that outlives its connection begins, or its client is back."""
+        """Record that a durable session has begun, or that its client has reconnected."""
         if session.number == 0:
             session.number = self._next_session
             self._next_session += 1
@@ -62,11 +63,11 @@ class DurableSessionJournal:
         self._commit.write_over(session.number, session_record(session, self._skew()))
 
     def left(self, session: Session) -> None:
-        """Its client is gone."""
+        """Record that the client of a session has disconnected."""
         self._commit.write_over(session.number, session_record(session, self._skew()))
 
     def ended(self, session: Session, deliveries: list[Delivery]) -> None:
-        """A session is over; ``deliveries`` is what it still held."""
+        """Record the end of a session; ``deliveries``: the messages that it still holds."""
         self._commit.write(records.SessionEnded(session.number))
         self._ending[session.client_id] = self._commit.batch
         session.journal = None
@@ -97,7 +98,7 @@ class DurableSessionJournal:
     def unsubscribed(self, session: Session, filter: str) -> None:
         self._commit.write(records.SubscriptionRemoved(session.number, filter))
 
-    # ----------------------------------------------- what a session holds, out
+    # -------------------------------------------- messages of a session, outbound
 
     def hold_plain(self, session: Session, message: Message, qos: int) -> Delivery:
         stored = stored_of(message)
@@ -126,7 +127,7 @@ class DurableSessionJournal:
         commit = self._commit
         stored.hold(session.number, delivery)
         if stored.seq:
-            # What became of it before must stand before that.
+            # Earlier progress has to be recorded before that.
             for record in commit.delivery_records.take_done(session.number):
                 commit.write(record)
             holder = (session.number, delivery.group, delivery.qos, delivery.retain, delivery.identifiers, 0)
@@ -186,7 +187,7 @@ class DurableSessionJournal:
             commit.open_done_bytes += size
 
     def _drop(self, session: int, stored: StoredMessage, delivery: Delivery) -> bool:
-        """Take a holder off; the message goes with its last one. False: it was not one."""
+        """Remove a holder, and with the last one the message. Return False if the session was not a holder."""
         if not stored.let_go(session, delivery.group):
             return False
         if stored.key and stored.held:
@@ -198,7 +199,7 @@ class DurableSessionJournal:
         return True
 
     def _forget(self, stored: StoredMessage) -> None:
-        """It has no holder any more."""
+        """Remove a message without holders."""
         stored.message.stored = None
         if self.messages.pop(stored.number, None) is not None:
             self._commit.message_bytes -= stored.size
@@ -229,12 +230,12 @@ class DurableSessionJournal:
     # ----------------------------------------------------------------- recovery
 
     def continue_from(self, session: int, message: int) -> None:
-        """Numbers up to these were used before the restart."""
+        """Continue after these numbers, which were used before the restart."""
         self._next_session = session + 1
         self._next_message = message + 1
 
     def recovered(self, stored: StoredMessage) -> None:
-        """A message that the log holds, and sessions."""
+        """Add a message from the log, which sessions hold."""
         self.messages[stored.number] = stored
         self._commit.message_bytes += stored.size
         self.paging.bodies += len(stored.message.frame)

@@ -8,7 +8,7 @@ from .message_holders import Holders
 
 @dataclass(slots=True)
 class Holding:
-    """What one session has of a message beside others. ``packet_id`` 0: not sent."""
+    """How one further session holds a message. ``packet_id`` 0: not sent."""
 
     delivery: Delivery
     packet_id: int
@@ -17,11 +17,10 @@ class Holding:
 class StoredMessage:
     """A message that durable sessions hold.
 
-    Most are held by one session: ``owner`` (its number, 0: none), ``delivery`` and ``packet_id`` (0: not sent) are
-    the first holder, ``others`` are the rest, ``None`` while there is none.
-    ``seq``, ``offset`` and ``size`` say where its record is: the batch (0 while none was cut with it), and the piece of
-    it. ``key`` is its place in the open batch, 0 when it does not stand there.
-    """
+    Most messages are held by one session. ``owner`` (its number, 0: none), ``delivery`` and ``packet_id`` (0: not sent)
+    describe the first holder, ``others`` describes further holders, ``None`` if there are none. ``seq``, ``offset`` and
+    ``size`` give the position of the message's record: the batch (0 before the batch is cut), and the piece of the
+    batch. ``key`` is the position in the open batch, 0 if the message is not in it."""
 
     __slots__ = (
         "delivery",
@@ -51,14 +50,15 @@ class StoredMessage:
         self.offset = 0
         self.size = 0
         self.key = 0
-        # Bytes that its body takes in memory, once it has been in a queue.
+        # Memory of the body in bytes, once the message has been in a queue.
         self.weight = 0
         self.lost = False
         self.plain1: Delivery | None = None
         self.plain2: Delivery | None = None
 
     def plain(self, qos: int) -> Delivery:
-        """``Message.plain`` for durable sessions: shared with no other session, so that it can be paged."""
+        """As ``Message.plain``, for durable sessions. Other sessions do not share this delivery, so that it can be
+        paged."""
         if qos == 1:
             if self.plain1 is None:
                 self.plain1 = Delivery(self.message, 1)
@@ -87,7 +87,7 @@ class StoredMessage:
             self.others.add_other(session, delivery.group, Holding(delivery, packet_id))
 
     def sent_to(self, session: int, delivery: Delivery, packet_id: int) -> None:
-        """It went out to a holder."""
+        """Note that the message was sent to a holder."""
         if self.delivery is delivery and self.owner == session:
             self.packet_id = packet_id
         elif self.others is not None:
@@ -98,7 +98,7 @@ class StoredMessage:
                 self.others.sent_plain(session, packet_id)
 
     def let_go(self, session: int, group: str) -> bool:
-        """A session does not hold it any more; False: it did not."""
+        """Remove a holder; return False if the session was not one."""
         first = self.delivery
         if first is not None and self.owner == session and first.group == group:
             self.owner = 0
@@ -114,11 +114,11 @@ class StoredMessage:
 
     @property
     def held(self) -> bool:
-        """Whether any session holds it."""
+        """Return whether any session holds the message."""
         return self.owner != 0 or self.others is not None
 
     def holders(self) -> list[tuple[int, Delivery, int]]:
-        """All who hold it: session number, delivery, Packet Identifier."""
+        """Yield all holders: session number, delivery, Packet Identifier."""
         found = [] if self.delivery is None else [(self.owner, self.delivery, self.packet_id)]
         others = self.others
         if others is not None:
@@ -129,7 +129,7 @@ class StoredMessage:
 
     @property
     def sent(self) -> bool:
-        """Whether it is in flight to a client, which may need it again at any moment."""
+        """Whether the message is in flight to a client, which may need it again at any moment."""
         others = self.others
         return self.packet_id != 0 or (
             others is not None
@@ -137,7 +137,7 @@ class StoredMessage:
         )
 
     def replace_message(self, message: Message) -> None:
-        """All that wait for it have this message from now on."""
+        """Replace the message in all deliveries that wait."""
         message.stored = self
         self.message = message
         waiting = [self.delivery, self.plain1, self.plain2]

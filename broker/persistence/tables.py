@@ -1,8 +1,7 @@
-"""Tables: small named sets of rows that outlive the process: users, access rules, applications, later rules.
+"""Tables: small named sets of rows that outlive the process, such as users, access rules, applications and rules.
 
-A package opens its table once and reads it like a dict; every change is in memory at once and on disk after the next
-batch, for which ``Tables.stored`` waits. At level ``memory`` nothing of it survives.
-"""
+A package opens its table once and reads it like a dict. Every change is immediately in memory, and on disk after the
+next batch, for which ``Tables.stored`` waits. At level ``memory``, tables do not survive a restart."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -24,42 +23,41 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class RowTooLarge(ValueError):
-    """A row that the other nodes could not be given."""
+    """A row that is too large to be sent to the other nodes."""
 
 
 class NotAgreed(Exception):
-    """The cluster does not have a change, or it is not known whether it has; the text says which and what now."""
+    """The cluster does not have a change, or it is unknown whether it has it; the message says which, and what applies
+    now."""
 
 
 class SharedRows(Protocol):
-    """What gives changes of shared tables to the other nodes: ``cluster.rows``.
+    """Sends changes of shared tables to the other nodes: ``cluster.rows``.
 
-    ``max_row``: bytes of the largest row that they can be given.
-    """
+    ``max_row``: maximum size of a row in bytes."""
 
     @property
     def max_row(self) -> int: ...
 
     def begin(self) -> str:
-        """An operation of this task and of tasks it makes is to change rows; why it cannot now, ``""``: it can."""
+        """Announce that an operation of this task, or of tasks that it creates, will change rows. Return why this is
+        not possible now, or ``""``."""
 
     def changed(self, table: str, key: str, before: bytes | None, value: bytes | None) -> None:
-        """A row was changed here, ``None``: there was none, or it was removed."""
+        """Note that a row was changed on this node. ``None`` before: the row is new; ``None`` after: it was removed."""
 
     async def agreed(self) -> None:
-        """Until the cluster has what was changed since ``begin``.
+        """Wait until the cluster has the changes since ``begin``.
 
-        :raises NotAgreed: it has not.
-        """
+        :raises NotAgreed: it does not have them."""
 
 
 class Table(Generic[Row]):
     """Rows of one kind by key, in the order in which the keys were first put.
 
-    ``shared``: in a cluster all nodes have the same rows. ``unreadable``: keys of rows that are on disk and cannot be
-    read; they stay there as they are. ``on_taken``: called when another node has changed a row, with its key, the row
-    before and the row now, ``None`` for none.
-    """
+    ``shared``: in a cluster all nodes have the same rows. ``unreadable``: keys of rows on disk that cannot be read;
+    they stay there unchanged. ``on_taken``: called when another node has changed a row, with its key, the row before
+    and the row after, ``None`` if there is none."""
 
     __slots__ = ("_rows", "_tables", "kind", "name", "on_taken", "shared", "unreadable")
 
@@ -76,10 +74,9 @@ class Table(Generic[Row]):
         return self._rows.get(key)
 
     def put(self, key: str, row: Row) -> None:
-        """Add or replace a row. The table keeps ``row`` itself: treat it as immutable from here on.
+        """Add or replace a row. The table keeps ``row`` itself: treat it as immutable from now on.
 
-        :raises RowTooLarge: other nodes could not be given it.
-        """
+        :raises RowTooLarge: the row cannot be sent to the other nodes."""
         value = self._encoded(key, row)
         before = self._rows.get(key)
         self._rows[key] = row
@@ -87,7 +84,7 @@ class Table(Generic[Row]):
         self._tell(key, before, value)
 
     def remove(self, key: str) -> bool:
-        """Whether there was such a row."""
+        """Remove a row; return whether it existed."""
         before = self._rows.pop(key, None)
         if before is None:
             return False
@@ -96,10 +93,9 @@ class Table(Generic[Row]):
         return True
 
     def check(self, key: str, row: Row) -> None:
-        """Whether it can be put, before anything changes.
+        """Check whether a row can be stored, before anything changes.
 
-        :raises RowTooLarge: other nodes could not be given it.
-        """
+        :raises RowTooLarge: the row cannot be sent to the other nodes."""
         if self.shared and self._tables.shared_rows is not None:
             self._encoded(key, row)
 
@@ -119,8 +115,8 @@ class Table(Generic[Row]):
             rows.changed(self.name, key, None if before is None else msgspec.msgpack.encode(before), value)
 
     def take(self, key: str, value: bytes | None) -> None:
-        """Take what the cluster has, on this node's disk too. One that cannot be read is kept there, as ``unreadable``
-        says."""
+        """Apply a row of the cluster, and write it to this node's disk. A row that cannot be read is stored there and
+        listed in ``unreadable``."""
         before = self._rows.get(key)
         row: Row | None = None
         if key in self.unreadable:
@@ -144,17 +140,17 @@ class Table(Generic[Row]):
                 call(key, before, row)
 
     def value(self, key: str) -> bytes | None:
-        """A row as it is on disk."""
+        """Return a row in its stored form."""
         row = self._rows.get(key)
         return None if row is None else msgspec.msgpack.encode(row)
 
     def encoded(self) -> Iterator[tuple[str, bytes]]:
-        """Every row that can be read, as it is on disk. Nothing may change until it is left."""
+        """Yield every row that can be read, in its stored form. The table must not change during the iteration."""
         for key, row in self._rows.items():
             yield key, msgspec.msgpack.encode(row)
 
     def items(self) -> Iterator[tuple[str, Row]]:
-        """Return an iterator over the rows; copy it before anything changes."""
+        """Return an iterator over the rows; copy it if the table may change during the iteration."""
         return iter(self._rows.items())
 
     def values(self) -> Iterator[Row]:
@@ -167,7 +163,7 @@ class Table(Generic[Row]):
         return len(self._rows)
 
     def load(self, encoded: dict[str, bytes]) -> None:
-        """Take what was on disk."""
+        """Load the rows from disk."""
         decode = msgspec.msgpack.Decoder(self.kind).decode
         for key, value in encoded.items():
             try:
@@ -178,7 +174,7 @@ class Table(Generic[Row]):
 
 
 class _OpenTable(Protocol):
-    """A table, whatever its rows are."""
+    """A table with rows of any type."""
 
     name: str
     shared: bool
@@ -194,7 +190,7 @@ class _OpenTable(Protocol):
 
 
 class _Digest:
-    """Of the rows of one table, whatever their order."""
+    """Digest of the rows of one table, independent of their order."""
 
     __slots__ = ("count", "value")
 
@@ -220,28 +216,27 @@ class _Digest:
 class Tables:
     """All tables of the node, and the encoded rows that a compaction writes again.
 
-    ``commit`` is set when the store is open; ``None`` at level ``memory``. ``shared_rows`` is set in a cluster.
-    """
+    ``commit`` is set when the store is open; it is ``None`` at level ``memory``. ``shared_rows`` is set in a
+    cluster."""
 
     def __init__(self) -> None:
         self.commit: GroupCommit | None = None
         self.shared_rows: SharedRows | None = None
-        # Writes all that operators have stored to a file, and tells which: before the rows of a cluster replace it.
+        # Before the rows of a cluster replace the stored rows, writes these to a file and returns its name.
         self.export: Callable[[], Awaitable[str]] | None = None
         self._tables: dict[str, _OpenTable] = {}
-        # table -> key -> row, also of tables that are not open
+        # table -> key -> row, including tables that are not open
         self._encoded: dict[str, dict[str, bytes]] = {}
         self.bytes = 0
-        # Of tables whose rows decide what clients and users may do.
+        # For tables whose rows decide what clients and users are allowed to do.
         self._digests: dict[str, _Digest] = {}
         self._access_changed = False
 
     def open(self, name: str, kind: type[Row], *, access: bool = False, shared: bool = False) -> Table[Row]:
-        """The table of this name. Opened before the store is, it is filled by ``recover``.
+        """Return the table with this name. If it is opened before the store, ``recover`` fills it.
 
-        ``access``: its rows decide who may connect, publish, subscribe or manage; their loss is noticed. ``shared``: in
-        a cluster all nodes have the same rows.
-        """
+        ``access``: its rows decide which clients may connect, publish, subscribe or manage; their loss is noticed.
+        ``shared``: in a cluster all nodes have the same rows."""
         if access:
             self.watch([name])
         table = self._tables[name] = Table(self, name, kind, shared)
@@ -257,14 +252,14 @@ class Tables:
         self.watch(list(self._digests))
 
     def watch(self, names: Iterable[str]) -> None:
-        """The rows of these tables are of access control, be they open or not."""
+        """Treat the rows of these tables as access control, even if the tables are not open."""
         for name in names:
             digest = self._digests[name] = _Digest()
             for key, row in self._encoded.get(name, {}).items():
                 digest.add(key, row)
 
     def access(self) -> Digests:
-        """Of the rows of access control, as they are now."""
+        """Return the digests of the current rows of access control."""
         return {
             name: (digest.count, digest.value.to_bytes(_DIGEST, "little")) for name, digest in self._digests.items()
         }
@@ -277,7 +272,7 @@ class Tables:
         return self.access()
 
     def write_access(self) -> None:
-        """The next batch says how these rows are, whether they have changed or not."""
+        """Include the digests of these rows in the next batch, whether they have changed or not."""
         self._access_changed = True
 
     def put(self, table: str, key: str, value: bytes) -> None:
@@ -308,8 +303,8 @@ class Tables:
             self.commit.write_over(row_subject(table, key), records.RowRemoved(table, key))
 
     def take(self, table: str, key: str, value: bytes | None) -> bool:
-        """Take what the cluster has of a shared table, or of one that only later versions know; ``False``: the table is
-        this node's own."""
+        """Apply a row of the cluster to a shared table, or to a table that only later versions know; return ``False``
+        if the table belongs to this node."""
         known = self._tables.get(table)
         if known is not None:
             if known.shared:
@@ -322,22 +317,22 @@ class Tables:
         return True
 
     def value(self, table: str, key: str) -> bytes | None:
-        """A row of a shared table as it is on disk."""
+        """Return a row of a shared table in its stored form."""
         known = self._tables.get(table)
         if known is None:
             return self._encoded.get(table, {}).get(key)
         return known.value(key) if known.shared else None
 
     def shared(self) -> Iterator[tuple[str, str, bytes]]:
-        """Iterate over the rows of the shared tables: table, key, and the row as on disk. Nothing may change during
-        the iteration."""
+        """Iterate over the rows of the shared tables: table, key, and the stored form of the row. The tables must not
+        change during the iteration."""
         for table in self._tables.values():
             if table.shared:
                 for key, value in table.encoded():
                     yield table.name, key, value
 
     def rows(self) -> Iterator[tuple[str, str, bytes]]:
-        """Every row there is; much may change between two of them."""
+        """Yield every row. The tables may change during the iteration."""
         for name in list(self._encoded):
             for key in list(self._encoded[name]):
                 value = self._encoded[name].get(key)
@@ -346,19 +341,20 @@ class Tables:
 
     @property
     def unreadable(self) -> dict[str, int]:
-        """How many rows could not be read, by table; tables with none are left out."""
+        """Return how many rows could not be read, by table, without tables that have none."""
         return {name: len(table.unreadable) for name, table in self._tables.items() if table.unreadable}
 
     @property
     def durable(self) -> bool:
-        """Whether they outlive the process."""
+        """Whether the tables outlive the process."""
         return self.commit is not None
 
     @property
     def in_trouble(self) -> bool:
-        """Whether nothing can be written at present."""
+        """Whether the store cannot be written at present."""
         return self.commit is not None and self.commit.trouble is not None
 
     async def stored(self) -> bool:
-        """Until every change so far is on disk; ``False``: the store is in trouble and cannot promise that."""
+        """Wait until every change so far is on disk; return ``False`` if the store is in trouble and cannot ensure
+        this."""
         return self.commit is None or await self.commit.wait_until_durable(self.commit.barrier)

@@ -1,4 +1,3 @@
-"""The durable store of a node, assembled: open, read at start (recovery), rewrite (compaction), close.
+"""The durable store of a node: opening, recovery at the start, compaction and closing.
 
-It puts sessions back into the broker, so it is above ``core``. ``server.py`` calls it.
-"""
+Recovery creates sessions in the broker, so this package is above ``core``. ``server.py`` calls it."""

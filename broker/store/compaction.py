@@ -22,10 +22,10 @@ from ..session.session import Session
 logger = logging.getLogger(__name__)
 
 COMPACT_ABOVE: Final = 67_108_864
-"""Bytes a log may have whatever is live in it; beyond, it is compacted where less than half of it is live."""
+"""Size in bytes below which a log is never compacted. A larger log is compacted when less than half of it is live."""
 SLICE_BYTES: Final = 8_388_608
 _SLICE_RECORDS: Final = 2000
-"""What one call of ``run_slice`` writes."""
+"""Number of records that one call of ``run_slice`` writes."""
 
 
 class Compaction:
@@ -35,7 +35,7 @@ class Compaction:
         self._durability = durability
         self._slice_bytes = slice_bytes
         self._records: Iterator[Entry] | None = None
-        # The first batch that is not dropped.
+        # The oldest batch that is not deleted.
         self._from = 0
         self._finishing: asyncio.Task[None] | None = None
 
@@ -79,7 +79,7 @@ class Compaction:
     def _begin(self, broker: Broker) -> bool:
         log = self._durability.commit.log
         if log.dropping:
-            return False  # the file is larger than it is going to be
+            return False  # the file is larger than it will be in the end
         size = log.size_bytes
         if size < COMPACT_ABOVE or size < 2 * live_bytes(self._durability, broker):
             return False
@@ -89,7 +89,7 @@ class Compaction:
         return True
 
     async def _finish_slice(self, evicted: list[StoredMessage], last: bool) -> None:
-        """Rewrite evicted messages as well. ``last``: afterwards newer batches contain the whole state."""
+        """Rewrite evicted messages as well. ``last``: after this slice, newer batches contain the whole state."""
         durability = self._durability
         if evicted:
             await durability.paging.load(evicted, lambda stored: write_again(durability, stored))
@@ -100,7 +100,7 @@ class Compaction:
 
 
 def live_bytes(durability: Durability, broker: Broker) -> int:
-    """Return about how many bytes the records of the current state take."""
+    """Return approximately how many bytes the records of the current state use."""
     recorded = durability.commit.message_bytes + durability.tables.bytes + durability.node.bytes
     small = len(broker.sessions) + broker.router.subscription_count
     return recorded + broker.retained.bytes + broker.router.filter_bytes + 400 * small

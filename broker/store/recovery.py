@@ -24,19 +24,19 @@ from .restored import ZoneOf, restored_client, restored_message, restored_sessio
 logger = logging.getLogger(__name__)
 
 HoldWill = Callable[[int, Message, float, Session | None], None]
-"""Takes a will that must not be published here yet: its number, when it is due, its session."""
+"""Accepts a Will that must not be published here yet: its number, the time when it is due, its session."""
 
 RecordT = TypeVar("RecordT", bound=records.Record)
 
 CLOCK_SET: Final = "clock_set"
-"""A table of one row: by how much the wall clock was set while the node ran."""
+"""A table with one row: by how much the wall clock was set while the node ran."""
 _PROGRESS: Final = 100_000
 _CHECK_MEMORY_EVERY: Final = 100_000
-"""Deliveries in queues, between two looks at the node's memory."""
+"""Number of deliveries in queues between two checks of the node's memory."""
 
 
 class ClockSet(msgspec.Struct, array_like=True, frozen=True):
-    """By how many seconds in total the clock was set since the previous start."""
+    """Total number of seconds by which the clock was set since the previous start."""
 
     by: float
 
@@ -44,9 +44,8 @@ class ClockSet(msgspec.Struct, array_like=True, frozen=True):
 class RecoveredState:
     """The state that results from reading all records in order.
 
-    Of queued messages, it keeps the bodies of about ``bound`` bytes in memory (0: all), of the others the fields that
-    queues need.
-    """
+    Of queued messages, it keeps the bodies of about ``bound`` bytes in memory (0: all), and of other messages the
+    fields that queues need."""
 
     def __init__(self, bound: int = 0) -> None:
         self.bound = bound
@@ -55,9 +54,9 @@ class RecoveredState:
         self.bodies: dict[int, records.StoredBody] = {}
         # message -> batch, offset and size of its record
         self.places: dict[int, tuple[int, int, int]] = {}
-        # Messages whose body here lacks payload and properties.
+        # Messages whose ``body`` lacks payload and properties.
         self.paged: set[int] = set()
-        # Bytes of the other ones' records.
+        # Total size of the other messages' records, in bytes.
         self.bytes = 0
         self.holders: dict[int, Holders[records.Holder]] = {}
         self.released: dict[int, dict[int, None]] = {}
@@ -194,13 +193,13 @@ class RecoveredState:
         self.sessions[record.number] = record
 
     def _ended(self, record: records.SessionEnded) -> None:
-        self.last_session = max(self.last_session, record.number)  # what began it may have been compacted away
+        self.last_session = max(self.last_session, record.number)  # a compaction may have removed its first record
         for table in (self.sessions, self.subscriptions, self.released, self.received):
             table.pop(record.number, None)
 
     def _subscribed(self, record: records.SubscriptionStored) -> None:
         if record.topic_filter == record.filter:
-            record.topic_filter = record.filter  # one text, not two that are equal
+            record.topic_filter = record.filter  # one shared string instead of two equal ones
         self.subscriptions.setdefault(record.session, {})[record.filter] = record
 
     def _unsubscribed(self, record: records.SubscriptionRemoved) -> None:
@@ -230,7 +229,7 @@ def _hold(holders: Holders[records.Holder], holder: records.Holder) -> None:
 
 
 def read_batches(batches: Iterable[tuple[int, list[bytes]]], bound: int = 0) -> RecoveredState:
-    """Read every batch (its number, its records), in order; ``bound`` as in ``RecoveredState``."""
+    """Read all batches (number and records), in order; ``bound`` as in ``RecoveredState``."""
     state = RecoveredState(bound)
     due = _PROGRESS
     for seq, batch in batches:
@@ -256,11 +255,11 @@ def recover(
 ) -> None:
     """Put the recovered state into ``broker``; expired sessions end here, and Wills that are due are published.
 
-    ``zone_of`` returns settings and limits by the name of a listener, ``delay`` accepts a delayed message again.
-    ``refusal_of_will`` returns why a Will may not be published, None if it may; its argument is whether the record is
-    ``approved``. ``shed`` is called repeatedly: the node may have less memory than before. ``hold_will`` receives the
-    Wills, which another node may have published; ``None``: they are published here.
-    """
+    ``zone_of`` returns settings and limits by the name of a listener, ``delay`` accepts a message whose publication is
+    delayed. ``refusal_of_will`` returns why a Will may not be published, None if it may; its argument: whether the
+    record is ``approved``. ``shed`` is called repeatedly, because the node may have less memory than before.
+    ``hold_will`` receives the Wills, because another node may have published them; if it is ``None``, they are
+    published here."""
     started = time.perf_counter()
     recovery = _Recovery(state, broker, durability, zone_of, shed)
     recovery.sessions_and_retained()
@@ -279,8 +278,9 @@ def recover(
 
 
 def in_order_of_sending(packet_ids: Iterable[int]) -> list[int]:
-    """Return the Packet Identifiers in flight, oldest first: each is the next free one after its predecessor, and 1
-    follows 65,535. So few are in flight that the widest gap is before the oldest [MQTT-4.6.0-1]."""
+    """Return the Packet Identifiers in flight, oldest first: each identifier is the next free one after its
+    predecessor, and 1 follows 65,535. Few identifiers are in flight, so the widest gap between them is before the
+    oldest [MQTT-4.6.0-1]."""
     ascending = sorted(packet_ids)
     widest = ascending[0] + MAX_PACKET_ID - ascending[-1]
     first = 0
@@ -310,7 +310,7 @@ class _Recovery:
         self.topics: dict[str, str] = {}
         self.publishers: dict[tuple[str, str | None, bool, str], ClientInfo] = {}
         self.sessions: dict[int, Session] = {}
-        # What the Message and Session Expiry Intervals have ended since it was stored.
+        # Sessions and messages that have expired since they were stored.
         self._expired_messages = 0
         self._expired_retained = 0
         self._expired_sessions = 0
@@ -332,7 +332,7 @@ class _Recovery:
         self._messages()
         for session in self.sessions.values():
             if not self.state.sessions[session.number].disconnected_at:
-                # So that the next restart does not begin its expiry again.
+                # So that their expiry does not start again at the next restart.
                 self.durability.sessions.left(session)
             self._time_out(session, now)
 
@@ -346,7 +346,7 @@ class _Recovery:
         return publisher
 
     def _message(self, body: records.StoredBody, mountpoint: str = "") -> Message:
-        """``mountpoint``: that of the publisher, for a later check of what the publisher may publish."""
+        """``mountpoint``: the publisher's mount point, for a later check of the publisher's rights."""
         publisher = None
         if body.client_id is not None:
             publisher = self._publisher(body.client_id, body.username, body.proved, mountpoint)
@@ -393,7 +393,7 @@ class _Recovery:
                 self._expired_messages += len(waiting)
             self.durability.sessions.recovered(stored)
             for session, delivery in waiting:
-                session.requeue(delivery)  # which may drop it, or another, where bounds are lower now
+                session.requeue(delivery)  # which may drop this message or another one, if limits are lower now
             left -= 1 + len(waiting)
             if left < 0:
                 left = _CHECK_MEMORY_EVERY
@@ -439,8 +439,8 @@ class _Recovery:
             self.broker.life.expire_at(session, due)
 
     def tell_expired(self) -> None:
-        """Log how much has expired while the node was stopped, or because the clock was set: intervals that continue
-        across a restart are measured by dates."""
+        """Log how many sessions and messages expired while the node was stopped, or because the clock was set.
+        Intervals that continue across a restart are measured by dates."""
         table = self.durability.tables.open(CLOCK_SET, ClockSet)
         clock_set = table.get(CLOCK_SET)
         if clock_set is not None:
@@ -465,8 +465,8 @@ class _Recovery:
             delay(self._message(record.body), record.due_at, record.number)
 
     def wills(self, refusal_of: Callable[[Message, bool], Outcome | None], hold: HoldWill | None) -> None:
-        """Restore Wills. The Will of a client that was connected when the node failed is due after its delay; a Will
-        that was already waiting continues to wait."""
+        """Restore Wills. If a client was connected when the node failed, its Will is due after its delay. A Will that
+        was already waiting continues to wait."""
         now = self.broker.clock.now()
         for record in self.state.wills.values():
             self.durability.node.wills[record.number] = record
@@ -493,6 +493,6 @@ class _Recovery:
                 self.durability.node.will_gone(record.number)
             else:
                 if not record.due_at:
-                    # So that the next restart does not begin the delay again.
+                    # So that the delay does not start again at the next restart.
                     self.durability.node.will_stored(message, record.delay, due, record.number)
                 self.broker.life.will_at(session, message, record.number, due)

@@ -1,4 +1,4 @@
-"""Restore sessions and messages from their records: at the start, and when a session comes from another node."""
+"""Restore sessions and messages from their records, at the start and when a session arrives from another node."""
 
 from collections.abc import Callable, Iterable
 
@@ -13,7 +13,7 @@ from ..session.session import Session
 from ..session.subscription import Subscription
 
 ZoneOf = Callable[[str], tuple[ZoneSettings, Limits]]
-"""Settings and limits, by a listener's name."""
+"""Returns settings and limits for the name of a listener."""
 
 
 def restored_session(
@@ -22,8 +22,8 @@ def restored_session(
     broker: Broker,
     zone_of: ZoneOf,
 ) -> Session:
-    """Return the session without its client, messages and Packet Identifiers. Neither the broker nor its router
-    knows it yet."""
+    """Return the session without its client, messages and Packet Identifiers. It is not yet registered with the broker
+    and its router."""
     now = broker.clock.now()
     zone, limits = zone_of(record.listener)
     client = ClientInfo(
@@ -43,7 +43,7 @@ def restored_session(
     client.is_bridge = record.is_bridge
     client.expiry_interval = record.expiry_interval
     session.now = now
-    # Its client was connected when the node died: the connection ended then, and it was not written down when.
+    # Its client was connected when the node failed. The connection ended then, but the time was not recorded.
     session.disconnected_at = record.disconnected_at or now
     session.last_packet_id = record.last_packet_id
     for each in subscriptions:
@@ -74,7 +74,7 @@ def restored_message(body: records.StoredBody, topic: str, publisher: Publisher 
         body.retain,
         properties_of(body),
         publisher,
-        min(body.timestamp, now),  # one of a clock that was ahead would never expire
+        min(body.timestamp, now),  # otherwise a message from a clock that was ahead would never expire
     )
     message.id = body.id
     return message

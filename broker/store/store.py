@@ -36,11 +36,11 @@ ACCEPTED: Final = "loss_accepted"
 CLOSE_TIMEOUT: Final = 10.0
 COPY_TIMEOUT: Final = 30.0
 COPY_BYTES: Final = 1_048_576
-"""Bytes of a piece of a backup, unless a batch has more: while one is read, no batch is written."""
+"""Size of a piece of a backup, unless a batch is larger. While a piece is read, no batch is written."""
 
 
 class RecordedTime(msgspec.Struct, array_like=True, frozen=True):
-    """When it was, in unix seconds."""
+    """A recorded time, in Unix seconds."""
 
     at: float
 
@@ -55,10 +55,10 @@ class Store:
         self._accept_loss = accept_loss
         self._check = CheckFile(directory / CHECK_FILE)
         self._log = SqliteLog(directory / FILE, check=self._check)
-        # What the start has found.
+        # The results of the start.
         self.loss = StoreLoss()
         self._state: RecoveredState | None = None
-        # Told of trouble (one line) and of its end (None).
+        # Called with the trouble (one line), and with None at its end.
         self.on_trouble: Callable[[str | None], None] = lambda _: None
         self.durability: Durability
         self.compaction: Compaction
@@ -75,9 +75,8 @@ class Store:
     ) -> Durability:
         """Read the file and fill ``tables``. Raises StoreError with a one-line message if the file cannot be used.
 
-        ``memory_limit``: limit of the node in bytes, 0: none. Data that is being written is in memory several times.
-        ``budget``: as for ``GroupCommit``.
-        """
+        ``memory_limit``: limit of the node in bytes, 0: none. Data that is being written uses memory several times.
+        ``budget``: as for ``GroupCommit``."""
         log = self._log
         try:
             log.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -138,12 +137,12 @@ class Store:
         tables.open(MARKED, RecordedTime).put(ACCEPTED, RecordedTime(time.time()))
         tables.write_access()
         stored = await tables.stored()
-        self._check.held = not stored  # it was not answered that it is accepted
+        self._check.held = not stored  # the acceptance has not been confirmed to the operator
         return stored
 
     @property
     def access_lost(self) -> str:
-        """Return why only operators are accepted, in one line; empty if nothing is lost, or the loss was accepted."""
+        """Return why only operators are accepted, in one line; empty if nothing is lost or the loss was accepted."""
         return self.loss.access if self._check.held else ""
 
     def _batches(self) -> Iterator[tuple[int, list[bytes]]]:
@@ -180,7 +179,7 @@ class Store:
         self.on_trouble(trouble)
 
     def note_clock_set(self, by: float) -> None:
-        """Record that the wall clock was set by this many seconds, for the next start, which measures intervals by
+        """Record by how many seconds the wall clock was set. The next start needs it, because it measures intervals by
         dates."""
         table = self.durability.tables.open(CLOCK_SET, ClockSet)
         before = table.get(CLOCK_SET)
@@ -188,7 +187,7 @@ class Store:
 
     @property
     def damage(self) -> str:
-        """Return the damage that was found at the start, in one line; empty: none."""
+        """Return the damage that was found at the start, in one line; empty if there is none."""
         return "" if self._log.salvaged is None else str(self._log.salvaged)
 
     @property
@@ -197,8 +196,8 @@ class Store:
         return self._log.path
 
     def verify_path(self) -> None:
-        """Have the writer verify that the file is still in its place. Once a second: otherwise a deleted file would be
-        noticed only at the next start, or at the next write."""
+        """Have the writer verify that the file is still in its place. Called once a second, because otherwise a deleted
+        file would be noticed only at the next start or write."""
         self.durability.commit.log.verify_path()
 
     async def flush(self) -> bool:
@@ -208,8 +207,8 @@ class Store:
         return await commit.wait_until_durable(commit.barrier)
 
     async def copy(self, head: BackupHead) -> AsyncGenerator[bytes, None]:
-        """Yield a backup in pieces: everything that was acknowledged before it began, and some of the data that
-        arrived during it. Raises StoreError."""
+        """Yield a backup in pieces. It contains everything that was acknowledged before it began, and some of the data
+        that arrived while it was made. Raises StoreError."""
         if not await self.flush():
             raise StoreError(f"the store is in trouble: {self.durability.commit.trouble}")
         log = self.durability.commit.log
@@ -228,7 +227,8 @@ class Store:
             seq = copied.seq
 
     async def close(self) -> None:
-        """Write the remaining data and leave one compact file; if the store has failed, give up soon."""
+        """Write the remaining data and leave one compact file; if the store has failed, stop trying after a short
+        time."""
         self.compaction.cancel()
         flushing = asyncio.ensure_future(self.flush())
         await asyncio.wait([flushing], timeout=CLOSE_TIMEOUT)

@@ -6,7 +6,7 @@ from typing import Final
 from ..persistence.log.check_file import CheckFile, Digests
 
 MARKED: Final = "check_file"
-"""A table of one row: this store has had a check file."""
+"""A table with one row: the presence of the row shows that this store has had a check file."""
 
 
 @dataclass(slots=True)

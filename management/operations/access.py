@@ -1,7 +1,7 @@
-"""Access: why a client may or may not publish, subscribe or log in, asked without doing it.
+"""Access: why a client is or is not allowed to publish, subscribe or log in, found out without doing it.
 
-Each answer comes from the code that decides for clients. Nothing is counted as a client's, cached, or told to hooks.
-"""
+Each answer comes from the code that decides for clients. It is not added to any client's counters, is not cached, and
+calls no hooks."""
 
 from ipaddress import ip_address
 from typing import Final, Literal
@@ -51,8 +51,9 @@ _MAX_TEXT: Final = 65_535
 
 
 class AccessQuery(msgspec.Struct, kw_only=True):
-    """Who asks for what. With ``clientid`` alone a client that is there is meant; with ``username``, ``address`` or
-    ``listener`` one that might come. ``ask``: put the question to the HTTP service too."""
+    """The question and the client that it is about. With ``clientid`` alone it is about a connected client; with
+    ``username``, ``address`` or ``listener`` it is about a client that could connect. ``ask``: also ask the HTTP
+    service."""
 
     topic: str
     action: Action
@@ -66,8 +67,8 @@ class AccessQuery(msgspec.Struct, kw_only=True):
 
 
 class AccessStep(msgspec.Struct):
-    """``matched``: it had something to say: ``permission``. ``rule``: the setting, or the path of the API, that decided
-    here."""
+    """``matched``: this step decided; ``permission`` is its decision. ``rule``: the setting, or the API path, that
+    decided here."""
 
     source: str
     rule: str
@@ -92,7 +93,7 @@ class AskedClient(msgspec.Struct):
 
 
 class AccessExplained(msgspec.Struct):
-    """``allowed`` is null where the HTTP service decides and was not asked. ``rule``: what decided."""
+    """``allowed`` is null if the HTTP service decides and was not asked. ``rule``: the rule that decided."""
 
     allowed: bool | None
     reason: str
@@ -103,12 +104,11 @@ class AccessExplained(msgspec.Struct):
 
 class LoginBody(msgspec.Struct, kw_only=True):
     """A login as a client would send it. ``listener``: by default the first one, in the order of ``/listeners``.
-    ``address``: the client's address; empty: one that no rule or ban names.
+    ``address``: the client's address; empty: an address that no rule or ban mentions.
 
     ``certificate``: the client's certificate in PEM, followed by the certificates that the client sends with it.
     ``cert_common_name`` and ``cert_subject``: names from a certificate that is not given and is assumed to be valid.
-    ``authentication_method``: the method that carries username and password, which then are not in CONNECT.
-    """
+    ``authentication_method``: the method that carries username and password, which then are not in CONNECT."""
 
     clientid: str = ""
     username: str | None = None
@@ -124,7 +124,7 @@ class LoginBody(msgspec.Struct, kw_only=True):
 
 
 class LoginStepRecord(msgspec.Struct):
-    """``outcome``: ``pass`` where it leaves it to what follows."""
+    """``outcome``: ``pass`` if this step leaves the decision to the next ones."""
 
     authenticator: str
     outcome: Literal["allow", "deny", "pass"]
@@ -133,7 +133,7 @@ class LoginStepRecord(msgspec.Struct):
 
 
 class LoginExplained(msgspec.Struct):
-    """Result of a login test. ``reason_code``: that of CONNACK 5.0; 0x87 if the TLS handshake would already fail.
+    """Result of a login test. ``reason_code``: the reason code of CONNACK 5.0, or 0x87 if the TLS handshake would fail.
     ``setting``: the setting that decided. ``clientid``, ``username`` and ``proved_by``: identity of the client;
     ``proved_by`` is empty if no source authenticated the username."""
 
@@ -150,7 +150,7 @@ class LoginExplained(msgspec.Struct):
 
 
 class Access:
-    """Questions of who may."""
+    """Access checks and login tests."""
 
     def __init__(self, server: Server, calls: NodeCalls, owners: Owners) -> None:
         self._server = server
@@ -161,7 +161,7 @@ class Access:
     # ------------------------------------------------------- publish, subscribe
 
     async def explain(self, query: AccessQuery) -> AccessExplained:
-        """Raises Refusal."""
+        """Explain whether a client may publish or subscribe to a topic. Raises Refusal."""
         if query.action == "publish" and not valid_name(query.topic):
             raise Refusal(BAD_TOPIC, f"not a topic name: {query.topic[:256]}")
         if not 0 <= query.qos <= 2:
@@ -181,7 +181,7 @@ class Access:
         return await self._explain(client, query, None)
 
     async def explain_client(self, query: AccessQuery) -> AccessExplained:
-        """About a client of this node, by what it has proved to be."""
+        """Explain for a connected client of this node, with the identity that it has proved."""
         channel = self._server.context.channels.get(query.clientid)
         session = self._server.broker.sessions.get(query.clientid)
         if channel is None and session is None:
@@ -237,7 +237,7 @@ class Access:
         return (real, query.topic) if isinstance(real, Outcome) else (None, real)
 
     def _admitted(self, channel: Channel, topic: str) -> AccessStep:
-        """What the way of a PUBLISH remembers by itself."""
+        """Explain with the decisions that the channel has cached for its publications."""
         until = (channel.admitted or {}).get(topic)
         generation = self._server.access.authorization.generation
         if until is None or channel.admitted_generation != generation or self._server.clock.now() >= until:
@@ -258,12 +258,12 @@ class Access:
         return AccessStep(step.source, decision.setting, True, permission, detail)
 
     def _without_decision(self, source: str) -> str:
-        """Why a part of the node has no decision, in words."""
+        """Return why an authorizer of the node makes no decision, in words."""
         found = self._server.access.sources.get(source, Source)
         return _SILENT.get(source, found.without_decision)
 
     def _rule_text(self, setting: str) -> str:
-        """A rule of the configuration in words; a stored one says in its path what it is about."""
+        """Return a rule of the configuration in words. For a stored rule, its path shows its subject."""
         number = setting.removeprefix(_CONFIGURED_RULE)
         rules = self._server.access.authorization.settings.rules
         if number == setting or not number.isdecimal() or int(number) >= len(rules):
@@ -306,14 +306,15 @@ class Access:
     # -------------------------------------------------------------------- log in
 
     async def try_login(self, body: LoginBody) -> LoginExplained:
-        """What would become of a CONNECT with this, as far as nothing has to be changed to find out. Raises Refusal."""
+        """Return the result that a CONNECT with these values would have, as far as this can be found out without
+        changes. Raises Refusal."""
         server = self._server
         scram = body.authentication_method is not None
         if scram:
             check_scram(body.username, body.password, body.protocol)
         _check_text("username", body.username or "")
         listener = self._listener(body.listener if body.listener is not None else self._listener_for(body))
-        # By SCRAM the CONNECT itself has no user name.
+        # With SCRAM, CONNECT itself has no username.
         client = self._hypothetical(body.clientid, None if scram else body.username, body.address, listener.label)
         client.proto_ver = _VERSIONS[body.protocol]
         client.clean_start = body.clean_start
@@ -358,7 +359,7 @@ class Access:
         renamed = scram and take_id_of_name(client)
         for source, refusal in (
             ("clientid", client_id_refusal(client, client.proto_ver, body.clean_start) if renamed else None),
-            # Once more: a token or SCRAM may have told the user name.
+            # Again, because a token or SCRAM may have provided the username.
             ("banned", ban_refusal(server.access, client)),
             ("mountpoint", mountpoint_refusal(client)),
             ("session", await self._session_refusal(client)),
@@ -370,7 +371,7 @@ class Access:
         return _login(True, 0, "accepted as anonymous" if client.anonymous else "accepted", "", client, steps)
 
     def _listener_for(self, body: LoginBody) -> str | None:
-        """Return the listener that a certificate is presented to if no listener is named: the first that requests
+        """Return the listener that receives the certificate if the request names no listener: the first that requests
         one."""
         if body.certificate is None and body.cert_common_name is None and body.cert_subject is None:
             return None
@@ -433,7 +434,7 @@ class Access:
         session = self._server.broker.sessions.get(client_id)
         return "" if session is None else owner_before(session, owner, username)
 
-    # ------------------------------------------------------------ who might come
+    # ------------------------------------------------ clients that could connect
 
     def _hypothetical(self, client_id: str, username: str | None, address: str, listener: str | None) -> ClientInfo:
         for key, text in (("clientid", client_id), ("username", username or "")):
@@ -462,7 +463,7 @@ class Access:
 
 
 def rule_text(rule: RuleSettings) -> str:
-    """One access rule in a line."""
+    """Return one access rule in one line."""
     who = {"username": rule.username, "client_id": rule.client_id, "address": rule.address, "listener": rule.listener}
     conditions = " ".join(
         ["anonymous clients"] * rule.anonymous + [f"{key}={value}" for key, value in who.items() if value is not None]
@@ -472,7 +473,7 @@ def rule_text(rule: RuleSettings) -> str:
 
 
 def _check_text(key: str, text: str) -> None:
-    """Raises Refusal for what no string of MQTT can be."""
+    """Raise Refusal for a text that cannot be an MQTT string."""
     if len(text.encode("utf-8", "surrogatepass")) > _MAX_TEXT or "\0" in text or not _is_utf8(text):
         raise wrong(key, "no client can send this")
 

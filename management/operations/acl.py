@@ -30,17 +30,17 @@ from .listing import FILTERED, PAUSE_EVERY, Listing, everything, searched
 from .refusal import BAD_TOPIC, WRONG, Refusal, missing, not_found
 
 ALL_LOGINS: Final = "$all"
-"""The login of rules about all clients."""
+"""The login of rules for all clients."""
 ANONYMOUS_LOGINS: Final = "$anonymous"
-"""The login of rules about clients that have proved nothing."""
+"""The login of rules for clients that have not authenticated."""
 _LOGINS: Final = {ALL: ALL_LOGINS, ANONYMOUS: ANONYMOUS_LOGINS}
 
 OK: Final = "ok"
 MAX_TOLD: Final = 100
-"""Rules that an answer names."""
+"""Maximum number of rules that an answer lists."""
 
 Subject = tuple[str, str]
-"""Kind and name, as ``taipan.broker.access.stored.rules`` has them."""
+"""Kind and name, as in ``taipan.broker.access.stored.rules``."""
 
 Action = Literal["pub", "sub", "pubsub"]
 Half = Literal["pub", "sub"]
@@ -48,7 +48,7 @@ Access = Literal["allow", "deny"]
 
 
 class AclRecord(msgspec.Struct, omit_defaults=True):
-    """Specification, ACL rule record. ``listener``: of a rule that is only for clients of that one."""
+    """Specification, ACL rule record. ``listener``: only if the rule is limited to clients of this listener."""
 
     login: str
     topic: str
@@ -58,8 +58,8 @@ class AclRecord(msgspec.Struct, omit_defaults=True):
 
 
 class HalfRecord(msgspec.Struct, omit_defaults=True):
-    """EMQX 4.4's record of a rule; ``pubsub`` is two of them. ``name`` is what the rule is about. ``listener``: of a
-    rule that is only for clients of that one."""
+    """EMQX 4.4's record of a rule; a rule for ``pubsub`` has two of them. ``name``: the subject of the rule.
+    ``listener``: only if the rule is limited to clients of this listener."""
 
     kind: ClassVar[str]
 
@@ -100,7 +100,7 @@ _HALF_RECORDS: Final[dict[str, type[HalfRecord]]] = {
 
 
 class AddedRecord(msgspec.Struct, kw_only=True):
-    """The rule as given, with its subject under the name of its kind."""
+    """The rule as given, with its subject in the field for its kind."""
 
     clientid: str | UnsetType = UNSET
     username: str | UnsetType = UNSET
@@ -127,24 +127,24 @@ class Acl:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._rules = server.stored_rules
-        # Between the count of a subject's rules and the last that is added no other request adds one.
+        # Only one request at a time may add rules, from the count of a subject's rules until the last one is added.
         self._adding = asyncio.Lock()
 
-    # As the specification and EMQX 4.1 have it: a subject's rules are tried in the order in which they were added.
+    # As in the specification and in EMQX 4.1: the rules of a subject are checked in the order in which they were added.
 
     def listing(self, page: int, limit: int) -> Listing[AclRecord]:
-        """ACL rule records, login by login. Rules about client identifiers have no login and are not among them."""
+        """Return ACL rule records, ordered by login. Rules about client identifiers have no login and are left out."""
         kinds = (USERNAME, ANONYMOUS, ALL)
         rows = searched(self._rules.walk(*kinds), lambda row: True)
         return Listing(rows, page, limit, rule_record, self._rules.count(*kinds))
 
     def lookup(self, login: str) -> list[StoredAclRule]:
-        """The rules of a login as they are tried."""
+        """Return the rules of a login in the order in which they are checked."""
         return self._rules.of(*subject_of(login))
 
     async def add(self, rules: Sequence[NewAclRule]) -> list[AclRecord]:
-        """Add rules behind those that are there. One that is there already changes nothing. Those that never decide,
-        for rules of the same topic before them decide the other way: the first ``MAX_TOLD`` of them."""
+        """Add rules after the existing ones; a rule that already exists changes nothing. Return the rules that never
+        decide, because earlier rules of the same topic decide the opposite: at most the first ``MAX_TOLD``."""
         now = self._server.clock.wall()
         idle: list[AclRecord] = []
 
@@ -158,13 +158,13 @@ class Acl:
         return idle
 
     async def delete(self, login: str, topic: str) -> None:
-        """Every rule of this login with exactly this topic."""
+        """Delete every rule of this login with exactly this topic."""
         await self.delete_of(subject_of(login), topic)
 
-    # As EMQX 4.4 has it: the newest first; one rule for each subject, action and topic.
+    # As in EMQX 4.4: the newest rule is checked first, and there is one rule for each subject, action and topic.
 
     async def add_first(self, rules: Sequence[NewAclRule]) -> None:
-        """Put rules before those that are there, in place of those of the same action and topic."""
+        """Add rules before the existing ones; they replace rules with the same action and topic."""
         now = self._server.clock.wall()
 
         def put(rule: NewAclRule) -> None:
@@ -176,20 +176,20 @@ class Acl:
     def halves_listing(
         self, kind: str, page: int, limit: int, matches: Callable[[HalfRecord], bool] | None = None
     ) -> Listing[HalfRecord]:
-        """EMQX 4.4's records of all rules of one kind; ``matches`` looks at a record."""
+        """Return EMQX 4.4's records of all rules of one kind. ``matches`` selects records."""
         count = self._rules.count(kind, halves=True) if matches is None else FILTERED
         return Listing(self._records(kind, matches), page, limit, _itself, count)
 
     def has(self, subject: Subject) -> bool:
-        """Whether there is a rule about this subject."""
+        """Return whether a rule about this subject exists."""
         return bool(self._rules.of(*subject))
 
     def halves_of(self, subject: Subject) -> Listing[HalfRecord]:
-        """EMQX 4.4's records of one subject, as they are tried."""
+        """Return EMQX 4.4's records of one subject, in the order in which they are checked."""
         return everything((record for rule in self._rules.of(*subject) for record in half_records(rule)), _itself)
 
     async def delete_of(self, subject: Subject, topic: str) -> None:
-        """Every rule of this subject with exactly this topic."""
+        """Delete every rule of this subject with exactly this topic."""
         check_store_writable(self._server.tables)
         if not self._rules.remove(*subject, topic):
             raise not_found("access rule", f"of {_login(*subject)} for topic {topic}")

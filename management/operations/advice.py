@@ -1,4 +1,4 @@
-"""Advice for the reason of a refusal, a drop or a lost connection: what to do about it. For its meaning see
+"""Advice: what to do about the reason of a refusal, a drop or a lost connection. For the meaning of reasons see
 ``reasons``."""
 
 from typing import Final
@@ -57,7 +57,7 @@ ADVICE: Final = {
     "will_too_large": "Increase max_payload in the configuration of the NATS servers.",
     "memory": "Increase limits.memory, or limit queues with max_queued_bytes.",
 }
-"""By reason, or by event and reason where one word means two things."""
+"""By reason, or by event and reason if the same word has two meanings."""
 
 
 def advice_of(event: str, reason: str) -> str:

@@ -1,4 +1,4 @@
-"""Alarms: what an operator has to look at, and what is over."""
+"""Alarms: conditions that require an operator's attention, and those that have ended."""
 
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ Which = Literal["all", "activated", "deactivated"]
 
 
 class AlarmRecord(msgspec.Struct):
-    """Times and ``duration`` in microseconds; ``deactivate_at`` is "infinity" while it is active."""
+    """Times and ``duration`` in microseconds; ``deactivate_at`` is "infinity" while the alarm is active."""
 
     activated: bool
     name: str
@@ -25,7 +25,7 @@ class AlarmRecord(msgspec.Struct):
 
 
 class Alarms:
-    """The alarms of the node; they are not kept over a restart."""
+    """The alarms of the node; they do not survive a restart."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
@@ -33,7 +33,7 @@ class Alarms:
         calls.serve(self.records, self.deactivate, self.forget)
 
     def records(self, which: Which = "all") -> list[AlarmRecord]:
-        """Active ones first, in each part the latest first."""
+        """Return the active alarms first; within each part, the most recent first."""
         records = msgspec.convert(self._server.alarms.records(), list[AlarmRecord])
         if which == "all":
             return records
@@ -45,9 +45,9 @@ class Alarms:
             raise not_found("active alarm", name)
 
     def forget(self) -> None:
-        """Clear those that are over."""
+        """Clear the alarms that have ended."""
         self._server.alarms.forget()
 
     async def forget_everywhere(self) -> None:
-        """Clear those of all nodes. Raises Refusal."""
+        """Clear the ended alarms of all nodes. Raises Refusal."""
         await self._calls.order_all(self.forget)

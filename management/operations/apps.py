@@ -31,7 +31,7 @@ _NO_HASH: Final = hashlib.sha256(secrets.token_bytes(32)).digest()
 
 
 class App(msgspec.Struct, array_like=True, frozen=True):
-    """``secret_hash``: SHA-256 of the secret. ``expired``: unix seconds after which it may do nothing, if ever."""
+    """``secret_hash``: SHA-256 of the secret. ``expired``: Unix seconds when the application expires, if it does."""
 
     app_id: str
     secret_hash: bytes
@@ -42,7 +42,8 @@ class App(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AppRecord(msgspec.Struct):
-    """``expired``: unix seconds, or ``undefined``. ``secret`` is masked, and there only where one is asked for."""
+    """``expired``: unix seconds, or ``undefined``. ``secret`` is masked, and present only in the record of a single
+    application."""
 
     app_id: str
     name: str
@@ -53,7 +54,7 @@ class AppRecord(msgspec.Struct):
 
 
 class Apps:
-    """The stored ones and those of the configuration, which win."""
+    """Stored and configured applications; the configured ones take precedence."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Apps:
         configured: list[AppSettings],
         lost: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """``lost``: names of tables whose rows are not to be relied on."""
+        """``lost``: names of tables with unreliable rows."""
         self._clock = clock
         self._lost = lost
         self._tables = tables
@@ -71,7 +72,7 @@ class Apps:
         self.configure(configured)
 
     def configure(self, settings: list[AppSettings]) -> None:
-        """Take ``[[management.apps]]``."""
+        """Apply ``[[management.apps]]``."""
         self._configured = {each.id: App(each.id, hash_of(each.secret), each.id, "configuration") for each in settings}
         for index, each in enumerate(settings):
             if is_known(each.secret):
@@ -83,18 +84,18 @@ class Apps:
             return None
         rows = self._tables.shared_rows
         if rows is not None and rows.begin():
-            return None  # the cluster may have some
+            return None  # another node of the cluster may have some
         secret = generate()
         self._table.put(FIRST_APP, App(FIRST_APP, hash_of(secret), "Default", "Application user"))
         return FIRST_APP, secret
 
     def listing(self) -> list[AppRecord]:
-        """Application records without secrets, those of the configuration first."""
+        """Return the application records without secrets; those of the configuration come first."""
         stored = [app for app_id, app in self._table.items() if app_id not in self._configured]
         return [app_record(app) for app in (*self._configured.values(), *stored)]
 
     def lookup(self, app_id: str) -> AppRecord | None:
-        """One application's record, its secret masked."""
+        """Return one application's record with a masked secret."""
         app = self._configured.get(app_id) or self._table.get(app_id)
         return app_record(app, MASK) if app is not None else None
 
@@ -107,7 +108,7 @@ class Apps:
         status: bool = True,
         expired: int | None = None,
     ) -> str:
-        """Its secret, made here unless it is given; it cannot be read again."""
+        """Add an application; return its secret, generated unless given. The secret cannot be read again."""
         if not _APP_ID.fullmatch(app_id):
             raise wrong("app_id", "expected 1 to 256 letters, digits, '_' or '-', a letter or digit first")
         if app_id in self._configured or app_id in self._table:
@@ -133,7 +134,7 @@ class Apps:
         await wait_until_stored(self._tables)
 
     async def delete(self, app_id: str) -> bool:
-        """Whether there was such an application."""
+        """Delete an application; return whether it existed."""
         if self._changeable(app_id) is None:
             return False
         check_store_writable(self._tables)
@@ -142,24 +143,25 @@ class Apps:
         return True
 
     def stored(self) -> list[App]:
-        """Those that are not the configuration's, the oldest first: a copy, with the hashes of their secrets."""
+        """Return the stored applications, oldest first: a copy that includes the hashes of their secrets."""
         return list(self._table.values())
 
     def is_replaced_by(self, app: App) -> bool:
-        """Whether ``put`` would change an application that is there; those of the configuration it does not change."""
+        """Return whether ``put`` would change an existing application. It never changes those of the configuration."""
         there = self._table.get(app.app_id)
         return there is not None and there != app and app.app_id not in self._configured
 
     def is_configured(self, app_id: str) -> bool:
-        """Whether the configuration has it: then no stored one counts."""
+        """Return whether the application is in the configuration, which overrides a stored one."""
         return app_id in self._configured
 
     def stored_app(self, app_id: str) -> App | None:
-        """The one that an import may replace."""
+        """Return the stored application, which an import may replace."""
         return self._table.get(app_id)
 
     def put(self, app: App) -> None:
-        """Add or replace one, as an import does. Where the configuration has its AppID too, that wins."""
+        """Add or replace an application for an import. An application with the same AppID in the configuration takes
+        precedence."""
         self._table.put(app.app_id, app)
 
     def _changeable(self, app_id: str) -> App | None:
@@ -170,10 +172,11 @@ class Apps:
         return self._table.get(app_id)
 
     def verify(self, app_id: str, secret: str) -> bool:
-        """Whether this is a live application's secret. Takes as long for an application that is not there.
+        """Return whether this is the secret of an active application. Takes the same time for an application that does
+        not exist.
 
-        Raises Refusal for a stored one while these may be lost: one that was taken away may be back.
-        """
+        Raises Refusal for a stored application while stored applications may be lost, because a deleted one could have
+        returned."""
         app = self._configured.get(app_id) or self._table.get(app_id)
         right = hmac.compare_digest(hash_of(secret), app.secret_hash if app is not None else _NO_HASH)
         if app is None or not right or not app.status:

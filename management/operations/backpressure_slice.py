@@ -1,4 +1,4 @@
-"""BackpressureSlice: long work in slices, and no faster than clients' sockets and the disk take what comes of it."""
+"""BackpressureSlice: long work in slices that waits for clients' sockets and the disk to accept its output."""
 
 import asyncio
 from typing import Final
@@ -9,12 +9,12 @@ from taipan.broker.server import Server
 
 _DELIVERIES: Final = 4096
 _BYTES: Final = 8_388_608
-"""Deliveries and bytes of output that may come together before they are written."""
+"""Limit of deliveries, and of bytes of output, that may accumulate before they are written."""
 _LOOK_AGAIN: Final = 0.005
 
 
 class BackpressureSlice(CooperativeSlice):
-    """Its checkpoint also waits until output and disk have caught up."""
+    """A slice whose checkpoint also waits until output and disk have caught up."""
 
     __slots__ = ("_server",)
 

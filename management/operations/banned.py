@@ -1,4 +1,4 @@
-"""Bans: clients that may not connect, with end and reason."""
+"""Bans: clients that may not connect, with expiry and reason."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ from .listing import Listing, searched
 from .refusal import Refusal, wrong
 
 DEFAULT_SECONDS: Final = 300
-"""How long a ban without an end lasts."""
+"""How long a ban lasts if its end is not given."""
 
 
 class BanRecord(msgspec.Struct):
@@ -28,7 +28,7 @@ class BanRecord(msgspec.Struct):
 
 
 class Bans:
-    """``kind`` is what ``who`` is: ``clientid``, ``username`` or ``peerhost`` (an address)."""
+    """``kind`` is the kind of ``who``: ``clientid``, ``username`` or ``peerhost`` (an address)."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -50,11 +50,11 @@ class Bans:
         until: int | None = None,
         kick: bool | None = None,
     ) -> Ban:
-        """Add a ban, or change that ban. ``at``, ``until``: unix seconds; now and 300 s later unless given.
+        """Add a ban, or change an existing one. ``at``, ``until``: Unix seconds; by default, now and 300 s later.
 
-        ``kick``: connections and sessions end, and what the clients have sent before is not published while the ban
-        lasts. Unless given, that is so for a client ID and not for usernames and addresses, as in EMQX 4.4.
-        """
+        ``kick``: close connections and delete sessions; messages that the clients have sent before, such as delayed
+        ones, are not published while the ban lasts. By default this applies to client IDs but not to usernames and
+        addresses, as in EMQX 4.4."""
         now = int(self._server.clock.wall())
         ban = Ban(
             kind,
@@ -73,7 +73,7 @@ class Bans:
         return ban
 
     async def delete(self, kind: str, who: str) -> bool:
-        """Lift a ban; whether there was one."""
+        """Lift a ban; return whether it existed."""
         who = self._normal(kind, who)
         check_store_writable(self._server.tables)
         lifted = self._banned.remove(kind, who)

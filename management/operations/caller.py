@@ -1,4 +1,4 @@
-"""Caller: who asks, over HTTP, and whether it still may."""
+"""Caller: the user or application that makes an HTTP request, and whether it still has access."""
 
 from collections.abc import Callable
 from typing import Final
@@ -7,10 +7,10 @@ APPLICATION: Final = "application"
 SESSION: Final = "session"
 """A dashboard user who has logged in."""
 PASSWORD: Final = "password"
-"""A dashboard user who gives name and password with each request."""
+"""A dashboard user who sends name and password with each request."""
 
 NOT_ALLOWED: Final = "not_allowed"
-"""Why nobody may any more whose right was taken away."""
+"""The reason for a caller whose access was revoked."""
 
 ADMINISTRATOR: Final = "administrator"
 VIEWER: Final = "viewer"
@@ -24,9 +24,8 @@ class Caller:
     """The caller of an operation. ``kind``: one of the constants above, empty for an anonymous caller. ``role``:
     applications are administrators.
 
-    ``ended()`` returns why the caller no longer has access, ``""`` while it has; long operations ask once a second.
-    ``expires_at``: end of a session in Unix seconds. ``token``: that of a session.
-    """
+    ``ended()`` returns why the caller no longer has access, ``""`` while it has; long operations check once a second.
+    ``expires_at``: end of a session in Unix seconds. ``token``: token of a session."""
 
     __slots__ = ("address", "ended", "expires_at", "kind", "name", "role", "token")
 
@@ -50,9 +49,9 @@ class Caller:
 
     @property
     def is_user(self) -> bool:
-        """Whether it is a dashboard user."""
+        """Whether the caller is a dashboard user."""
         return self.kind in (SESSION, PASSWORD)
 
 
 NOBODY: Final = Caller("", "", "")
-"""Who asks for what is public."""
+"""The caller of public endpoints."""

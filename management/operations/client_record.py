@@ -1,4 +1,4 @@
-"""The client record: one client's facts and figures, under the names of the specification and of EMQX 4.4."""
+"""The client record: the data of one client, with the field names of the specification and of EMQX 4.4."""
 
 from functools import lru_cache
 from sys import getsizeof
@@ -19,15 +19,15 @@ IDLE: Final = "idle"
 DISCONNECTED: Final = "disconnected"
 
 _NO_NAME: Final = "undefined"
-"""What EMQX writes where there is no user name."""
+"""EMQX's value for a missing username."""
 _MAPPED: Final = "::ffff:"
-# Many sessions were made in the same second.
+# Many sessions are created within the same second.
 _text: Final = lru_cache(4096)(local_text)
 _NO_DROPS: Final[dict[str, int]] = {}
 
 
 class ClientRecord(msgspec.Struct, kw_only=True):
-    """Specification, Client record, and what EMQX 4.4 has beside it."""
+    """Specification, Client record, with the further fields of EMQX 4.4."""
 
     node: str
     clientid: str
@@ -80,8 +80,8 @@ class ClientRecord(msgspec.Struct, kw_only=True):
 
 
 def client_record(node: str, session: Session, state: str, traffic: Traffic, skew: float = 0.0) -> ClientRecord:
-    """``state`` is CONNECTED, DISCONNECTED, or IDLE: its CONNECT is accepted and not answered yet. ``skew``: what makes
-    dates of times (``taipan.broker.loop.clock``)."""
+    """``state`` is CONNECTED, DISCONNECTED, or IDLE: its CONNECT is accepted but not acknowledged yet. ``skew``: the
+    difference between dates and times (``taipan.broker.loop.clock``)."""
     client = session.client
     limits = session.limits
     received = traffic.received0 + traffic.received1 + traffic.received2
@@ -106,7 +106,7 @@ def client_record(node: str, session: Session, state: str, traffic: Traffic, ske
         subscriptions_cnt=len(session.subscriptions),
         max_subscriptions=client.zone.max_subscriptions,
         inflight=len(session.inflight),
-        # 0 where nothing bounds that.
+        # 0 if there is no limit.
         max_inflight=0 if session.window == MAX_INFLIGHT and not session.limits.max_inflight else session.window,
         mqueue_len=0 if session.queue is None else len(session.queue),
         max_mqueue=limits.max_queued_messages,
@@ -141,13 +141,13 @@ def client_record(node: str, session: Session, state: str, traffic: Traffic, ske
 
 
 def address_of(client: ClientInfo) -> str:
-    """Where it comes from; an IPv4 address behind an IPv6 socket as the IPv4 address it is."""
+    """Return the client's address. An IPv4 address of an IPv6 socket is returned in IPv4 form."""
     host = client.peer_host
     return str(ip_address_of(host)) if host.startswith(_MAPPED) else host
 
 
 def _memory(session: Session, client: ClientInfo) -> int:
-    """Bytes that the session takes, shallowly, with the messages that it holds."""
+    """Approximate memory of the session in bytes, including the messages that it holds."""
     size = getsizeof(session) + getsizeof(client) + getsizeof(session.subscriptions) + getsizeof(session.inflight)
     if session.inflight:
         size += sum([delivery.size for delivery in session.inflight.values() if delivery is not None])

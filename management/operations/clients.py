@@ -26,7 +26,8 @@ from .owners import Owners
 from .refusal import NOT_ONLINE, Refusal, wrong
 
 _MILLISECONDS: Final = 100_000_000_000
-"""A time from here on is in milliseconds, as EMQX up to 4.3.0 has them; below it in seconds, as later ones have."""
+"""Times from this number on are in milliseconds, as in EMQX up to 4.3.0; smaller ones are in seconds, as in later
+versions."""
 _MAX_KEEP_ALIVE: Final = 65_535
 _AMOUNT: Final = re.compile(r"([0-9]{1,15})\s*(kb|mb|gb|b)?", re.IGNORECASE)
 _TIME: Final = re.compile(r"([0-9]{1,9})\s*(ms|s|m|h|d)", re.IGNORECASE)
@@ -34,7 +35,7 @@ _BYTES: Final = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 Condition = Callable[[list[Session]], list[Session]]
-"""Leaves those that match."""
+"""Returns the sessions that match."""
 
 
 class AclCacheEntry(msgspec.Struct):
@@ -77,7 +78,7 @@ class ClientsQuery(PageQuery, kw_only=True):
 
 
 class Clients:
-    """All clients: every session is one, whether its client is connected or not."""
+    """All clients. Every session is a client, connected or offline."""
 
     def __init__(self, server: Server, calls: NodeCalls, owners: Owners) -> None:
         self._server = server
@@ -88,10 +89,10 @@ class Clients:
         calls.serve(self.set_keep_alive_here, self.limit_rates_here, self.lift_rates_here)
         calls.serve(self.limit_routing_here, self.lift_routing_here)
 
-    # ---------------------------------------------------------------- looking
+    # ---------------------------------------------------------------- queries
 
     async def search(self, query: ClientsQuery, max_rows: int, node: str | None = None) -> Page[ClientRecord]:
-        """One page of those that the query leaves, on each node in the order in which the sessions were made."""
+        """Return one page of the matching clients; on each node in the order in which the sessions were created."""
         return await listing_of(self._calls, self, query, query.page, query.rows(max_rows), node)
 
     async def by_username(
@@ -104,7 +105,7 @@ class Clients:
         return await listing_of(self._calls, self, query, page, limit, node)
 
     async def find(self, client_id: str) -> tuple[list[ClientRecord], list[str]]:
-        """The record of a client, if there is one on any node; and the nodes that may have it and do not answer."""
+        """Return the record of a client, if any node has it, and the nodes that did not answer and may have it."""
         found = await self._owners.find([client_id])
         node = found.nodes.get(client_id)
         if node is None:
@@ -112,14 +113,14 @@ class Clients:
         return await self._calls.on(node, self.lookup, client_id), []
 
     def count(self, query: ClientsQuery) -> int:
-        """How many this node has. Raises Refusal for a condition that is none."""
+        """Count the clients of this node. Raises Refusal for an invalid condition."""
         return FILTERED if self._leaves(query) is not None else len(self._server.broker.sessions)
 
     async def piece(self, query: ClientsQuery, skip: int, limit: int) -> ListingPiece[ClientRecord]:
         return await piece_of(self.cut(query, skip, limit))
 
     def cut(self, query: ClientsQuery, skip: int, limit: int) -> Listing[ClientRecord]:
-        """Those of this node that the query leaves, without the first."""
+        """Return the matching clients of this node without the first ``skip``."""
         sessions = self._server.broker.sessions
         leave = self._leaves(query)
         if leave is None:
@@ -129,7 +130,7 @@ class Clients:
             only = sessions.get(query.clientid)
             matching = [] if only is None else leave([only])
         elif query.like_clientid is not None:
-            # A session is looked at only where its identifier matches.
+            # A session is only checked if its identifier matches.
             part = query.like_clientid
             matching = found_in(sessions.client_ids(), lambda ids: leave(self._named(ids, part)), skip + limit + 1)
         else:
@@ -137,12 +138,12 @@ class Clients:
         return Listing(matching, 1, limit, self.record, FILTERED, skip)
 
     def _named(self, client_ids: list[str], part: str) -> list[Session]:
-        """Those of these whose identifiers have this part, as far as they are still there."""
+        """Yield the sessions whose identifiers contain this part, if they still exist."""
         get = self._server.broker.sessions.get
         return [session for one in client_ids if part in one and (session := get(one)) is not None]
 
     def lookup(self, client_id: str) -> list[ClientRecord]:
-        """The record of a client of this node, if there is one."""
+        """Return the record of a client of this node, if it exists."""
         session = self._server.broker.sessions.get(client_id)
         return [] if session is None else [self.record(session)]
 
@@ -165,7 +166,8 @@ class Clients:
         return client.traffic or NO_TRAFFIC
 
     def _leaves(self, query: ClientsQuery) -> Condition | None:
-        """All conditions but for a part of the Client Identifier; ``None``: there is none at all."""
+        """Return the check for all conditions except the part of the Client Identifier; ``None`` if there are no
+        others."""
         conditions = list(self._conditions(query))
         if not conditions and query.like_clientid is None:
             return None
@@ -178,7 +180,7 @@ class Clients:
         return leave
 
     def _conditions(self, query: ClientsQuery) -> Iterator[Condition]:
-        """Raises Refusal for an address that is none."""
+        """Return the conditions. Raises Refusal for an invalid address."""
         exact: tuple[tuple[object, Callable[[Session], object]], ...] = (
             (query.clientid, lambda session: session.client_id),
             (query.username, lambda session: session.client.username),
@@ -210,26 +212,27 @@ class Clients:
             if most is not None:
                 yield _at_most(number, most)
 
-    # ------------------------------------------------------------ ordering, of any client
+    # ------------------------------------------------------------ actions, for any client
 
     async def kick(self, client_id: str) -> None:
-        """End connection and session, wherever they are; returns when that is on disk."""
+        """Disconnect a client and delete its session, on any node; return when this is on disk."""
         await self._owners.ask(client_id, self.kick_here, client_id)
 
     async def set_keep_alive(self, client_id: str, interval: int) -> None:
-        """Another Keep Alive, in seconds, for as long as this connection lasts; 0: none."""
+        """Set another Keep Alive, in seconds, until the client disconnects; 0: none."""
         await self._owners.ask(client_id, self.set_keep_alive_here, client_id, interval)
 
     async def limit_rates(self, client_id: str, message_rate: str | None, byte_rate: str | None) -> None:
-        """Bounds for what is read from this client (``"100,1s"``, ``"100KB,10s"``); one not given stays as it is."""
+        """Limit the rate at which the node reads from this client (``"100,1s"``, ``"100KB,10s"``); an omitted limit
+        remains unchanged."""
         await self._owners.ask(client_id, self.limit_rates_here, client_id, message_rate, byte_rate)
 
     async def lift_rates(self, client_id: str) -> None:
-        """Back to the bounds of its zone."""
+        """Restore the limits of the client's zone."""
         await self._owners.ask(client_id, self.lift_rates_here, client_id)
 
     async def limit_routing(self, client_id: str, rate: str | None) -> None:
-        """A bound for the messages of this client that are routed, one for each and one for each that it reaches."""
+        """Limit the routing of this client's messages: each message counts once, and once more for each recipient."""
         await self._owners.ask(client_id, self.limit_routing_here, client_id, rate)
 
     async def lift_routing(self, client_id: str) -> None:
@@ -245,13 +248,13 @@ class Clients:
         await self._owners.ask(client_id, self.clean_acl_cache_here, client_id)
 
     async def clean_all_acl_caches(self) -> None:
-        """Those of every client of all nodes. Raises Refusal."""
+        """Clear the cached access decisions of all clients on all nodes. Raises Refusal."""
         await self._calls.order_all(self.clean_acl_caches)
 
-    # ----------------------------------------------- ordering, of clients of this node
+    # ----------------------------------------------- actions, for clients of this node
 
     async def kick_here(self, client_id: str) -> None:
-        """The will is published, its delay cut short."""
+        """Kick a client of this node. Its Will is published without delay."""
         broker = self._server.broker
         session = self._session(client_id)
         channel = self._server.context.channels.get(client_id)
@@ -306,7 +309,7 @@ class Clients:
             entries = {(each.access, each.topic): each for each in cached}
         checked = client.zone.enable_acl and not client.is_superuser
         if checked and channel.admitted_generation == authorization.generation:
-            # What the way of a PUBLISH remembers by itself.
+            # The decisions that the channel caches for publications.
             for topic, until in (channel.admitted or {}).items():
                 if now < until and ("publish", topic) not in entries:
                     decided = int((until - authorization.settings.cache_ttl) * 1000)
@@ -324,10 +327,10 @@ class Clients:
             cache.clean()
 
     def clean_acl_caches(self) -> None:
-        """Those of every client of this node."""
+        """Clear the cached access decisions of all clients of this node."""
         self._server.access.authorization.forget_decisions()
 
-    # ---------------------------------------------------------------- who it is
+    # ---------------------------------------------------------------- identity
 
     def _session(self, client_id: str) -> Session:
         session = self._server.broker.sessions.get(client_id)
@@ -374,10 +377,9 @@ def _address(text: str | None) -> str | None:
 
 
 def read_rate(key: str, text: str, in_bytes: bool = False) -> tuple[float, float]:
-    """A rate as EMQX writes it: ``"100KB,10s"`` is 100 KiB in any ten seconds. Amount and seconds, both above 0.
+    """Read a rate in EMQX's form, with amount and seconds above 0: ``"100KB,10s"`` is 100 KiB in any ten seconds.
 
-    Raises Refusal that names ``key``. Only an amount ``in_bytes`` has a unit.
-    """
+    Raises a Refusal that names ``key``. An amount has a unit only if it is ``in_bytes``."""
     example = "100KB,10s" if in_bytes else "100,1s"
     amount_text, comma, time_text = text.partition(",")
     amount = _AMOUNT.fullmatch(amount_text.strip())

@@ -24,21 +24,22 @@ from .node_calls import NodeCalls
 _OPEN: Final = frozenset(["cafile", "credentials_file", "nkey_file"]).union(
     *[source.shown for source in ACCESS_SOURCES]
 )
-"""Named like secrets, and none: URLs, files and templates. What is secret within a text is masked all the same."""
+"""Keys that look like secrets by their names but are not: URLs, files and templates. Secrets within their text are
+masked nevertheless."""
 _SECRET: Final = frozenset(["password_hash", "scram"])
-"""Not named like one."""
+"""Keys of secrets whose names do not show it."""
 
 
 class ConfigurationQuery(PageQuery, kw_only=True):
-    """``node``: this one unless it is named. ``key``: only keys that begin so."""
+    """``node``: this node by default. ``key``: only keys that start with it."""
 
     node: str | None = None
     key: str = ""
 
 
 class SettingRecord(msgspec.Struct):
-    """One key. ``place``: the line of the file, the variable, or the argument. ``default``: null where it must be
-    given. ``reloadable``: whether SIGHUP takes another value."""
+    """One setting. ``place``: the line of the file, the variable, or the argument. ``default``: null if the setting is
+    required. ``reloadable``: whether SIGHUP applies another value."""
 
     key: str
     value: Any
@@ -50,8 +51,9 @@ class SettingRecord(msgspec.Struct):
 
 
 class CertificateRecord(msgspec.Struct):
-    """A certificate that a listener or the management server serves. ``setting`` names its file; times in unix
-    milliseconds, of the chain's narrowest; ``fault``: why clients refuse it now, or null."""
+    """A certificate that a listener or the management server serves. ``setting`` names its file; times in Unix
+    milliseconds, of the certificate in the chain with the shortest validity; ``fault``: why clients refuse the
+    certificate now, or null."""
 
     setting: str
     file: str
@@ -61,7 +63,7 @@ class CertificateRecord(msgspec.Struct):
 
 
 class Configuration:
-    """The effective settings. A reload replaces all of them, or none."""
+    """The effective settings. A reload replaces either all of them or none."""
 
     def __init__(self, server: Server, settings: ManagementSettings, engine: RuleEngine, calls: NodeCalls) -> None:
         self._calls = calls
@@ -75,16 +77,16 @@ class Configuration:
         self._loaded = loaded
 
     async def listing(self, query: ConfigurationQuery, max_rows: int) -> Listing[SettingRecord]:
-        """Those of a node, in the order of the file that ships. Raises Refusal."""
+        """Return the settings of a node, in the order of the file that is shipped. Raises Refusal."""
         found = await self._calls.on(query.node or self._calls.name, self.settings_here, query.key)
         return Listing(found, query.page, query.rows(max_rows), _same, len(found))
 
     def settings_here(self, prefix: str) -> list[SettingRecord]:
-        """Of this node: those whose key begins so."""
+        """Return the settings of this node whose keys start with ``prefix``."""
         return [each for each in self._walk() if each.key.startswith(prefix)]
 
     def certificates(self) -> list[CertificateRecord]:
-        """Those of this node, as their files are now."""
+        """Return the certificates of this node, from the current files."""
         now = self._clock.wall()
         return [
             CertificateRecord(each.setting, each.file, int(each.begins * 1000), int(each.ends * 1000), each.fault(now))
@@ -144,7 +146,8 @@ class Configuration:
         )
 
     def _shown(self, path: KeyPath, key: str, value: object) -> Any:
-        """The value of a key as JSON has it. In the table of a package's source, only the package knows the secrets."""
+        """Return the value of a setting for JSON. In the table of a package's source, only the package knows which
+        values are secret."""
         if path[0] != "access" or len(path) < 3:
             return shown(key, value)
         for source in sources_of(self._loaded.settings.broker.access):
@@ -157,7 +160,7 @@ class Configuration:
 
 
 def reloadable(path: KeyPath) -> bool:
-    """Whether another value may come with SIGHUP."""
+    """Return whether SIGHUP can change the setting."""
     root = path[0]
     if root == "listeners":
         return path[-1] not in FIXED_KEYS
@@ -167,7 +170,7 @@ def reloadable(path: KeyPath) -> bool:
 
 
 def shown(key: str, value: object, is_open: bool = False) -> Any:
-    """A value as JSON has it, without its secrets. ``is_open``: the key has none, whatever its name is."""
+    """Return a value for JSON, without its secrets. ``is_open``: the setting is not secret, whatever its name is."""
     plain = msgspec.to_builtins(value)
     is_open = is_open or key in _OPEN
     if not is_open and (key in _SECRET or is_secret(key)):

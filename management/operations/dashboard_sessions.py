@@ -1,6 +1,6 @@
-"""Sessions of dashboard users: from a login until it ends.
+"""Sessions of dashboard users, from login to logout or expiry.
 
-They are in memory: a restart ends them, and other nodes know none of them."""
+They are only in memory: a restart ends them, and other nodes do not know them."""
 
 import hashlib
 import logging
@@ -23,7 +23,8 @@ _SWEEP_EVERY: Final = 1.0
 
 
 class _Session:
-    """``ends``: of the node's clock; ``expires_at``: the same as unix seconds. ``ended``: why it is over."""
+    """``ends``: expiry on the node's clock; ``expires_at``: the same in Unix seconds. ``ended``: why the session has
+    ended."""
 
     __slots__ = ("address", "ended", "ends", "expires_at", "name", "revision")
 
@@ -42,9 +43,8 @@ class _Session:
 class DashboardSessions:
     """At most ``dashboard.max_sessions``.
 
-    A session ends ``dashboard.session_lifetime`` seconds after its login, at the log-out, and when its user is deleted
-    or gets another password or role. ``logins``, ``changes``: how many of them since the start.
-    """
+    A session ends ``dashboard.session_lifetime`` seconds after its login, at logout, and when its user is deleted or
+    gets another password or role. ``logins``, ``changes``: numbers of logins and of changes since the start."""
 
     def __init__(self, server: Server, settings: DashboardSettings, users: DashboardUsers) -> None:
         self._server = server
@@ -52,7 +52,7 @@ class DashboardSessions:
         self._users = users
         self.logins = 0
         self.changes = 0
-        # By the hash of the token: what is in memory opens nothing. The oldest first.
+        # By the hash of the token, so that the content of memory does not grant access. The oldest first.
         self._sessions: dict[bytes, _Session] = {}
         users.on_changed.append(self._user_changed)
 
@@ -64,7 +64,7 @@ class DashboardSessions:
         return len(self._sessions)
 
     def begin(self, user: DashboardUser, address: str) -> Caller:
-        """A new session of who has logged in."""
+        """Start a session for a user who has logged in."""
         self._sweep()
         if len(self._sessions) >= self._settings.max_sessions:
             counts: dict[str, int] = {}
@@ -81,7 +81,7 @@ class DashboardSessions:
         return self._caller(user, session, address, token)
 
     def find(self, token: str, address: str) -> Caller | None:
-        """Whose session it is, while it lasts."""
+        """Return the caller of a session while it is valid."""
         key = _key(token)
         session = self._sessions.get(key)
         if session is None:
@@ -96,11 +96,11 @@ class DashboardSessions:
         return None
 
     def end(self, token: str) -> bool:
-        """The log-out. Whether there was such a session."""
+        """End a session (logout); return whether it existed."""
         return self._end(_key(token), LOGGED_OUT)
 
     def without_session(self, user: DashboardUser, address: str) -> Caller:
-        """Who gives name and password with each request."""
+        """Return the caller who sends name and password with each request."""
 
         def ended() -> str:
             now = self._users.get(user.name)
@@ -127,7 +127,7 @@ class DashboardSessions:
         now = self._server.clock.now()
         for key in list(self._sessions):
             if self._sessions[key].ends > now:
-                break  # all last as long
+                break  # all have the same lifetime
             self._end(key, EXPIRED)
 
 

@@ -1,7 +1,6 @@
-"""Dashboard users: people who may use the dashboard, each with a password and a role. Rows of the store.
+"""Dashboard users: people who may use the dashboard, each with a password and a role. They are rows of the store.
 
-EMQX's word for what a user is there for is ``tags``, a free text; the role is our own.
-"""
+EMQX has ``tags``, a free text that describes the user; the role is Taipan's own."""
 
 import logging
 import re
@@ -42,7 +41,7 @@ TABLE: Final = "dashboard_users"
 FIRST_USER: Final = "admin"
 ROLES: Final = (ADMINISTRATOR, VIEWER)
 MAX_NAME_LENGTH: Final = 256
-"""Bytes."""
+"""In bytes."""
 MAX_TAGS_LENGTH: Final = 1024
 MIN_PASSWORD_LENGTH: Final = 8
 MAX_PASSWORD_LENGTH: Final = 64
@@ -51,8 +50,8 @@ _BUSY_EVERY: Final = 10.0
 
 
 class DashboardUser(msgspec.Struct, array_like=True, frozen=True):
-    """``password``: its written hash. ``revision``: another one after each change of password or role, which ends the
-    sessions. ``created_at``: unix seconds."""
+    """``password``: its stored hash. ``revision``: changes with password or role, which ends the sessions.
+    ``created_at``: Unix seconds."""
 
     name: str
     password: str
@@ -63,7 +62,7 @@ class DashboardUser(msgspec.Struct, array_like=True, frozen=True):
 
 
 class DashboardUserRecord(msgspec.Struct):
-    """EMQX's, and the role."""
+    """EMQX's record, with the role."""
 
     username: str
     tags: str
@@ -71,14 +70,14 @@ class DashboardUserRecord(msgspec.Struct):
 
 
 class WrongLogin(Refusal):
-    """As EMQX says it, whatever of both was wrong."""
+    """EMQX's error, which does not reveal whether name or password is wrong."""
 
     def __init__(self) -> None:
         super().__init__(WRONG_CREDENTIALS, "Username/Password error")
 
 
 def role_in(tags: str) -> str | None:
-    """The role that EMQX's tags name, if any."""
+    """Return the role that EMQX's tags name, if any."""
     words = {word.lower() for word in _WORDS.findall(tags)}
     return next((role for role in ROLES if role in words), None)
 
@@ -95,7 +94,7 @@ def check_password(key: str, password: str) -> None:
 
 
 class DashboardUsers:
-    """``on_changed``: told the name of a user who is not there any more, or has another password or role."""
+    """``on_changed``: called with the name of a user who was deleted, or has another password or role."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -103,7 +102,7 @@ class DashboardUsers:
         self._table.on_taken.append(self._taken)
         self.on_changed: list[Callable[[str], None]] = []
         self._zone = ZoneSettings()
-        # A queue of its own: guesses of MQTT clients keep no operator waiting.
+        # A separate queue: password guesses of MQTT clients do not delay operators.
         self._passwords = Passwords(
             _one_thread(server.settings.access),
             server.clock,
@@ -111,22 +110,23 @@ class DashboardUsers:
             server.metrics.refusals.add,
             lambda client: False,
         )
-        # There are few of them.
+        # There are only a few.
         self._passwords.costs = lambda: [HashCosts(row.password for row in self._table.values())]
         self._say_busy_at = 0.0
 
     def reload(self, settings: AccessSettings) -> None:
-        """Take ``access.guesses`` and what else is about passwords."""
+        """Apply ``access.guesses`` and the other password settings."""
         self._passwords.reload(_one_thread(settings))
 
     def close(self) -> None:
-        """No password is looked at any more."""
+        """Stop checking passwords."""
         self._passwords.close()
 
     # ------------------------------------------------------------------- login
 
     async def log_in(self, name: str, password: str, address: str) -> DashboardUser:
-        """Who gives this password. Raises WrongLogin; another Refusal where it cannot be said."""
+        """Return the user with this password. Raises WrongLogin, or another Refusal if the password cannot be
+        checked."""
         client = ClientInfo("", self._zone, peer_host=address, username=name)
         user = self._user(name[:MAX_NAME_LENGTH])
         found = self._passwords.check(client, name, user, password.encode("utf-8", "surrogatepass"))
@@ -177,7 +177,7 @@ class DashboardUsers:
             return None
         rows = self._server.tables.shared_rows
         if rows is not None and rows.begin():
-            return None  # the cluster may have some
+            return None  # another node of the cluster may have some
         password = generate()
         hashed = str(await self._hash(password))
         if len(self._table):
@@ -187,22 +187,22 @@ class DashboardUsers:
             await wait_until_stored(self._server.tables)
         except Refusal as refusal:
             logger.warning("dashboard_first_user_unsure error=%s", refusal.message)
-        # Another node of the cluster may have been quicker: its password is the one that counts.
+        # Another node of the cluster may have been faster: its password is valid.
         row = self._table.get(FIRST_USER)
         return (FIRST_USER, password) if row is not None and row.password == hashed else None
 
     def stored(self) -> list[DashboardUser]:
-        """The oldest first: a copy, with the hashes of their passwords."""
+        """Return the users, oldest first: a copy that includes the hashes of their passwords."""
         return list(self._table.values())
 
     def put(self, user: DashboardUser) -> None:
-        """Add or replace one, as an import does. The sessions of one who has another password or role then end."""
+        """Add or replace a user for an import. A user with another password or role loses all sessions."""
         there = self._table.get(user.name)
         if there is None or not same_user(there, user):
             self._put(user, there)
 
     def is_replaced_by(self, user: DashboardUser) -> bool:
-        """Whether ``put`` would give a user who is there another password or role."""
+        """Return whether ``put`` would change password or role of an existing user."""
         there = self._table.get(user.name)
         return there is not None and (there.password, there.role) != (user.password, user.role)
 
@@ -219,14 +219,14 @@ class DashboardUsers:
         )
 
     def listing(self) -> list[DashboardUserRecord]:
-        """The oldest first."""
+        """Return the records of all users, oldest first."""
         return [user_record(user) for user in self._table.values()]
 
     def get(self, name: str) -> DashboardUser | None:
         return self._table.get(name)
 
     async def add(self, name: str, password: str, tags: str = "", role: str | None = None) -> None:
-        """``role``: without it what ``tags`` say, else a viewer."""
+        """``role``: by default the role in ``tags``, otherwise viewer."""
         if not name or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_LENGTH:
             raise wrong("username", f"expected 1 to {MAX_NAME_LENGTH} bytes")
         if ":" in name or not name.isprintable():
@@ -264,7 +264,7 @@ class DashboardUsers:
         await wait_until_stored(self._server.tables)
 
     async def change_password(self, name: str, old: str, new: str, address: str) -> None:
-        """Raises Refusal 114 unless ``old`` is the one there is; wrong ones are slowed as at a login."""
+        """Change a password. Raises Refusal 114 if ``old`` is wrong; wrong passwords are slowed down as at login."""
         self._existing(name)
         check_password("new_pwd", new)
         try:
@@ -306,7 +306,7 @@ class DashboardUsers:
             self._changed(user.name)
 
     def _taken(self, name: str, old: DashboardUser | None, new: DashboardUser | None) -> None:
-        """What another node has made of a user."""
+        """Handle a change of a user by another node."""
         if old is not None and (new is None or new.revision != old.revision):
             self._changed(name)
 
@@ -322,7 +322,7 @@ class DashboardUsers:
 
 
 def same_user(one: DashboardUser, other: DashboardUser) -> bool:
-    """Whether an operator would say so."""
+    """Return whether an operator would consider the users equal."""
     return (one.password, one.role, one.tags) == (other.password, other.role, other.tags)
 
 

@@ -1,4 +1,4 @@
-"""Durable answers: what can be stored, and when a change may be answered: when it is on disk."""
+"""Durable answers: which values can be stored, and when a change may be acknowledged: when it is on disk."""
 
 import asyncio
 from collections.abc import Iterator
@@ -41,7 +41,8 @@ def check_storable(key: str, value: object) -> None:
 
 
 def check_store_writable(tables: Tables) -> None:
-    """Before a change. Raises Refusal, nothing changed, where it could not be stored, or not given to the cluster."""
+    """Check, before a change, that it can be stored and sent to the cluster. Raises Refusal if not; nothing has changed
+    then."""
     if tables.in_trouble:
         raise Refusal(RPC_ERROR, TROUBLE)
     if tables.shared_rows is not None:
@@ -52,7 +53,7 @@ def check_store_writable(tables: Tables) -> None:
 
 @contextmanager
 def rows_of_a_size() -> Iterator[None]:
-    """Within the block, a row that is too large for the cluster is Refusal."""
+    """Context manager that turns the error of a row too large for the cluster into Refusal."""
     try:
         yield
     except RowTooLarge as error:
@@ -60,15 +61,15 @@ def rows_of_a_size() -> Iterator[None]:
 
 
 async def wait_until_decided(decisions: list[asyncio.Future[None]]) -> None:
-    """Until the nodes of a cluster have agreed about what was retained and cleared. Raises Refusal where they have not
+    """Wait until the nodes of a cluster have agreed about changes of retained messages. Raises Refusal if they have not
     in time."""
     if decisions and (await asyncio.wait(decisions, timeout=ELECTION))[1]:
         raise Refusal(RPC_ERROR, UNDECIDED)
 
 
 async def wait_until_stored(tables: Tables) -> None:
-    """Until all that was changed so far is on disk, and the cluster has it. Raises Refusal where that cannot be said,
-    or where another node was quicker."""
+    """Wait until all changes so far are on disk, and the cluster has them. Raises Refusal if this is not certain, or if
+    another node was faster."""
     stored = await tables.stored()
     if tables.shared_rows is not None:
         try:

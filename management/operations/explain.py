@@ -1,4 +1,5 @@
-"""Explain: why something happened to a client, and who would get a message, in the words of log and settings."""
+"""Explain: why something happened to a client, and which clients would receive a message, in the words of log and
+settings."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -24,11 +25,11 @@ from .times import local_text
 
 _RECEIVERS: Final = 1000
 _MEMBERS: Final = 100
-"""That are shown of one shared subscription."""
+"""Maximum number of members that are shown of one shared subscription."""
 
 
 class RefusedRecord(msgspec.Struct):
-    """``clientid_cut``: the Client Identifier is longer than what is kept of it."""
+    """``clientid_cut``: the Client Identifier was longer than the stored part."""
 
     clientid: str
     clientid_cut: bool
@@ -47,7 +48,7 @@ class RefusedRecord(msgspec.Struct):
 
 
 class Explain:
-    """Answers from what the broker remembers; nothing is changed by asking."""
+    """Answers from the broker's recent events; the questions change nothing."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
@@ -55,11 +56,10 @@ class Explain:
         calls.serve(self.client_here, self.topic_here, self.refused_here)
 
     async def client(self, client_id: str) -> tuple[dict[str, Any], list[str]]:
-        """Whether it is connected, its session, and the latest that happened to it, newest first; and the nodes that
-        did not answer. In a cluster an event says at which node.
+        """Return whether the client is connected, its session, and its latest events, newest first; and the nodes that
+        did not answer. In a cluster, each event names its node.
 
-        Raises Refusal for a client that has neither connection nor session and that nothing is remembered of.
-        """
+        Raises Refusal for a client without connection, session and events."""
         answers, missing = await self._calls.everywhere(self.client_here, client_id)
         found = [(node, facts) for node, facts in answers if facts is not None]
         if not found:
@@ -74,7 +74,7 @@ class Explain:
         return explained, self._calls.may_lack(missing)
 
     def client_here(self, client_id: str) -> dict[str, Any] | None:
-        """What this node knows of it, if anything."""
+        """Return the data of this node about the client, if any."""
         broker = self._server.broker
         session = broker.sessions.get(client_id)
         events = broker.throttled_log.events.of(client_id)
@@ -98,12 +98,12 @@ class Explain:
         return rows, self._calls.may_lack(missing)
 
     def refused_here(self) -> list[RefusedRecord]:
-        """At this node."""
+        """Return the refused clients of this node."""
         refused = self._server.broker.throttled_log.refused.latest()
         return [_refused(each, self._calls.name, self._server.clock.skew) for each in refused]
 
     def _limits(self, session: Session) -> Iterator[dict[str, Any]]:
-        """Bounds of this client, and whether each holds something up now."""
+        """Return the limits of this client, and whether each of them is currently reached."""
         limits, zone = session.limits, session.client.zone
         queue = session.queue
         yield _limit("max_queued_messages", session.queued, limits.max_queued_messages)
@@ -120,8 +120,8 @@ class Explain:
                 yield {"setting": setting, "now": None, "most": list(rate), "reached": channel.connection.slowed}
 
     async def topic(self, topic: str) -> tuple[dict[str, Any], list[str]]:
-        """Who would get a message published to ``topic`` now, and through which filter, at most 1000 of them; and the
-        nodes that did not answer. In a cluster a receiver says at which node."""
+        """Return the clients that would receive a message published to ``topic`` now, with their filters, at most 1000;
+        and the nodes that did not answer. In a cluster, each receiver names its node."""
         if not valid_name(topic):
             raise Refusal(BAD_TOPIC, f"not a topic name: {topic}")
         if not self._calls.clustered:
@@ -139,7 +139,7 @@ class Explain:
         return explained, self._calls.may_lack(missing)
 
     def topic_here(self, topic: str) -> dict[str, Any]:
-        """Who would get it at this node."""
+        """Return the receivers at this node."""
         broker = self._server.broker
         route = broker.router.match(topic)
         retained = broker.retained.get(topic)

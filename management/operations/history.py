@@ -1,4 +1,4 @@
-"""History: the figures of the last hour and day, of one node or of all in sum."""
+"""History: the metrics of the last hour and day, of one node or summed over all nodes."""
 
 from typing import Annotated, Final
 
@@ -14,18 +14,17 @@ from .refusal import RPC_ERROR, Refusal, wrong
 
 ALL_NODES: Final = "all"
 MAX_REASONS: Final = 24
-"""Different reasons of an answer's drops; the rarest beyond count as ``OTHER``."""
+"""Maximum number of reasons in an answer's drops; the rarest others are summed as ``OTHER``."""
 
 Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_999, extra={"unit": "unix milliseconds"})]
 Span = Annotated[int, Meta(ge=1000, le=86_400_000, extra={"unit": "milliseconds"})]
 
 
 class MonitorQuery(msgspec.Struct, kw_only=True):
-    """``from`` and ``to`` in unix milliseconds: the last hour, or with ``resolution=minute`` the last day, unless they
-    are given. ``span``: milliseconds up to ``to``, in place of ``from``, for whoever has another time than the node.
-    ``resolution``: ``second`` for what of that is within the last hour, unless it is given. ``node``: the one that is
-    asked; ``all``: all of them in sum. ``columns``: those that points are to have, with commas between them; else all.
-    """
+    """``from`` and ``to``: Unix milliseconds; by default the last hour, with ``resolution=minute`` the last day.
+    ``span``: milliseconds before ``to``, instead of ``from``, for clients whose clock differs from the node's.
+    ``resolution``: by default ``second`` if the whole time range is within the last hour. ``node``: the node to ask;
+    ``all``: the sum of all nodes. ``columns``: the columns of the points, separated by commas; by default all."""
 
     start: Moment | None = msgspec.field(default=None, name="from")
     end: Moment | None = msgspec.field(default=None, name="to")
@@ -47,7 +46,7 @@ class MonitorRecord(msgspec.Struct):
 
 
 class PastFigures:
-    """What ``History`` keeps, on this node and on others."""
+    """The data that ``History`` keeps, on this node and on others."""
 
     def __init__(self, history: History, calls: NodeCalls) -> None:
         self._history = history
@@ -55,7 +54,7 @@ class PastFigures:
         calls.serve(self.points_here)
 
     async def monitor(self, query: MonitorQuery) -> tuple[MonitorRecord, list[str]]:
-        """The points from ``from`` to ``to``; and the nodes that did not answer. Raises Refusal."""
+        """Return the points from ``from`` to ``to``, and the nodes that did not answer. Raises Refusal."""
         now = self._history.now
         end = now if query.end is None else query.end // 1000
         resolution = query.resolution
@@ -68,7 +67,7 @@ class PastFigures:
             start = end - query.span // 1000
         if start is not None:
             if query.end is None:
-                end = max(start, end)  # nothing is later than now, and asking for it is no mistake
+                end = max(start, end)  # there are no later points, and requesting them is not an error
             if resolution is None:
                 resolution = "second" if now - start <= _reach("second") else "minute"
         else:
@@ -76,7 +75,7 @@ class PastFigures:
             start = end - _reach(resolution)
         if start > end:
             raise wrong("from", "expected a time before to")
-        # Older points than these are kept nowhere.
+        # No node keeps older points.
         start = max(start, now - _reach(resolution))
         end = min(end, now)
         columns = COLUMNS if query.columns is None else tuple(query.columns.split(","))
@@ -100,11 +99,11 @@ class PastFigures:
         between = gaps(points, start, end, STEPS[resolution])
         await work.next()
         record = MonitorRecord(resolution, columns, rows, between, await drops_by_reason(points))
-        await work.next()  # its text is made in one stretch
+        await work.next()  # its text is created in one piece
         return record, self._calls.may_lack(missing)
 
     async def points_here(self, resolution: Resolution, start: int, end: int) -> list[Point]:
-        """Those of this node; ``start`` and ``end`` in unix seconds. Raises Refusal where it keeps none."""
+        """Return the points of this node; ``start`` and ``end`` in Unix seconds. Raises Refusal if it keeps none."""
         if not self._history.settings.enabled:
             raise Refusal(RPC_ERROR, "this node keeps no history (setting history.enabled)")
         points = []
@@ -129,7 +128,7 @@ async def _summed(of_nodes: list[list[Point]]) -> list[Point]:
 
 
 async def drops_by_reason(points: list[Point]) -> dict[str, list[int | float]]:
-    """What each point has of each reason, the most frequent reasons first."""
+    """Return the drops of each point by reason, the most frequent reasons first."""
     sums: dict[str, float] = {}
     work = CooperativeSlice()
     for point in points:
@@ -149,5 +148,5 @@ async def drops_by_reason(points: list[Point]) -> dict[str, list[int | float]]:
 
 
 def _reach(resolution: Resolution) -> int:
-    """Seconds that points are kept for."""
+    """Return for how many seconds points are kept."""
     return STEPS[resolution] * KEPT[resolution]

@@ -1,4 +1,5 @@
-"""Listeners: where the node accepts clients and operators, how many are there, how connections ended."""
+"""Listeners: the addresses at which the node accepts clients and operators, the number of connections, and how
+connections ended."""
 
 import asyncio
 import logging
@@ -17,12 +18,12 @@ from .refusal import RPC_ERROR, WRONG, Refusal, not_found
 logger = logging.getLogger(__name__)
 
 ACCEPTORS: Final = 1
-"""One event loop accepts for every listener; there are no acceptor processes to count."""
+"""One event loop accepts connections for all listeners; there are no separate acceptor processes."""
 
 
 class ListenerRecord(msgspec.Struct):
-    """Specification, Listener record; ``identifier`` is what restarts it. ``running``: false where it was
-    stopped; else absent."""
+    """Specification, Listener record; ``identifier``: the name for restarting it. ``running``: false if the listener
+    was stopped, otherwise absent."""
 
     protocol: str
     listen_on: str
@@ -43,7 +44,7 @@ class ListenerCounts(Protocol):
 
     @property
     def current_connections(self) -> int:
-        """How many are in."""
+        """The number of open connections."""
 
     @property
     def protocol(self) -> str:
@@ -55,7 +56,7 @@ class ListenerCounts(Protocol):
 
 
 class Listeners:
-    """All listeners of the node. ``http_listeners``: the HTTP ones, while they are open."""
+    """All listeners of the node. ``http_listeners``: the HTTP listeners that are open."""
 
     def __init__(self, server: Server, shutdown_count: Literal["array", "object"], calls: NodeCalls) -> None:
         self._server = server
@@ -66,7 +67,7 @@ class Listeners:
         calls.serve(self.records, self.restart, self.stop)
 
     def records(self) -> list[ListenerRecord]:
-        """The listener records, MQTT's first."""
+        """Return the listener records, MQTT listeners first."""
         rows = [
             ListenerRecord(
                 listener.protocol,
@@ -109,7 +110,7 @@ class Listeners:
         listener = self._find(name)
         async with self._restarting:
             try:
-                # What can be wrong is found before anything is closed.
+                # Find errors before anything is closed.
                 listener.prepare(listener.settings, listener.zone)
             except (ListenerError, TlsError) as error:
                 logger.warning("listener_restart_refused listener=%s error=%s", listener.name, error)
@@ -121,7 +122,7 @@ class Listeners:
                 raise Refusal(RPC_ERROR, f"it is closed: {error}") from None
 
     async def restart_everywhere(self, name: str) -> None:
-        """The same on all nodes. Raises Refusal."""
+        """Restart a listener on all nodes. Raises Refusal."""
         await self._calls.order_all(self.restart, name)
 
     async def stop(self, name: str) -> None:
@@ -135,7 +136,7 @@ class Listeners:
             await listener.stop()
 
     async def stop_everywhere(self, name: str) -> None:
-        """The same on all nodes. Raises Refusal."""
+        """Stop a listener on all nodes. Raises Refusal."""
         await self._calls.order_all(self.stop, name)
 
     def _find(self, name: str) -> Listener:
@@ -146,5 +147,5 @@ class Listeners:
 
 
 def identifier(listener: Listener) -> str:
-    """As EMQX 4.3 makes it: ``mqtt:tcp:default``."""
+    """Return the identifier as in EMQX 4.3: ``mqtt:tcp:default``."""
     return f"{listener.kind.protocol}:{listener.name}"

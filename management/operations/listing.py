@@ -1,4 +1,4 @@
-"""Listing: one page of many records, computed while it is read, so that no listing holds the loop."""
+"""Listing: one page of many records, computed while it is read, so that no listing blocks the loop."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
@@ -14,20 +14,21 @@ Found = TypeVar("Found")
 Record = TypeVar("Record")
 
 EVERYTHING: Final = maxsize // 2
-"""Rows a page, where everything is wanted."""
+"""Rows per page for a listing without pages."""
 
 FILTERED: Final = -1
-"""The count of a listing with conditions: it is not counted (specification, Pagination)."""
+"""The count of a listing with conditions: its rows are not counted (specification, Pagination)."""
 
 PAUSE_EVERY: Final = 500
-"""Items looked at between two places to pause."""
+"""Number of items that are checked between two pauses."""
 
 LOOKED_AT_ONCE: Final = 2_000
-"""Items of a live collection that are looked at without a copy of it, hence without a pause."""
+"""Number of items of a live collection that are checked without a copy of it, and so without a pause."""
 
 
 class PageQuery(msgspec.Struct, kw_only=True):
-    """The query of every listing. ``pages_on_demand``: without ``_limit`` there are no pages and no ``meta``."""
+    """The query parameters of every listing. ``pages_on_demand``: without ``_limit`` there are no pages and no
+    ``meta``."""
 
     pages_on_demand: ClassVar[bool] = False
 
@@ -35,12 +36,13 @@ class PageQuery(msgspec.Struct, kw_only=True):
     limit: int | None = msgspec.field(default=None, name="_limit")
 
     def __post_init__(self) -> None:
-        """EMQX answers page 0 and pages below it with the first one; 0 is kept, as its clients compare the page."""
+        """EMQX returns the first page for page 0 and below; 0 stays in the answer, because EMQX's clients compare the
+        page."""
         if self.page < 0:
             self.page = 1
 
     def rows(self, most: int) -> int:
-        """Rows a page, never more than ``most`` (``max_row_limit``)."""
+        """Rows per page, at most ``most`` (``max_row_limit``)."""
         if self.limit is None:
             return most
         if self.limit < 0:
@@ -49,8 +51,8 @@ class PageQuery(msgspec.Struct, kw_only=True):
 
 
 class Listing(Generic[Record]):
-    """Records of one page. Iterate (``None``: nothing yet, a place to let others run), then read ``has_next``, and
-    ``skipped``: how many stood before them."""
+    """Records of one page. Iterate over it (``None``: no record yet; let other work run), then read ``has_next``, and
+    ``skipped``: the number of records before the page."""
 
     def __init__(
         self,
@@ -62,12 +64,11 @@ class Listing(Generic[Record]):
         offset: int | None = None,
         meta: bool = True,
     ) -> None:
-        """``items``: all matching items in order; ``None`` if the search found nothing for a while. Pages begin with
+        """``items``: all matching items in order; ``None`` if the search found nothing for a while. The first page is
         1.
 
-        ``offset``: position of the page's first record in ``items``, if ``items`` does not begin with page 1.
-        ``meta``: whether the answer contains the page number.
-        """
+        ``offset``: position of the page's first record in ``items``, if ``items`` does not begin with page 1. ``meta``:
+        whether the answer contains the page number."""
         self.page = page
         self.limit = limit
         self.count = count
@@ -108,14 +109,14 @@ class Listing(Generic[Record]):
 
 
 def offset_of(page: int, limit: int) -> int:
-    """How many records stand before a page; one below the first is the first."""
+    """Return the number of records before a page. A number below 1 means the first page."""
     return (max(page, 1) - 1) * limit
 
 
 def window(
     items: Collection[Item], page: int, limit: int, record: Callable[[Item], Record], skip: int
 ) -> Listing[Record]:
-    """A listing without conditions of a live collection, of which only what the page shows is copied."""
+    """Return a listing, without conditions, of a live collection. Only the rows of the page are copied."""
     start = min(skip, len(items))
     found = list(islice(items, start, min(start + limit + 1, len(items))))
     listing = Listing(found, page, limit, record, len(items), 0)
@@ -124,12 +125,12 @@ def window(
 
 
 def everything(items: Iterable[Item | None], record: Callable[[Item], Record]) -> Listing[Record]:
-    """All records there are, without pages."""
+    """Return all records without pages."""
     return Listing(items, 1, EVERYTHING, record, meta=False)
 
 
 def searched(items: Iterable[Item], matches: Callable[[Item], bool]) -> Iterator[Item | None]:
-    """The items that match, with places to pause. The caller gives a copy of a live collection."""
+    """Yield the items that match, with pauses. The caller passes a copy of a live collection."""
     for looked, item in enumerate(items, 1):
         if looked % PAUSE_EVERY == 0:
             yield None
@@ -138,8 +139,8 @@ def searched(items: Iterable[Item], matches: Callable[[Item], bool]) -> Iterator
 
 
 def narrowed(items: list[Item], leave: Callable[[list[Item]], Sequence[Found]]) -> Iterator[Found | None]:
-    """As ``searched``, for very many items: ``leave`` gives those of a list that match. No function is called for each
-    item."""
+    """As ``searched``, for very many items: ``leave`` returns the matching items of a list, so that no function is
+    called for each item."""
     for start in range(0, len(items), PAUSE_EVERY):
         yield from leave(items[start : start + PAUSE_EVERY])
         yield None
@@ -148,8 +149,8 @@ def narrowed(items: list[Item], leave: Callable[[list[Item]], Sequence[Found]]) 
 def found_in(
     items: Collection[Item], leave: Callable[[list[Item]], Sequence[Found]], wanted: int
 ) -> Iterable[Found | None]:
-    """As ``narrowed``, of a live collection. All of it is copied only where its first items have fewer than ``wanted``
-    that match: to copy 200,000 takes as long as to search a third of them."""
+    """As ``narrowed``, for a live collection. The whole collection is copied only if fewer than ``wanted`` of its first
+    items match: copying 200,000 takes as long as searching a third of them."""
     found = list(leave(list(islice(items, LOOKED_AT_ONCE))))
     if len(found) >= wanted or len(items) <= LOOKED_AT_ONCE:
         return found

@@ -25,9 +25,9 @@ from .tracing import Traces
 logger = logging.getLogger(__name__)
 
 REMOTE_EVERY: Final = 1.0
-"""Seconds between two questions to another node, at least."""
+"""Minimum seconds between two requests to another node."""
 _END_WITHIN: Final = 1.0
-"""Seconds that streams have to end when the node stops."""
+"""Seconds within which streams end when the node stops."""
 _SAY_EVERY: Final = 60.0
 _YES: Final = ("1", "true")
 _NO: Final = ("0", "false", "")
@@ -83,7 +83,7 @@ class Live:
         self._stopping = False
 
     def open(self, query: LiveQuery) -> "LiveStream":
-        """Open a stream. Raises Refusal if its object does not exist, or if too many streams are open."""
+        """Open a stream. Raises Refusal if the requested object does not exist, or if too many streams are open."""
         if query.node is not None:
             self.calls.check(query.node)
         start = _start_of(query)
@@ -109,7 +109,7 @@ class Live:
 
     @property
     def count(self) -> int:
-        """Streams that are open."""
+        """The number of open streams."""
         return len(self._streams)
 
     def sources(self, node: str, who: str) -> Sources:
@@ -119,7 +119,7 @@ class Live:
         self._streams.discard(stream)
 
     async def stop(self) -> None:
-        """End all of them. Bounded in time."""
+        """End all streams, within a limited time."""
         self._stopping = True
         tasks = [stream.end("node_stops") for stream in self._streams]
         running = {task for task in tasks if task is not None}
@@ -131,10 +131,10 @@ class Live:
 
 
 class LiveStream:
-    """One who watches. ``hello``, then ``wait`` and ``look`` again and again, ``close`` in any case."""
+    """The stream of one reader. Call ``hello``, then ``wait`` and ``look`` repeatedly, and always ``close``."""
 
     def __init__(self, live: Live, query: LiveQuery, number: int) -> None:
-        """Raises Refusal for what cannot be watched."""
+        """Raises Refusal for a query that is not possible."""
         self._live = live
         self._query = query
         self._node = query.node or live.calls.name
@@ -151,7 +151,7 @@ class LiveStream:
             live.answers.message_watches.hold(query.messages, self._who)
 
     def hello(self) -> LiveEvent:
-        """The first event. From here on the stream belongs to the running task."""
+        """Return the first event. From now on the stream belongs to the running task."""
         self._task = asyncio.current_task()
         server = self._live.server
         return "hello", {
@@ -162,7 +162,7 @@ class LiveStream:
         }
 
     async def wait(self, seconds: float) -> str:
-        """So long, or until it is to end; why it is, or nothing."""
+        """Wait this long, or until the stream has to end; return the reason for its end, or an empty text."""
         if not self._why:
             try:
                 async with asyncio.timeout(seconds):
@@ -172,18 +172,18 @@ class LiveStream:
         return self._why
 
     async def look(self) -> list[LiveEvent]:
-        """What there is to tell now. Raises Refusal where the node does not answer."""
+        """Return the next event, if there is one. Raises Refusal if the node does not answer."""
         found = [await source() for source in self._sources]
         return [event for event in found if event is not None]
 
     def end(self, why: str) -> asyncio.Task[object] | None:
-        """Have it end at once; the task that does it."""
+        """End the stream immediately; return its task."""
         self._why = why
         self._ended.set()
         return self._task
 
     def close(self) -> None:
-        """Once. What only this stream watched is watched no more."""
+        """Close the stream once. Data without other readers is no longer observed."""
         self._live.closed(self)
         if self._here:
             self._live.answers.leave(_start_of(self._query), self._query.events, self._query.messages, self._who)
@@ -213,7 +213,7 @@ class LiveStream:
 
 
 def _start_of(query: LiveQuery) -> str | None:
-    """What the topics begin with that are watched; ``None``: none are."""
+    """Return the text with which the observed topics begin; ``None`` if no topics are requested."""
     if query.topics is None and query.topics_below is None:
         return None
     return start_of(query.topics or "", query.topics_below or "")

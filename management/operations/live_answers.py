@@ -1,4 +1,4 @@
-"""LiveAnswers: what a node is asked for live streams, by its own and by those of other nodes."""
+"""LiveAnswers: the data of a node for live streams, of this node and of other nodes."""
 
 from typing import Any, Final
 
@@ -24,14 +24,14 @@ MESSAGES_A_SECOND: Final = 500
 
 
 class EventsSeen(msgspec.Struct):
-    """``events``: each as JSON; ``last``: the number of the last one there was."""
+    """``events``: each event as JSON; ``last``: the number of the last event."""
 
     last: int
     events: list[str]
 
 
 class _Watch:
-    """An ``EventWatch`` until it is closed."""
+    """An ``EventWatch``, open until it is closed."""
 
     def __init__(self, engine: RuleEngine, source: str, kept: int = KEPT, a_second: int = A_SECOND) -> None:
         self._engine = engine
@@ -43,7 +43,7 @@ class _Watch:
 
 
 class LiveAnswers:
-    """``who`` names a stream among those of all nodes."""
+    """``who`` identifies a stream among the streams of all nodes."""
 
     def __init__(self, server: Server, engine: RuleEngine, history: History, calls: NodeCalls) -> None:
         self._server = server
@@ -65,11 +65,11 @@ class LiveAnswers:
         self.message_watches.close()
 
     def figures(self) -> Point | None:
-        """Those of the last second."""
+        """Return the metrics of the last second."""
         return self._history.latest
 
     def alarms(self) -> list[dict[str, Any]]:
-        """Those that are active, the latest first."""
+        """Return the active alarms, the latest first."""
         alarms = self._server.alarms
         now = self._server.clock.now()
         skew = self._server.clock.skew
@@ -87,11 +87,11 @@ class LiveAnswers:
         return found
 
     def topics(self, start: str, who: str) -> TopicRows:
-        """Raises Refusal where too much is watched."""
+        """Return the topic rows. Raises Refusal if too many topics are observed."""
         return self.topic_watches.ask(start, who).rows()
 
     def events(self, source: str, after: int, who: str) -> EventsSeen:
-        """Those after the one with this number. Raises Refusal."""
+        """Return the events after the one with this number. Raises Refusal."""
         return EventsSeen(*self.event_watches.ask(source, who).events.since(after))
 
     def messages(self, source: str, after: int, who: str) -> EventsSeen:
@@ -104,7 +104,7 @@ class LiveAnswers:
         return EventsSeen(*self.message_watches.ask(source, who).events.since(after))
 
     def leave(self, topics: str | None, events: str | None, messages: str | None, who: str) -> None:
-        """``who`` watches these no more."""
+        """Note that ``who`` no longer reads these."""
         if topics is not None:
             self.topic_watches.leave(topics, who)
         if events is not None:

@@ -1,7 +1,6 @@
-"""Sources: what a live stream looks at. Each is a function that gives the next event, or nothing.
+"""Sources of a live stream: each is a function that returns the next event, or nothing.
 
-A source asks the node that is watched, and remembers what it has told.
-"""
+A source asks the observed node, and remembers which data it has sent."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -20,19 +19,19 @@ from .rules import RuleFigures
 from .tracing import Traces
 
 LiveEvent = tuple[str, object]
-"""Its name and its data."""
+"""Name and data of an event."""
 Source = Callable[[], Awaitable[LiveEvent | None]]
 
 SHORTEST: Final = 0.2
-"""Seconds of which rates say something."""
+"""Shortest time in seconds for which a rate is meaningful."""
 TRACE_BEFORE: Final = 16_384
-"""Bytes of a trace's file that are told at first."""
+"""Number of bytes at the end of a trace's file that are sent at first."""
 TRACE_AT_ONCE: Final = 65_536
 _RATES: Final = ("recv_msg", "recv_oct", "send_msg", "send_oct")
 
 
 class Sources:
-    """Those of one stream: of ``node``, which it is known to as ``who``."""
+    """The sources of one stream. They observe ``node``, which knows the stream as ``who``."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class Sources:
         return look
 
     def client(self, client_id: str) -> Source:
-        """Of all nodes, the one that has it is asked, once a second at most."""
+        """Ask the node that has the client, among all nodes, at most once a second."""
         before: dict[str, int] = {}
         looked_at = 0.0
 
@@ -107,7 +106,7 @@ class Sources:
                 return "client", {"clientid": client_id, "connected": False}
             record = msgspec.to_builtins(found[0])
             totals = {name: record[name] for name in _RATES}
-            # Counters of a new connection begin anew.
+            # The counters of a new connection start again from 0.
             rates = {name: round(max(0, totals[name] - before.get(name, totals[name])) / seconds, 2) for name in _RATES}
             before = totals
             return "client", {**record, "rates": rates}
@@ -145,7 +144,7 @@ class Sources:
                 _, end = await self._traces.log(name, 1 << 62, 1, self._node)
                 position = max(0, end - TRACE_BEFORE)
                 if position:
-                    # From a whole line on.
+                    # Start with a complete line.
                     text, position = await self._traces.log(name, position, TRACE_BEFORE, self._node)
                     rest = text.partition("\n")[2]
             text, position = await self._traces.log(name, position, TRACE_AT_ONCE, self._node)
@@ -168,7 +167,7 @@ class Sources:
         return look
 
     def messages(self, source: str) -> Source:
-        """Those that come from now on. Raises Refusal."""
+        """Return messages that arrive from now on. Raises Refusal."""
         here = self._node == self._calls.name
         last = self._answers.messages(source, 0, self._who).last if here else -1
 

@@ -1,4 +1,4 @@
-"""Trials of what a client proves itself by beside a password: its certificate, and SCRAM."""
+"""Tests of authentication other than by password: by certificate and by SCRAM."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -27,8 +27,8 @@ _NOT_SUPPORTED: Final = AuthOutcome(
 
 
 def read_chain(pem: str) -> "list[x509.Certificate]":
-    """Raises Refusal."""
-    from taipan.broker.transport.certificate_trial import read_certificates  # here: cryptography takes long to import
+    """Read a certificate chain. Raises Refusal."""
+    from taipan.broker.transport.certificate_trial import read_certificates  # here, because importing cryptography takes long
 
     try:
         return read_certificates(pem)
@@ -43,8 +43,8 @@ def asks_for_certificates(listener: Listener) -> bool:
 def show_certificate(
     listener: Listener, client: ClientInfo, chain: "list[x509.Certificate]"
 ) -> tuple[Outcome | None, str]:
-    """What the listener does with the certificate of this client, or with a client that has none; and in words why it
-    goes on. ``client`` gets its names. Raises Refusal."""
+    """Return, in words, how the listener handles the certificate of this client, or a client without one. Set the names
+    of ``client``. Raises Refusal."""
     from taipan.broker.transport import certificate_trial
 
     tls, context = listener.settings.tls, listener.context
@@ -75,7 +75,7 @@ def show_certificate(
 
 
 def naming(listener: Listener, client: ClientInfo, certified: bool) -> tuple[str, str]:
-    """Who the client is by its certificate, in words, and the setting that says so."""
+    """Return the identity of the client from its certificate, in words, and the setting that determines it."""
     tls = listener.settings.tls
     identity = tls.peer_cert_as_username if tls is not None else ""
     setting = "tls.peer_cert_as_username"
@@ -106,7 +106,7 @@ def check_scram(username: str | None, password: str | None, protocol: str) -> tu
 async def try_scram(
     authentication: Authentication, client: ClientInfo, username: str, password: str, trial: Trial
 ) -> AuthOutcome:
-    """The whole exchange, both sides of it here. ``client`` is who it has proved to be."""
+    """Run the whole exchange, with both sides here. ``client`` gets the identity that it has proved."""
     trial.decided_by = "scram"
     method = authentication.enhanced_method(SCRAM_SHA_256)
     if method is None:

@@ -1,4 +1,4 @@
-"""Logs: how much the node writes, changed while it runs. The configuration says it again at the next reload."""
+"""Logs: log levels, changed while the node runs. The next reload applies those of the configuration again."""
 
 import logging
 from typing import Any, Final
@@ -13,7 +13,7 @@ LEVELS: Final = {
     "critical": logging.CRITICAL,
 }
 INHERIT: Final = "inherit"
-"""The level of a logger that has none of its own."""
+"""The level of a logger without a level of its own."""
 PRIMARY: Final = "primary"
 
 
@@ -25,10 +25,9 @@ class Logs:
         return level_name(self._logger(name).getEffectiveLevel())
 
     def set_level(self, level: str, name: str | None = None) -> str:
-        """From now on write no less than ``level`` of this logger; the level that then holds.
+        """Set the lowest level that this logger writes; return the effective level.
 
-        ``inherit``: a named logger goes by the one above it again.
-        """
+        ``inherit``: a named logger uses the level of its parent again."""
         logger = self._logger(name)
         if level == INHERIT and logger is not logging.getLogger():
             logger.setLevel(logging.NOTSET)
@@ -37,7 +36,7 @@ class Logs:
         return level_name(logger.getEffectiveLevel())
 
     def levels(self) -> list[dict[str, Any]]:
-        """The root and each logger with a level of its own."""
+        """Return the root logger and each logger with a level of its own."""
         root = logging.getLogger()
         found = [{"logger": PRIMARY, "level": level_name(root.level)}]
         for name, logger in sorted(root.manager.loggerDict.items()):
@@ -50,7 +49,7 @@ class Logs:
         return [_record(place, handler) for place, handler in enumerate(logging.getLogger().handlers)]
 
     def set_handler_level(self, handler_id: str, level: str) -> str:
-        """From now on let this handler write no less than ``level``. Raises Refusal for an unknown one."""
+        """Set the lowest level that this handler writes. Raises Refusal for an unknown handler or level."""
         for place, handler in enumerate(logging.getLogger().handlers):
             if _record(place, handler)["id"] == handler_id:
                 handler.setLevel(_number(level))
@@ -61,14 +60,14 @@ class Logs:
         root = logging.getLogger()
         if name is None or name == PRIMARY:
             return root
-        # A name without a logger would stay in memory for ever.
+        # A name without a logger would stay in memory indefinitely.
         if name not in root.manager.loggerDict:
             raise not_found("logger", name)
         return logging.getLogger(name)
 
 
 def level_name(level: int) -> str:
-    """``info``; of a number between two names the number."""
+    """Return the name of a level, such as ``info``; for a value between two names, the number."""
     if level == logging.NOTSET:
         return "debug"
     return logging.getLevelName(level).lower()

@@ -1,4 +1,4 @@
-"""Loss: what the store lacked at the start, and the operator's word that it may go on without."""
+"""Loss: the data that the store lacked at the start, and the operator's acceptance of the loss."""
 
 import msgspec
 
@@ -9,8 +9,9 @@ from .refusal import RPC_ERROR, Refusal
 
 
 class LossRecord(msgspec.Struct):
-    """What the store lacked at the start. ``access``: why rows that decide who may are not to be relied on; ``tables``:
-    which; ``accepted``: clients are let in. ``batches``: the first and the last that is gone at its end."""
+    """The data that the store lacked at the start. ``access``: why rows of access control are not reliable; ``tables``:
+    the tables of these rows; ``accepted``: clients are accepted. ``batches``: first and last of the batches that are
+    missing at its end."""
 
     accepted: bool
     access: str
@@ -34,7 +35,7 @@ class LossOfRows:
         return LossRecord(not store.access_lost, loss.access, sorted(loss.tables), batches)
 
     async def accept(self) -> LossRecord:
-        """From now on and after every restart. Raises Refusal where that cannot be stored."""
+        """Accept the loss, now and after every restart. Raises Refusal if that cannot be stored."""
         check_store_writable(self._server.tables)
         if not await self._server.store_alarms.accept_loss():
             raise Refusal(RPC_ERROR, UNSURE)

@@ -1,4 +1,4 @@
-"""Membership: which nodes run and which are stopped, and this node's place among them."""
+"""Membership: which nodes are running and which are stopped, and the role of this node."""
 
 import msgspec
 
@@ -19,16 +19,16 @@ class ClusterStatus(msgspec.Struct, omit_defaults=True):
 
 
 class Left(ClusterStatus, omit_defaults=True):
-    """``sessions``: of clients, that stay on the node that has left."""
+    """``sessions``: number of clients' sessions that stay on the node that has left."""
 
     sessions: int = 0
 
 
 class Evacuation(msgspec.Struct):
-    """What a node that is evacuated still has. ``connections``: that are open; ``sessions``: of clients that are
-    connected, and of those that are not; ``messages_for_others``: that wait for other nodes; ``kept``: sessions that
-    have gone, for which nodes that are away may still send something here; ``delayed``: messages that are published
-    later, by this node."""
+    """The data that a node still has during its evacuation. ``connections``: open connections; ``sessions``: sessions
+    of connected and of offline clients; ``messages_for_others``: messages that wait for other nodes; ``kept``: sessions
+    that have moved, for which unreachable nodes may still send something here; ``delayed``: messages that this node
+    publishes later."""
 
     evacuating: bool
     connections: int
@@ -39,7 +39,7 @@ class Evacuation(msgspec.Struct):
 
 
 class Membership:
-    """Which cluster it is stands in the configuration."""
+    """Membership of the cluster that the configuration names."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
@@ -47,7 +47,7 @@ class Membership:
         self.node = calls.name
 
     def status(self) -> ClusterStatus:
-        """The names of all members, in order."""
+        """Return the names of all members, in order."""
         members = self._calls.members()
         return ClusterStatus(
             [each.name for each in members if each.status != STOPPED],
@@ -56,14 +56,14 @@ class Membership:
         )
 
     async def join(self, node: str) -> None:
-        """Take part again, in the cluster that has ``node``. Raises Refusal."""
+        """Join again, in the cluster of ``node``. Raises Refusal."""
         try:
             await self._server.cluster.join(node)
         except ChangeRefused as refused:
             raise Refusal(RPC_ERROR, str(refused)) from None
 
     async def leave(self) -> Left:
-        """Take no part any more, after a restart either, until ``join``. Raises Refusal."""
+        """Leave the cluster until ``join``, even after a restart. Raises Refusal."""
         try:
             await self._server.cluster.leave()
         except ChangeRefused as refused:
@@ -72,7 +72,7 @@ class Membership:
         return Left(now.running_nodes, now.stopped_nodes, now.refused, len(self._server.broker.sessions))
 
     def evacuation(self) -> Evacuation:
-        """How far it is."""
+        """Return the progress of the evacuation."""
         server = self._server
         return Evacuation(
             server.cluster.evacuating,
@@ -92,7 +92,7 @@ class Membership:
         return self.evacuation()
 
     def stop_evacuation(self) -> Evacuation:
-        """Let clients in again. Raises Refusal."""
+        """Accept clients again. Raises Refusal."""
         try:
             self._server.cluster.end_evacuation()
         except ChangeRefused as refused:
@@ -100,7 +100,7 @@ class Membership:
         return self.evacuation()
 
     async def force_leave(self, node: str) -> None:
-        """Remove a node that is stopped and does not come back. Raises Refusal."""
+        """Remove a stopped node that will not return. Raises Refusal."""
         try:
             await self._server.cluster.force_leave(node)
         except ChangeRefused as refused:

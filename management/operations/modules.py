@@ -1,4 +1,4 @@
-"""Modules and plugins: EMQX's words for the parts that a node is put together of. Some start and stop while it runs."""
+"""Modules and plugins: EMQX's words for the parts of a node. Some can be started and stopped while it runs."""
 
 import logging
 from typing import Final
@@ -23,7 +23,7 @@ class ModuleRecord(msgspec.Struct):
 
 
 class PluginRecord(msgspec.Struct):
-    """``type``: EMQX's word for what it is about."""
+    """``type``: EMQX's word for the purpose of the plugin."""
 
     name: str
     description: str
@@ -32,7 +32,7 @@ class PluginRecord(msgspec.Struct):
 
 
 class _State(msgspec.Struct, array_like=True, frozen=True):
-    """What an operator has made of a module, which counts rather than the configuration."""
+    """The state of a module that an operator has set; it overrides the configuration."""
 
     active: bool
 
@@ -41,7 +41,7 @@ _PART_OF_THE_NODE: Final = (
     ("emqx_mod_acl_internal", "Access rules of the configuration"),
     ("emqx_mod_trace", "Traces"),
 )
-"""What EMQX has as modules, and is always at work here."""
+"""EMQX modules whose functions are always active here."""
 PLUGINS: Final = (
     PluginRecord("emqx_auth_mnesia", "Users and access rules of the store", True, "auth"),
     PluginRecord("emqx_bridge_mqtt", "Bridges to other brokers", True, "bridge"),
@@ -80,20 +80,20 @@ class Modules:
                 self._set(module, state.active)
 
     def records(self) -> list[ModuleRecord]:
-        """By name."""
+        """Return the modules by name."""
         found = [ModuleRecord(each.name, each.description, each.active) for each in self._modules.values()]
         found += [ModuleRecord(name, description, True) for name, description in _PART_OF_THE_NODE]
         return sorted(found, key=lambda record: record.name)
 
     def plugins(self) -> list[PluginRecord]:
-        """By name."""
+        """Return the plugins by name."""
         return [
             msgspec.structs.replace(each, active=self._has_dashboard) if each.name == "emqx_dashboard" else each
             for each in PLUGINS
         ]
 
     async def load(self, name: str) -> None:
-        """Have it work. Raises Refusal."""
+        """Start a module. Raises Refusal."""
         await self._change(name, True)
 
     async def unload(self, name: str) -> None:
@@ -101,11 +101,11 @@ class Modules:
         await self._change(name, False)
 
     async def load_everywhere(self, name: str) -> None:
-        """The same on all nodes."""
+        """Start a module on all nodes."""
         await self._calls.order_all(self.load, name)
 
     async def unload_everywhere(self, name: str) -> None:
-        """The same on all nodes."""
+        """Stop a module on all nodes."""
         await self._calls.order_all(self.unload, name)
 
     def reload(self, name: str) -> None:

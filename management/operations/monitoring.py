@@ -1,4 +1,4 @@
-"""Monitoring: the node's counters and gauges, and whether it serves."""
+"""Monitoring: the node's counters and gauges, and whether it accepts clients."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ RULE_ENGINE: Final = ("rules", "actions", "resources")
 
 
 class Monitoring:
-    """What the node counts, under EMQX's names."""
+    """The counters and gauges of the node, under EMQX's names."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
@@ -24,7 +24,7 @@ class Monitoring:
 
     @property
     def running(self) -> bool:
-        """Whether clients are served: everything is restored, and the node was not told to stop."""
+        """Return whether clients are served: recovery is complete, and the node was not asked to stop."""
         return self._restored and not self._server.context.closing
 
     @property
@@ -34,7 +34,7 @@ class Monitoring:
 
     @property
     def evacuating(self) -> bool:
-        """Whether new clients are sent to other nodes (``cluster evacuation``)."""
+        """Return whether new clients are redirected to other nodes (``cluster evacuation``)."""
         return self._server.cluster.evacuating
 
     def metrics(self) -> dict[str, int]:
@@ -43,5 +43,5 @@ class Monitoring:
         return self._server.metrics.snapshot()
 
     def stats(self) -> dict[str, int]:
-        """``<name>.count`` and ``<name>.max`` of every gauge."""
+        """Return ``<name>.count`` and ``<name>.max`` of every gauge."""
         return self._server.stats.snapshot()

@@ -26,10 +26,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _LARGEST: Final = 2**63 - 1
-"""A whole number that is larger goes over the wire as this one, which is beyond every bound and every count, too."""
+"""The largest whole number on the wire. A larger one is sent as this one, which is above every limit and count."""
 
 SUSPECT_TIMEOUT: Final = 0.5
-"""Seconds that a node has to answer which is Suspect, where an answer without it is one, too."""
+"""Seconds that a Suspect node has to answer if an answer without it is valid, too."""
 _TRY_AGAIN: Final = 1.0
 
 _encode_exactly: Final = msgspec.msgpack.Encoder(enc_hook=str).encode
@@ -44,19 +44,19 @@ class NodeDoesNotAnswer(Refusal):
 
 
 def stopped(node: str) -> NodeDoesNotAnswer:
-    """Why a node that is Stopped is not asked."""
+    """Return why a Stopped node is not asked."""
     return NodeDoesNotAnswer(node, "is stopped")
 
 
 class Gathered(NamedTuple, Generic[R]):
-    """What all running nodes answered, by their names, and the names of those that did not."""
+    """The answers of all running nodes by name, and the names of the nodes that did not answer."""
 
     found: list[tuple[str, R]]
     missing: list[str]
 
 
 class _Answer(msgspec.Struct, array_like=True, frozen=True):
-    """What goes back over the wire: a refusal, or ``data``."""
+    """The answer on the wire: a refusal, or ``data``."""
 
     code: int
     message: str
@@ -64,7 +64,7 @@ class _Answer(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Schema(NamedTuple):
-    """How the arguments of a method and its answer are read."""
+    """Decoders for the arguments and the answer of a method."""
 
     signature: inspect.Signature
     arguments: msgspec.msgpack.Decoder[Any]
@@ -73,7 +73,7 @@ class _Schema(NamedTuple):
 
 @cache
 def _schema_of(method: Callable[..., Any]) -> _Schema:
-    """The same for all nodes of a process: to find it out for each would be half of what it takes to make one."""
+    """Cached for all nodes of a process: computing it is half of the work of creating a node's calls."""
     signature = inspect.signature(method)
     _, *parameters = signature.parameters.values()
     types = get_type_hints(method)
@@ -89,7 +89,7 @@ def _schema_of(method: Callable[..., Any]) -> _Schema:
 
 
 class _Operation:
-    """One method as others ask for it: its name, and its arguments and answer on the wire."""
+    """A method as other nodes call it: its name, and its arguments and answer on the wire."""
 
     __slots__ = ("function", "name", "schema")
 
@@ -108,7 +108,7 @@ class _Operation:
 
 
 class _Trial:
-    """A question to a node that is Suspect. ``answered``: whether the node has answered; others wait for that."""
+    """A question to a Suspect node. ``answered``: whether the node has answered; other questions wait for that."""
 
     __slots__ = ("answered", "asked_at")
 
@@ -118,12 +118,12 @@ class _Trial:
 
 
 class NodeCalls:
-    """Which nodes there are, and what they are asked. On a node without a cluster every call is its own."""
+    """The known nodes, and calls to them. On a node without a cluster, every call is local."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._operations: dict[str, _Operation] = {}
-        # The last one of each node that is Suspect, or was.
+        # The last question to each node that is, or was, Suspect.
         self._trials: dict[str, _Trial] = {}
         self.name = server.settings.node.name
 
@@ -132,11 +132,11 @@ class NodeCalls:
         return self._server.cluster.clustered
 
     def members(self) -> list[Member]:
-        """All known nodes by name, stopped ones too."""
+        """Return all known nodes by name, including stopped ones."""
         return self._server.cluster.members()
 
     def running(self) -> list[str]:
-        """The names of the nodes that are asked, in order; this one is among them."""
+        """Return the names of the nodes that are asked, in order, including this node."""
         if not self.clustered:
             return [self.name]
         return sorted({self.name, *(each.name for each in self.members() if each.status != STOPPED)})
@@ -149,7 +149,7 @@ class NodeCalls:
     # --------------------------------------------------------------- answering
 
     def serve(self, *functions: Callable[..., object]) -> None:
-        """From now on other nodes may ask for these operations."""
+        """Let other nodes call these operations from now on."""
         for function in functions:
             assert isinstance(function, MethodType)
             operation = _Operation(function)
@@ -175,20 +175,20 @@ class NodeCalls:
         except msgspec.MsgspecError as error:
             return _Answer(RPC_ERROR, f"the argument cannot be read: {error}")
         except Exception:
-            # A bug: the log has the trace, the answer does not.
+            # A bug: the log has the traceback, the answer does not.
             logger.exception("node_call_error operation=%s", operation.name)
             return _Answer(RPC_ERROR, "internal error; see the log of that node")
 
     # ------------------------------------------------------------------ asking
 
     async def on(self, node: str, function: Callable[P, R | Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
-        """What ``function`` gives on that node. Raises Refusal: its own, or NodeDoesNotAnswer."""
+        """Return the result of ``function`` on that node. Raises Refusal: its own, or NodeDoesNotAnswer."""
         return await self._on(node, True, function, *args, **kwargs)
 
     async def _on(
         self, node: str, patient: bool, function: Callable[P, R | Awaitable[R]], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """``patient``: whether a node that is Suspect has as long to answer as any."""
+        """``patient``: whether a Suspect node has as much time to answer as any other."""
         if node == self.name:
             done = function(*args, **kwargs)
             return await _settled(done)
@@ -214,7 +214,7 @@ class NodeCalls:
             raise NodeDoesNotAnswer(node, f"cannot answer: {error}") from None
 
     async def _ask_suspect(self, node: str, method: str, argument: bytes) -> bytes:
-        """Ask a node that may be away: as long as it does not answer, once a second and for half a second."""
+        """Ask a node that may be unreachable: while it does not answer, at most once a second and for half a second."""
         loop = asyncio.get_running_loop()
         trial = self._trials.get(node)
         if trial is not None and loop.time() - trial.asked_at < _TRY_AGAIN:
@@ -236,8 +236,8 @@ class NodeCalls:
     async def everywhere(
         self, function: Callable[P, R | Awaitable[R]], *args: P.args, **kwargs: P.kwargs
     ) -> Gathered[R]:
-        """What ``function`` gives on all running nodes, asked at the same time; nodes that are Suspect have half a
-        second to answer. Raises the first Refusal of one of them."""
+        """Return the results of ``function`` on all running nodes, which are asked at the same time. Suspect nodes have
+        half a second to answer. Raises the first Refusal."""
         return await self._everywhere(False, function, *args, **kwargs)
 
     async def _everywhere(
@@ -260,7 +260,7 @@ class NodeCalls:
         return Gathered(found, missing)
 
     async def order_all(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Have it done on all running nodes. Raises the first Refusal of one of them."""
+        """Run an operation on all running nodes. Raises the first Refusal."""
         gathered: Gathered[object] = await self._everywhere(True, function, *args, **kwargs)
         if gathered.missing:
             raise NodeDoesNotAnswer(gathered.missing[0], "does not answer; on the others it is done")

@@ -20,11 +20,11 @@ Query = TypeVar("Query", contravariant=True)
 Record = TypeVar("Record")
 
 PIECE: Final = 1000
-"""Records that a node is asked for at once."""
+"""Number of records that a node is asked for at once."""
 
 
 class ListingPiece(msgspec.Struct, Generic[Record]):
-    """``skipped``: matches before ``rows``; ``more``: there are others behind them."""
+    """``skipped``: number of matches before ``rows``; ``more``: there are further rows."""
 
     rows: list[Record]
     skipped: int
@@ -32,7 +32,7 @@ class ListingPiece(msgspec.Struct, Generic[Record]):
 
 
 async def piece_of(listing: Listing[Record]) -> ListingPiece[Record]:
-    """The first records of a listing, at most ``PIECE``."""
+    """Return the first records of a listing, at most ``PIECE``."""
     listing.limit = min(listing.limit, PIECE)
     rows: list[Record] = []
     work = CooperativeSlice()
@@ -44,16 +44,16 @@ async def piece_of(listing: Listing[Record]) -> ListingPiece[Record]:
 
 
 class ListedRows(Protocol[Query, Record]):
-    """What a node has of one kind; ``count`` and ``piece`` are served to other nodes."""
+    """The rows of one kind at a node; ``count`` and ``piece`` are served to other nodes."""
 
     def count(self, query: Query) -> int:
         """Return the number of records; ``FILTERED`` if there are conditions."""
 
     def cut(self, query: Query, skip: int, limit: int) -> Listing[Record]:
-        """Those of this node behind the first ``skip`` that match."""
+        """Return the matching rows of this node after the first ``skip``."""
 
     async def piece(self, query: Query, skip: int, limit: int) -> ListingPiece[Record]:
-        """The same for another node."""
+        """Return the result of ``cut`` for another node."""
 
 
 class NodeListing(ABC, Generic[Record]):
@@ -75,7 +75,7 @@ class NodeListing(ABC, Generic[Record]):
 
 
 class JoinedListing(NodeListing[Record], Generic[Query, Record]):
-    """The rows of one node behind those of another. ``counts``: how many each has."""
+    """The rows of one node, followed by those of another. ``counts``: number of rows of each."""
 
     def __init__(
         self,
@@ -128,8 +128,8 @@ class JoinedListing(NodeListing[Record], Generic[Query, Record]):
 
 
 class CompletedListing(NodeListing[Record]):
-    """Rows of this node, each completed with what the other nodes have to say about it: ``complete`` is given some at
-    a time, and tells which nodes did not answer."""
+    """Rows of this node, each completed with data of the other nodes. ``complete`` receives several rows at a time, and
+    returns which nodes did not answer."""
 
     def __init__(self, listing: Listing[Record], complete: Callable[[list[Record]], Awaitable[list[str]]]) -> None:
         super().__init__(listing.page, listing.limit, listing.count, listing.meta, [])
@@ -159,7 +159,7 @@ class CompletedListing(NodeListing[Record]):
 
 
 Page = Listing[Record] | NodeListing[Record]
-"""Of one node or of several."""
+"""A listing of one node or of several."""
 
 
 async def listing_of(
@@ -171,13 +171,13 @@ async def listing_of(
     node: str | None = None,
     meta: bool = True,
 ) -> Page[Record]:
-    """One page of what all running nodes have, or one ``node``. Raises Refusal."""
+    """Return one page of the rows of all running nodes, or of one ``node``. Raises Refusal."""
     if node == calls.name or not calls.clustered:
         listing = rows.cut(query, offset_of(page, limit), limit)
         listing.page = page
         listing.meta = meta
         return listing
-    rows.count(query)  # what is wrong with the query is told before anybody is asked
+    rows.count(query)  # errors in the query are reported before any node is asked
     if node is not None:
         counts = [(node, await calls.on(node, rows.count, query))]
         return JoinedListing(calls, rows, query, page, limit, counts, [], meta)

@@ -54,7 +54,7 @@ class NodeRecord(msgspec.Struct):
 
 
 class Nodes:
-    """This node, and the others of its cluster."""
+    """This node, and the other nodes of its cluster."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
@@ -64,12 +64,13 @@ class Nodes:
         calls.serve(self.broker, self.status)
 
     async def brokers(self) -> list[BrokerRecord]:
-        """A broker node record of each member. Of one that does not answer it says what is known here."""
+        """Return a broker node record of each member. The record of a node that does not answer contains what this node
+        knows."""
         found = dict((await self._calls.everywhere(self.broker)).found)
         return [found.get(member.name) or self._silent_broker(member) for member in self._calls.members()]
 
     async def statuses(self) -> list[NodeRecord]:
-        """A node status record of each member, the same way."""
+        """Return a node status record of each member, as ``brokers`` does."""
         found = dict((await self._calls.everywhere(self.status, memory_text=True)).found)
         return [found.get(member.name) or _silent_node(member) for member in self._calls.members()]
 
@@ -78,7 +79,7 @@ class Nodes:
         return uptime_text(int(self._server.clock.now() - self._started_at))
 
     def broker(self) -> BrokerRecord:
-        """The broker node record. ``otp_release`` is the runtime's release: Python and the event loop."""
+        """Return the broker node record. ``otp_release`` is the release of the runtime: Python and the event loop."""
         return BrokerRecord(
             node=self.name,
             node_status=RUNNING,
@@ -90,11 +91,10 @@ class Nodes:
         )
 
     def status(self, memory_text: bool) -> NodeRecord:
-        """The node status record.
+        """Return the node status record.
 
-        ``memory_text``: with a unit, as the list has it; else bytes, as one node has it. ``process_used`` is the
-        threads of this process, ``process_available`` the threads that the system allows.
-        """
+        ``memory_text``: memory with a unit, as in the list; otherwise in bytes, as for a single node. ``process_used``
+        is the number of threads of this process, ``process_available`` the number that the system allows."""
         total, used = memory_total(), memory_used()
         load1, load5, load15 = os.getloadavg()
         return NodeRecord(
@@ -148,7 +148,7 @@ def _silent_node(member: Member) -> NodeRecord:
 
 
 def _status(member: Member) -> str:
-    """Of one that did not answer: it may run, but nothing says so."""
+    """Return the status of a node that did not answer: it may be running, but nothing confirms it."""
     return SUSPECT if member.status == RUNNING else member.status
 
 
@@ -157,7 +157,7 @@ def runtime_release() -> str:
 
 
 def size_text(size: int) -> str | int:
-    """``1.50M``: two decimals and the unit; up to 1024 the number itself."""
+    """Return ``1.50M``: two decimals and the unit; up to 1024 the number itself."""
     for unit, least in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
         if size > least:
             return f"{size / least:.2f}{unit}"
@@ -165,17 +165,17 @@ def size_text(size: int) -> str | int:
 
 
 def memory_used() -> int:
-    """Bytes of this process in memory."""
+    """Return how many bytes of memory this process uses."""
     return _kilobytes(_STATUS, "VmRSS") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def memory_total() -> int:
-    """Bytes of memory of this machine."""
+    """Return how many bytes of memory this machine has."""
     return _kilobytes(_MEMORY, "MemTotal") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def threads_allowed() -> int:
-    """How many threads or processes the system lets this one have."""
+    """Return how many threads or processes the system allows this process to have."""
     soft = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     try:
         most = int(_PID_MAX.read_text())

@@ -1,4 +1,4 @@
-"""Operations: everything an operator may ask or order, in one object that ``http`` and ``ctl`` share."""
+"""Operations: all queries and actions of operators in one object, which ``http`` and ``ctl`` share."""
 
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
@@ -47,7 +47,7 @@ from .waiting_messages import WaitingMessages
 
 
 class Operations:
-    """One for the node. Each attribute is one noun's operations."""
+    """The operations of the node. Each attribute has the operations on one kind of object."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Owners: which node has a client, and what is ordered about the client there."""
+"""Owners: which node has a client, and calls of operations there."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
@@ -8,18 +8,18 @@ from taipan.broker.server import Server
 from .node_calls import NodeCalls, NodeDoesNotAnswer
 
 ARGUMENT_SIZE: Final = 131_072
-"""Bytes of text that one question has at most, where it asks about many."""
+"""Maximum bytes of text in one question about many clients."""
 
 
 class Found(NamedTuple):
-    """Which node has which client; ``missing``: nodes that did not answer and may have one of the others."""
+    """The nodes of the clients. ``missing``: nodes that did not answer and may have the other clients."""
 
     nodes: dict[str, str]
     missing: list[str]
 
 
 class Owners:
-    """A client with a connection or a session is on one node."""
+    """Finds the node of a client. A client with a connection or a session is on one node."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
@@ -27,7 +27,7 @@ class Owners:
         calls.serve(self.held)
 
     def held(self, client_ids: list[str]) -> list[str]:
-        """Those of these clients that this node has."""
+        """Return those of these clients that are on this node."""
         sessions = self._server.broker.sessions
         return [each for each in client_ids if sessions.get(each) is not None]
 
@@ -64,12 +64,12 @@ class Owners:
 
 
 def may_have(node: str, client_id: str) -> NodeDoesNotAnswer:
-    """Why nothing can be done about a client that no node which answers has."""
+    """Return why nothing can be done about a client that no answering node has."""
     return NodeDoesNotAnswer(node, f"does not answer, it may have client {client_id[:256]}")
 
 
 def portions(items: list[Any], size: Callable[[Any], int]) -> Iterator[list[Any]]:
-    """The items in lists that one question can have."""
+    """Yield the items in lists that fit into one question."""
     some: list[Any] = []
     room = ARGUMENT_SIZE
     for each in items:

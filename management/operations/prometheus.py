@@ -1,4 +1,4 @@
-"""Prometheus: the node's figures in its text format, and in the JSON groups of EMQX's emqx_prometheus."""
+"""Prometheus: the node's metrics in its text format, and in the JSON groups of EMQX's emqx_prometheus."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ from .nodes import memory_total, memory_used
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _CPU: Final = Path("/proc/stat")
-_CURRENT: Final = frozenset(("messages.retained",))  # how many there are, though EMQX has it among the counters
+_CURRENT: Final = frozenset(("messages.retained",))  # gauges, although EMQX has them among the counters
 
 _OURS: Final = frozenset(f"{name}.{kind}" for name in (*STATS, *RULE_ENGINE, "delayed") for kind in ("count", "max"))
 
@@ -24,12 +24,12 @@ Number = int | float
 Labels = tuple[tuple[str, str], ...]
 Samples = Iterable[tuple[Labels, Number]]
 
-# The groups of EMQX's JSON form; a metric belongs to that of its first word.
+# The groups of EMQX's JSON form; the first word of a metric determines its group.
 _GROUPS: Final = {"bytes": "packets", "rules": "metrics", "actions": "metrics"}
 
 
 class Prometheus:
-    """What a scrape gets. Nothing is counted here."""
+    """The content of a scrape. Nothing is counted here."""
 
     def __init__(
         self, server: Server, monitoring: Monitoring, listeners: Listeners, sessions: DashboardSessions
@@ -38,11 +38,11 @@ class Prometheus:
         self._server = server
         self._monitoring = monitoring
         self._listeners = listeners
-        # Since the start of the machine: processor time in use and in all, at the last scrape.
+        # Since the start of the machine: processor time in use and in total, at the last scrape.
         self._cpu = (0, 0)
 
     def groups(self) -> dict[str, dict[str, Number]]:
-        """``{"stats": {"emqx_connections_count": 3, ...}, "metrics": ..., "packets": ..., ...}``."""
+        """Return ``{"stats": {"emqx_connections_count": 3, ...}, "metrics": ..., "packets": ..., ...}``."""
         groups: dict[str, dict[str, Number]] = {
             "stats": {emqx_name(name): value for name, value in self._monitoring.stats().items()},
             "metrics": self._machine(),
@@ -58,7 +58,7 @@ class Prometheus:
         return groups
 
     def text(self) -> str:
-        """The exposition, version 0.0.4."""
+        """Return the exposition, version 0.0.4."""
         lines: list[str] = []
         for name, value in self._monitoring.stats().items():
             prefix = emqx_name(name) if name in _OURS else taipan_name(name)
@@ -73,7 +73,7 @@ class Prometheus:
         return "\n".join(lines) + "\n"
 
     def _machine(self) -> dict[str, Number]:
-        """EMQX's figures of its virtual machine and its cluster: the nearest that there is here."""
+        """Return the closest equivalents of EMQX's metrics of its virtual machine and its cluster."""
         use, idle = self._processor()
         durability = self._server.broker.durability
         return {
@@ -96,7 +96,7 @@ class Prometheus:
         return {"emqx_cluster_nodes_running": running, "emqx_cluster_nodes_stopped": stopped}
 
     def _processor(self) -> tuple[float, float]:
-        """Per cent of the machine's processors in use and idle since the last scrape; 0 and 0 where unknown."""
+        """Return the machine's processors in use and idle since the last scrape, in per cent; 0 and 0 if unknown."""
         try:
             fields = [int(field) for field in _CPU.read_text().split("\n", 1)[0].split()[1:9]]
         except (OSError, ValueError):
@@ -104,7 +104,7 @@ class Prometheus:
         if len(fields) < 5:
             return 0.0, 0.0
         total = sum(fields)
-        used = total - fields[3] - fields[4]  # idle and waiting for a disk
+        used = total - fields[3] - fields[4]  # idle, or waiting for a disk
         before_used, before_total = self._cpu
         self._cpu = (used, total)
         if total <= before_total:

@@ -1,4 +1,4 @@
-"""Publish, subscribe and unsubscribe on behalf of clients, whether they are here or not."""
+"""Publish, subscribe and unsubscribe on behalf of clients, whether they are on this node or not."""
 
 import asyncio
 import base64
@@ -39,7 +39,7 @@ from .owners import Owners, may_have, portions
 from .refusal import BAD_TOPIC, MISSING, NOT_ONLINE, RPC_ERROR, WRONG, Refusal, wrong
 
 MAX_TOPICS: Final = 10_000
-"""Topics of one request."""
+"""Maximum number of topics in one request."""
 
 Qos = Annotated[int, Meta(ge=0, le=2)]
 Uint32 = Annotated[int, Meta(ge=0, le=4_294_967_295)]
@@ -59,7 +59,7 @@ class PublishProperties(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
 
 
 class PublishRequest(msgspec.Struct, kw_only=True):
-    """What to publish. ``return``, whatever its value, asks for the messages' ids."""
+    """What to publish. ``return``, whatever its value, requests the messages' ids."""
 
     client_id: str | UnsetType = msgspec.field(name="clientid")
     payload: str
@@ -74,15 +74,15 @@ class PublishRequest(msgspec.Struct, kw_only=True):
 
 
 class NamelessPublishRequest(PublishRequest, kw_only=True):
-    """The same request in EMQX's form: without a client the node publishes, and a payload that is not a string is
-    published as JSON text."""
+    """The same request in EMQX's form: without a client ID the node is the publisher, and a payload that is not a
+    string is published as JSON text."""
 
     client_id: str | UnsetType | None = msgspec.field(name="clientid", default=UNSET)  # type: ignore[assignment]
     payload: str | int | float | bool | list[Any] | dict[str, Any]  # type: ignore[assignment]
 
 
 class SubscribeRequest(msgspec.Struct, kw_only=True):
-    """Which client to subscribe to what."""
+    """A client, and the filters to subscribe it to."""
 
     client_id: str = msgspec.field(name="clientid")
     topic: str | UnsetType = UNSET
@@ -91,7 +91,7 @@ class SubscribeRequest(msgspec.Struct, kw_only=True):
 
 
 class UnsubscribeRequest(msgspec.Struct, kw_only=True):
-    """Which client to unsubscribe from what: one Topic Filter."""
+    """A client, and the Topic Filter to unsubscribe it from."""
 
     client_id: str = msgspec.field(name="clientid")
     topic: str
@@ -101,7 +101,7 @@ Item = TypeVar("Item", SubscribeRequest, UnsubscribeRequest)
 
 
 class _Publication(NamedTuple):
-    """A request that is found to be well formed."""
+    """A request that has been validated."""
 
     client_id: str | UnsetType
     topics: list[str]
@@ -112,7 +112,7 @@ class _Publication(NamedTuple):
 
 
 class PubSub:
-    """Acts for clients with an operator's rights: access rules and clients' limits on publishing are not asked."""
+    """Acts for clients with an operator's rights: access rules and clients' limits on publishing do not apply."""
 
     def __init__(self, server: Server, calls: NodeCalls, owners: Owners) -> None:
         self._server = server
@@ -123,7 +123,7 @@ class PubSub:
     # ---------------------------------------------------------------- publish
 
     async def publish(self, request: PublishRequest) -> list[str]:
-        """Publish to all topics of the request; the ids of the messages. Raises Refusal."""
+        """Publish to all topics of the request; return the ids of the messages. Raises Refusal."""
         mark = self._mark
         decisions: list[asyncio.Future[None]] = []
         ids = await self._publish(self._publication(request), BackpressureSlice(self._server), decisions)
@@ -132,7 +132,7 @@ class PubSub:
         return ids
 
     async def publish_batch(self, requests: list[PublishRequest]) -> list[Row]:
-        """All of them, if all are well formed; what became of each. Raises Refusal."""
+        """Publish all requests if all are valid; return the result of each. Raises Refusal."""
         work = BackpressureSlice(self._server)
         publications: list[_Publication] = []
         for index, request in enumerate(requests):
@@ -166,10 +166,10 @@ class PubSub:
         if request.encoding == "base64":
             try:
                 payload = base64.b64decode(request.payload, validate=True)
-            except (binascii.Error, ValueError, TypeError):  # TypeError: it is no text
+            except (binascii.Error, ValueError, TypeError):  # TypeError: it is not a string
                 raise wrong("payload", "not base64") from None
         else:
-            text: object = request.payload  # of a NamelessPublishRequest any value
+            text: object = request.payload  # in a NamelessPublishRequest, any value
             payload = text.encode() if isinstance(text, str) else msgspec.json.encode(text)
         properties = _properties(request)
         client_id = request.client_id if isinstance(request.client_id, str) else UNSET
@@ -177,7 +177,7 @@ class PubSub:
 
     @property
     def _mark(self) -> int:
-        """How much has been written for the disk so far."""
+        """Return a mark of how much has been written so far."""
         durability = self._server.broker.durability
         return 0 if durability is None else durability.commit.written
 
@@ -190,7 +190,7 @@ class PubSub:
     async def _publish(
         self, publication: _Publication, work: BackpressureSlice, decisions: list[asyncio.Future[None]]
     ) -> list[str]:
-        """``decisions``: those that the answer has to wait for are added."""
+        """``decisions``: the decisions that the answer has to wait for are added here."""
         publisher = None
         if publication.client_id is not UNSET:
             publisher = ClientInfo(self._server.settings.node.name, self._zone(), client_id=publication.client_id)
@@ -215,7 +215,7 @@ class PubSub:
         return ids
 
     def _publish_one(self, message: Message) -> None:
-        """Raises Refusal where the broker does not take it."""
+        """Publish one message. Raises Refusal if the broker does not accept it."""
         outcome = self._server.broker.accept(message, OPERATOR)
         if not outcome.refused:
             return
@@ -249,12 +249,12 @@ class PubSub:
         await self._owners.ask(request.client_id, self.subscribe_here, request)
 
     async def subscribe_here(self, request: SubscribeRequest) -> None:
-        """The same, of a client of this node."""
+        """As ``subscribe``, for a client of this node."""
         session = await self._subscribe(request, _wanted(request), BackpressureSlice(self._server))
         await self._answer(request.client_id, session)
 
     async def subscribe_batch(self, requests: list[SubscribeRequest]) -> list[Row]:
-        """All of them, if all are well formed; what became of each. Raises Refusal."""
+        """Subscribe for all requests if all are valid; return the result of each. Raises Refusal."""
         work = BackpressureSlice(self._server)
         for index, request in enumerate(requests):
             await work.checkpoint()
@@ -262,7 +262,7 @@ class PubSub:
         return await self._at_owners(requests, self.subscribed_here, _subscribed_row)
 
     async def subscribed_here(self, requests: list[SubscribeRequest]) -> list[Row]:
-        """What becomes of each, of clients of this node."""
+        """Return the result of each request, for clients of this node."""
         work = BackpressureSlice(self._server)
         mark = self._mark
         rows: list[Row] = []
@@ -298,7 +298,7 @@ class PubSub:
         for plan in plans:
             await work.checkpoint()
             if self._server.broker.sessions.get(request.client_id) is not session:
-                raise _no_client(request.client_id)  # it ended meanwhile
+                raise _no_client(request.client_id)  # it has ended in the meantime
             subscription = plan.subscription(session, client, by_operator=True)
             self._server.broker.subscribe(session, subscription)
         return session
@@ -309,18 +309,19 @@ class PubSub:
         self._replay(client_id, session)
 
     def _replay(self, client_id: str, session: Session) -> None:
-        """Send what retained messages a new subscription earned; where something waits for the disk they follow it."""
+        """Send the retained messages of a new subscription; if packets wait for the disk, the retained messages follow
+        them."""
         channel = self._server.context.channels.get(client_id)
         if channel is not None and channel.session is session and channel.writer.held_packets is None:
             session.advance(self._server.clock.now())
 
     async def unsubscribe(self, request: UnsubscribeRequest) -> None:
-        """Unsubscribe a client, online or stored; one that has no such subscription is fine. Raises Refusal."""
+        """Unsubscribe a client, online or stored; a missing subscription is not an error. Raises Refusal."""
         _filters([request.topic])
         await self._owners.ask(request.client_id, self.unsubscribe_here, request)
 
     async def unsubscribe_here(self, request: UnsubscribeRequest) -> None:
-        """The same, of a client of this node."""
+        """As ``unsubscribe``, for a client of this node."""
         (wanted,) = _filters([request.topic])
         session = self._session(request.client_id)
         self._unsubscribe(session, wanted)
@@ -328,7 +329,7 @@ class PubSub:
             await wait_until_stored(self._server.tables)
 
     async def unsubscribe_batch(self, requests: list[UnsubscribeRequest]) -> list[Row]:
-        """All of them, if all are well formed; what became of each. Raises Refusal."""
+        """Unsubscribe for all requests if all are valid; return the result of each. Raises Refusal."""
         work = BackpressureSlice(self._server)
         for index, request in enumerate(requests):
             await work.checkpoint()
@@ -336,7 +337,7 @@ class PubSub:
         return await self._at_owners(requests, self.unsubscribed_here, _unsubscribed_row)
 
     async def unsubscribed_here(self, requests: list[UnsubscribeRequest]) -> list[Row]:
-        """What becomes of each, of clients of this node."""
+        """Return the result of each request, for clients of this node."""
         work = BackpressureSlice(self._server)
         mark = self._mark
         rows: list[Row] = []
@@ -358,7 +359,7 @@ class PubSub:
         carry_out: Callable[[list[Item]], Coroutine[Any, Any, list[Row]]],
         row_of: Callable[[Item], Row],
     ) -> list[Row]:
-        """Each request is carried out where its client is; the rows in the order of the requests."""
+        """Execute each request on the node of its client; return the rows in the order of the requests."""
         if not self._calls.clustered:
             return await carry_out(requests)
         found = await self._owners.find(dict.fromkeys(request.client_id for request in requests))
@@ -420,7 +421,7 @@ def _no_client(client_id: str) -> Refusal:
 
 
 def _of_item(index: int, read: Any, request: Any) -> Any:
-    """``read(request)``; a refusal names the item."""
+    """Return ``read(request)``; a refusal names the item."""
     try:
         return read(request)
     except Refusal as refusal:
@@ -433,7 +434,7 @@ def _asked(request: PublishRequest | SubscribeRequest) -> str:
 
 
 def _topics(topic: str | UnsetType, topics: str | UnsetType) -> list[str]:
-    """``topic`` wins over ``topics``; both may have several, separated by commas."""
+    """Return the topics: ``topic`` overrides ``topics``, and both may contain several, separated by commas."""
     text = topics if isinstance(topic, UnsetType) else topic
     if isinstance(text, UnsetType):
         raise Refusal(MISSING, "topic or topics is missing")
@@ -443,7 +444,7 @@ def _topics(topic: str | UnsetType, topics: str | UnsetType) -> list[str]:
 
 
 def _filters(texts: list[str]) -> list[str]:
-    """The same, valid."""
+    """Return the filters after a check that they are valid."""
     for text in texts:
         try:
             parse_filter(text)
@@ -485,7 +486,7 @@ def _text(value: str | int | float | bool) -> str:
 
 
 def _string(key: str, text: str, unwanted: str = "\0") -> str:
-    """What an MQTT string can hold; for binary data U+0000 is not ``unwanted``."""
+    """Check that a text can be an MQTT string; for binary data, U+0000 is not ``unwanted``."""
     if (unwanted and unwanted in text) or len(text.encode()) > c.MAX_STRING:
         raise wrong(key, "longer than 65535 bytes or with U+0000")
     return text

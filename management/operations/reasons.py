@@ -1,8 +1,8 @@
-"""Reasons: why clients, messages, sockets and deliveries were refused, dropped or lost, in a sentence, and what helps.
+"""Reasons: why clients, messages, sockets and deliveries were refused, dropped or lost, in one sentence each, and what
+to do.
 
-Every reason that the log names stands here (docs/log.md has the same tables, and a test holds that), and those that are
-counted alone.
-"""
+Every reason of the log is listed here (docs/log.md has the same tables, and a test compares them), and those that only
+counters have."""
 
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
@@ -27,7 +27,7 @@ class Reason(NamedTuple):
 
 
 def _of_sources(kind: Kind, reason: str) -> Iterator[Reason]:
-    """What the built-in sources of access declare."""
+    """Return the reasons that the built-in sources of access declare."""
     for source in ACCESS_SOURCES:
         yield from (Reason(*each) for each in source.reasons if (each.kind, each.reason) == (kind, reason))
 
@@ -694,7 +694,7 @@ _COUNTED: Final[dict[str, tuple[str, ...]]] = {
     "delivery": ("delivery_", "cluster_link_", "delivery.dropped."),
     "node": ("cluster_",),
 }
-"""What stands before a reason where it is counted. Those of clients are counted as they are."""
+"""The prefix of a reason's counter. Reasons of clients have no prefix."""
 _EVENTS: Final[dict[str, Kind]] = {
     "client_refused": "client",
     "client_disconnected": "client",
@@ -708,15 +708,16 @@ _EVENTS: Final[dict[str, Kind]] = {
 
 
 class ReasonsQuery(msgspec.Struct):
-    """``reason``: one as the log or a counter (``publish_not_authorized``) names it; ``kind``: only of this kind."""
+    """``reason``: a reason as in the log or in a counter (``publish_not_authorized``); ``kind``: only reasons of this
+    kind."""
 
     reason: str | None = None
     kind: Kind | None = None
 
 
 class ReasonRecord(msgspec.Struct):
-    """``settings``: which may have decided, any of them; ``advice``: what helps, or empty; ``counters``: under which
-    names it is counted."""
+    """``settings``: the settings, any of which may have decided; ``advice``: what to do, or empty; ``counters``: the
+    names of its counters."""
 
     kind: Kind
     reason: str
@@ -727,14 +728,14 @@ class ReasonRecord(msgspec.Struct):
 
 
 def _reasons() -> Iterator[Reason]:
-    """Those of the sources that other packages have come last."""
+    """Return all reasons; those of sources from other packages come last."""
     yield from REASONS
     for source in installed_sources():
         yield from (Reason(*each) for each in source.reasons)
 
 
 def explained_reasons(query: ReasonsQuery) -> list[ReasonRecord]:
-    """Those that the query leaves."""
+    """Return the reasons that match the query."""
     records = [_record(each) for each in _reasons() if query.kind is None or each.kind == query.kind]
     wanted = query.reason
     return [each for each in records if wanted is None or wanted == each.reason or wanted in each.counters]
@@ -750,7 +751,7 @@ def text_of(event: str, reason: str, setting: str) -> str:
 
 
 def _fits(pattern: str, setting: str) -> bool:
-    """``access.rules.<n>`` fits ``access.rules.3``."""
+    """Return whether a setting matches a pattern: ``access.rules.<n>`` matches ``access.rules.3``."""
     return setting == pattern or ("<" in pattern and setting.startswith(pattern.partition("<")[0]))
 
 

@@ -1,4 +1,4 @@
-"""Refusal: why something cannot be done, with the specification's code (section Errors)."""
+"""Refusal: why an operation is not possible, with the specification's code (section Errors)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,8 +33,8 @@ _ENGINE_CODES: Final[dict[str, int]] = {
 
 
 class Refusal(Exception):
-    """``code`` is one of the above; ``str(refusal)`` one line that helps the caller. ``line`` and ``column``: where in
-    SQL, from 1; 0: nowhere."""
+    """``code`` is one of the above; ``str(refusal)`` is one line for the caller. ``line`` and ``column``: position in
+    SQL, from 1; 0: none."""
 
     def __init__(self, code: int, message: str, line: int = 0, column: int = 0) -> None:
         super().__init__(message)
@@ -45,14 +45,14 @@ class Refusal(Exception):
 
 
 class Forbidden(Refusal):
-    """Who asks is known, and may not: HTTP 403."""
+    """The caller is known but is not allowed to do this: HTTP 403."""
 
     def __init__(self, message: str) -> None:
         super().__init__(WRONG, message)
 
 
 class Busy(Refusal):
-    """As much goes on as may, or the node stops: the same may be asked for later. HTTP 503."""
+    """Too many operations are running, or the node is stopping; the caller may try again later. HTTP 503."""
 
     def __init__(self, message: str) -> None:
         super().__init__(RPC_ERROR, message)
@@ -72,7 +72,7 @@ def not_found(kind: str, name: str) -> Refusal:
 
 @contextmanager
 def engine_refusals() -> Iterator[None]:
-    """Within the block, what the rule engine refuses, a RuleEngineError, is Refusal."""
+    """Context manager that turns the rule engine's RuleEngineError into Refusal."""
     try:
         yield
     except engine.RuleEngineError as error:

@@ -17,8 +17,8 @@ from .refusal import engine_refusals
 
 
 class DeadLetterRecord(msgspec.Struct, kw_only=True):
-    """A row that the server kept answering with an error of its own. ``taken_at``: when a rule made it, ``at``: when it
-    was set aside, in milliseconds; ``row``: as JSON, cut to 4096 characters."""
+    """A row to which the server repeatedly answered with an error. ``taken_at``: when a rule created it, ``at``: when
+    it became a dead letter, in milliseconds; ``row``: as JSON, truncated to 4096 characters."""
 
     id: int
     action: str
@@ -47,8 +47,8 @@ class Resources:
             return self._engine.resources.type(name).record()
 
     async def records(self, kind: str | None = None) -> tuple[list[ListedResource], list[str]]:
-        """All, or those of one type; ``status`` tells whether each is alive on all nodes. And the nodes that did not
-        answer."""
+        """Return all resources, or those of one type, and the nodes that did not answer. ``status`` shows whether each
+        resource is alive on all nodes."""
         with engine_refusals():
             records = self._engine.resources.records(kind)
         if not self._calls.clustered:
@@ -69,20 +69,21 @@ class Resources:
         return record, self._calls.may_lack(missing)
 
     def statuses(self, resource_ids: list[str]) -> dict[str, ResourceStatus]:
-        """How those of these fare that this node has."""
+        """Return the status of those of these resources that this node has."""
         resources = self._engine.resources
         known = {each: resources.lookup(each).status for each in resource_ids if each in resources}
         return {each: status[0] for each, status in known.items() if status}
 
     async def alive(self, resource_id: str) -> tuple[bool, list[str]]:
-        """Whether it is alive on all nodes that answer, and those that do not."""
+        """Return whether a resource is alive on all nodes that answer, and the nodes that did not."""
         record, missing = await self.lookup(resource_id)
         return all(each.is_alive for each in record.status or ()), missing
 
     async def create(
         self, kind: str, config: Mapping[str, object], resource_id: str | None = None, description: str = ""
     ) -> ResourceRecord:
-        """Its record without ``status``; it is there although the other side may not answer yet."""
+        """Create a resource; return its record without ``status``. It is created even if the other system does not
+        answer yet."""
         check_store_writable(self._tables)
         check_storable("config", config)
         with engine_refusals():
@@ -92,7 +93,8 @@ class Resources:
         return record
 
     async def test(self, kind: str, config: Mapping[str, object], resource_id: str | None = None) -> None:
-        """Whether such a resource can be reached; nothing is stored. A masked secret is that of ``resource_id``."""
+        """Test whether such a resource can be reached; nothing is stored. A masked secret is the secret of
+        ``resource_id``."""
         check_storable("config", config)
         with engine_refusals():
             await self._engine.resources.test(kind, config, resource_id)
@@ -109,36 +111,36 @@ class Resources:
         return record
 
     async def start(self, resource_id: str) -> None:
-        """Try at once to reach it, from all nodes."""
+        """Try immediately to reach the resource, from all nodes."""
         await self._calls.order_all(self.start_here, resource_id)
 
     async def start_here(self, resource_id: str) -> None:
-        """Try it from this node."""
+        """Try to reach it from this node."""
         with engine_refusals():
             await self._engine.resources.start(resource_id)
 
     def dead_letters(self, resource_id: str, page: int, limit: int) -> Listing[DeadLetterRecord]:
-        """Rows that were set aside, the oldest first."""
+        """Return the dead letters, oldest first."""
         with engine_refusals():
             letters = list(self._engine.resources.dead_letters(resource_id).items())
         return Listing(letters, page, limit, _letter, len(letters))
 
     async def send_dead_letters(self, resource_id: str, numbers: Sequence[int] | None = None) -> int:
-        """Send them again, or all; how many."""
+        """Resend these dead letters, or all; return how many."""
         with engine_refusals():
             sent = self._engine.resources.send_dead_letters(resource_id, numbers)
         await wait_until_stored(self._tables)
         return sent
 
     async def remove_dead_letters(self, resource_id: str, numbers: Sequence[int] | None = None) -> int:
-        """Forget them, or all; how many."""
+        """Delete these dead letters, or all; return how many."""
         with engine_refusals():
             removed = self._engine.resources.remove_dead_letters(resource_id, numbers)
         await wait_until_stored(self._tables)
         return removed
 
     async def delete(self, resource_id: str) -> None:
-        """Refused while rules use it."""
+        """Delete a resource. Refused while rules use it."""
         check_store_writable(self._tables)
         with engine_refusals():
             await self._engine.resources.delete(resource_id)

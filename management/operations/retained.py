@@ -1,4 +1,4 @@
-"""Retained messages: list, look at, delete by Topic Filter."""
+"""Retained messages: list, read, and delete by Topic Filter."""
 
 import asyncio
 import base64
@@ -20,18 +20,18 @@ from .refusal import BAD_TOPIC, RPC_ERROR, Refusal, not_found
 from .times import local_text
 
 _STEPS: Final = 2000
-"""Of a walk between two places to pause."""
+"""Number of steps of a walk between two pauses."""
 
 
 class RetainedQuery(PageQuery, kw_only=True):
-    """``topic``: exact. ``_match_topic``: a Topic Filter. Both count."""
+    """``topic``: exact. ``_match_topic``: a Topic Filter. Both apply."""
 
     topic: str | None = None
     match_topic: str | None = msgspec.field(default=None, name="_match_topic")
 
 
 class RetainedRecord(msgspec.Struct):
-    """One retained message. ``expires_at``: null for never; ``from_clientid``: null for the node itself."""
+    """One retained message. ``expires_at``: null if it never expires; ``from_clientid``: null for the node itself."""
 
     node: str
     topic: str
@@ -44,7 +44,8 @@ class RetainedRecord(msgspec.Struct):
 
 
 class RetainedMessage(RetainedRecord):
-    """A retained message with its payload. ``encoding``: that of ``payload``, plain, or base64 if it is not UTF-8."""
+    """A retained message with its payload. ``encoding``: the encoding of ``payload``: plain, or base64 if it is not
+    UTF-8."""
 
     payload: str
     encoding: str
@@ -69,7 +70,7 @@ class _Page(Listing[RetainedRecord]):
 
 
 class Retained:
-    """The retained messages of the node. One whose time is over is not there, whether it was swept or not."""
+    """The retained messages of the node. An expired message is treated as absent, even before it is removed."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -80,7 +81,7 @@ class Retained:
         return None if message is None or store.expired(message, self._server.clock.now()) else message
 
     def search(self, query: RetainedQuery, max_rows: int) -> Listing[RetainedRecord]:
-        """In the order in which topics were first retained."""
+        """Return the messages in the order in which their topics were first retained."""
         page, limit = query.page, query.rows(max_rows)
         topic, match_topic = query.topic, query.match_topic
         if topic is None and match_topic is None:
@@ -99,7 +100,7 @@ class Retained:
             yield self.find(found) if found else None
 
     def record(self, message: Message) -> RetainedRecord:
-        """Its record without the payload."""
+        """Return the record of a message without the payload."""
         publisher = message.publisher
         deadline = self._server.broker.retained.deadline(message)
         skew = self._server.clock.skew
@@ -115,7 +116,7 @@ class Retained:
         )
 
     def get(self, topic: str) -> RetainedMessage:
-        """The record of one, with payload and properties. Raises Refusal."""
+        """Return the record of one message, with payload and properties. Raises Refusal."""
         if not valid_name(topic):
             raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic[:256]!r}")
         message = self.find(topic)
@@ -129,7 +130,7 @@ class Retained:
         return RetainedMessage(**record, payload=payload, encoding=encoding, properties=_properties(message))
 
     async def count(self, filter: str) -> int:
-        """How many ``delete`` would. Raises Refusal."""
+        """Count the messages that ``delete`` would delete. Raises Refusal."""
         _checked(filter)
         work = CooperativeSlice()
         count = 0
@@ -139,7 +140,7 @@ class Retained:
         return count
 
     async def delete(self, filter: str) -> int:
-        """Delete those of all topics that match, on disk too; how many there were. Raises Refusal."""
+        """Delete the messages of all matching topics, on disk as well; return how many there were. Raises Refusal."""
         _checked(filter)
         broker = self._server.broker
         durability = broker.durability
@@ -170,7 +171,7 @@ def _checked(filter: str) -> str:
 
 
 def _properties(message: Message) -> dict[str, object]:
-    """Its MQTT 5.0 properties by the names that /mqtt/publish takes."""
+    """Return the MQTT 5.0 properties by the names that /mqtt/publish accepts."""
     found: dict[str, object] = {}
     for identifier, name in (
         (c.PAYLOAD_FORMAT_INDICATOR, "payload_format_indicator"),
@@ -181,9 +182,9 @@ def _properties(message: Message) -> dict[str, object]:
         if identifier in message.properties:
             found[name] = message.properties[identifier]
     if c.CORRELATION_DATA in message.properties:
-        # Any bytes: what is not UTF-8 shows as U+FFFD.
+        # Any bytes: invalid UTF-8 is shown as U+FFFD.
         found["correlation_data"] = message.properties[c.CORRELATION_DATA].decode(errors="replace")
     if c.USER_PROPERTY in message.properties:
-        # In order, since a name may come more than once.
+        # In order, because a name may occur more than once.
         found["user_properties"] = [list(pair) for pair in message.properties[c.USER_PROPERTY]]
     return found

@@ -29,29 +29,30 @@ class Routes:
         calls.serve(self.count, self.piece, self.lookup)
 
     async def search(self, query: PageQuery, max_rows: int) -> Page[RouteRecord]:
-        """One page of all, on each node in the order in which the sessions were made that came first to them."""
+        """Return one page of all routes; on each node in the order in which the sessions were created that first had
+        them."""
         return await listing_of(self._calls, self, query, query.page, query.rows(max_rows))
 
     async def find(self, topic: str) -> tuple[list[RouteRecord], list[str]]:
-        """The routes of just this filter (not: matching it), without ``$share/...``; and the nodes that did not
-        answer."""
+        """Return the routes of exactly this filter (not of matching ones), without ``$share/...``; and the nodes that
+        did not answer."""
         found, missing = await self._calls.everywhere(self.lookup, topic)
         return [route for _, routes in found for route in routes], self._calls.may_lack(missing)
 
     def count(self, query: PageQuery) -> int:
-        """How many this node has."""
+        """Count the routes of this node."""
         return self._server.broker.router.route_count()
 
     async def piece(self, query: PageQuery, skip: int, limit: int) -> ListingPiece[RouteRecord]:
         return await piece_of(self.cut(query, skip, limit))
 
     def cut(self, query: PageQuery, skip: int, limit: int) -> Listing[RouteRecord]:
-        """Those of this node without the first."""
+        """Return the routes of this node without the first ``skip``."""
         items = _filters(list(self._server.broker.sessions), skip)
         return Listing(items, 1, limit, self.record, self.count(query), offset=0)
 
     def lookup(self, topic: str) -> list[RouteRecord]:
-        """Those of this node of just this filter."""
+        """Return the routes of this node with exactly this filter."""
         router = self._server.broker.router
         return [self._record(topic)] * (router.has(topic) + len(router.groups_of(topic)))
 
@@ -64,7 +65,7 @@ class Routes:
 
 
 def _filters(sessions: list[Session], skip: int) -> Iterator[str | None]:
-    """Each filter once, without the first ``skip``."""
+    """Yield each filter once, without the first ``skip``."""
     seen: set[str] = set()
     for place, session in enumerate(sessions, 1):
         held = session.subscriptions

@@ -1,4 +1,4 @@
-"""Rules: what the rule engine does with messages and events, and the actions that it offers."""
+"""Rules: SQL on messages and events, with actions; and the available action types."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Self
@@ -31,12 +31,11 @@ Matches = Callable[[Rule], bool]
 
 
 class RulesQuery(PageQuery, kw_only=True):
-    """Conditions of a search; all that are given must hold. ``enable_paging=false``: all there are, the oldest first,
-    and no ``meta``.
+    """Conditions of a search; all given conditions must hold. ``enable_paging=false``: all rules, oldest first, and no
+    ``meta``.
 
-    ``source`` is one of the rule's topics, ``like_for`` part of one, ``match_for`` a filter that one of them matches
-    as if it were a topic name.
-    """
+    ``source``: one of the rule's topics; ``like_for``: a part of one; ``match_for``: a filter that matches one of them,
+    taken as a topic name."""
 
     pages_on_demand: ClassVar[bool] = True
 
@@ -50,14 +49,14 @@ class RulesQuery(PageQuery, kw_only=True):
 
 
 class RuleFigures(msgspec.Struct):
-    """What one node counted of a rule and, by their ids, of its actions."""
+    """The metrics of a rule on one node, and those of its actions by their ids."""
 
     rule: RuleMetrics
     actions: dict[str, ActionMetrics]
 
     @classmethod
     def of(cls, rule: Rule, node: str) -> Self:
-        """``node``: the name of this one."""
+        """``node``: the name of this node."""
         return cls(
             rule.counters.record(node), {each.stored.id: each.counters.record(node) for each in rule.all_actions}
         )
@@ -73,7 +72,7 @@ class Rules:
         calls.serve(self.figures, self.reset_metrics_here, self.trace_here, self.keep_trace_here)
 
     def search(self, query: RulesQuery, max_rows: int) -> Page[RuleRecord]:
-        """One page of the rules that the query leaves, the newest first. Raises Refusal for a bad ``match_for``."""
+        """Return one page of the matching rules, newest first. Raises Refusal for an invalid ``match_for``."""
         return self._completed(self._search(query, max_rows))
 
     def _search(self, query: RulesQuery, max_rows: int) -> Listing[RuleRecord]:
@@ -86,7 +85,7 @@ class Rules:
         return Listing(matching, page, limit, self._record, FILTERED)
 
     def everything(self, query: RulesQuery) -> Page[RuleRecord]:
-        """All that the query leaves, the oldest first."""
+        """Return all matching rules, oldest first."""
         matching = searched(self._engine.rules.all(), _all_of(list(_conditions(query))))
         return self._completed(everything(matching, self._record))
 
@@ -94,18 +93,19 @@ class Rules:
         return CompletedListing(listing, self._add_figures) if self._calls.clustered else listing
 
     async def lookup(self, rule_id: str) -> tuple[RuleRecord, list[str]]:
-        """A rule, and the nodes that did not answer."""
+        """Return a rule, and the nodes that did not answer."""
         with engine_refusals():
             record = self._engine.rules.lookup(rule_id)
         return record, await self._add_figures([record])
 
     def figures(self, rule_ids: list[str]) -> dict[str, RuleFigures]:
-        """What this node counted of those that it has."""
+        """Return the metrics on this node of those of these rules that it has."""
         rules, node = self._engine.rules, self._calls.name
         return {each: RuleFigures.of(rules.get(each), node) for each in rule_ids if each in rules}
 
     async def _add_figures(self, records: list[RuleRecord]) -> list[str]:
-        """What the nodes counted of these rules, in the order of the nodes; the nodes that did not answer."""
+        """Add the metrics of all nodes to these rules, in the order of the nodes; return the nodes that did not
+        answer."""
         if not self._calls.clustered:
             return []
         found, missing = await self._calls.everywhere(self.figures, [record.id for record in records])
@@ -125,7 +125,7 @@ class Rules:
         enabled: bool = True,
         on_action_failed: str = "continue",
     ) -> RuleRecord:
-        """Its record. ``actions``: ``name``, ``params`` and perhaps ``fallbacks`` of each."""
+        """Create a rule; return its record. ``actions``: ``name``, ``params`` and optionally ``fallbacks`` of each."""
         check_store_writable(self._tables)
         check_storable("actions", list(actions))
         with engine_refusals():
@@ -136,11 +136,9 @@ class Rules:
         return record
 
     async def update(self, rule_id: str, changes: Mapping[str, object]) -> RuleRecord:
-        """Its record after changing any of what ``create`` takes but ``id``; the rest stays.
+        """Change any argument of ``create`` except ``id``; the rest remains. Return the rule's record.
 
-        Actions that are the same as before stay, with their ids and what they have begun; a secret that comes masked
-        stays as it is.
-        """
+        Unchanged actions keep their ids and continue their pending work; a masked secret remains unchanged."""
         check_store_writable(self._tables)
         check_storable("actions", changes.get("actions", []))
         with engine_refusals():
@@ -162,50 +160,50 @@ class Rules:
         await wait_until_stored(self._tables)
 
     async def reset_metrics(self, rule_id: str) -> None:
-        """Zero what all nodes counted of a rule and its actions."""
+        """Reset the metrics of a rule and its actions on all nodes."""
         await self._calls.order_all(self.reset_metrics_here, rule_id)
 
     def reset_metrics_here(self, rule_id: str) -> None:
-        """What this node counted."""
+        """Reset the metrics on this node."""
         with engine_refusals():
             self._engine.rules.reset_metrics(rule_id)
 
     async def test(self, rawsql: str, ctx: Mapping[str, object]) -> object:
-        """What the SQL selects from an example: a row, for FOREACH the list of rows."""
+        """Return the result of the SQL for an example: a row, or for FOREACH the list of rows."""
         with engine_refusals():
             return await self._engine.rules.test_sql(rawsql, ctx)
 
     async def trace(self, rule_id: str) -> tuple[list[EvaluationRecord], list[str]]:
-        """The last evaluations of a rule by all nodes, the oldest first, empty unless they are kept; and the nodes that
-        did not answer."""
+        """Return the last evaluations of a rule by all nodes, oldest first, and the nodes that did not answer. Empty
+        unless evaluations are kept."""
         found, missing = await self._calls.everywhere(self.trace_here, rule_id)
         rows = [row for _, evaluations in found for row in evaluations]
         return sorted(rows, key=lambda row: row.at), self._calls.may_lack(missing)
 
     def trace_here(self, rule_id: str) -> list[EvaluationRecord]:
-        """Those of this node."""
+        """Return the evaluations on this node."""
         with engine_refusals():
             return self._engine.rules.traced(rule_id)
 
     async def keep_trace(self, rule_id: str, size: int) -> None:
-        """Let all nodes keep the last ``size`` evaluations from now on; 0: none any more."""
+        """Make all nodes keep the last ``size`` evaluations from now on; 0: none."""
         await self._calls.order_all(self.keep_trace_here, rule_id, size)
 
     def keep_trace_here(self, rule_id: str, size: int) -> None:
-        """Keep those of this node."""
+        """Keep evaluations on this node."""
         with engine_refusals():
             self._engine.rules.trace(rule_id, size)
 
     def events(self) -> list[RuleEventRecord]:
-        """The events that rules can ask for, with their columns."""
+        """Return the events that rules can use, with their columns."""
         return self._engine.rule_events()
 
     def functions(self) -> list[RuleFunction]:
-        """What SQL can call, those of operators too, by name."""
+        """Return the functions of SQL by name, including those of operators."""
         return self._engine.functions()
 
     def actions(self) -> list[ActionTypeRecord]:
-        """The action types."""
+        """Return the action types."""
         return [each.record() for each in self._engine.action_types.values()]
 
     def action(self, name: str) -> ActionTypeRecord:
@@ -217,14 +215,14 @@ class Rules:
 
 
 def _actions(actions: Sequence[RuleActionRecord]) -> Iterator[RuleActionRecord]:
-    """These and all their fallbacks."""
+    """Yield these actions and all their fallbacks."""
     for action in actions:
         yield action
         yield from _actions(action.fallbacks)
 
 
 def _are(stored: Sequence[StoredAction], given: object) -> bool:
-    """Whether these actions are those that are stored, their ids aside."""
+    """Return whether these actions equal the stored ones, apart from their ids."""
     return _plain([_given(each) for each in stored]) == _plain(given)
 
 

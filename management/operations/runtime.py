@@ -1,4 +1,4 @@
-"""The runtime: what this process has of the machine, in the words that ``emqx_ctl vm`` has for its own."""
+"""The runtime: the resources that this process uses, in the form of ``emqx_ctl vm``."""
 
 import os
 from typing import Final
@@ -11,11 +11,10 @@ _DESCRIPTORS: Final = "/dev/fd"
 
 
 async def runtime(nodes: Nodes) -> dict[str, object]:
-    """``<group>/<name>`` and its value.
+    """Return ``<group>/<name>`` and value.
 
-    ``memory`` is bytes of the machine and of this process, ``process`` threads, ``ports`` whatever is open: to Python
-    a port is a file descriptor like any other.
-    """
+    ``memory`` is in bytes, of the machine and of this process; ``process`` counts threads, ``ports`` open file
+    descriptors, which are Python's closest equivalent."""
     node = nodes.status(memory_text=False)
     descriptors = await open_descriptors()
     return {
@@ -41,4 +40,4 @@ async def open_descriptors() -> int:
         for _ in entries:
             count += 1
             await work.checkpoint()
-    return count - 1  # the one that was counted with
+    return count - 1  # the descriptor that was used for counting

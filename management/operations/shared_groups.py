@@ -1,4 +1,4 @@
-"""Shared groups: the shared subscriptions, and of each who its members are and what they were given."""
+"""Shared groups: the shared subscriptions, their members, and the numbers of messages that these received."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -19,7 +19,8 @@ _NAMES: Final = {number: name for name, number in STRATEGIES.items()}
 
 
 class SharedGroupsQuery(PageQuery, kw_only=True):
-    """``topic``: the whole filter, as a subscription has it (``$share/g/a/#``). ``share``: the group. Both exact."""
+    """``topic``: the whole filter of the subscription (``$share/g/a/#``). ``share``: the group. Both must match
+    exactly."""
 
     topic: str | None = None
     share: str | None = None
@@ -32,8 +33,8 @@ class SharedMembersQuery(PageQuery, kw_only=True):
 
 
 class SharedGroupRecord(msgspec.Struct):
-    """One shared subscription at one node: its members there, how many of them are ``connected``, and the messages
-    that they were given since they became members, or since the node's start."""
+    """One shared subscription at one node: its members there, how many of them are ``connected``, and the messages that
+    they received since they became members or since the node started."""
 
     node: str
     topic: str
@@ -45,7 +46,7 @@ class SharedGroupRecord(msgspec.Struct):
 
 
 class SharedMemberRecord(msgspec.Struct):
-    """``delivered``: messages that this member was given since it became one, or since the node's start."""
+    """``delivered``: messages that this member received since it became one or since the node started."""
 
     node: str
     clientid: str
@@ -55,7 +56,7 @@ class SharedMemberRecord(msgspec.Struct):
 
 
 class SharedGroups:
-    """Of all nodes, each of which has its own members."""
+    """The shared subscriptions of all nodes. Each node has its own members."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
@@ -64,18 +65,18 @@ class SharedGroups:
         calls.serve(self.count, self.piece)
 
     async def search(self, query: SharedGroupsQuery, max_rows: int) -> Page[SharedGroupRecord]:
-        """One page, on each node in the order in which the groups were made."""
+        """Return one page; on each node in the order in which the groups were created."""
         return await listing_of(self._calls, self, query, query.page, query.rows(max_rows))
 
     def count(self, query: SharedGroupsQuery) -> int:
-        """How many this node has."""
+        """Count the groups of this node."""
         return FILTERED if query.topic is not None or query.share is not None else len(self._groups())
 
     async def piece(self, query: SharedGroupsQuery, skip: int, limit: int) -> ListingPiece[SharedGroupRecord]:
         return await piece_of(self.cut(query, skip, limit))
 
     def cut(self, query: SharedGroupsQuery, skip: int, limit: int) -> Listing[SharedGroupRecord]:
-        """Those of this node that the query leaves, without the first."""
+        """Return the matching groups of this node without the first ``skip``."""
         groups = self._groups()
         if query.topic is None and query.share is None:
             return Listing(groups, 1, limit, self._record, len(groups), skip)
@@ -103,7 +104,7 @@ class SharedGroups:
 
 
 class SharedMembers:
-    """Of one shared subscription, on all nodes."""
+    """The members of one shared subscription, on all nodes."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
@@ -115,7 +116,7 @@ class SharedMembers:
         return await listing_of(self._calls, self, query, query.page, query.rows(max_rows))
 
     def count(self, query: SharedMembersQuery) -> int:
-        """How many this node has."""
+        """Count the members of this node."""
         group = self._group(query.topic)
         return 0 if group is None else len(group)
 
@@ -123,7 +124,7 @@ class SharedMembers:
         return await piece_of(self.cut(query, skip, limit))
 
     def cut(self, query: SharedMembersQuery, skip: int, limit: int) -> Listing[SharedMemberRecord]:
-        """Those of this node without the first."""
+        """Return the members of this node without the first ``skip``."""
         group = self._group(query.topic)
         if group is None:
             return Listing([], 1, limit, self._record, 0)
@@ -143,12 +144,12 @@ class SharedMembers:
 
 
 def written(group: SharedGroup) -> str:
-    """The whole filter, as the API writes it."""
+    """Return the whole filter, in the form of the API."""
     return "$share/" + group.filter if group.filter.startswith(QUEUE_PREFIX) else group.filter
 
 
 def _topic_filter(topic: str) -> str:
-    """Without ``$share/<group>/``."""
+    """Return the filter without ``$share/<group>/``."""
     return topic.split("/", 2)[2] if topic.startswith("$share/") and topic.count("/") > 1 else topic
 
 

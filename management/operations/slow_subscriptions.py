@@ -1,4 +1,4 @@
-"""Slow subscriptions: the ranking of who took longest."""
+"""Slow subscriptions: the ranking of the clients with the longest delivery times."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from .refusal import UNKNOWN, Refusal
 
 
 class SlowRecord(msgspec.Struct):
-    """Milliseconds."""
+    """A row of the ranking; times are in milliseconds."""
 
     clientid: str
     node: str
@@ -19,7 +19,7 @@ class SlowRecord(msgspec.Struct):
 
 
 class SlowRanking:
-    """Raises Refusal while ``slow_subscriptions.enabled`` is off."""
+    """The ranking. All methods raise Refusal while ``slow_subscriptions.enabled`` is off."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
@@ -27,14 +27,14 @@ class SlowRanking:
         calls.serve(self.slowest, self.clear_here)
 
     async def listing(self) -> tuple[list[SlowRecord], list[str]]:
-        """The slowest of all nodes first, as many as one node keeps; and the nodes that did not answer."""
+        """Return the slowest of all nodes first, as many as one node keeps; and the nodes that did not answer."""
         found, missing = await self._calls.everywhere(self.slowest)
         rows = [row for _, slowest in found for row in slowest]
         rows.sort(key=lambda row: -row.timespan)
         return rows[: self._server.slow_subscriptions.settings.top], self._calls.may_lack(missing)
 
     def slowest(self) -> list[SlowRecord]:
-        """EMQX's records of this node, the slowest first."""
+        """Return EMQX's records of this node, slowest first."""
         self._check()
         return [
             SlowRecord(
@@ -48,11 +48,11 @@ class SlowRanking:
         ]
 
     async def clear(self) -> None:
-        """Forget those of all nodes."""
+        """Clear the rankings of all nodes."""
         await self._calls.order_all(self.clear_here)
 
     def clear_here(self) -> None:
-        """Those of this node."""
+        """Clear the ranking of this node."""
         self._check()
         self._server.slow_subscriptions.clear()
 

@@ -23,7 +23,7 @@ class StoreBackupRecord(msgspec.Struct):
 
 
 class StoreBackup:
-    """One at a time."""
+    """Backups; one runs at a time."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

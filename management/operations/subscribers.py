@@ -29,9 +29,9 @@ class SubscribersQuery(PageQuery, kw_only=True):
 
 
 class SubscriberRecord(msgspec.Struct):
-    """One that receives it; with ``share`` one of the members of whom one does. ``topics``: the filters that match.
-    ``strategy``: how a member is picked; ``delivered``: messages this member was given since the node started or it
-    subscribed; both null without ``share``."""
+    """A client that receives the message; with ``share``, one of the members of a group of which one receives it.
+    ``topics``: the filters that match. ``strategy``: how a member is selected; ``delivered``: messages that this member
+    received since the node started or since it subscribed; both null without ``share``."""
 
     node: str
     clientid: str
@@ -44,7 +44,7 @@ class SubscriberRecord(msgspec.Struct):
 
 
 class Subscribers:
-    """Of all nodes."""
+    """The subscribers of all nodes."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
@@ -52,11 +52,11 @@ class Subscribers:
         calls.serve(self.count, self.piece)
 
     async def search(self, query: SubscribersQuery, max_rows: int) -> Page[SubscriberRecord]:
-        """One page, on each node those of shared subscriptions last. Raises Refusal."""
+        """Return one page; on each node, members of shared subscriptions come last. Raises Refusal."""
         return await listing_of(self._calls, self, query, query.page, query.rows(max_rows))
 
     def count(self, query: SubscribersQuery) -> int:
-        """How many this node has. Raises Refusal."""
+        """Count the subscribers of this node. Raises Refusal."""
         if not valid_name(query.topic):
             raise Refusal(BAD_TOPIC, f"not a topic name: {query.topic[:256]}")
         route = self._server.broker.router.match(query.topic)
@@ -66,7 +66,7 @@ class Subscribers:
         return await piece_of(self.cut(query, skip, limit))
 
     def cut(self, query: SubscribersQuery, skip: int, limit: int) -> Listing[SubscriberRecord]:
-        """Those of this node without the first."""
+        """Return the subscribers of this node without the first ``skip``."""
         count = self.count(query)
         return Listing(self._found(query.topic), 1, limit, self._record, count, offset=skip)
 

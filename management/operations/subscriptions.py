@@ -1,4 +1,4 @@
-"""Subscriptions of all clients, as records."""
+"""The subscriptions of all clients, as records."""
 
 from collections.abc import Callable, Iterator
 from typing import Annotated, Literal
@@ -30,11 +30,11 @@ class SubscriptionRecord(msgspec.Struct):
 
 
 class SubscriptionsQuery(PageQuery, kw_only=True):
-    """Conditions of a search; all that are given must hold.
+    """Conditions of a search; all given conditions must hold.
 
-    ``topic`` is compared with the subscribed filter, ``match_topic`` is a filter that it must match as if it were a
-    topic name; both without ``$share/...``. ``share`` is the group, ``$queue`` that of ``$queue/...``.
-    """
+    ``topic`` is compared with the subscribed filter, ``match_topic`` is a filter that must match the subscribed filter,
+    taken as a topic name; both without ``$share/...``. ``share`` is the group; ``$queue`` is the group of
+    ``$queue/...``."""
 
     clientid: str | None = None
     topic: str | None = None
@@ -44,7 +44,7 @@ class SubscriptionsQuery(PageQuery, kw_only=True):
 
 
 class Subscriptions:
-    """All subscriptions, those of sessions whose client is away among them."""
+    """All subscriptions, including those of offline clients."""
 
     def __init__(self, server: Server, calls: NodeCalls, owners: Owners) -> None:
         self._server = server
@@ -55,11 +55,12 @@ class Subscriptions:
     async def search(
         self, query: SubscriptionsQuery, max_rows: int, node: str | None = None
     ) -> Page[SubscriptionRecord]:
-        """One page of those that the query leaves, session by session. Raises Refusal for a bad ``match_topic``."""
+        """Return one page of the matching subscriptions, session by session. Raises Refusal for an invalid
+        ``match_topic``."""
         return await listing_of(self._calls, self, query, query.page, query.rows(max_rows), node)
 
     async def of_client(self, client_id: str, node: str | None = None) -> Page[SubscriptionRecord]:
-        """All of one client's; with ``node``, those that it has there."""
+        """Return all subscriptions of one client; with ``node``, those on that node."""
         query = SubscriptionsQuery(clientid=client_id)
         if node is None:
             found = await self._owners.find([client_id])
@@ -70,14 +71,14 @@ class Subscriptions:
         return await listing_of(self._calls, self, query, 1, EVERYTHING, node, meta=False)
 
     def count(self, query: SubscriptionsQuery) -> int:
-        """How many this node has. Raises Refusal for a condition that is none."""
+        """Count the subscriptions of this node. Raises Refusal for an invalid condition."""
         return FILTERED if list(_conditions(query)) else self._server.broker.router.subscription_count
 
     async def piece(self, query: SubscriptionsQuery, skip: int, limit: int) -> ListingPiece[SubscriptionRecord]:
         return await piece_of(self.cut(query, skip, limit))
 
     def cut(self, query: SubscriptionsQuery, skip: int, limit: int) -> Listing[SubscriptionRecord]:
-        """Those of this node that the query leaves, without the first."""
+        """Return the matching subscriptions of this node without the first ``skip``."""
         conditions = list(_conditions(query))
         if not conditions:
             return self._all(skip, limit)
@@ -94,7 +95,7 @@ class Subscriptions:
         return Listing(matching, 1, limit, self.record, FILTERED, skip)
 
     def record(self, subscription: Subscription) -> SubscriptionRecord:
-        """The subscription record (specification)."""
+        """Return the subscription record (specification)."""
         topic = subscription.filter
         if topic.startswith(QUEUE_PREFIX):
             topic = "$share/" + topic
@@ -115,7 +116,7 @@ class Subscriptions:
 
 
 def _of_sessions(sessions: list[Session], skip: int) -> Iterator[Subscription | None]:
-    """All but the first ``skip``; sessions that are all before them are passed over as a whole, many at a time."""
+    """Yield all but the first ``skip`` subscriptions; sessions that are entirely before them are skipped quickly."""
     for start in range(0, len(sessions), PAUSE_EVERY):
         some = sessions[start : start + PAUSE_EVERY]
         counts = [len(session.subscriptions) for session in some]

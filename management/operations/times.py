@@ -1,4 +1,4 @@
-"""Times as text: those of most records are local, to the second; those of traces are RFC 3339."""
+"""Times as text: most records use local time to the second; traces use RFC 3339."""
 
 import time
 from datetime import UTC, datetime
@@ -11,22 +11,22 @@ LATEST: Final = 253_402_300_799
 
 
 def local_text(when: float) -> str:
-    """Unix seconds as ``YYYY-MM-DD HH:mm:ss``."""
+    """Return Unix seconds as ``YYYY-MM-DD HH:mm:ss``."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
 
 
 def milliseconds(text: str) -> int:
-    """What ``local_text`` made, as unix milliseconds."""
+    """Convert a result of ``local_text`` to Unix milliseconds."""
     return int(time.mktime(time.strptime(text, "%Y-%m-%d %H:%M:%S"))) * 1000
 
 
 def rfc3339(when: float) -> str:
-    """Unix seconds in UTC."""
+    """Return Unix seconds as UTC."""
     return datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def from_rfc3339(key: str, text: str) -> float:
-    """Unix seconds; without an offset it is UTC. Raises Refusal."""
+    """Return Unix seconds; a time without an offset is UTC. Raises Refusal."""
     try:
         when = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:

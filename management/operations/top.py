@@ -1,4 +1,4 @@
-"""Top: which clients send and receive most, between two looks."""
+"""Top: the clients that send and receive most between two calls."""
 
 import time
 from typing import Final
@@ -31,14 +31,14 @@ class TopClient(msgspec.Struct, kw_only=True):
 
 
 class TopClients(msgspec.Struct, kw_only=True):
-    """``clients``: how many there are; ``rows``: the first of them."""
+    """``clients``: number of all clients; ``rows``: the first of them."""
 
     clients: int
     rows: list[TopClient]
 
 
 class Top:
-    """One who looks again and again, at the clients of this node."""
+    """The view of one reader, who calls ``look`` repeatedly, on the clients of this node."""
 
     def __init__(self, server: Server, clients: Clients, sort: str) -> None:
         self._server = server
@@ -48,7 +48,7 @@ class Top:
         self._looked_at = 0.0
 
     async def look(self) -> TopClients:
-        """Rates since the last look; 0 at the first."""
+        """Return the rates since the last call; 0 at the first call."""
         now = time.monotonic()
         seconds = now - self._looked_at
         first, self._looked_at = not self._looked_at, now
@@ -60,7 +60,7 @@ class Top:
             record = self._clients.record(session)
             total = (record.recv_msg, record.send_msg, record.recv_oct, record.send_oct)
             totals[record.clientid] = total
-            # Who has come since then began with nothing; counters of a new connection begin anew.
+            # A client that has connected since then started at 0; the counters of a new connection start again from 0.
             then = total if first else before.get(record.clientid, (0, 0, 0, 0))
             rates = [round(max(0, new - old) / seconds, 1) for new, old in zip(total, then, strict=True)]
             row = TopClient(

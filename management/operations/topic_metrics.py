@@ -1,4 +1,4 @@
-"""Topic metrics: which topics are counted, kept over restarts, and what was counted since the start."""
+"""Topic metrics: the topics that are counted, kept across restarts, and their counts since the start."""
 
 import msgspec
 
@@ -14,7 +14,7 @@ Values = dict[str, int | float]
 
 
 class CountedTopic(msgspec.Struct, array_like=True, frozen=True):
-    """The key of its row says it all; ``since``: unix seconds."""
+    """The key of the row is the topic; ``since``: Unix seconds."""
 
     since: float
 
@@ -27,7 +27,7 @@ class TopicMetricsRecord(msgspec.Struct):
 
 
 class TopicCounts:
-    """The topics whose messages an operator counts; ``module`` does the counting."""
+    """The topics whose messages an operator counts; ``module`` counts them."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
@@ -43,14 +43,15 @@ class TopicCounts:
             self.module.add(topic)
 
     def _taken(self, topic: str, old: CountedTopic | None, new: CountedTopic | None) -> None:
-        """Another node has begun or ended to count it; each counts what passes it."""
+        """Handle that another node has added or removed a topic; each node counts the messages that pass it."""
         if new is None and topic in self.module:
             self.module.remove(topic)
         elif new is not None and topic not in self.module and len(self.module) < MAX_TOPICS:
             self.module.add(topic)
 
     async def records(self) -> tuple[list[TopicMetricsRecord], list[str]]:
-        """What all nodes counted, in the order in which the topics were added; and the nodes that did not answer."""
+        """Return the counts of all nodes, in the order in which the topics were added; and the nodes that did not
+        answer."""
         topics = list(self.module.topics())
         found, missing = await self._calls.everywhere(self.counted, topics)
         records = [TopicMetricsRecord(topic, _sum([values.get(topic, {}) for _, values in found])) for topic in topics]
@@ -63,11 +64,11 @@ class TopicCounts:
         return _sum([values.get(topic, {}) for _, values in found]), self._calls.may_lack(missing)
 
     def counted(self, topics: list[str]) -> dict[str, Values]:
-        """What this node counted of those of these that it counts."""
+        """Return the counts of this node for those of these topics that it counts."""
         return {topic: self.module.snapshot(topic) for topic in topics if topic in self.module}
 
     async def add(self, topic: str) -> None:
-        """Count a topic. Raises Refusal."""
+        """Start to count a topic. Raises Refusal."""
         if not valid_name(topic):
             raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic[:256]!r}")
         if not self.module.active:
@@ -82,7 +83,7 @@ class TopicCounts:
         await wait_until_stored(self._server.tables)
 
     async def remove(self, topic: str) -> None:
-        """Count a topic no more. Raises Refusal."""
+        """Stop counting a topic. Raises Refusal."""
         self._check(topic)
         check_store_writable(self._server.tables)
         self.module.remove(topic)
@@ -90,7 +91,7 @@ class TopicCounts:
         await wait_until_stored(self._server.tables)
 
     async def clear(self) -> None:
-        """Count none."""
+        """Stop counting all topics."""
         check_store_writable(self._server.tables)
         for topic in list(self.module.topics()):
             self.module.remove(topic)
@@ -105,6 +106,6 @@ class TopicCounts:
 
 
 def _sum(counted: list[Values]) -> Values:
-    """Counts and rates of several nodes as one."""
+    """Return the sum of counts and rates of several nodes."""
     names = dict.fromkeys(name for values in counted for name in values)
     return {name: round(sum(values.get(name, 0) for values in counted), 2) for name in names}

@@ -1,8 +1,7 @@
-"""Topic tree: the levels below a topic, with filters that have subscribers on any node, and retained messages.
+"""Topic tree: the levels below a topic, with the filters that have subscribers on any node, and with retained messages.
 
-No such tree is stored. Each answer walks all filters or messages twice: for the names of the page, then for its
-numbers. Its memory grows with the rows up to the end of the page, not with the number of topics.
-"""
+No such tree is stored. Each answer walks through all filters or messages twice: for the names on the page, then for its
+numbers. Its memory grows with the rows up to the end of the page, not with the number of topics."""
 
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
@@ -20,17 +19,17 @@ from .refusal import wrong
 Record = TypeVar("Record")
 
 MAX_ROWS: Final = 100_000
-"""Rows before and on a page. Behind them a longer prefix, or ``level``, leads further."""
+"""Maximum number of rows before and on a page. For rows beyond, use a longer prefix or ``level``."""
 MAX_CHILDREN: Final = 10_000
-"""Of one row that are told apart."""
+"""Maximum number of children of one row that are counted."""
 _PAUSE: Final = 2000
 _STEPS: Final = 100
 
 
 class TreeQuery(PageQuery, kw_only=True):
-    """``prefix``: the topic whose levels right below are asked for; empty, or not there: the first levels. ``below``,
-    in place of it: the text that their topics begin with, which ends in ``/``; so ``/`` is what is below an empty first
-    level. ``level``: only those that begin so."""
+    """``prefix``: the topic whose child levels are requested; empty or absent: the first levels. ``below``, instead of
+    ``prefix``: the text with which their topics begin, ending in ``/``; so ``/`` requests the levels below an empty
+    first level. ``level``: only levels that start with this text."""
 
     prefix: str = ""
     below: str = ""
@@ -38,7 +37,7 @@ class TreeQuery(PageQuery, kw_only=True):
 
 
 def start_of(prefix: str, below: str) -> str:
-    """What the topics below begin with. Raises Refusal."""
+    """Return the text with which the topics below begin. Raises Refusal."""
     if not below:
         return prefix + "/" if prefix else ""
     if prefix:
@@ -49,10 +48,10 @@ def start_of(prefix: str, below: str) -> str:
 
 
 class TopicLevel(msgspec.Struct):
-    """``level`` and the ``topic`` that it makes with the prefix. At it and below: ``topics`` (Topic Filters with
+    """``level``, and the ``topic`` of prefix and level. At this topic and below: ``topics`` (Topic Filters with
     subscribers, and topics with a retained message), ``retained`` messages, and ``subscribers``: subscriptions of this
-    node, and one for each other node that has any. ``children``: different levels right below it, up to 10,000.
-    """
+    node, and one for each other node that has any. ``children``: number of different levels directly below, up to
+    10,000."""
 
     level: str
     topic: str
@@ -63,7 +62,7 @@ class TopicLevel(msgspec.Struct):
 
 
 class RetainedLevel(msgspec.Struct):
-    """``messages``: retained, at it and below."""
+    """``messages``: number of retained messages at this topic and below."""
 
     level: str
     topic: str
@@ -72,7 +71,7 @@ class RetainedLevel(msgspec.Struct):
 
 
 class _Cut(Listing[Record]):
-    """One page that is cut out already; ``more``: there are rows behind it."""
+    """One page whose rows are already selected; ``more``: there are further rows."""
 
     def __init__(
         self,
@@ -92,7 +91,7 @@ class _Cut(Listing[Record]):
 
 
 class _Names:
-    """The smallest ``most`` of the names that are added; ``complete``: of none there are more."""
+    """The smallest ``most`` of the names that are added; ``complete``: there are no other names."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -121,17 +120,17 @@ class _Names:
 
 
 class TopicTree:
-    """Asked of this node, which knows the routes of all and has all retained messages."""
+    """The topic tree, computed on this node, which knows the routes of all nodes and has all retained messages."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     async def levels(self, query: TreeQuery, max_rows: int) -> Listing[TopicLevel]:
-        """One page, by name. Raises Refusal."""
+        """Return one page, ordered by name. Raises Refusal."""
         return await self._listing(query, max_rows, True, _same)
 
     async def retained(self, query: TreeQuery, max_rows: int) -> Listing[RetainedLevel]:
-        """The same of retained messages alone."""
+        """Return the same for retained messages only."""
         return await self._listing(query, max_rows, False, _retained)
 
     async def _listing(
@@ -170,7 +169,7 @@ class TopicTree:
                     children[level].add(rest.partition("/")[0])
         for level, row in rows.items():
             row.children = len(children[level])
-        # Without conditions, and where all names were kept, it is known how many there are.
+        # The number is known only without conditions and if all names were kept.
         count = len(levels) if names.complete and len(levels) <= skip + limit else FILTERED
         return _Cut(list(rows.values()), page, limit, record, count, len(levels) > skip + limit)
 
@@ -184,8 +183,8 @@ class TopicTree:
         row.topics += not (filters and router.knows(topic))
 
     def _below(self, before: str, filters: bool) -> Iterator[tuple[str, bool] | None]:
-        """Each topic and filter that is longer than the prefix, and whether it is that of a retained message; ``None``
-        now and then: a place to pause."""
+        """Yield each topic and filter that is longer than the prefix, and whether it belongs to a retained message;
+        ``None`` from time to time: pause here."""
         broker = self._server.broker
         looked = 0
         for topic in broker.router.known_filters() if filters else ():

@@ -1,4 +1,4 @@
-"""TopicWatch: the levels right below a prefix with the number of messages that they receive, counted while there is
+"""TopicWatch: the levels directly below a prefix with the number of messages that they receive, counted while there is
 a reader."""
 
 from typing import Final
@@ -10,22 +10,22 @@ from taipan.broker.loop.timers import TimeSource
 from taipan.broker.mqtt.message import Message
 
 MAX_LEVELS: Final = 1000
-"""Levels that are counted each for itself."""
+"""Maximum number of levels with separate counts."""
 MAX_TOPIC: Final = 512
-"""Characters of a topic that is told."""
+"""Maximum length of a topic that is reported, in characters."""
 MAX_PAYLOAD: Final = 256
 SHOWN: Final = 100
-"""Rows of an answer: the busiest."""
+"""Rows of an answer: the busiest levels."""
 _FORGET_AFTER: Final = 60.0
 _SAMPLE: Final = 1.0
 _WINDOW: Final = 10.0
-"""Seconds of which a rate is the mean: a message every few seconds has one, too."""
+"""Seconds over which a rate is averaged, so that a message every few seconds also has a rate."""
 _SAMPLES: Final = 10
 
 
 class TopicRow(msgspec.Struct):
-    """``messages`` since it is watched, on this topic and below it; ``rate`` of them a second. ``payload``: the last
-    one on this topic itself, as text. ``deeper``: whether there were messages below it."""
+    """``messages``: number since the observation began, on this topic and below it; ``rate``: messages per second.
+    ``payload``: the last one on this topic itself, as text. ``deeper``: whether there were messages below it."""
 
     level: str
     topic: str
@@ -36,7 +36,7 @@ class TopicRow(msgspec.Struct):
 
 
 class TopicRows(msgspec.Struct):
-    """``others``: messages whose level is not told for itself: of too many levels, or too long."""
+    """``others``: messages of levels without separate counts: too many levels, or too long."""
 
     prefix: str
     rows: list[TopicRow]
@@ -47,7 +47,7 @@ class _Level:
     __slots__ = ("before", "deeper", "messages", "payload", "rate", "seen_at", "size")
 
     before: list[int]
-    """``messages`` at each of the last samples of the watch, the latest last; of those before it came there is none."""
+    """``messages`` at the last samples of the watch, the latest last; there are none from before the level appeared."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -60,17 +60,17 @@ class _Level:
 
 
 class TopicWatch:
-    """Stands at the hook of published messages until it is closed."""
+    """Subscribed to the hook of published messages until it is closed."""
 
     def __init__(self, start: str, hooks: Hooks, clock: TimeSource) -> None:
-        """``start``: what the topics begin with, empty or up to a ``/``."""
+        """``start``: the text with which the topics begin; it is empty or ends in ``/``."""
         self._start = start
         self._hooks = hooks
         self._clock = clock
         self._levels: dict[str, _Level] = {}
         self._others = 0
         self._sampled_at = [clock.now()]
-        hooks.message_publish.add(self._published, priority=-1000)  # after whoever changes the message
+        hooks.message_publish.add(self._published, priority=-1000)  # after callbacks that change the message
 
     def close(self) -> None:
         self._hooks.message_publish.remove(self._published)
@@ -93,7 +93,7 @@ class TopicWatch:
                 if grown:
                     level.seen_at = now
                 elif full and now - level.seen_at > _FORGET_AFTER:
-                    del self._levels[name]  # others want its place
+                    del self._levels[name]  # other levels need its place
             samples.append(now)
         busiest = sorted(self._levels.items(), key=lambda each: (-each[1].rate, -each[1].messages))
         rows = [
@@ -129,7 +129,7 @@ def _text(level: _Level) -> str | None:
     if level.payload is None:
         return None
     try:
-        # A character that was cut through is left out.
+        # An incomplete character at the end is removed.
         return level.payload.decode("utf-8", "strict" if level.size <= MAX_PAYLOAD else "ignore")
     except UnicodeDecodeError:
         return "0x" + level.payload[: MAX_PAYLOAD // 2 - 1].hex()

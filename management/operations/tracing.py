@@ -1,4 +1,4 @@
-"""Traces: begun, listed, read, ended."""
+"""Traces: create, list, read and delete."""
 
 import asyncio
 import io
@@ -26,11 +26,11 @@ from .times import LATEST, rfc3339
 
 DEFAULT_SECONDS: Final = 600.0
 MAX_READ: Final = 1_048_576
-"""Bytes of a trace's file that one request gets."""
+"""Maximum bytes of a trace's file in one answer."""
 
 
 class TraceRecord(msgspec.Struct, kw_only=True):
-    """One trace; the condition stands under the name of its type."""
+    """One trace; its condition is in the field named after its type."""
 
     name: str
     type: Kind
@@ -50,7 +50,7 @@ class TraceRecord(msgspec.Struct, kw_only=True):
 
 
 class Traces:
-    """What an operator may do with traces. Raises Refusal for names that are unknown and conditions that are wrong."""
+    """Operations on traces. Raise Refusal for unknown names and invalid conditions."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
@@ -59,7 +59,7 @@ class Traces:
         calls.serve(self.sizes, self.log_here, self.piece)
 
     async def listing(self) -> tuple[list[TraceRecord], list[str]]:
-        """All traces, with the bytes that each node has; and the nodes that did not answer."""
+        """Return all traces, with the size on each node; and the nodes that did not answer."""
         records = [self.record(trace) for trace in self._tracing.traces()]
         found, missing = await self._calls.everywhere(self.sizes)
         for record in records:
@@ -67,11 +67,12 @@ class Traces:
         return records, self._calls.may_lack(missing)
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of the file of each trace on this node."""
+        """Return the size of the file of each trace on this node, in bytes."""
         return {trace.name: self._tracing.size(trace.name) for trace in self._tracing.traces()}
 
     def record(self, trace: Trace) -> TraceRecord:
-        """EMQX's record: the condition stands under the name of its kind; ``log_size`` is bytes by node."""
+        """Return EMQX's record: the condition is in the field named after its kind; ``log_size`` is in bytes by
+        node."""
         return TraceRecord(
             name=trace.name,
             type=trace.kind,
@@ -87,7 +88,7 @@ class Traces:
     async def create(
         self, name: str, kind: Kind, condition: str | None, start_at: float | None = None, end_at: float | None = None
     ) -> TraceRecord:
-        """Begin a trace now or at ``start_at``, for ten minutes unless ``end_at`` says otherwise (unix seconds)."""
+        """Start a trace now or at ``start_at``, for ten minutes unless ``end_at`` is given (Unix seconds)."""
         if not condition:
             raise missing(kind)
         if len(condition.encode()) > MAX_STRING:
@@ -125,7 +126,7 @@ class Traces:
         await wait_until_stored(self._server.tables)
 
     async def clear(self) -> None:
-        """Delete all of them."""
+        """Delete all traces."""
         check_store_writable(self._server.tables)
         with _file_trouble():
             for trace in self._tracing.traces():
@@ -133,11 +134,12 @@ class Traces:
         await wait_until_stored(self._server.tables)
 
     async def log(self, name: str, position: int, size: int, node: str | None = None) -> tuple[str, int]:
-        """A piece of a node's file from byte ``position`` on, and the position behind it; never half a character."""
+        """Return a piece of a node's file from byte ``position`` on, and the position after it. A character is never
+        divided."""
         return await self._calls.on(node or self._calls.name, self.log_here, name, position, size)
 
     def log_here(self, name: str, position: int, size: int) -> tuple[str, int]:
-        """The same of this node's file."""
+        """Return a piece of this node's file in the same way."""
         with _file_trouble(), self._path(name).open("rb") as file:
             position = min(position, os.fstat(file.fileno()).st_size)
             file.seek(position)
@@ -146,13 +148,13 @@ class Traces:
         return text, position + (len(text.encode()) if text else len(data))
 
     def piece(self, name: str, position: int) -> bytes:
-        """Some bytes of this node's file from ``position`` on; none at its end."""
+        """Return some bytes of this node's file from ``position`` on, none at its end."""
         with _file_trouble(), self._path(name).open("rb") as file:
             file.seek(position)
             return file.read(MAX_READ)
 
     async def archive(self, name: str) -> bytes:
-        """The file as a zip archive; in a cluster those of all nodes that answer. Raises Refusal."""
+        """Return the file as a zip archive; in a cluster, the files of all nodes that answer. Raises Refusal."""
         with _file_trouble():
             path = self._path(name)
             if not self._calls.clustered:
@@ -186,8 +188,8 @@ class Traces:
 
 @contextmanager
 def _file_trouble() -> Iterator[None]:
-    """Within the block, a file that cannot be made, read or removed is Refusal: the disk is full, has no inode left, is
-    read-only, or lets this user do nothing there."""
+    """Context manager that turns errors of creating, reading or deleting a file into Refusal: the disk is full, has no
+    free inode or is read-only, or this user has no permission."""
     try:
         yield
     except OSError as error:

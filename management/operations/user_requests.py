@@ -1,4 +1,5 @@
-"""UserRequests: requests for users that were given a key, so that a caller that gave up can ask for the result."""
+"""UserRequests: requests for users with an idempotency key, so that a caller that stopped waiting can ask for the
+result."""
 
 import asyncio
 import hashlib
@@ -13,13 +14,14 @@ from .refusal import NO_USER, WRONG, Refusal
 
 _KEPT: Final = 20
 _KEPT_FOR: Final = 600.0
-"""Requests that are done, and seconds for which their answers are kept."""
+"""Number of completed requests, and seconds for which their answers are kept."""
 _RUNNING: Final = 20
 MAX_KEY_LENGTH: Final = 255
 
 
 class UserRequest:
-    """``digest``: of what was asked. ``done`` of ``users`` are through. ``answer``: once it is."""
+    """``digest``: digest of the request. ``done`` of ``users`` are complete. ``answer``: set when the request is
+    complete."""
 
     __slots__ = ("digest", "done", "ended", "task", "users")
 
@@ -43,10 +45,9 @@ class UserRequests:
     async def once(
         self, key: str, body: object, users: int, work: Callable[[Callable[[int], None]], Awaitable[object]]
     ) -> Any:
-        """Do ``work``, or wait for the same that is being done already, or give the answer that it had.
+        """Do ``work``, or wait for the same request that is already running, or return its answer.
 
-        It goes on when the caller is gone.
-        """
+        The work continues if the caller disconnects."""
         if not 1 <= len(key) <= MAX_KEY_LENGTH:
             raise Refusal(WRONG, f"Idempotency-Key: expected 1 to {MAX_KEY_LENGTH} characters")
         self._forget()
@@ -64,7 +65,8 @@ class UserRequests:
         return await asyncio.shield(task)
 
     def state(self, key: str) -> dict[str, Any]:
-        """``state`` is ``running``, ``done`` or ``failed``; ``data``: the answer; ``message``: why it failed."""
+        """Return the state: ``state`` is ``running``, ``done`` or ``failed``; ``data``: the answer; ``message``: why it
+        failed."""
         self._forget()
         request = self._requests.get(key)
         if request is None:

@@ -29,7 +29,7 @@ OK: Final = "ok"
 EXISTED: Final = "{error,existed}"
 
 MAX_USERS: Final = 10_000
-"""New users in one request."""
+"""Maximum number of new users in one request."""
 _MAX_NAMED: Final = 100
 
 
@@ -71,7 +71,7 @@ _USER_RECORDS: Final[dict[str, type[UserRecord]]] = {CLIENT_ID: ClientIdUserReco
 
 
 class Users:
-    """Operations on users. ``kind``: whether a user is named by ``USERNAME`` or ``CLIENT_ID``. Only users by
+    """Operations on users. ``kind``: whether users are identified by ``USERNAME`` or ``CLIENT_ID``. Only users by
     username can be superusers."""
 
     def __init__(self, server: Server, calls: NodeCalls) -> None:
@@ -81,14 +81,14 @@ class Users:
         calls.serve(self.named_clients)
 
     def listing(self, page: int, limit: int) -> Listing[LoginRecord]:
-        """Authentication user records, the oldest first."""
+        """Return authentication user records, oldest first."""
         rows = searched(self._users.all(), lambda user: user.kind == USERNAME)
         return Listing(rows, page, limit, login_record, self._users.count(USERNAME))
 
     def records(
         self, kind: str, page: int, limit: int, exact: str | None = None, like: str | None = None
     ) -> Listing[UserRecord]:
-        """EMQX 4.4's records, the newest first. ``like``: a part of the name."""
+        """Return EMQX 4.4's records, newest first. ``like``: a part of the name."""
 
         def matches(user: StoredUser) -> bool:
             if user.kind != kind or (exact is not None and user.name != exact):
@@ -123,11 +123,11 @@ class Users:
             first.setdefault(user.name, user)
         outcome = dict.fromkeys(first, EXISTED)
         remaining = iter(enumerate(first.values()))
-        # Hashes are done in any order, and stored in that of the request.
+        # Hashes are computed in any order, and stored in the order of the request.
         hashed: dict[int, PasswordHash | None] = {}
         names = list(first)
         stored = 0
-        # As many as keep every thread at work.
+        # Enough to keep every thread busy.
         workers = min(len(first), self._server.access.authentication.passwords.queue.threads + 2)
 
         async def hash_some() -> None:
@@ -156,7 +156,7 @@ class Users:
         return outcome
 
     def _put(self, user: NewUser, kind: str, hash: PasswordHash | None, outcome: dict[str, str]) -> None:
-        # Another request may have been quicker.
+        # Another request may have been faster.
         if hash is not None and not self._taken(user.name, kind):
             check_store_writable(self._server.tables)
             with rows_of_a_size():
@@ -164,7 +164,8 @@ class Users:
             outcome[user.name] = OK
 
     async def first_user(self) -> str | None:
-        """What the first user that is added now changes for others; ``None``: nothing, or it would not be the first."""
+        """Return how creating the first user affects other clients; ``None`` if it does not, or if this would not be
+        the first user."""
         server = self._server
         access = server.access
         if access.authentication.has_users or access.settings.unknown_user == "anonymous" or not self._open():
@@ -195,7 +196,7 @@ class Users:
         return sum(1 for channel in self._server.context.channels.values() if channel.client.username)
 
     def _open(self) -> bool:
-        """Whether some listener lets anonymous clients in."""
+        """Return whether a listener accepts anonymous clients."""
         settings = self._server.settings
         pairs = zip(self._server.listeners, settings.listener_zones, strict=True)
         return any(anonymous_allowed(zone, listener.loopback) for listener, zone in pairs)
@@ -206,7 +207,8 @@ class Users:
             raise Refusal(EXISTS, f"{user.name} already exists")
 
     async def update(self, new: NewUser, is_superuser: bool | None = None, kind: str = USERNAME) -> None:
-        """A new password, and unless ``is_superuser`` is ``None`` another right, which counts for connected clients."""
+        """Set a new password and, unless ``is_superuser`` is ``None``, another right, which also applies to connected
+        clients."""
         name = new.name
         self._existing(name, kind)
         hashed = _cheap_hash(new) or await self._hash(new.password)
@@ -221,7 +223,7 @@ class Users:
         await wait_until_stored(self._server.tables)
 
     async def delete(self, name: str, kind: str = USERNAME) -> None:
-        """Clients that have proved to be it are disconnected (0x87); their sessions stay."""
+        """Delete a user. Clients that have authenticated as this user are disconnected (0x87); their sessions stay."""
         self._existing(name, kind)
         check_store_writable(self._server.tables)
         self._users.remove(kind, name)
@@ -253,13 +255,13 @@ class Users:
             raise Refusal(RPC_ERROR, "no password can be hashed: the node is stopping or out of memory") from error
 
     async def end_connected(self, names: Set[str]) -> None:
-        """Clients that have proved to be one of these users of the file, which are not in it any more, are
-        disconnected; their sessions stay."""
+        """Disconnect clients that have authenticated as one of these users, who were removed from the file; their
+        sessions stay."""
         gone = proved_to_be(self._server.context, USERNAME, names, CONFIGURATION)
         await disconnect(gone, "access.users")
 
     async def tell_connected(self, names: Set[str] | None) -> None:
-        """As ``tell_rights`` has it."""
+        """As ``tell_rights``."""
         await tell_rights(self._server.context, names)
 
 
@@ -274,7 +276,7 @@ def _check_superuser(user: NewUser, is_superuser: bool) -> None:
 
 
 def _cheap_hash(user: NewUser) -> PasswordHash | None:
-    """One that needs no thread."""
+    """Return whether the user's hash needs no thread."""
     if user.hash is not None or not user.high_entropy:
         return user.hash
     return RandomSecretHash.create(user.password.encode("utf-8", "surrogatepass"))

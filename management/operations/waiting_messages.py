@@ -1,4 +1,4 @@
-"""Waiting messages: what a session has queued for its client, and what is on its way to it."""
+"""Waiting messages: the messages that a session has queued for its client, and those in flight."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -18,16 +18,16 @@ from .refusal import NOT_ONLINE, Refusal, wrong
 from .times import local_text
 
 MAX_ROWS = 100_000
-"""Of one queue that can be looked at."""
+"""Maximum number of messages of a queue that can be listed."""
 
 State = Literal["queued", "sent", "released"]
 
 
 class WaitingMessage(msgspec.Struct):
     """One message, without its payload. ``state``: ``queued``; ``sent`` and not acknowledged; or ``released``: PUBREL
-    is out, and nothing of the message is kept. ``packet_id``: of what was sent. ``age``: seconds since it was
-    published. ``share``: the shared subscription that it came by, empty for none. ``payload_size``: about, where the
-    message is on disk alone (``on_disk``)."""
+    was sent, and the message is no longer stored. ``packet_id``: identifier of a sent message. ``age``: seconds since
+    publication. ``share``: the shared subscription of the message, or empty. ``payload_size``: approximate if the
+    message is only on disk (``on_disk``)."""
 
     node: str
     state: State
@@ -46,14 +46,14 @@ class WaitingMessage(msgspec.Struct):
 
 
 class WaitingQuery(PageQuery, kw_only=True):
-    """The client and the part of its messages that are requested; not in the query string of a request."""
+    """The client and the requested part of its messages; not in the query string of a request."""
 
     clientid: str
     queue: bool
 
 
 class WaitingMessages:
-    """Asked of the node that has the session."""
+    """The waiting messages, requested from the node that has the session."""
 
     def __init__(self, server: Server, calls: NodeCalls, owners: Owners) -> None:
         self._server = server
@@ -62,7 +62,7 @@ class WaitingMessages:
         calls.serve(self.count, self.piece)
 
     async def of(self, client_id: str, queue: bool, query: PageQuery, max_rows: int) -> Page[WaitingMessage]:
-        """One page, as they will go out, or went. Raises Refusal."""
+        """Return one page, in the order in which the messages are or were sent. Raises Refusal."""
         limit = query.rows(max_rows)
         if offset_of(query.page, limit) + limit > MAX_ROWS:
             raise wrong("_page", f"beyond message {MAX_ROWS}")
@@ -74,7 +74,7 @@ class WaitingMessages:
         return await listing_of(self._calls, self, asked, query.page, limit, node)
 
     def count(self, query: WaitingQuery) -> int:
-        """How many this node has; none where the session has gone since it was found here."""
+        """Count the messages of this node; 0 if the session has moved since it was found here."""
         session = self._server.broker.sessions.get(query.clientid)
         if session is None:
             return 0
@@ -84,7 +84,8 @@ class WaitingMessages:
         return await piece_of(self.cut(query, skip, limit))
 
     def cut(self, query: WaitingQuery, skip: int, limit: int) -> Listing[WaitingMessage]:
-        """Those of this node without the first: a copy, since the next acknowledgement changes them."""
+        """Return the messages of this node without the first ``skip``: a copy, because the next acknowledgement changes
+        them."""
         session = self._server.broker.sessions.get(query.clientid)
         if session is None:
             raise _unknown(query.clientid)

@@ -9,7 +9,7 @@ from taipan.broker.loop.timers import Timer, Timers
 from .refusal import Busy
 
 LAPSE: Final = 15.0
-"""Seconds after which somebody who does not ask again watches no more; longer than any stream waits."""
+"""Seconds after which a reader that has not asked again is removed; longer than the wait of any stream."""
 MAX_WATCHES: Final = 64
 
 
@@ -34,7 +34,8 @@ class Watches(Generic[W]):
         return len(self._watches)
 
     def ask(self, key: str, who: str) -> W:
-        """For ``who``, who watches from now on. Raises Refusal where too much is watched, and what ``make`` raises."""
+        """Return the observer of a key for ``who``, who is its reader from now on. Raises Refusal if too much is
+        observed, and the errors of ``make``."""
         now = self._timers.now()
         found = self._watches.get(key)
         if found is None:
@@ -48,13 +49,13 @@ class Watches(Generic[W]):
         return watch
 
     def hold(self, key: str, who: str) -> W:
-        """The same, until ``who`` leaves: he may be slow."""
+        """As ``ask``, but ``who`` stays a reader until it leaves, however slow it is."""
         watch = self.ask(key, who)
         self._watches[key][1][who] = math.inf
         return watch
 
     def leave(self, key: str, who: str) -> None:
-        """``who`` watches no more."""
+        """Remove ``who`` from the readers."""
         found = self._watches.get(key)
         if found is not None:
             found[1].pop(who, None)
@@ -70,7 +71,7 @@ class Watches(Generic[W]):
             self._timer = None
 
     def _lapse(self) -> None:
-        """Streams of other nodes do not say that they end."""
+        """Remove readers that no longer ask: streams of other nodes do not report their end."""
         before = self._timers.now() - LAPSE
         for key, (_, watchers) in list(self._watches.items()):
             for who in [who for who, asked in watchers.items() if asked < before]:

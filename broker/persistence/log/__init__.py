@@ -1,4 +1,3 @@
-"""The write-ahead log: batches of records, numbered, checked and flushed, in one SQLite file.
+"""The write-ahead log: numbered batches of records with checksums, flushed to one SQLite file.
 
-It knows records and bytes, and no session. ``persistence/`` calls in.
-"""
+The package knows records and bytes, but not sessions. ``persistence/`` calls it."""

@@ -1,9 +1,8 @@
-"""A backup of a store: one file with every batch of the log, the check file, and a digest over all of it.
+"""A backup of a store: one file with every batch of the log, the check file, and a digest of everything.
 
-A line of magic, a line of JSON (``BackupHead``), then records, each with its kind in one byte: ``b`` a row of the log,
-``c`` the check file, ``e`` the end with the number of the oldest batch that still counts. The last 32 bytes are the
-SHA-256 of all before them, so that a flipped byte is noticed wherever it is.
-"""
+The file consists of a line of magic, a line of JSON (``BackupHead``), and records that begin with their kind in one
+byte: ``b`` is a row of the log, ``c`` the check file, ``e`` the end, with the number of the oldest batch that is still
+needed. The last 32 bytes are the SHA-256 of all bytes before them, so that a flipped bit is noticed anywhere."""
 
 import hashlib
 import struct
@@ -22,7 +21,7 @@ _NUMBER: Final = struct.Struct(">Q")
 _DIGEST: Final = 32
 
 LogRow = tuple[int, int, int, bytes]
-"""Number, ``low``, checksum, data: as ``SqliteLog`` has it."""
+"""Number, ``low``, checksum and data, as in ``SqliteLog``."""
 
 
 class BackupDamaged(Exception):
@@ -30,7 +29,7 @@ class BackupDamaged(Exception):
 
 
 class BackupHead(msgspec.Struct):
-    """``schema``: of the log. ``created_at``: unix seconds."""
+    """``schema``: the schema of the log. ``created_at``: Unix seconds."""
 
     node: str
     version: str
@@ -39,8 +38,8 @@ class BackupHead(msgspec.Struct):
 
 
 class BackupSummary(msgspec.Struct):
-    """What a backup has. ``first`` and ``last``: numbers of batches; ``damaged``: those that were damaged on the disk
-    when it was made."""
+    """The contents of a backup. ``first`` and ``last``: numbers of batches; ``damaged``: batches that were damaged on
+    disk when the backup was created."""
 
     head: BackupHead
     batches: int
@@ -52,7 +51,7 @@ class BackupSummary(msgspec.Struct):
 
 
 class BackupWriter:
-    """Makes the bytes of a backup, piece by piece."""
+    """Builds a backup, piece by piece."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()

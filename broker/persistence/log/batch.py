@@ -1,9 +1,8 @@
-"""Batch: many records as one piece of bytes.
+"""Batch: many records encoded together.
 
 Layout, all numbers little-endian: byte 0 the version of the layout, bytes 1-3 zero, ``u32`` count, ``count`` times
-``u32`` length, then the records one after the other. The lengths stand together because one table of them is written
-five times faster than a length before each record.
-"""
+``u32`` length, then the records one after the other. The lengths are together in one table because this is written five
+times faster than a length before each record."""
 
 import sys
 from array import array
@@ -19,7 +18,7 @@ _ZERO: Final = b"\0\0\0"
 
 
 def encode(records: Collection[bytes]) -> bytes:
-    """The bytes of a batch."""
+    """Encode a batch."""
     table = array("I", [len(records), *map(len, records)])
     if _SWAP:
         table.byteswap()
@@ -27,12 +26,12 @@ def encode(records: Collection[bytes]) -> bytes:
 
 
 def first_offset(count: int) -> int:
-    """Where the first of ``count`` records begins."""
+    """Return the offset of the first of ``count`` records."""
     return HEAD + 4 * count
 
 
 def decode(data: bytes) -> list[bytes]:
-    """The records of a batch. Raises StoreError: another layout, or lengths that do not add up."""
+    """Decode the records of a batch. Raises StoreError if the layout is unknown or the lengths do not match."""
     if len(data) < HEAD or data[0] != VERSION:
         raise StoreError(f"a batch of unknown layout {data[:1].hex() or '(empty)'}")
     count = int.from_bytes(data[4:8], "little")

@@ -29,11 +29,12 @@ _MAGIC: Final = b"taipan check 1\n"
 _HEAD: Final = len(_MAGIC) + 8
 
 Digests = dict[str, tuple[int, bytes]]
-"""Table -> how many rows it has, and the digest of them."""
+"""Table -> number of its rows, and their digest."""
 
 
 class Expected(msgspec.Struct, array_like=True, frozen=True):
-    """The rows are as ``after`` says, or (there is a ``before``) as they were before a batch that was under way."""
+    """The rows have the digests ``after``, or, if there is a ``before``, the digests from before a batch that was being
+    written."""
 
     generation: int
     before: Digests | None
@@ -41,7 +42,7 @@ class Expected(msgspec.Struct, array_like=True, frozen=True):
 
 
 class File(Protocol):
-    """What a ``CheckFile`` writes to."""
+    """A file to which a ``CheckFile`` writes."""
 
     def write(self, offset: int, data: bytes) -> None: ...
 
@@ -51,21 +52,21 @@ class File(Protocol):
 
 
 class Files(Protocol):
-    """Where it lies: the disk, or a test's."""
+    """Access to files: on disk, or a replacement for tests."""
 
     def read(self, path: Path) -> bytes | None:
-        """All of it; ``None``: there is none."""
+        """Return the whole content; ``None`` if the file does not exist."""
         ...
 
     def open(self, path: Path) -> File: ...
 
     def create(self, path: Path, content: bytes) -> File:
-        """All of it is on the disk, or nothing is."""
+        """Create the file atomically: after a failure, the disk has all of it or nothing."""
         ...
 
 
 class OsFile:
-    """A file of the system."""
+    """A file of the operating system."""
 
     def __init__(self, path: Path) -> None:
         self._number = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -84,7 +85,7 @@ class OsFile:
 
 
 class OsFiles:
-    """The files of the system."""
+    """The files of the operating system."""
 
     def read(self, path: Path) -> bytes | None:
         try:
@@ -129,15 +130,15 @@ class CheckFile:
         self.expected: Expected | None = None
         self.held = False
         self._generation = 0
-        # Digests of what the log has now.
+        # Digests of the current rows of the log.
         self._actual: Digests = {}
         self._noted = 0
-        # Both blocks of the number are to be written: one says more than is there.
+        # Both number blocks have to be written: one contains a number that is too high.
         self._both = False
         self._complained = False
 
     def read(self) -> None:
-        """Raises StoreError: it is there and cannot be read."""
+        """Read the file. Raises StoreError if it exists but cannot be read."""
         try:
             content = self._files.read(self.path)
             self.present = content is not None
@@ -158,7 +159,8 @@ class CheckFile:
         self._generation = self.expected.generation if self.expected is not None else 0
 
     def settle(self, last: int, actual: Digests, held: bool) -> None:
-        """The log ends with batch ``last`` and has the rows ``actual``; ``held``: these may lack some."""
+        """Set the state of the log: it ends with batch ``last`` and has the rows ``actual``; ``held``: rows may be
+        missing."""
         self.held = held
         self._actual = actual
         self._noted = last
@@ -173,23 +175,23 @@ class CheckFile:
             else:
                 self._file.sync()
         except OSError as error:
-            # What it says is true as it is; the next batch tries again.
+            # The content is correct; the next batch tries again.
             logger.warning("check_file_not_written file=%s error=%s", self.path, describe(error))
 
     def prepare(self, after: Digests) -> None:
-        """The next batch will make the rows so. Raises WriteTrouble."""
+        """Announce the digests after the next batch. Raises WriteTrouble."""
         if not self.held:
             self._flush(self._actual if self._actual != after else None, after)
 
     def confirm(self, seq: int, after: Digests) -> None:
-        """The batch is stored. Raises WriteTrouble; then prepare and store it again."""
+        """Confirm that the batch is stored. Raises WriteTrouble; then prepare and store it again."""
         self.note(seq)
         if not self.held:
             self._flush(None, after)
         self._actual = after
 
     def note(self, seq: int) -> None:
-        """Batch ``seq`` is stored."""
+        """Record that batch ``seq`` is stored."""
         if self._file is None or seq == self._noted:
             return
         try:
@@ -227,7 +229,7 @@ class CheckFile:
 
     def _put(self, before: Digests | None, after: Digests) -> None:
         assert self._file is not None
-        # In the place of the older one. When it fails, that place again: the other one is whole.
+        # Written over the older block. After a failure, use the same block again: the other one is intact.
         generation = self._generation + 1
         block = _packed(msgspec.msgpack.encode(Expected(generation, before, after)))
         if len(block) > BLOCK:
@@ -243,7 +245,7 @@ def _packed(payload: bytes) -> bytes:
 
 
 def _unpacked(block: bytes) -> bytes | None:
-    """What a block holds; None: it is not sound."""
+    """Return the content of a block; None if it is damaged."""
     size = block[_HEAD - 4 : _HEAD]
     payload = block[_HEAD : _HEAD + int.from_bytes(size, "little")]
     return payload if _packed(payload) == block[: _HEAD + len(payload)] else None

@@ -1,9 +1,9 @@
-"""CommitTimes: how long the batches of the last seconds took."""
+"""CommitTimes: how long the batches of the most recent seconds took."""
 
 from typing import Final
 
 KEPT: Final = 16
-"""Seconds."""
+"""Seconds that are kept."""
 
 
 class CommitTimes:
@@ -16,7 +16,7 @@ class CommitTimes:
         self._longest = [0.0] * KEPT
 
     def add(self, now: float, took: float) -> None:
-        """A batch is on disk. ``now``: seconds by any clock."""
+        """Add the time of a batch that is on disk. ``now``: seconds of any clock."""
         second = int(now)
         place = second % KEPT
         if self._seconds[place] != second:
@@ -26,7 +26,7 @@ class CommitTimes:
             self._longest[place] = took
 
     def longest(self, now: float, seconds: float) -> float:
-        """Of the last ``seconds``, rounded up to whole ones; 0 where there was none."""
+        """Return the longest time within the last ``seconds``, rounded up to whole seconds; 0 if there was no batch."""
         first = int(now - seconds)
         return max(
             (took for second, took in zip(self._seconds, self._longest, strict=True) if second >= first), default=0.0

@@ -1,4 +1,4 @@
-"""What can go wrong with a store, and how it is said in one line."""
+"""Errors of a store, and their description in one line."""
 
 import os
 from typing import Final
@@ -16,7 +16,7 @@ OF_THE_DISK: Final = (
     apsw.NoMemError,
     apsw.InterruptError,
 )
-"""Errors that say nothing about the soundness of what is stored; every other, on reading, means damage."""
+"""Errors that do not mean damage of the stored data; any other error on reading does."""
 
 
 class StoreError(Exception):
@@ -28,11 +28,11 @@ class NewerSchema(StoreError):
 
 
 class WriteTrouble(StoreError):
-    """Nothing was written this time; trying again later may help."""
+    """Nothing was written this time; a later attempt may succeed."""
 
 
 def describe(error: BaseException, errno: int = 0) -> str:
-    """One line about ``error``; ``errno`` is what the system said last, 0 where it said nothing."""
+    """Describe ``error`` in one line. ``errno`` is the latest error of the operating system, 0 if there was none."""
     if isinstance(error, apsw.FullError):
         return "no space left for the store"
     if isinstance(error, OSError):

@@ -1,11 +1,11 @@
-"""Names of files that last: a directory is flushed after a name in it has changed."""
+"""Durable file names: after a change of a name, its directory is flushed."""
 
 import os
 from pathlib import Path
 
 
 def sync_directory(path: Path) -> None:
-    """Make names in the directory of ``path`` last."""
+    """Flush the directory of ``path``, so that changes of names in it are durable."""
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
@@ -14,6 +14,7 @@ def sync_directory(path: Path) -> None:
 
 
 def replace_file(new: Path, path: Path) -> None:
-    """Give ``new``, whose content has been flushed, the name ``path``: after a crash one or the other is there."""
+    """Rename ``new``, whose content has been flushed, to ``path``: after a crash, either the old or the new file is
+    there."""
     new.replace(path)
     sync_directory(path)

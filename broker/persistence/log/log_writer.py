@@ -1,7 +1,6 @@
-"""LogWriter: the one thread that touches the store; it waits for jobs, and tells the loop what it did.
+"""LogWriter: the only thread that uses the store. It waits for jobs and reports their results to the loop.
 
-Appends are tried until they succeed. While one does not, reads go on, everything else waits.
-"""
+An append is retried until it succeeds. In the meantime reads continue, and all other jobs wait."""
 
 import asyncio
 import logging
@@ -50,7 +49,7 @@ class Read:
     future: asyncio.Future[bytes]
 
     def answer(self, data: bytes, error: StoreError | None) -> None:
-        """On the loop's thread."""
+        """Deliver the result, on the loop's thread."""
         if self.future.done():
             return
         if error is None:
@@ -70,7 +69,7 @@ class Copied:
 
 @dataclass(slots=True)
 class Copy:
-    """Make the piece of a backup that has the rows after ``seq``, about ``most`` bytes of them."""
+    """Read the piece of a backup that begins after ``seq``, with about ``most`` bytes of rows."""
 
     backup: BackupWriter
     seq: int
@@ -78,7 +77,7 @@ class Copy:
     future: asyncio.Future[Copied]
 
     def answer(self, copied: Copied, error: StoreError | None) -> None:
-        """On the loop's thread."""
+        """Deliver the result, on the loop's thread."""
         if self.future.done():
             return
         if error is None:
@@ -88,11 +87,11 @@ class Copy:
 
 
 class VerifyPath:
-    """Find out whether the file is still where it was opened."""
+    """Check whether the file is still at the path where it was opened."""
 
 
 class Stop:
-    """Checkpoint, close, end; what could not be written by now is given up."""
+    """Checkpoint, close and end; data that is not written by then is discarded."""
 
 
 Job = Append | Copy | Drop | VerifyPath | Read | Stop
@@ -120,7 +119,7 @@ class LogWriter(threading.Thread):
         self._trouble = trouble
         self._ended = ended
         self._stopping = False
-        # What ``Drop`` asked for is done up to here; read by the loop's thread.
+        # Batches up to this one have been deleted for ``Drop``; read by the loop's thread.
         self.dropped = 0
 
     def run(self) -> None:
@@ -146,13 +145,13 @@ class LogWriter(threading.Thread):
                 logger.warning("store_checkpoint_failed error=%s", error)
             self._loop.call_soon_threadsafe(self._ended)
         except RuntimeError:
-            # The loop is closed: there is nothing left to report to. What is on the disk is there.
+            # The loop is closed, so nothing can be reported. Data on the disk stays there.
             logger.warning("store_abandoned")
 
     def _append(self, job: Append) -> None:
         if self._until_done(lambda: self._log.append(job.seq, job.data, job.access)):
             self._loop.call_soon_threadsafe(self._written, job.seq)
-            # After the word is out: this batch does not wait for the checkpoint.
+            # After the report: this batch does not wait for the checkpoint.
             self._until_done(self._log.tidy)
 
     def _drop(self, job: Drop) -> None:
@@ -165,7 +164,7 @@ class LogWriter(threading.Thread):
 
         if self._until_done(slice_):
             if more:
-                # To the end of the queue, so that batches and reads come between the slices.
+                # To the end of the queue, so that batches and reads run between the slices.
                 self.post(job)
             else:
                 self.dropped = max(self.dropped, job.seq)
@@ -180,7 +179,7 @@ class LogWriter(threading.Thread):
         self._loop.call_soon_threadsafe(job.answer, data, error)
 
     def _copy(self, job: Copy) -> None:
-        """Between batches, so that the last row and the check file belong together."""
+        """Run between batches, so that the last row and the check file match."""
         error = None
         copied = Copied(b"", job.seq, False)
         try:
@@ -194,12 +193,12 @@ class LogWriter(threading.Thread):
         self._loop.call_soon_threadsafe(job.answer, copied, error)
 
     def _until_done(self, act: Callable[[], None]) -> bool:
-        """Try until it succeeds; False when told to stop before that."""
+        """Try until the call succeeds; return False if the thread has to stop first."""
         pause = FIRST_PAUSE
         while True:
             try:
                 act()
-            except Exception as error:  # whatever it is, a batch is only given up by Stop
+            except Exception as error:  # whatever the error is: only Stop discards a batch
                 text = str(error) if isinstance(error, StoreError) else describe(error)
                 if not isinstance(error, StoreError):
                     logger.exception("store_failed")
@@ -214,7 +213,7 @@ class LogWriter(threading.Thread):
             pause = min(pause * 2, MAX_PAUSE)
 
     def _wait(self, pause: float) -> bool:
-        """Serve reads for ``pause`` seconds; False when told to stop."""
+        """Serve reads for ``pause`` seconds; return False if the thread has to stop."""
         until = monotonic() + pause
         while not self._stopping and (left := until - monotonic()) > 0:
             try:

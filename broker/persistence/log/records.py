@@ -1,9 +1,8 @@
-"""What a batch of the log says: one record for each durable fact, in the order in which they became true.
+"""The records of the log: one for each durable fact, in the order in which the facts occurred.
 
-A later record about the same thing takes the place of the earlier one. Sessions and messages go by numbers that are
-never used again. Times are unix seconds. Encoded as MessagePack arrays whose first element is the record's tag; a field
-added at the end with a default keeps older files readable.
-"""
+A later record about the same subject replaces the earlier one. Sessions and messages have numbers that are never used
+again. Times are Unix seconds. Records are encoded as MessagePack arrays whose first element is the record's tag; a new
+field at the end with a default keeps older files readable."""
 
 from typing import Any
 
@@ -17,7 +16,7 @@ Packet Identifier 0: not sent yet.
 
 
 class BaseRecord(msgspec.Struct, array_like=True, gc=False):
-    """Every record; never written itself."""
+    """Base of all records; never written itself."""
 
 
 class SessionStored(BaseRecord, tag=1):
@@ -85,7 +84,7 @@ class StoredBody(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
 
 class MessageStored(BaseRecord, tag=5):
-    """A message that sessions hold, with all who hold it."""
+    """A message that sessions hold, with all its holders."""
 
     number: int
     body: StoredBody
@@ -93,28 +92,28 @@ class MessageStored(BaseRecord, tag=5):
 
 
 class DeliveryAdded(BaseRecord, tag=6):
-    """One more session holds a message that is stored already."""
+    """One more session holds a message that is already stored."""
 
     message: int
     holder: Holder
 
 
 class DeliveriesSent(BaseRecord, tag=7):
-    """Deliveries of a session went out: (message, group filter or "", Packet Identifier)."""
+    """Deliveries of a session were sent: (message, group filter or "", Packet Identifier)."""
 
     session: int
     deliveries: list[tuple[int, str, int]]
 
 
 class DeliveriesDone(BaseRecord, tag=8):
-    """A session holds these no longer: a message, or (message, group filter)."""
+    """A session no longer holds these: a message, or (message, group filter)."""
 
     session: int
     deliveries: list[int | tuple[int, str]]
 
 
 class Released(BaseRecord, tag=9):
-    """QoS 2 outbound: PUBREC arrived, the message is the client's, PUBREL is due until PUBCOMP."""
+    """QoS 2 outbound: PUBREC has arrived, so the client has the message; PUBREL is repeated until PUBCOMP arrives."""
 
     session: int
     packet_id: int
@@ -130,7 +129,7 @@ class Completed(BaseRecord, tag=10):
 
 
 class Received(BaseRecord, tag=11):
-    """QoS 2 inbound: this identifier is the same message until PUBREL."""
+    """QoS 2 inbound: until PUBREL, this identifier means the same message."""
 
     session: int
     packet_id: int
@@ -145,7 +144,7 @@ class Freed(BaseRecord, tag=12):
 
 
 class RetainedStored(BaseRecord, tag=13):
-    """``mountpoint``: its publisher's."""
+    """``mountpoint``: the publisher's mount point."""
 
     body: StoredBody
     mountpoint: str = ""
@@ -184,7 +183,7 @@ class DelayedGone(BaseRecord, tag=18):
 
 
 class RowStored(BaseRecord, tag=19):
-    """A row of a table (``persistence.tables``), encoded by whom it belongs to."""
+    """A row of a table (``persistence.tables``), encoded by the package that owns the table."""
 
     table: str
     key: str

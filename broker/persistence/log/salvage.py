@@ -1,10 +1,9 @@
-"""Salvage: the sound batches of a damaged file, found without trusting its structure.
+"""Salvage: recover the intact batches of a damaged file without relying on its structure.
 
-Every row carries a CRC32 over its number, its ``low`` and its data, so a row certifies itself: whatever page of the
-file or of its write-ahead log it is found on, it is what was once written. Pages are read as the SQLite file format
-describes them (sqlite.org/fileformat.html, sections 1.6 and 2.1). ``low`` is the oldest number held when the row was
-written; rows below the highest ``low`` had been dropped on purpose and are not brought back.
-"""
+Every row carries a CRC32 over its number, its ``low`` and its data, so a row proves its own integrity on whatever page
+of the file or of its write-ahead log it is found. Pages are read as the SQLite file format describes them
+(sqlite.org/fileformat.html, sections 1.6 and 2.1). ``low`` is the number of the oldest batch at the time when the row
+was written; rows below the highest ``low`` had been deleted on purpose and are not restored."""
 
 import mmap
 import os
@@ -37,7 +36,8 @@ class SalvageReport:
     set_aside: Path | None = None
     kept: int = 0
     missing: list[tuple[int, int]] = field(default_factory=list)
-    """Runs of batch numbers that are gone, first and last; batches after the last sound one cannot be known."""
+    """Ranges of missing batch numbers, each with its first and last number. Batches after the last intact one cannot be
+    known."""
 
     def __str__(self) -> str:
         gone = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in self.missing[:10])
@@ -52,7 +52,7 @@ def checksum(seq: int, low: int, data: bytes) -> int:
 
 
 def own_part(seq: int, low: int) -> int:
-    """What of the checksum does not depend on the data."""
+    """Return the part of the checksum that does not depend on the data."""
     return zlib.crc32(b"%d,%d" % (seq, low))
 
 
@@ -64,9 +64,8 @@ def beside(path: Path, ending: str) -> Path:
 def put_in_place(path: Path) -> None:
     """Finish a salvage that a crash may have interrupted.
 
-    A file named ``.salvaged-<time>`` is complete; the damaged one gives way to it step by step, each of which may
-    be the last before a crash.
-    """
+    A file named ``.salvaged-<time>`` is complete. It replaces the damaged file in several steps, and a crash may happen
+    after each of them."""
     for ending in ("", "-wal", "-journal"):
         beside(path, ".salvaging" + ending).unlink(missing_ok=True)
     for ready in sorted(path.parent.glob(path.name + ".salvaged-*"))[-1:]:
@@ -80,13 +79,13 @@ def put_in_place(path: Path) -> None:
 
 
 def damaged_name(path: Path, when: str) -> Path:
-    """Under which name a damaged file is kept."""
+    """Return the name under which a damaged file is kept."""
     return beside(path, f".damaged-{when}")
 
 
 def sound_rows(path: Path) -> Iterator[Row]:
-    """Every sound row as number, low, data: in no order, dropped ones that still lie about included; one may come
-    again with a higher low."""
+    """Yield every intact row as number, low and data, in no particular order. Deleted rows whose bytes are still in the
+    file are included, and a row may appear again with a higher low."""
     wal = wal_frames(beside(path, "-wal"))
     latest = dict(wal)
     seen: dict[int, int] = {}
@@ -109,14 +108,15 @@ def sound_rows(path: Path) -> Iterator[Row]:
 
 
 def rows_in_wal(path: Path) -> Iterator[Row]:
-    """Sound rows that lie wholly in the write-ahead log of ``path``, whatever SQLite makes of its frames."""
+    """Yield the intact rows that are entirely in the write-ahead log of ``path``, even if SQLite considers its frames
+    invalid."""
     wal = wal_frames(beside(path, "-wal"))
     latest = dict(wal)
     return _rows_on((frame for _, frame in wal), (lambda number: latest.get(number, b""),), {})
 
 
 def wal_frames(wal: Path) -> list[tuple[int, bytes]]:
-    """Page number and page of all frames in their order, valid or not."""
+    """Yield page number and page of all frames in order, valid or not."""
     try:
         data = wal.read_bytes()
     except FileNotFoundError:
@@ -130,9 +130,9 @@ def wal_frames(wal: Path) -> list[tuple[int, bytes]]:
 
 def _rows_on(pages: Iterator[bytes], views: tuple[Image, ...], seen: dict[int, int]) -> Iterator[Row]:
     for page in pages:
-        # Leaves of the table alone. What overflows lies in pages as a client sent it, and could look like anything; but
-        # such a page begins with the number of the next one, which is far below. Nor is more than the head's count of
-        # cells looked at: behind the pointers to these, older octets may lie.
+        # Only leaf pages of the table are read. Overflow pages contain bytes as a client sent them, and could look like
+        # anything; but such a page begins with the number of the next one, which is far below. And no more cells are
+        # read than the page header counts: after their pointers there may be older bytes.
         if page[:1] != _LEAF:
             continue
         for at in range(8, min(8 + 2 * int.from_bytes(page[3:5], "big"), PAGE - 4), 2):
@@ -193,7 +193,7 @@ def _row(page: bytes, begin: int, size: int, seq: int, view: Image, known: int) 
 
 
 def _varint(page: bytes, at: int) -> tuple[int, int]:
-    """A SQLite variable-length integer and where it ends; zeros past the end of the page."""
+    """Read a variable-length integer of SQLite; return it and its end. Bytes beyond the end of the page are zeros."""
     value = 0
     for index in range(at, at + 8):
         byte = page[index] if index < len(page) else 0

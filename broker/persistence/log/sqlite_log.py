@@ -1,9 +1,8 @@
-"""SqliteLog: numbered batches in one SQLite file; what ``append`` returned from is on the disk.
+"""SqliteLog: numbered batches in one SQLite file. When ``append`` returns, the batch is on disk.
 
-Write-ahead log, ``synchronous=FULL``, one connection in exclusive locking mode: no ``-shm`` file, and no other process
-can write. Each batch is one row and lies there with a checksum of its own, because SQLite does not notice a flipped bit
-in a value. To be used by one thread at a time.
-"""
+Uses SQLite's write-ahead log, ``synchronous=FULL`` and one connection in exclusive locking mode: there is no ``-shm``
+file, and no other process can write. Each batch is one row with its own checksum, because SQLite does not notice a
+flipped bit in a value. Only one thread may use the log at a time."""
 
 import contextlib
 import os
@@ -32,39 +31,39 @@ from .salvage import (
 
 APPLICATION_ID: Final = 0x54616970  # "Taip"
 CHECKPOINT_PAGES: Final = 1000
-"""Pages of the write-ahead log that ask for a checkpoint: 4 MiB, so that a batch waits few milliseconds for one."""
+"""Size of the write-ahead log, in pages, that causes a checkpoint: 4 MiB, so that a batch waits only a few milliseconds
+for it."""
 SLICE_ROWS: Final = 16
 SLICE_PAGES: Final = 256
 SPARE_PAGES: Final = 1024
-"""Free pages the file keeps for what comes next; a quarter of all, where that is more."""
+"""Number of free pages that the file keeps for new data, or a quarter of all pages if that is more."""
 WAL_INTERVAL = 0.1
-"""Seconds between two looks at the path of the write-ahead log while batches are written. Each look gives up the GIL
-and waits for it again, which a busy event loop makes long."""
+"""Seconds between two checks of the path of the write-ahead log while batches are written. Each check releases the GIL
+and waits for it again, which takes long if the event loop is busy."""
 
 _INCREMENTAL: Final = 2
 _SPACE: Final = "SELECT page_count, freelist_count FROM pragma_page_count, pragma_freelist_count"
 
 
 class _Damaged(Exception):
-    """Internal: why the file is not taken as it is."""
+    """Internal: why the file cannot be used as it is."""
 
 
 class SqliteLog:
     """A log of batches; ``open`` first, ``checkpoint_and_close`` last.
 
-    ``salvaged`` tells after ``open`` and ``scan`` what was damaged, None when nothing was. ``first`` and ``last``
-    are the numbers of the oldest and newest batch, 0 when there never was one; the newest is never dropped, so that
-    numbers only rise.
-    """
+    After ``open`` and ``scan``, ``salvaged`` reports the damage, or is None. ``first`` and ``last`` are the numbers of
+    the oldest and newest batch, 0 if there has never been one. The newest batch is never deleted, so that numbers only
+    grow."""
 
     steps: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("CREATE TABLE log (seq INTEGER PRIMARY KEY, low INT NOT NULL, crc INT NOT NULL, data BLOB NOT NULL)",),
     )
-    """What leads from each version of the schema to the next, the first from an empty file. A step that changes the
-    columns of ``log`` changes ``salvage`` too."""
+    """The statements that lead from each version of the schema to the next, the first from an empty file. A step that
+    changes the columns of ``log`` also requires a change of ``salvage``."""
 
     def __init__(self, path: Path, vfs: str | None = None, check: CheckFile | None = None) -> None:
-        """``check``: told what is stored, once it is settled what was."""
+        """``check``: the check file, to which stored batches are reported once the state at the start is settled."""
         self.path = path
         self.check = check
         self.salvaged: SalvageReport | None = None
@@ -74,16 +73,16 @@ class SqliteLog:
         self._db: apsw.Connection | None = None
         self._wal_pages = 0
         self._suspect = False
-        # Device and inode of the open files, the second its write-ahead log; None: they are not the system's to tell.
+        # Device and inode of the open files; the second one is the write-ahead log. None: the files are not the
+        # operating system's.
         self._place: tuple[int, int] | None = None
         self._wal_place: tuple[int, int] | None = None
         self._wal_verified = 0.0
 
     def open(self) -> None:
-        """Make the file or open it; a damaged one is set aside and its sound batches go into a new one.
+        """Open the file, or create it. A damaged file is moved away, and its intact batches are written to a new one.
 
-        Raises NewerSchema; StoreError when it cannot be read or written. Each is one line.
-        """
+        Raises NewerSchema, or StoreError if the file cannot be read or written. Each message is one line."""
         try:
             put_in_place(self.path)
             if not self.path.exists():
@@ -107,7 +106,7 @@ class SqliteLog:
             raise StoreError(f"{self.path}: {text}") from None
 
     def scan(self) -> Iterator[tuple[int, bytes]]:
-        """All batches in order. One that is not what was written is left out and stands in ``salvaged``."""
+        """Yield all batches in order. A damaged batch is left out and is listed in ``salvaged``."""
         for seq, low, crc, data in self._open_db().execute("SELECT seq, low, crc, data FROM log ORDER BY seq"):
             if isinstance(data, bytes) and checksum(seq, low, data) == crc:
                 yield seq, data
@@ -117,11 +116,10 @@ class SqliteLog:
             self.salvaged.missing.append((seq, seq))
 
     def append(self, seq: int, data: bytes, access: Digests | None = None) -> None:
-        """Store a batch; it is durable when this returns. The same again replaces it.
+        """Store a batch; it is durable when this returns. The same batch again replaces it.
 
-        ``access``: it changes rows of access control, to these digests. Raises WriteTrouble: nothing is stored, or it
-        is and may not be relied on; append it again.
-        """
+        ``access``: the digests of the rows of access control after this batch, if it changes them. Raises WriteTrouble:
+        the batch is not stored, or may not be durable; append it again."""
         self._verify_file()
         if time.monotonic() - self._wal_verified >= WAL_INTERVAL:
             self._verify_wal()
@@ -165,10 +163,10 @@ class SqliteLog:
         self._wal_verified = time.monotonic()
 
     def _leave_wal(self, gone: bool) -> None:
-        """The next start would not find the write-ahead log. Move what it has into the file, and begin another one
-        unless something else is in its place, which SQLite would read. Raises WriteTrouble always."""
+        """Handle a write-ahead log that the next start would not find: move its content into the file, and create a new
+        one, unless something else has taken its path, which SQLite would read. Always raises WriteTrouble."""
         try:
-            # Beside the path: SQLite goes on with the file that it has open.
+            # Next to the path: SQLite continues with the file that it has open.
             total, done = self._open_db().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             if total != done:
                 raise WriteTrouble(f"the write-ahead log is missing, and {total - done} pages exist only in it")
@@ -190,8 +188,7 @@ class SqliteLog:
             self._wal_place = _place_of(beside(self.path, "-wal"))
 
     def tidy(self) -> None:
-        """Note how far it is written, and move the write-ahead log into the file once it is long. Raises
-        WriteTrouble."""
+        """Note which batches are written, and checkpoint the write-ahead log if it is long. Raises WriteTrouble."""
         if self.check is not None:
             self.check.note(self.last)
         if self._wal_pages < CHECKPOINT_PAGES and not self._suspect:
@@ -205,12 +202,12 @@ class SqliteLog:
             raise self._trouble(error) from error
 
     def drop_before(self, seq: int) -> None:
-        """Drop all batches older than ``seq``, except the newest. Raises WriteTrouble; some may be gone then."""
+        """Delete all batches older than ``seq``, except the newest. Raises WriteTrouble; some may have been deleted."""
         while self.drop_some(seq):
             self.tidy()
 
     def drop_some(self, seq: int) -> bool:
-        """One slice of ``drop_before``: True when there is more to do. Raises WriteTrouble."""
+        """Run one slice of ``drop_before``; return True if more remains. Raises WriteTrouble."""
         seq = min(seq, self.last)
         try:
             if self._suspect:
@@ -226,7 +223,7 @@ class SqliteLog:
                 return True
             pages, free = next(iter(db.execute(_SPACE)))
             spare = max(SPARE_PAGES, int(pages) // 4)
-            # Far enough below the mark that the next batch dropped does not ask for it again.
+            # Far enough below the limit that deleting the next batch does not exceed it again.
             goal = min(SLICE_PAGES, int(free) - spare // 2)
             if free <= spare:
                 return False
@@ -236,15 +233,15 @@ class SqliteLog:
             raise self._trouble(error) from error
 
     def _mark(self, db: apsw.Connection) -> None:
-        """Let the newest row say what was dropped, so that a salvage does not bring it back."""
+        """Record in the newest row which batches were deleted, so that a salvage does not restore them."""
         for low, crc in db.execute("SELECT low, crc FROM log WHERE seq = ?", (self.last,)).fetchall():
             assert isinstance(low, int) and isinstance(crc, int)
             crc ^= own_part(self.last, low) ^ own_part(self.last, self.first)
             db.execute("UPDATE log SET low = ?, crc = ? WHERE seq = ?", (self.first, crc, self.last))
 
     def _shrink(self, db: apsw.Connection, pages: int) -> None:
-        """Give ``pages`` free pages back. In one commit: ``PRAGMA incremental_vacuum`` would need the interpreter's
-        lock for each page, of which a busy loop lets go once a millisecond."""
+        """Return ``pages`` free pages to the file system. In one commit: ``PRAGMA incremental_vacuum`` would need the
+        GIL for each page, and a busy loop releases it only once a millisecond."""
         db.autovacuum_pages(lambda _schema, _pages, free, _size: min(free, pages))
         try:
             db.execute("PRAGMA auto_vacuum=FULL")
@@ -252,13 +249,13 @@ class SqliteLog:
             db.execute("PRAGMA auto_vacuum=INCREMENTAL")
             db.autovacuum_pages(None)
         except apsw.Error:
-            # Connecting anew sets both right.
+            # A new connection corrects both.
             self._suspect = True
             raise
         self._wal_pages += 2 * pages
 
     def read(self, seq: int, offset: int, size: int) -> bytes:
-        """A piece of a batch, read without the rest of it. Raises StoreError when it is not there."""
+        """Read a piece of a batch without the rest of it. Raises StoreError if the batch does not exist."""
         try:
             with self._open_db().blob_open("main", "log", "data", seq, False) as blob:
                 blob.seek(offset)
@@ -281,7 +278,7 @@ class SqliteLog:
                 if isinstance(low, int) and isinstance(crc, int) and isinstance(data, bytes):
                     found.append((number, low, crc & 0xFFFFFFFF, data))
                 else:
-                    found.append((number, 0, 0, b"?"))  # damaged, and what stands for it has no checksum of its own
+                    found.append((number, 0, 0, b"?"))  # damaged, and its replacement has no checksum of its own
                 size += len(found[-1][3])
                 if size >= most:
                     break
@@ -302,7 +299,7 @@ class SqliteLog:
             raise StoreError(f"{self.check.path}: {describe(error)}") from None
 
     def insert_rows(self, rows: list[LogRow]) -> None:
-        """Into a new file, in one transaction. Raises StoreError."""
+        """Insert the rows into a new file, in one transaction. Raises StoreError."""
         try:
             db = self._open_db()
             with db:
@@ -314,7 +311,8 @@ class SqliteLog:
             raise StoreError(f"{self.path}: {describe(error, self._errno())}") from error
 
     def checkpoint_and_close(self) -> None:
-        """Leave one file with everything in it. Raises WriteTrouble: closed all the same, nothing durable is lost."""
+        """Leave one file with all data. Raises WriteTrouble: the log is closed nevertheless, and no durable data is
+        lost."""
         if self._db is None:
             return
         if self.check is not None:
@@ -325,7 +323,7 @@ class SqliteLog:
                 self._reopen()
             db = self._open_db()
             db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            # Lets SQLite remove its write-ahead log.
+            # Makes SQLite remove its write-ahead log.
             db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             db.close()
             self._db = None
@@ -336,7 +334,7 @@ class SqliteLog:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the file and its write-ahead log."""
+        """Total size of the file and its write-ahead log in bytes."""
         total = 0
         for each in (self.path, beside(self.path, "-wal")):
             with contextlib.suppress(FileNotFoundError):
@@ -344,8 +342,9 @@ class SqliteLog:
         return total
 
     def _take(self) -> None:
-        """Connect and look whether all is well. Raises _Damaged, NewerSchema, StoreError, apsw.Error of the disk."""
-        # Read before SQLite may write.
+        """Connect and check the file. Raises _Damaged, NewerSchema, StoreError, or apsw.Error for errors of the
+        disk."""
+        # Read before SQLite can write.
         beyond, _, data = max(rows_in_wal(self.path), default=(0, 0, b""))
         if beyond and not self.path.stat().st_size:
             raise _Damaged("it is empty")  # and SQLite would remove the write-ahead log of an empty file
@@ -369,15 +368,16 @@ class SqliteLog:
             raise
         except apsw.Error as error:
             raise _Damaged(describe(error)) from error
-        # A frame that is not sound ends the log for SQLite, silently; what was committed after it would be lost. After
-        # a power cut that can be the one batch that was not reported yet: taking it does no harm, and it may be more.
+        # For SQLite, an invalid frame silently ends the log, and everything committed after it would be lost. After a
+        # power failure this can be a single batch that was not reported yet, which is harmless to accept; but it may be
+        # more.
         if beyond > self.last + 1:
             raise _Damaged("its write-ahead log")
         if beyond > self.last:
             self.append(beyond, data)
 
     def _check_version(self, db: apsw.Connection) -> None:
-        # The version stands there twice so that a flipped bit is not taken for a newer program.
+        # The version is stored twice, so that a flipped bit does not look like a newer program.
         first, second = divmod(self._number("PRAGMA user_version"), 1 << 16)
         if first != second or self._number("PRAGMA application_id") != APPLICATION_ID:
             raise _Damaged("its head")
@@ -389,7 +389,7 @@ class SqliteLog:
             self._migrate(db, first)
 
     def _migrate(self, db: apsw.Connection, version: int) -> None:
-        """All steps from ``version`` on, in one transaction."""
+        """Run all steps from ``version`` on, in one transaction."""
         with db:
             for step in self.steps[version:]:
                 for statement in step:
@@ -404,16 +404,16 @@ class SqliteLog:
         db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         db.execute("PRAGMA locking_mode=EXCLUSIVE")
         if self._number("PRAGMA auto_vacuum") != _INCREMENTAL:
-            # The file is still empty, or shrinking it was interrupted. Not otherwise: this writes, and a full disk must
-            # not keep the node from starting.
+            # The file is still empty, or shrinking it was interrupted. Otherwise this is skipped: it writes, and a full
+            # disk must not keep the node from starting.
             db.execute(f"PRAGMA page_size={PAGE}; PRAGMA auto_vacuum=INCREMENTAL")
         db.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0")
         db.execute(f"PRAGMA journal_size_limit={4 * CHECKPOINT_PAGES * PAGE}; PRAGMA temp_store=MEMORY")
         return db
 
     def _reopen(self) -> None:
-        """Rewrite the write-ahead log after a failed flush. The system's copy of it reads well, but may not be on
-        the disk and may never get there. So the whole log is written to the file again before anything is appended."""
+        """Rewrite the write-ahead log after a failed flush. The operating system's copy can be read, but may never
+        reach the disk. So the whole log is written to the file again before anything is appended."""
         self.verify_path()
         self._abandon()
         db = self._connect()
@@ -470,7 +470,7 @@ class SqliteLog:
         return self._db.system_errno if self._db is not None else 0
 
     def _abandon(self) -> None:
-        """Close without a checkpoint."""
+        """Close the connection without a checkpoint."""
         if self._db is not None:
             with contextlib.suppress(apsw.Error):
                 self._db.close(True)
@@ -478,7 +478,7 @@ class SqliteLog:
 
 
 def _place_of(path: Path) -> tuple[int, int] | None:
-    """Its device and inode; None: there is none."""
+    """Return the file's device and inode; None if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:

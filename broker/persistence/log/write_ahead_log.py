@@ -28,9 +28,8 @@ class WriteAheadLog:
     """A ``SqliteLog`` that is open and scanned, and the thread that writes to it.
 
     ``batch``: the number of the next batch. Records appended to it are on disk once ``durable_batch`` has reached that
-    number. ``pending`` and ``pending_bytes``: number and size of the records that are being written. ``trouble``: why
-    nothing can be written at present, or None.
-    """
+    number. ``pending`` and ``pending_bytes``: number and total size of the records that are being written. ``trouble``:
+    why nothing can be written at present, or None."""
 
     __slots__ = (
         "_began",
@@ -77,13 +76,13 @@ class WriteAheadLog:
         self.durable_batch = log.last
         self.batch = log.last + 1
         self.trouble: str | None = None
-        # Whether a batch appended now would be written at once: it must be.
+        # Whether a batch that is appended now would be written immediately; required for ``append``.
         self.idle = True
         self.pending = 0
         self.pending_bytes = 0
         self._data = b""
         self._yielded = 0.0
-        self._began = 0.0  # when the batch under way was given to the writer
+        self._began = 0.0  # when the current batch was passed to the writer
         self._commit_times = CommitTimes()
         self._dropping = 0
         self._drained: asyncio.Future[None] | None = None
@@ -91,11 +90,11 @@ class WriteAheadLog:
         self._writer = LogWriter(log, loop, self._written, self._troubled, self._ended)
 
     def start(self) -> None:
-        """From now on the log belongs to the writer's thread."""
+        """Start the writer's thread, which from now on owns the log."""
         self._writer.start()
 
     async def close(self, timeout: float = 10.0) -> bool:
-        """Finish writing, checkpoint, close. False: it was not written, or not closed, within ``timeout``."""
+        """Finish writing, checkpoint and close. Return False if this did not succeed within ``timeout``."""
         try:
             async with asyncio.timeout(timeout):
                 if not self.idle:
@@ -104,7 +103,7 @@ class WriteAheadLog:
                 self._writer.post(Stop())
                 await asyncio.shield(self._closed)
         except TimeoutError:
-            # A writer that only waits for space gives up and closes; one stuck in the kernel ends with the process.
+            # A writer that waits for space stops and closes; one that is stuck in the kernel ends with the process.
             self._writer.post(Stop())
             await asyncio.wait([self._closed], timeout=1.0)
             return False
@@ -112,8 +111,8 @@ class WriteAheadLog:
         return True
 
     def append(self, records: list[bytes], access: Digests | None = None) -> None:
-        """Write these as the next batch, in this order. Only while the writer is ``idle``. ``access`` as in
-        ``SqliteLog.append``."""
+        """Write these records as the next batch, in this order. Call only while the writer is ``idle``. ``access``: as
+        in ``SqliteLog.append``."""
         assert self.idle
         self.idle = False
         self._began = self._clock()
@@ -129,8 +128,8 @@ class WriteAheadLog:
             self._writer.post(VerifyPath())
 
     def yield_to_writer(self) -> None:
-        """Let the writer's thread run: it wakes up often in storing a batch, and a busy loop has the interpreter's lock
-        back before it does."""
+        """Let the writer's thread run: it wakes up often while it stores a batch, and a busy loop would otherwise take
+        the GIL back first."""
         if not self.idle:
             now = self._clock()
             if now - self._yielded >= YIELD_EVERY:
@@ -138,13 +137,13 @@ class WriteAheadLog:
                 self._yielded = now
 
     def copy(self, backup: BackupWriter, seq: int, most: int) -> asyncio.Future[Copied]:
-        """The piece of a backup with the rows after ``seq``. The future raises StoreError."""
+        """Return the piece of a backup with the rows after ``seq``. The future raises StoreError."""
         future: asyncio.Future[Copied] = self._loop.create_future()
         self._writer.post(Copy(backup, seq, most, future))
         return future
 
     def read(self, seq: int, offset: int, size: int) -> asyncio.Future[bytes]:
-        """A piece of a batch that was appended. The future raises StoreError when it cannot be read."""
+        """Read a piece of a batch that was appended. The future raises StoreError if it cannot be read."""
         future: asyncio.Future[bytes] = self._loop.create_future()
         if not self.idle and seq == self.batch - 1:
             future.set_result(self._data[offset : offset + size])
@@ -153,25 +152,25 @@ class WriteAheadLog:
         return future
 
     def drop_before(self, seq: int) -> None:
-        """Forget the batches older than ``seq``, in slices between other work; the newest one stays in any case."""
+        """Delete the batches older than ``seq``, in slices between other work. The newest batch always stays."""
         self._dropping = max(self._dropping, seq)
         self._writer.post(Drop(seq))
 
     @property
     def dropping(self) -> bool:
-        """Whether batches that are to be forgotten still take room in the file."""
+        """Whether batches that have to be deleted still use space in the file."""
         return self._dropping > self._writer.dropped
 
     def longest_commit(self, seconds: float) -> float:
-        """Seconds that a batch took to be on disk, the longest of those written in the last ``seconds``; or that the
-        one under way has taken, where that is longer."""
+        """Return the longest time in seconds that a batch took to reach the disk, among those of the last ``seconds``.
+        If the current batch has already taken longer, return that time."""
         now = self._clock()
         longest = self._commit_times.longest(now, seconds)
         return longest if self.idle else max(longest, now - self._began)
 
     @property
     def size_bytes(self) -> int:
-        """Of the files."""
+        """Total size of the files in bytes."""
         return self._log.size_bytes
 
     def _written(self, seq: int) -> None:

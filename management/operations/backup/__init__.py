@@ -1,5 +1,4 @@
-"""Export and import: one file that holds what a node keeps, written and read without holding the loop.
+"""Export and import: one file with the stored data of a node, written and read without blocking the loop.
 
-Formats of EMQX 4.x become ours in ``emqx_formats``; nothing is stored before every record of a file was found sound.
-``operations.operations`` makes the one ``Backup``; ``api.data`` and ``ctl`` call it.
-"""
+``emqx_formats`` converts the formats of EMQX 4.x. Nothing is stored before every record of a file has been checked.
+``operations.operations`` creates the only ``Backup``; ``api.data`` and ``ctl`` call it."""

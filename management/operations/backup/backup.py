@@ -1,8 +1,9 @@
-"""Backup: all that an operator has stored, as a file, and back.
+"""Backup: export of all data that operators have stored to a file, and its import.
 
-An import is all or nothing. Every record is checked before the first is stored. Then, where the node keeps its data on
-disk, the whole plan is written beside the store; it is carried out in slices, and a row that names it follows as the
-last one. A start that finds a plan without that row carries it out again, before anybody is let in::
+An import succeeds as a whole or changes nothing. Every record is checked before the first one is stored. Then, if the
+node keeps its data on disk, the whole plan is written to a file next to the store. The plan is applied in slices, and
+finally a row with its name is stored. If the node finds a plan without that row at its start, it applies the plan again
+before it accepts clients::
 
     check ──► plan on disk ──► rows, slice by slice ──► the plan's name as a row ──► plan removed
                    └────────── a crash here: done again at the start ──────────┘
@@ -63,15 +64,16 @@ logger = logging.getLogger(__name__)
 _LATEST: Final = "latest"
 _CHUNK: Final = 1_048_576
 _MAX_NAMED: Final = 100
-"""Applications, or users, that a line of the log names."""
+"""Maximum number of applications, or users, that a log line lists."""
 _MAX_COUNTS: Final = 1000
-"""Characters of a line that counts records by their sections."""
+"""Maximum characters of a log line with counts of records by section."""
 _ROWS_A_BATCH: Final = 1000
-"""Rows that are stored before the disk is waited for: what a batch takes to encode holds the loop."""
+"""Number of rows after which the import waits for the disk: encoding a batch blocks the loop."""
 
 
 class DryRun(msgspec.Struct):
-    """What a dry run is to tell of single records: from which on, and how many. ``asked``: nothing is imported."""
+    """The part of a dry run's changes to return: the position of the first one, and their number. ``asked``: this is a
+    dry run."""
 
     asked: bool = False
     skip: int = 0
@@ -79,26 +81,26 @@ class DryRun(msgspec.Struct):
 
 
 class Asker(msgspec.Struct):
-    """The dashboard user who runs an import, if it is one. ``replace``: that login gets the file's password, too.
-    Without it that record of the file is not taken."""
+    """The dashboard user who runs an import, if any. ``replace``: this user also gets the file's password; otherwise
+    the import skips the user's record."""
 
     username: str = ""
     replace: bool = False
 
 
 class Imported(msgspec.Struct, array_like=True, frozen=True):
-    """The plan that was carried out last."""
+    """The plan that was applied last."""
 
     plan: str
 
 
 _NO_DRY_RUN: Final = DryRun()
 _NOBODY: Final = Asker()
-"""Who needs no login: ``taipan-ctl`` on the machine."""
+"""The caller without a login: ``taipan-ctl`` on the machine."""
 
 
 class Backup:
-    """One import or export at a time."""
+    """Exports and imports; one import or export runs at a time."""
 
     def __init__(
         self,
@@ -133,7 +135,7 @@ class Backup:
     # ------------------------------------------------------------------ export
 
     async def export_file(self) -> ExportRecord:
-        """Write a file; its record. Raises Refusal."""
+        """Write a file and return its record. Raises Refusal."""
         async with self._lock:
             now = self._server.clock.wall()
             name = await asyncio.to_thread(self.files.new_name, now)
@@ -155,26 +157,26 @@ class Backup:
         return str(self.files.path / record.filename)
 
     async def listing(self) -> tuple[list[ExportRecord], list[str]]:
-        """The files of all nodes, the oldest first; and the nodes that did not answer."""
+        """Return the files of all nodes, oldest first, and the nodes that did not answer."""
         answers: Gathered[list[ExportRecord]] = await self._calls.everywhere(self.listing_here)
         records = [record for _, files in answers.found for record in files]
         return sorted(records, key=attrgetter("created_at")), self._calls.may_lack(answers.missing)
 
     async def listing_here(self) -> list[ExportRecord]:
-        """Those of this node."""
+        """Return the files of this node."""
         return await asyncio.to_thread(self.files.listing)
 
     async def delete(self, name: str) -> None:
-        """On this node, or on the first that has it. Raises Refusal 102."""
+        """Delete a file on this node, or on the first node that has it. Raises Refusal 102."""
         node, _ = await self.find(name)
         return await self._calls.on(node, self.delete_here, name)
 
     async def delete_here(self, name: str) -> None:
-        """Raises Refusal 102."""
+        """Delete a file of this node. Raises Refusal 102."""
         await asyncio.to_thread(self.files.delete, name)
 
     async def find(self, name: str) -> tuple[str, int]:
-        """Which node has a file, this one first, and its size. Raises Refusal 102."""
+        """Return the first node that has the file, starting with this one, and the file's size. Raises Refusal 102."""
         self.files.place(name)
         size = await self.size(name)
         if size is not None:
@@ -188,7 +190,7 @@ class Backup:
         raise not_found("file", name[:256])
 
     async def size(self, name: str) -> int | None:
-        """Of a file of this node, if it is there."""
+        """Return the size of a file of this node, if it exists."""
         try:
             opened, size = await asyncio.to_thread(self.files.open, self.files.place(name))
         except Refusal:
@@ -216,7 +218,7 @@ class Backup:
             os.close(opened)
 
     async def piece(self, name: str, offset: int) -> bytes:
-        """Some bytes of a file of this node. Raises Refusal 102."""
+        """Return some bytes of a file of this node. Raises Refusal 102."""
         opened, _ = await asyncio.to_thread(self.files.open, self.files.place(name))
         try:
             return await asyncio.to_thread(os.pread, opened, _CHUNK, offset)
@@ -224,10 +226,10 @@ class Backup:
             os.close(opened)
 
     async def upload(self, chunks: Sequence[bytes | bytearray], given: Mapping[str, str] | None = None) -> ExportRecord:
-        """Keep a JSON object as a file; its record. Raises Refusal.
+        """Store a JSON object as a file and return its record. Raises Refusal.
 
-        ``chunks``: an object with its text as ``file`` and the name as ``filename``. ``given`` wins over its members.
-        """
+        ``chunks``: an object with the text as ``file`` and the name as ``filename``. ``given`` overrides its
+        members."""
         now = self._server.clock.wall()
         given = given or {}
         document = await self._documents.read([b"{}"] if is_blank(chunks) else chunks)
@@ -241,7 +243,7 @@ class Backup:
         return self.files.record(path.name, size, now)
 
     async def _write(self, path: Path, pieces: Iterator[bytes], now: float | None) -> int:
-        """The file's size, when it is on disk. Raises Refusal; then nothing is left of it."""
+        """Return the size of the file when it is on disk. Raises Refusal and leaves no file then."""
         work = BackpressureSlice(self._server)
         new = await asyncio.to_thread(self.files.begin, path)
         pending = bytearray()
@@ -305,7 +307,7 @@ class Backup:
     async def import_path(
         self, path: str, env: Mapping[str, object], dry_run: DryRun = _NO_DRY_RUN
     ) -> JsonObject | None:
-        """Import any file that the node may read. Raises Refusal."""
+        """Import any file that the node can read. Raises Refusal."""
         if not path.startswith("/"):
             raise Refusal(WRONG, f"{path}: expected an absolute path")
         if "\0" in path:
@@ -324,7 +326,7 @@ class Backup:
     async def _import(
         self, document: Document, env: Mapping[str, object], dry_run: DryRun, asker: Asker
     ) -> JsonObject | None:
-        """Goes on to its end even where the caller is gone."""
+        """Run the import to its end, even if the caller has disconnected."""
         task = asyncio.create_task(self._import_alone(document, env, dry_run, asker))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -356,14 +358,14 @@ class Backup:
                     told["carried"] = plan.counts()["carried"]
                 answer = told if len(told) > 1 or told["replaced_apps"] else None
             for rows in (plan.users, plan.rules):
-                while rows:  # in slices: to free all of them at once takes long
+                while rows:  # in slices, because freeing all of them at once takes long
                     del rows[-_ROWS_A_BATCH:]
                     await work.checkpoint()
             return answer
 
     async def _leave_out_known(self, plan: Plan, work: BackpressureSlice) -> None:
-        """Leave out users whose slow hash is one of a known secret. The first ones are tried: dashboard users, then
-        superusers, then all others in the order of the file."""
+        """Leave out users whose slow hash is the hash of a known secret. Only the first users are checked: dashboard
+        users, then superusers, then all others in the order of the file."""
         slow = SlowHashes()
         known: set[int] = set()
         superusers = [user for user in plan.users if user.is_superuser]
@@ -390,7 +392,7 @@ class Backup:
                 break
 
     async def _told(self, file: ImportedDocument, work: BackpressureSlice) -> JsonObject:
-        """What an operator has to know of an import, beyond what it was asked for."""
+        """Return facts about an import that an operator should know in addition to its result."""
         plan = file.plan
         told: JsonObject = {"replaced_apps": await self._replaced_apps(plan, work)}
         replaced = [user.name for user in plan.dashboard_users if self._dashboard_users.is_replaced_by(user)]
@@ -405,7 +407,7 @@ class Backup:
         return told
 
     async def _changes(self, plan: Plan, dry_run: DryRun, work: BackpressureSlice) -> JsonObject:
-        """What each record would do, and how many would do what."""
+        """Return the change that each record would make, and the number of changes of each kind."""
         records: list[Change] = []
         totals: dict[str, dict[str, int]] = {}
         for index, change in enumerate(ImportChanges(*self._compared).of(plan)):
@@ -417,7 +419,7 @@ class Backup:
         return {"records": records, "totals": totals}
 
     async def _replaced_apps(self, plan: Plan, work: BackpressureSlice) -> list[str]:
-        """Applications that are there and will be others: their users may need another secret from then on."""
+        """Return the existing applications that will be replaced: their users may need another secret afterwards."""
         last: dict[str, App] = {}
         for app in plan.apps:
             last[app.app_id] = app
@@ -425,7 +427,7 @@ class Backup:
         return [app_id for app_id, app in last.items() if self._apps.is_replaced_by(app)]
 
     async def _check_room(self, plan: Plan, work: BackpressureSlice) -> None:
-        """Raises Refusal where what is there and what comes are too much together."""
+        """Raise Refusal if existing and imported records are too many together."""
         errors: list[RecordError] = []
         for subject, rules in _by_subject(plan.rules):
             there = self._server.stored_rules.of(*subject)
@@ -466,7 +468,7 @@ class Backup:
         path = self.files.data_dir / PLAN_FILE
         if durability is not None:
             await self._write(path, written_plan(name, plan), None)
-        # Before the first is: what a crash cuts off from here on the next start finishes.
+        # Written before the first change: if a crash interrupts the import after this, the next start completes it.
         apps, users = told["replaced_apps"], told.get("replaced_users", ())
         if apps:
             logger.info("import_replaces_apps count=%s apps=%s", len(apps), ",".join(apps[:_MAX_NAMED]))
@@ -483,10 +485,11 @@ class Backup:
         changed: set[str] = set()
         for rows, _ in enumerate(self._steps(plan, changed), 1):
             if rows % _ROWS_A_BATCH == 0:
-                # Trouble of the store is told at the end: until then the plan goes on in memory, and it is on disk.
+                # Trouble of the store is reported at the end. Until then the plan continues in memory, and the plan
+                # itself is on disk.
                 await tables.stored()
             await work.checkpoint()
-        # First: rules and resources may take long to begin, or fail.
+        # First, because rules and resources may take long to start, or fail.
         await self._users.tell_connected(changed)
         await self._finish(name, plan)
         logger.info("imported %s", " ".join(f"{kind}={count}" for kind, count in plan.counts().items() if count))
@@ -495,14 +498,15 @@ class Backup:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
     def on_recovered(self) -> None:
-        """Carry out what a crash has cut off."""
+        """Apply a plan that a crash has interrupted."""
         path = self.files.data_dir / PLAN_FILE
         if self._server.store is None or not path.exists():
             return
         try:
             name, plan = read_plan(path.read_bytes())
         except (OSError, ValueError) as error:
-            # It was written whole before anything of it was done: this is damage, and the store is as it was or not.
+            # The plan was written completely before any change, so this is damage. The store may or may not have been
+            # changed.
             logger.error("import_plan_unreadable file=%s error=%s", path, error)
             path.rename(path.with_suffix(".damaged"))
             return
@@ -536,15 +540,15 @@ class Backup:
                 await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _finish(self, name: str, plan: Plan) -> None:
-        """The last of it: what the rule engine starts, and the row that says that all is done."""
+        """Complete the plan: start the rule engine's part, and store the row that marks the plan as done."""
         await self._engine.adopt(plan.resources, plan.engine_rules)
         self._imported.put(_LATEST, Imported(name))
 
     def _steps(self, plan: Plan, changed: set[str]) -> Iterator[None]:
-        """Store it; what forbids comes before what allows. Done twice it is the same as done once.
+        """Store the plan. Records that deny come before records that allow. Applying it twice has the same result as
+        once.
 
-        ``changed`` gets the names of users who are superusers now and were not, or no longer are.
-        """
+        ``changed`` receives the names of users who have become superusers or are no longer superusers."""
         server = self._server
         for ban, has_kick in plan.bans:
             server.banned.put(server.banned.as_imported(ban, has_kick))
@@ -553,7 +557,7 @@ class Backup:
             yield from self._store_rules(subject, rules)
         server.access.authorization.forget_decisions()
         for app in plan.apps:
-            if not is_known_hash(app.secret_hash):  # a plan of an older version may have one
+            if not is_known_hash(app.secret_hash):  # a plan of an older version may contain one
                 self._apps.put(app)
             yield
         for dashboard_user in plan.dashboard_users:
@@ -572,7 +576,7 @@ class Backup:
             yield
 
     def _store_rules(self, subject: tuple[str, str], rules: list[AccessRule]) -> Iterator[None]:
-        """The file's come first. Where rules are replaced no client sees a moment without them."""
+        """Add the rules of the file before others. While rules are replaced, clients are never without them."""
         stored = self._server.stored_rules
         there = stored.of(*subject)
         if there and list(map(RULE_DETAILS, there)) == list(map(RULE_DETAILS, rules)):
@@ -605,13 +609,14 @@ class Backup:
 
 
 def _by_subject(rules: list[AccessRule]) -> Iterator[tuple[tuple[str, str], list[AccessRule]]]:
-    """A plan's rules stand subject by subject."""
+    """Group the rules of a plan, which are ordered by subject."""
     for subject, same in groupby(rules, key=attrgetter("subject")):
         yield subject, list(same)
 
 
 def _left(there: list[StoredAclRule], rules: list[AccessRule]) -> list[StoredAclRule]:
-    """The rules of a subject that those of a file do not replace: of other topics, or for another action."""
+    """Return the existing rules of a subject that rules of the file do not replace: rules of other topics, or for
+    another action."""
     replaced: dict[tuple[str, str], set[str]] = {}
     for rule in rules:
         replaced.setdefault((rule.topic, rule.listener), set()).update(

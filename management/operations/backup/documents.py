@@ -1,4 +1,5 @@
-"""Documents that come in: an export file, or what stands about one, read in steps that do not hold the loop."""
+"""Documents that are imported: an export file, or an object that contains one. They are read in steps that do not block
+the loop."""
 
 import codecs
 from collections.abc import Iterable, Iterator
@@ -13,11 +14,11 @@ from .json_document import BadRecord, Document
 
 _Decoder: Final = codecs.getincrementaldecoder("utf-8")
 _PIECE: Final = 262_144
-"""Bytes that are decoded before other work runs."""
+"""Number of bytes that are decoded before other work runs."""
 
 
 class Documents:
-    """Reads them. All of it raises Refusal where they are none."""
+    """Reads documents. All methods raise Refusal if the input is not a document."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -29,7 +30,7 @@ class Documents:
         position = begun = 0
         try:
             for data in chain(_cut(chunks), [b""]):
-                # What is left over of a character counts as read with the piece that it began in.
+                # The bytes of an incomplete character belong to the piece in which it began.
                 begun = position - len(decoder.getstate()[0])
                 pieces.append(decoder.decode(data, not data))
                 position += len(data)
@@ -40,7 +41,7 @@ class Documents:
         return await self.find(pieces)
 
     async def find(self, pieces: Iterable[str]) -> Document:
-        """The document that a text is, in ``pieces``."""
+        """Return the document whose text is given in ``pieces``."""
         work = BackpressureSlice(self._server)
         document = Document(pieces)
         for _ in document.read():
@@ -48,7 +49,7 @@ class Documents:
         return document
 
     async def inner(self, document: Document) -> Document:
-        """The document in ``file``: a download of EMQX 4.x."""
+        """Return the document in ``file``: a download from EMQX 4.x."""
         return await self.find(await self.text(document))
 
     async def text(self, document: Document, no_text: int = WRONG) -> list[str]:
@@ -70,19 +71,19 @@ class Documents:
 
 
 def is_blank(chunks: Iterable[bytes | bytearray]) -> bool:
-    """Whether nothing but white space is there."""
+    """Return whether the input is only white space."""
     return all(not chunk or chunk.isspace() for chunk in chunks)
 
 
 def _cut(chunks: Iterable[bytes | bytearray]) -> Iterator[bytes | bytearray]:
-    """In pieces of some length; none is empty."""
+    """Yield pieces of a limited length; none is empty."""
     for chunk in chunks:
         for at in range(0, len(chunk), _PIECE):
             yield chunk[at : at + _PIECE] if len(chunk) > _PIECE else chunk
 
 
 def filename_of(document: Document) -> str:
-    """Raises Refusal 108."""
+    """Return the file name in the document. Raises Refusal 108."""
     value = document.member("filename")
     if not isinstance(value, str):
         raise wrong("filename", "expected a string")
@@ -90,7 +91,7 @@ def filename_of(document: Document) -> str:
 
 
 def env_of(document: Document) -> dict[str, object]:
-    """The document's own ``env``. Raises Refusal 108."""
+    """Return ``env`` of the document. Raises Refusal 108."""
     value = document.member("env")
     if value is None:
         return {}
@@ -100,7 +101,7 @@ def env_of(document: Document) -> dict[str, object]:
 
 
 def flag_of(document: Document, key: str) -> bool:
-    """Whether it asks for something, as for a dry run. Raises Refusal 108."""
+    """Return whether the document sets a flag, such as that of a dry run. Raises Refusal 108."""
     value = document.member(key)
     if value is None:
         return False

@@ -1,4 +1,5 @@
-"""EMQX's formats: records of export files of EMQX 4.1 to 4.4 and of ours, which are 4.4's with a few members more."""
+"""EMQX's formats: records of export files of EMQX 4.1 to 4.4, and of Taipan, whose format is that of 4.4 with a few
+more members."""
 
 import base64
 import binascii
@@ -25,7 +26,7 @@ from .json_document import JsonObject
 
 MAX_NAME_LENGTH: Final = 65_535
 LAST_SECOND: Final = 253_402_300_799
-"""The end of the year 9999: until then a ban without an end lasts."""
+"""The end of the year 9999, when a ban without an end expires."""
 
 _OURS: Final = (b"scrypt$", b"emqx$", b"random$", b"pbkdf2$", b"$6$", b"$2")
 
@@ -40,7 +41,7 @@ class BadField(ValueError):
 
 
 class AccessRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Of an import. ``created_at``: unix seconds."""
+    """An access rule of an import. ``created_at``: Unix seconds."""
 
     kind: str
     name: str
@@ -56,7 +57,7 @@ class AccessRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Record:
-    """One record of a file, read key by key. Everything raises BadField."""
+    """One record of a file, read key by key. All methods raise BadField."""
 
     __slots__ = ("_members",)
 
@@ -116,7 +117,7 @@ class Record:
             raise BadField(key, "expected base64") from None
 
     def created_at(self, now: float) -> float:
-        """Milliseconds in the file, as unix seconds."""
+        """Convert the milliseconds in the file to Unix seconds."""
         return self.integer("created_at", int(now * 1000), LAST_SECOND * 1000) / 1000
 
 
@@ -124,7 +125,8 @@ class Record:
 
 
 def read_user(value: object, login_kind: str, ours: bool, now: float) -> StoredUser:
-    """A record of ``auth_mnesia``. ``login_kind``: what ``login`` is up to 4.2, which does not say."""
+    """Read a record of ``auth_mnesia``. ``login_kind``: the kind of ``login`` up to version 4.2, whose records do not
+    contain it."""
     record = Record(value)
     salted = "type" in record
     kind = record.choice("type", CLIENT_ID, USERNAME) if salted else login_kind
@@ -134,13 +136,13 @@ def read_user(value: object, login_kind: str, ours: bool, now: float) -> StoredU
 
 
 def read_old_user(value: object, kind: str, ours: bool, now: float) -> StoredUser:
-    """A record of ``auth_clientid`` or ``auth_username``, up to 4.2."""
+    """Read a record of ``auth_clientid`` or ``auth_username`` (up to 4.2)."""
     record = Record(value)
     return StoredUser(kind, record.name(kind), _password(record, True, ours), False, now)
 
 
 def _password(record: Record, salted: bool, ours: bool) -> str:
-    """``password`` as EMQX exports it, or a ready hash in the fields of ``POST /auth_user``."""
+    """Read ``password`` as EMQX exports it, or a hash in the fields of ``POST /auth_user``."""
     if "password_hash" in record:
         return _ready_hash(record)
     stored = record.bytes_of("password")
@@ -172,7 +174,7 @@ def user_record(user: StoredUser) -> JsonObject:
 
 
 def _stored_form(password: str) -> bytes:
-    """What EMQX would keep where the hash is one of its own, else our written form."""
+    """Return EMQX's form of the password if the hash is one of its own, otherwise Taipan's stored form."""
     if password.startswith("emqx$"):
         found = EmqxHash.parse(password)
         if len(found.salt) in (0, SALT_SIZE):
@@ -184,7 +186,7 @@ def _stored_form(password: str) -> bytes:
 
 
 def read_rule(value: object, login_kind: str, now: float) -> AccessRule:
-    """A record of ``acl_mnesia``."""
+    """Read a record of ``acl_mnesia``."""
     record = Record(value)
     if "type" in record:
         kind = record.choice("type", *stored_rules.KINDS)
@@ -244,7 +246,7 @@ def read_ban(value: object, now: float) -> tuple[Ban, bool]:
 
 
 def _charlist(codes: list[Any]) -> str:
-    """Erlang's form of a text."""
+    """Decode a text from Erlang's list of character codes."""
     if len(codes) > 64 or not all(type(code) is int and 0 < code < 128 for code in codes):
         raise BadField("who", "expected an address as an array of character codes")
     return "".join(map(chr, codes))
@@ -266,7 +268,7 @@ def ban_record(ban: Ban) -> JsonObject:
 
 
 def read_app(value: object) -> App:
-    """A record of ``apps``: with the secret as it is (EMQX), or with its SHA-256 (ours)."""
+    """Read a record of ``apps``, with the secret itself (EMQX) or with its SHA-256 (Taipan)."""
     record = Record(value)
     app_id = record.text("id", least=1, most=256)
     if ":" in app_id or not app_id.isprintable():
@@ -304,7 +306,7 @@ def app_record(app: App) -> JsonObject:
 
 
 def read_dashboard_user(value: object, ours: bool) -> DashboardUser:
-    """A record of ``users``: salt and MD5 as EMQX keeps them, or our written form."""
+    """Read a record of ``users``, with salt and MD5 as in EMQX, or with Taipan's stored form."""
     record = Record(value)
     name = record.text("username", least=1, most=MAX_DASHBOARD_NAME)
     if ":" in name or not name.isprintable():
@@ -325,7 +327,7 @@ def read_dashboard_user(value: object, ours: bool) -> DashboardUser:
 
 
 def _tags(record: Record) -> tuple[str, str]:
-    """``tags``, and a role that stands beside it: EMQX Enterprise 4.4.22 and later have both in an object."""
+    """Return ``tags``, and the role next to it: EMQX Enterprise 4.4.22 and later have both in one object."""
     given = record.get("tags") if "tags" in record else ""
     if not isinstance(given, dict):
         return record.text("tags", "", most=MAX_TAGS_LENGTH), ""
@@ -353,12 +355,12 @@ def dashboard_user_record(user: DashboardUser) -> JsonObject:
 
 
 def read_resource(value: Any, old: bool) -> JsonObject:
-    """A record of ``resources``. ``old``: of 4.1 to 4.3, converted."""
+    """Read a record of ``resources``. ``old``: convert it from the format of 4.1 to 4.3."""
     record = Record(value)
     record.name("id")
     kind = record.name("type")
     config = record.get("config")
-    if config == []:  # Erlang's and PHP's object without members
+    if config == []:  # An object without members, as Erlang and PHP encode it
         config = {}
     if not isinstance(config, dict):
         raise BadField("config", "expected an object")
@@ -374,7 +376,7 @@ def read_resource(value: Any, old: bool) -> JsonObject:
 
 
 def _web_hook(config: Mapping[str, object]) -> JsonObject:
-    """4.2's time-outs are numbers, and its content type stands beside the headers."""
+    """Convert the configuration: in 4.2, time-outs are numbers, and the content type is next to the headers."""
     new = dict(config)
     for key in ("connect_timeout", "request_timeout"):
         if isinstance(new.get(key), int):
@@ -390,7 +392,7 @@ def _web_hook(config: Mapping[str, object]) -> JsonObject:
     ):
         new["headers"] = {**headers, "content-type": content_type}
     if new.get("method") in ("GET", "DELETE"):
-        del new["method"]  # said by the actions now, see ``read_engine_rule``
+        del new["method"]  # now set by the actions, see ``read_engine_rule``
     return new
 
 
@@ -403,14 +405,14 @@ def _bridge_mqtt(config: Mapping[str, object]) -> JsonObject:
 
 
 def web_hook_method(value: object) -> str | None:
-    """The method of an old ``web_hook`` resource that only an action can have now."""
+    """Return the method of an old ``web_hook`` resource; in 4.4 only an action can have one."""
     config = value.get("config") if isinstance(value, dict) and value.get("type") == "web_hook" else None
     method = config.get("method") if isinstance(config, dict) else None
     return method if method in ("GET", "DELETE") else None
 
 
 def read_engine_rule(value: Any, methods: Mapping[str, str]) -> JsonObject:
-    """A record of ``rules``. ``methods``: of old resources by id, for their actions."""
+    """Read a record of ``rules``. ``methods``: the methods of old resources by id, for their actions."""
     record = Record(value)
     record.name("id")
     record.text("rawsql", least=1, most=1_048_576)
@@ -432,7 +434,7 @@ def _actions(given: object, methods: Mapping[str, str], where: str, depth: int =
         if not isinstance(each, dict) or not isinstance(each.get("name"), str):
             raise BadField(place, "expected an object with a name")
         args = each.get("args", {})
-        if args == []:  # Erlang's empty list of pairs
+        if args == []:  # an empty list of pairs in Erlang
             args = {}
         if not isinstance(args, dict):
             raise BadField(f"{place}.args", "expected an object")
@@ -445,7 +447,7 @@ def _actions(given: object, methods: Mapping[str, str], where: str, depth: int =
 
 
 def resource_record(row: StoredResource) -> JsonObject:
-    """Passwords included."""
+    """Return the record of a resource, including passwords."""
     return {
         "id": row.id,
         "type": row.type,

@@ -1,4 +1,4 @@
-"""Export files: what the node has stored as one JSON document, made in pieces."""
+"""Export files: the stored data of the node as one JSON document, written in pieces."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -29,7 +29,7 @@ from .passthrough import PassthroughRecord, PassthroughRecords
 from .retained_records import retained_row
 
 FORMAT: Final = "4.4"
-"""The version of EMQX whose format this is, with a few members more."""
+"""The version of EMQX whose format this is, with a few more members."""
 
 
 Item = TypeVar("Item")
@@ -38,8 +38,8 @@ _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class ExportFile:
-    """Taken from what is stored at the moment it is made. Access rules and retained messages are read while it is
-    written: each subject's rules are those of one moment."""
+    """The document contains the data that is stored when this object is created. Access rules and retained messages are
+    read while the document is written; all rules of one subject are read at the same moment."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ExportFile:
         retained: bool,
         now: float,
     ) -> None:
-        """``retained``: whether retained messages are in it."""
+        """``retained``: whether the file includes retained messages."""
         self._server = server
         self._now = now
         self._resources = engine.resources.stored()
@@ -64,7 +64,7 @@ class ExportFile:
         self._topics = list(server.broker.retained.topics()) if retained else None
 
     def pieces(self) -> Iterator[bytes]:
-        """The document; each piece is made in a short time, and some are empty."""
+        """Yield the document; each piece takes a short time, and some are empty."""
         passthrough: dict[str, list[PassthroughRecord]] = {}
         for looked, record in enumerate(self._passthrough, 1):
             passthrough.setdefault(record.section, []).append(record)
@@ -77,7 +77,7 @@ class ExportFile:
         in_force = (ban for ban in self._bans if ban.until > self._now)
         yield from _array("blacklist", in_force, ban_record)
         yield from _array("apps", self._apps, app_record)
-        # Kept by versions that had no dashboard.
+        # Kept by versions without a dashboard.
         ours = {f"username:{user.name}" for user in self._dashboard_users}
         kept = [record for record in passthrough.pop("users", ()) if record.identity not in ours]
         yield from _array("users", self._dashboard_users, dashboard_user_record, kept)
@@ -110,7 +110,7 @@ def _array(
     record: Callable[[Item], JsonObject],
     passthrough: Iterable[PassthroughRecord] = (),
 ) -> Iterator[bytes]:
-    """A record on each line; passthrough records come last."""
+    """Yield one record per line; passthrough records come last."""
     yield b"," + _encode(section) + b":["
     comma = b"\n"
     for text in chain((_encode(record(item)) for item in items), (each.text.encode() for each in passthrough)):

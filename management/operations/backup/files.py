@@ -1,4 +1,5 @@
-"""The directory of backups: files by names of a strict pattern, none outside it, written whole or not at all."""
+"""The directory of backups. Its file names follow a strict pattern, all files are inside it, and each is written
+completely or not at all."""
 
 import os
 import re
@@ -16,7 +17,7 @@ from ..refusal import RPC_ERROR, WRONG, Refusal, not_found, wrong
 from ..times import local_text
 
 MAX_FILES: Final = 1000
-"""Files that the directory may hold."""
+"""Maximum number of files in the directory."""
 
 _NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,199}\.json")
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -32,7 +33,7 @@ class ExportRecord(msgspec.Struct):
 
 
 class BackupFiles:
-    """``<data_dir>/backup``. All of this touches the disk: call it in a thread."""
+    """``<data_dir>/backup``. All methods access the disk: call them in a thread."""
 
     def __init__(self, data_dir: str, node: str) -> None:
         self.data_dir = Path(data_dir).absolute()
@@ -43,8 +44,7 @@ class BackupFiles:
     def new_name(self, now: float) -> str:
         """Specification, Exported data file: ``broker-export-YYYY-MM-DD-HH-mm-SS.json``, local time.
 
-        A further file of one second has the name of a later one, so that none replaces another.
-        """
+        A second file within the same second gets the name of a later second, so that no file replaces another one."""
         at = now
         name = _export_name(at)
         while name == self._latest_name or (self.path / name).exists():
@@ -54,7 +54,7 @@ class BackupFiles:
         return name
 
     def place(self, name: str) -> Path:
-        """Raises Refusal 102 for what can be no file's name here."""
+        """Return the path of a file. Raises Refusal 102 if the name is not a valid one."""
         if not _NAME.fullmatch(name):
             raise not_found("file", name[:256])
         return self.path / name
@@ -66,7 +66,7 @@ class BackupFiles:
         return self.path / name
 
     def listing(self) -> list[ExportRecord]:
-        """All of them, the oldest first."""
+        """Return all files, oldest first."""
         rows: list[tuple[float, ExportRecord]] = []
         try:
             with os.scandir(self.path) as entries:
@@ -85,11 +85,13 @@ class BackupFiles:
         return ExportRecord(name, size, local_text(created_at), self._node)
 
     def open(self, path: Path) -> tuple[int, int]:
-        """A descriptor to read from, and the size. Raises Refusal 102: no regular file of its own is there."""
+        """Return a file descriptor for reading, and the size. Raises Refusal 102 if there is no regular file with this
+        name."""
         try:
             opened = os.open(path, _READ | os.O_NOFOLLOW)
         except (OSError, ValueError):
-            # Not there, a link, a socket, no name at all: for the caller it is not there.
+            # The file does not exist, or is a link or a socket, or the name is invalid: for the caller it does not
+            # exist.
             raise not_found("file", path.name) from None
         found = os.fstat(opened)
         if not stat.S_ISREG(found.st_mode):
@@ -98,7 +100,7 @@ class BackupFiles:
         return opened, found.st_size
 
     def read(self, path: Path, most: int, setting: str) -> bytes:
-        """All of it. Raises Refusal: not there, or longer than ``most`` bytes."""
+        """Return the whole file. Raises Refusal if it does not exist or is longer than ``most`` bytes."""
         opened, _ = self.open(path)
         with os.fdopen(opened, "rb") as file:
             try:
@@ -110,7 +112,7 @@ class BackupFiles:
         return data
 
     def inside(self, name: str) -> Path:
-        """An absolute path that leads into the data directory. Raises Refusal 102."""
+        """Return an absolute path inside the data directory. Raises Refusal 102 for another path."""
         path = Path(name)
         try:
             real = path.parent.resolve(strict=True) / path.name
@@ -133,7 +135,7 @@ class BackupFiles:
             raise _trouble(path, error) from None
 
     def begin(self, path: Path) -> "NewFile":
-        """A file to be, which is there under its name when it is ``finish``ed. Raises Refusal."""
+        """Create a new file, which appears under its name after ``finish``. Raises Refusal."""
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if path.parent == self.path and not path.exists() and len(os.listdir(self.path)) >= MAX_FILES:
@@ -144,7 +146,7 @@ class BackupFiles:
 
 
 class NewFile:
-    """Written beside its place and moved there; mode 0600."""
+    """Written to a temporary file in the same directory, then renamed; mode 0600."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -158,7 +160,7 @@ class NewFile:
         self.size += len(data)
 
     def finish(self, now: float | None = None) -> None:
-        """It is there, on disk. ``now``: when it counts as made."""
+        """Make the file durable under its name. ``now``: its modification time."""
 
         def place() -> None:
             self._file.flush()
@@ -171,11 +173,11 @@ class NewFile:
         self._guard(place)
 
     def abandon(self) -> None:
-        """Nothing is left of it."""
+        """Remove the unfinished file."""
         try:
             self._file.close()
         except OSError:
-            pass  # What is thrown away need not be written.
+            pass  # The content of a file that is discarded need not be written.
         self._temporary.unlink(missing_ok=True)
 
     def _guard(self, step: Callable[[], object]) -> None:

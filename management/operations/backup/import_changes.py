@@ -1,4 +1,5 @@
-"""Import changes: what each record of a plan would do to what is here. A dry run tells them; nothing is changed."""
+"""Import changes: the change that each record of a plan would make to existing data. A dry run returns them; nothing is
+changed."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -23,7 +24,7 @@ Action = Literal["create", "change", "same", "remove"]
 RULE_DETAILS: Final = attrgetter("topic", "action", "allow", "listener", "created_at")
 _RULE: Final = attrgetter("topic", "action", "allow", "listener")
 _OURS: Final = ("created_at", "order", "at", "by", "revision")
-"""What an import may have otherwise and nobody would call another record."""
+"""Fields that an import may change without making it another record for an operator."""
 
 
 class Change(msgspec.Struct):
@@ -37,7 +38,7 @@ class Change(msgspec.Struct):
 
 
 class ImportChanges:
-    """Compares a plan with what is here, record by record."""
+    """Compares a plan with the existing data, record by record."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class ImportChanges:
         self._passthrough = passthrough
 
     def of(self, plan: Plan) -> Iterator[Change]:
-        """In the order of the sections of a file."""
+        """Yield the changes in the order of the sections of a file."""
         for resource in plan.resources:
             there = self._engine.resources.stored_row(resource.id)
             yield _change("resources", resource.id, there, resource, resource.fault and f"unusable: {resource.fault}")
@@ -91,7 +92,7 @@ class ImportChanges:
         new = record.message(None)
         names = ("payload", "qos", "properties")
         other = [name for name in names if getattr(there, name) != getattr(new, name)]
-        if round(there.timestamp * 1000) != round(new.timestamp * 1000):  # a file has milliseconds
+        if round(there.timestamp * 1000) != round(new.timestamp * 1000):  # the file contains milliseconds
             other.append("timestamp")
         return Change("retained", record.topic, "change" if other else "same", ", ".join(other))
 
@@ -105,7 +106,8 @@ def _change(kind: str, key: str, there: msgspec.Struct | None, new: msgspec.Stru
 
 
 def _rules(there: list[StoredAclRule], rules: list[AccessRule]) -> Iterator[Change]:
-    """Of one subject. Those of the file come first, and replace others of the same topic and action."""
+    """Yield the changes of one subject. Rules of the file come first, and replace others with the same topic and
+    action."""
     unchanged = list(map(RULE_DETAILS, there)) == list(map(RULE_DETAILS, rules))
     known = {_RULE(row) for row in there}
     replaced: dict[tuple[str, str], set[str]] = {}

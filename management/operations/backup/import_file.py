@@ -1,4 +1,4 @@
-"""Import files: a document is read, checked record by record, and becomes a plan of what to store."""
+"""Import files: a document is read, checked record by record, and converted to a plan of the records to store."""
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -36,15 +36,15 @@ from .passthrough import MAX_RECORD_SIZE, PassthroughRecord, identity_of
 from .retained_records import ExportedRetained, read_retained
 
 LOGIN_KIND: Final = "auth.mnesia.as"
-"""The member that says what ``login`` is in files up to 4.2."""
+"""The member that contains the kind of ``login`` in files up to 4.2."""
 OURS: Final = "taipan"
-"""The member that only files of ours have."""
+"""The member that only Taipan's files have."""
 
 MAX_ERRORS: Final = 100
-"""Errors that are told one by one."""
+"""Maximum number of errors that are listed."""
 
 REPLACE_OWN_LOGIN: Final = "replace_own_login"
-"""The member that asks for the login, too, that runs the import."""
+"""The member that requests replacing the login of the user who runs the import."""
 DEFAULT_SECRET: Final = "default_secret"
 OWN_LOGIN: Final = "own_login"
 _WHY: Final = {
@@ -68,7 +68,7 @@ class RecordError(msgspec.Struct, frozen=True):
 
 
 class ImportRefused(Refusal):
-    """A file whose records cannot all be taken; ``rows`` says what is wrong with which."""
+    """A file with invalid records; ``rows`` lists the errors."""
 
     def __init__(self, errors: list[RecordError], count: int) -> None:
         first = errors[0]
@@ -79,12 +79,12 @@ class ImportRefused(Refusal):
 
 
 class UnsupportedVersion(Refusal):
-    """A file of a version that is not read here."""
+    """A file of a version that is not supported."""
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A record that is not stored. ``reason``: ``default_secret`` (a published one) or ``own_login`` (the import
-    runs by it)."""
+    """A record that is not stored. ``reason``: ``default_secret`` (a published one) or ``own_login`` (the user who runs
+    the import)."""
 
     section: str
     id: str
@@ -120,7 +120,7 @@ class Plan(msgspec.Struct):
     carried: dict[str, list[PassthroughRecord]] = {}
 
     def counts(self) -> JsonObject:
-        """How many of which, in the words of the file."""
+        """Return the number of records of each section, by the section's name in the file."""
         return {
             "resources": len(self.resources),
             "rules": len(self.engine_rules),
@@ -135,14 +135,14 @@ class Plan(msgspec.Struct):
 
 
 class ImportedDocument:
-    """One document with what ``env`` says over it. ``for _ in file.read(): ...``, then ``plan``."""
+    """One document, with the values of ``env`` over its own. ``for _ in file.read(): ...``, then ``plan``."""
 
     def __init__(self, document: Document, env: Mapping[str, Any], now: float, max_payload: int) -> None:
-        """Raises Refusal: a version that cannot be read, a directive that is none."""
+        """Raises Refusal for a version that cannot be read, or for an invalid directive."""
         self.plan = Plan()
-        # What is imported and does not run, and why.
+        # Imported records that are not active, with the reason.
         self.disabled: list[JsonObject] = []
-        # The first of what is kept for the next export and does nothing here.
+        # The first records that have no effect here and are kept only for the next export.
         self.without_effect: list[WithoutEffect] = []
         self._document = document
         self._env = env
@@ -179,11 +179,11 @@ class ImportedDocument:
     # ---------------------------------------------------------------- sections
 
     def read(self) -> Iterator[None]:
-        """Check everything but what only the rule engine can tell; each step is short."""
+        """Check everything except what only the rule engine can check; each step is short."""
         plan, now, ours = self.plan, self._now, self._ours
-        # By one text: tuples would be 100,000 more objects for the garbage collector.
+        # Strings as keys: tuples would be 100,000 more objects for the garbage collector.
         users: dict[str, StoredUser] = {}
-        # Later ones win, as they do when EMQX imports one array after the other.
+        # Later records override earlier ones, as when EMQX imports one array after the other.
         for section, read_one in (
             ("auth_clientid", lambda value: read_old_user(value, CLIENT_ID, ours, now)),
             ("auth_username", lambda value: read_old_user(value, USERNAME, ours, now)),
@@ -220,7 +220,7 @@ class ImportedDocument:
             yield
 
     def _read_dashboard_users(self) -> Iterator[None]:
-        """All but those with a published default password: they would open the dashboard."""
+        """Read all users except those with a published default password, with which anyone could open the dashboard."""
         found: dict[str, DashboardUser] = {}
         for user in self._section("users", lambda value: read_dashboard_user(value, self._ours)):
             if user is not None and is_known_password(user.password):
@@ -246,14 +246,14 @@ class ImportedDocument:
         for rule in rules:
             of.setdefault(rule.subject, []).append(rule)
             yield
-        # From 4.3 on the newest rule of a subject is tried first, wherever it stands in the file.
+        # From 4.3 on, the newest rule of a subject is checked first, whatever its position in the file.
         newest_first = self._version >= (4, 3) and not self._ours
         for same in of.values():
             self.plan.rules += sorted(same, key=lambda rule: -rule.created_at) if newest_first else same
             yield
 
     def _read_engine(self) -> Iterator[None]:
-        """Resources and rules of the rule engine, for ``check_engine``."""
+        """Read the resources and rules of the rule engine, for ``check_engine``."""
         old = self._version < (4, 4) and not self._ours
         methods: dict[str, str] = {}
         self._resources: list[tuple[int, JsonObject, str]] = []
@@ -327,12 +327,12 @@ class ImportedDocument:
         self.without_effect.append(WithoutEffect(section[:256], id, f"kept only for the next export: {what}"))
 
     def refuse_wrong(self) -> None:
-        """Raises ImportRefused where anything was wrong."""
+        """Raise ImportRefused if there were any errors."""
         if self._errors:
             raise ImportRefused(self._errors, self._wrong)
 
     def _carry(self) -> Iterator[None]:
-        """Everything else."""
+        """Keep all other sections."""
         known = {
             "auth_clientid",
             "auth_username",
@@ -349,7 +349,7 @@ class ImportedDocument:
                 yield from self._carry_section(section)
 
     def _carry_section(self, section: str) -> Iterator[None]:
-        """To the letter."""
+        """Keep a section exactly as it is."""
         records: list[PassthroughRecord] = []
         listed = self._is_list(section)
         for index, (value, text) in enumerate(self._values(section) if listed else self._single(section)):
@@ -375,7 +375,7 @@ class ImportedDocument:
         return section in self._document.sections
 
     def _values(self, section: str) -> Iterator[tuple[Any, str]]:
-        """Value and text of each record; BadRecord in place of a value that is none."""
+        """Yield value and text of each record, or BadRecord if the value is invalid."""
         if section in self._env:
             for value in self._env[section]:
                 yield value, msgspec.json.encode(value).decode()
@@ -397,7 +397,7 @@ class ImportedDocument:
             return BadRecord(str(error))
 
     def _section(self, section: str, read_one: Callable[[object], Item]) -> Iterator[Item | None]:
-        """Each record as it is stored; ``None`` for a wrong one, which is noted."""
+        """Yield each record as it is stored, or ``None`` for an invalid one, whose error is noted."""
         if not self._is_list(section):
             if self._is_there(section):
                 self._error(section, 0, "", "expected an array")

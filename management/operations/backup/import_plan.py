@@ -1,4 +1,5 @@
-"""Import plans on disk: what an import is about to store, so that a start can finish what a crash cut off."""
+"""Import plans on disk: the records that an import is about to store, so that the next start can finish the import
+after a crash."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -17,14 +18,14 @@ from .passthrough import PassthroughRecord
 from .retained_records import ExportedRetained
 
 PLAN_FILE: Final = "import.plan"
-"""In the data directory: an import that the next start carries out."""
+"""In the data directory: a plan that the next start applies."""
 _MAGIC: Final = b"taipan import 1\n"
 _ROWS: Final = 500
 _LENGTH: Final = 4
 
 
 class _Part(msgspec.Struct, array_like=True):
-    """Some rows of one kind, which is the attribute of ``Plan``; for ``carried`` with the section."""
+    """Rows of one kind, named after the attribute of ``Plan``; for ``carried``, with the section."""
 
     kind: str
     section: str
@@ -45,7 +46,7 @@ _KINDS: Final[dict[str, object]] = {
 
 
 def written_plan(name: str, plan: Plan) -> Iterator[bytes]:
-    """The plan in short pieces."""
+    """Yield the encoded plan in short pieces."""
     yield _MAGIC + _framed(name.encode())
     for kind in _KINDS:
         sections = plan.carried if kind == "carried" else {"": getattr(plan, kind)}
@@ -57,7 +58,7 @@ def written_plan(name: str, plan: Plan) -> Iterator[bytes]:
 
 
 def read_plan(data: bytes) -> tuple[str, Plan]:
-    """Name and plan. ``ValueError``: it is damaged."""
+    """Return name and plan. Raises ``ValueError`` if the plan is damaged."""
     name, *frames = _frames(data)
     plan = Plan()
     for frame in frames:
@@ -76,7 +77,7 @@ def _framed(data: bytes) -> bytes:
 
 
 def _frames(data: bytes) -> Iterator[bytes]:
-    """Up to the empty one, which must be there."""
+    """Yield frames up to the empty one, which must exist."""
     if not data.startswith(_MAGIC):
         raise ValueError("not an import plan")
     at = len(_MAGIC)

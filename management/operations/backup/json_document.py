@@ -1,4 +1,5 @@
-"""JSON documents of any size: where each record stands, found in steps, so that reading one never holds the loop."""
+"""JSON documents of any size. The position of each record is found in steps, so that reading a document never blocks
+the loop."""
 
 import json
 import re
@@ -17,8 +18,9 @@ _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _WINDOW: Final = 65_536
 _LONG: Final = 4 * _WINDOW
-# What a string may hold, up to its end, or up to an escape or surrogate pair that the window cuts. Nothing follows that
-# could fail, so nothing is tried twice; possessive quantifiers would say so, and Python 3.11.2 matches them wrongly.
+# The content of a string, up to its end, or up to an escape or surrogate pair that the window cuts. Nothing follows
+# that could fail, so there is no backtracking; possessive quantifiers would express this, but Python 3.11.2 matches
+# them incorrectly.
 _INSIDE: Final = re.compile(
     r'(?:[^"\\]+|\\(?:[^u]|u[dD][89abAB].{2}\\u[dD][c-fC-F].{2}|u(?![dD][89a-fA-F]).{4}))*', re.DOTALL
 )
@@ -32,7 +34,7 @@ class Span(NamedTuple):
 
 
 class Spans:
-    """Many of them, in little memory, and nothing for the garbage collector to look at."""
+    """Many spans in little memory, without objects for the garbage collector."""
 
     __slots__ = ("_places",)
 
@@ -51,28 +53,27 @@ class Spans:
 
 
 class BadRecord(ValueError):
-    """A value that is JSON by its brackets and none by its contents."""
+    """A value that has matching brackets but is not valid JSON."""
 
 
 BOM: Final = "\ufeff"
-"""The byte order mark that some editors put before a text; RFC 8259 lets a reader pass over it."""
+"""The byte order mark that some editors add at the beginning of a text; RFC 8259 allows a reader to ignore it."""
 
 
 class Document:
-    """A JSON object whose members are looked at one by one.
+    """A JSON object whose members are read one by one.
 
-    ``sections``: members that are arrays, by key, as the places of their elements. ``members``: all others. Of a key
-    given twice the last counts.
-    """
+    ``sections``: the members that are arrays, by key, as positions of their elements. ``members``: all other members.
+    If a key occurs twice, the last one is used."""
 
     def __init__(self, pieces: Iterable[str]) -> None:
-        """``pieces``: the text."""
+        """``pieces``: the text in pieces."""
         self._text = PiecedText(pieces)
         self.sections: dict[str, Spans] = {}
         self.members: dict[str, Span] = {}
 
     def read(self) -> Iterator[None]:
-        """Find everything; each step is short. Raises Refusal 109 or 108 where this is no JSON object."""
+        """Find all members; each step is short. Raises Refusal 109 or 108 if this is not a JSON object."""
         try:
             yield from self._read()
         except RecursionError:
@@ -135,11 +136,12 @@ class Document:
             at = self._skip(at + 1)
 
     def _after_elements(self, at: int, some: bool) -> int:
-        """Behind the bracket that closes an array; ``at`` is its beginning or the end of its last element."""
+        """Return the position after the bracket that closes an array. ``at`` is the array's beginning, or the end of
+        its last element."""
         return self._expect(self._skip(at if some else at + 1), "]")
 
     def _text_ends(self, start: int) -> Iterator[int]:
-        """The end of a string that may be long: the last value is it."""
+        """Yield the end of a string that may be long; the last value is the end."""
         at = start + 1
         while True:
             end = self._inside(at, self._text.length)
@@ -149,13 +151,13 @@ class Document:
                 yield end + 1
                 return
             if end == at:
-                self._scan(start)  # says what is wrong
+                self._scan(start)  # raises the exact error
                 raise self._error("a string is broken", at)
             yield end
             at = end
 
     def long_text(self, span: Span) -> Iterator[str]:
-        """A string's contents in pieces. Raises BadRecord."""
+        """Yield a string's contents in pieces. Raises BadRecord."""
         at, last = span.start + 1, span.end - 1
         while at < last:
             end = self._inside(at, last)
@@ -166,7 +168,7 @@ class Document:
             at = end
 
     def _inside(self, at: int, last: int) -> int:
-        """How far a string goes on from ``at``, which is inside it, at most a window."""
+        """Return how far a string continues from ``at``, a position inside it, at most one window."""
         last = min(at + _WINDOW, last)
         window, base = self._text.window(at, last)
         found = _INSIDE.match(window, at - base, last - base)
@@ -174,7 +176,7 @@ class Document:
         return base + found.end()
 
     def raw(self, span: Span) -> str:
-        """As it stands in the text."""
+        """Return the unchanged text."""
         return self._text.slice(*span)
 
     def is_text(self, span: Span) -> bool:
@@ -194,7 +196,7 @@ class Document:
             raise wrong(key, str(error)) from None
 
     def value(self, span: Span) -> Any:
-        """Raises BadRecord for text that is not Unicode."""
+        """Return the value. Raises BadRecord for text that is not Unicode."""
         window, base = self._text.window(*span)
         value, _ = _DECODER.raw_decode(window, span.start - base)
         if _SURROGATE.search(window, span.start - base, span.end - base):
@@ -205,23 +207,23 @@ class Document:
         return value
 
     def _scan(self, at: int) -> tuple[Any, int]:
-        """The value that begins at ``at``, and where it ends."""
+        """Return the value that begins at ``at``, and its end."""
         window, base = self._text.window(at, at + 1)
         while True:
             end = base + len(window)
             try:
                 value, stop = _DECODER.raw_decode(window, at - base)
-                # "1e+" at the end of the window may go on: two characters behind what looks like a number.
+                # "1e+" at the end of the window may continue: look at two characters after anything like a number.
                 if base + stop + 2 < end or end >= self._text.length:
                     return value, base + stop
             except json.JSONDecodeError as error:
                 if end >= self._text.length:
                     raise self._error(error.msg, base + error.pos) from None
-            # The window may cut the value: twice as much of it.
+            # The window may cut the value: double it.
             window, base = self._text.window(at, end + end - at)
 
     def _char(self, at: int) -> str:
-        """Empty behind the end."""
+        """Return the character at a position, empty beyond the end."""
         window, base = self._text.window(at, at + 1)
         return window[at - base : at - base + 1]
 

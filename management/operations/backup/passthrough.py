@@ -1,4 +1,4 @@
-"""Passthrough records: what an imported file holds and this node has no use for, kept as it is for the next export."""
+"""Passthrough records: records of an imported file that this node does not use, kept unchanged for the next export."""
 
 from collections.abc import Iterator
 from typing import Final, Literal
@@ -10,14 +10,14 @@ from taipan.broker.persistence.tables import Tables
 from ..durable_answer import rows_of_a_size
 
 MAX_RECORD_SIZE: Final = 8_388_608
-"""Bytes of one such record."""
+"""Maximum size of such a record in bytes."""
 
 _IDENTITIES: Final = ("id", "username", "name")
 
 
 class PassthroughRecord(msgspec.Struct, array_like=True, frozen=True):
-    """``section``: the member of the file it stands in. ``text``: its JSON. ``listed``: whether that member is an
-    array. ``identity``: what tells it from the others of its section, if anything does."""
+    """``section``: the member of the file that contains the record. ``text``: its JSON. ``listed``: whether that member
+    is an array. ``identity``: the value that distinguishes the record from others of its section, if there is one."""
 
     section: str
     text: str
@@ -26,13 +26,13 @@ class PassthroughRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PassthroughRecords:
-    """In a table, so that they survive."""
+    """Kept in a table, so that they survive a restart."""
 
     def __init__(self, tables: Tables) -> None:
         self._table = tables.open("carried", PassthroughRecord, shared=True)
 
     def all(self) -> list[PassthroughRecord]:
-        """A copy, in order."""
+        """Return a copy, in order."""
         return list(self._table.values())
 
     def check(self, section: str, record: PassthroughRecord) -> None:
@@ -41,8 +41,8 @@ class PassthroughRecords:
             self._table.check(f"{section}\0{record.identity}", record)
 
     def put(self, section: str, records: list[PassthroughRecord]) -> Iterator[None]:
-        """Store a section of a file, in steps. Records with an identity join those that are there or replace the same
-        ones; where one has none the section replaces what there was of it."""
+        """Store a section of a file, in steps. Records with an identity are added, or replace the records with the same
+        identity. If a record has no identity, the section replaces all existing records of the section."""
         keys, gone = self._plan(section, records)
         for key in gone:
             self._table.remove(key)
@@ -55,7 +55,7 @@ class PassthroughRecords:
     def changes(
         self, section: str, records: list[PassthroughRecord]
     ) -> Iterator[tuple[str, Literal["create", "change", "same", "remove"]]]:
-        """What ``put`` would do, by what tells a record from others of its section."""
+        """Yield the changes that ``put`` would make, by the identity of the records in their section."""
         keys, gone = self._plan(section, records)
         for key in gone:
             yield _shown(key), "remove"
@@ -64,7 +64,7 @@ class PassthroughRecords:
             yield _shown(key), "create" if there is None else "same" if there == record else "change"
 
     def _plan(self, section: str, records: list[PassthroughRecord]) -> tuple[list[str], list[str]]:
-        """The keys of the records, and those of rows that these replace."""
+        """Return the keys of the records, and the keys of the rows that they replace."""
         join = all(record.listed and record.identity is not None for record in records)
         keys = [f"{section}\0{record.identity if join else f'#{index}'}" for index, record in enumerate(records)]
         kept = set(keys)
@@ -78,7 +78,7 @@ def _shown(key: str) -> str:
 
 
 def identity_of(value: object) -> str | None:
-    """What tells a record from the others of its kind."""
+    """Return the value that distinguishes the record from others of its kind."""
     for key in _IDENTITIES:
         name = value.get(key) if isinstance(value, dict) else None
         if isinstance(name, str) and 0 < len(name) <= 1024:

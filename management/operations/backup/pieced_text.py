@@ -1,4 +1,4 @@
-"""PiecedText: a long text in pieces. No copy of the whole is made, which would hold the loop."""
+"""PiecedText: a long text in pieces. It is never copied as a whole, which would block the loop."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from itertools import accumulate
 
 
 class PiecedText:
-    """A text in pieces. Positions are relative to the start of the whole text; reading goes mostly forwards."""
+    """A text in pieces. Positions are relative to the start of the whole text; reading mostly moves forwards."""
 
     __slots__ = ("_base", "_pieces", "_starts", "_window", "length")
 
@@ -18,7 +18,8 @@ class PiecedText:
         self._base = 0
 
     def window(self, start: int, end: int) -> tuple[str, int]:
-        """A part of the text that holds all from ``start`` to ``end``, and its own position."""
+        """Return a part of the text that contains everything from ``start`` to ``end``, and the position of this
+        part."""
         if end > self.length:
             end = self.length
         if start < self._base or end > self._base + len(self._window):
@@ -34,7 +35,7 @@ class PiecedText:
         return window[start - base : end - base]
 
     def place(self, at: int) -> str:
-        """A position in the words of the ``json`` module."""
+        """Describe a position in the words of the ``json`` module."""
         line, column, left = 1, 1, at
         for piece in self._pieces:
             newlines = piece.count("\n", 0, left)

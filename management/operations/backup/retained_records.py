@@ -26,7 +26,7 @@ _IDENTIFIERS: Final = {name: identifier for identifier, name in _NAMES.items()}
 
 
 class ExportedRetained(msgspec.Struct, array_like=True, frozen=True):
-    """A retained message without its place in a node. ``timestamp``: unix seconds."""
+    """A retained message without anything specific to its node. ``timestamp``: Unix seconds."""
 
     topic: str
     payload: bytes
@@ -44,7 +44,7 @@ class ExportedRetained(msgspec.Struct, array_like=True, frozen=True):
 
 
 def retained_row(message: Message) -> JsonObject:
-    """Payload and correlation data in base64, ``timestamp`` in milliseconds."""
+    """Return the record: payload and correlation data in base64, ``timestamp`` in milliseconds."""
     publisher = message.publisher
     properties: JsonObject = {}
     for identifier, name in _NAMES.items():
@@ -63,7 +63,7 @@ def retained_row(message: Message) -> JsonObject:
 
 
 def read_retained(value: object, max_payload: int) -> ExportedRetained:
-    """Raises BadField."""
+    """Read a record. Raises BadField."""
     record = Record(value)
     topic = record.name("topic")
     if not valid_name(topic) or topic.startswith("$SYS"):
@@ -122,7 +122,7 @@ def _pairs(given: object) -> list[tuple[str, str]]:
 
 
 def _sound(key: str, text: str) -> str:
-    """A string that MQTT can carry."""
+    """Return the text if it can be an MQTT string."""
     if "\0" in text or len(text.encode()) > 65_535:
         raise BadField(key, "expected at most 65535 bytes and no U+0000")
     return text
