@@ -1,5 +1,4 @@
 """The operators' side of the node: its command line, its configuration, the HTTP API and ``taipan-ctl``.
 
-Nothing of MQTT lives here: that is ``broker``, whose ``Server`` is built and run by ``node``, beside the rule engine.
-Its callers are the console scripts and programs that embed a node.
-"""
+MQTT is not handled here but in ``broker``, whose ``Server`` is built and run by ``node``, together with the rule
+engine. The console scripts and programs that embed a node call this package."""

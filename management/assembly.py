@@ -1,7 +1,6 @@
-"""Assembly: broker, rule engine and management of one node, started and stopped in the order that they want.
+"""Assembly: broker, rule engine and management of one node, started and stopped in the required order.
 
-The command ``taipan`` and ``taipan.Node`` run a node by it.
-"""
+The command ``taipan`` and ``taipan.Node`` use it to run a node."""
 
 from __future__ import annotations
 
@@ -23,15 +22,15 @@ class Assembly:
     """``await start()`` and ``await stop()``, once each, on one event loop."""
 
     def __init__(self, loaded: Loaded, managed: bool = True, tell: Callable[[str], None] | None = None) -> None:
-        """``managed``: whether there is a management server and a socket for ``taipan-ctl``. ``tell``: told the secrets
-        that are made for a first operator."""
+        """``managed``: whether there is a management server and a socket for ``taipan-ctl``. ``tell``: called with the
+        secrets that are generated for the first operator."""
         settings = loaded.settings
         self.loaded = loaded
         self.server = Server(settings.broker, Clock())
         self.engine = RuleEngine(self.server, settings.ruleengine)
         self.management: ManagementServer | None = None
         if managed:
-            # Imported here: a node of a program mostly has none, and needs no aiohttp then.
+            # Imported here: an embedded node mostly has no management server, and then does not need aiohttp.
             from .management_server import ManagementServer
 
             self.management = ManagementServer(
@@ -42,7 +41,7 @@ class Assembly:
         self._disconnected = False
 
     async def start(self) -> None:
-        """Accept clients and operators. Raises what a part raises; then nothing is left open."""
+        """Accept clients and operators. Raises the errors of its parts, and leaves nothing open then."""
         try:
             await self.server.start()
         except BaseException:
@@ -59,7 +58,8 @@ class Assembly:
             raise
 
     async def disconnect(self) -> None:
-        """Send operators and clients away, once; rules still hear of wills and of who leaves. Bounded in time."""
+        """Disconnect operators and clients, once. Rules still receive Wills and disconnect events. Takes a limited
+        time."""
         if self._disconnected:
             return
         self._disconnected = True
@@ -68,7 +68,7 @@ class Assembly:
         await self.server.disconnect_clients()
 
     async def stop(self) -> None:
-        """``disconnect``, unless that has been done, and close. Bounded in time."""
+        """Call ``disconnect`` unless that was done, then close everything. Takes a limited time."""
         await self.disconnect()
         await self.engine.close()
         await self.server.stop()

@@ -1,4 +1,4 @@
-"""An alarm for each certificate of a listener or of the management server that ends soon."""
+"""An alarm for each certificate of a listener or of the management server that expires soon."""
 
 import logging
 from collections.abc import Mapping
@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WARN_BEFORE: Final = 30 * 86_400.0
-"""Seconds before the end of a certificate from which on there is an alarm."""
+"""Seconds before the expiry of a certificate at which its alarm starts."""
 _INTERVAL: Final = 3600.0
 
 
 class ExpiryAlarms:
-    """One alarm for each certificate that ends within 30 days; it ends when another one is loaded (SIGHUP)."""
+    """One alarm for each certificate that expires within 30 days; it ends when another certificate is loaded
+    (SIGHUP)."""
 
     def __init__(self, server: "Server", settings: Settings) -> None:
         self._server = server
@@ -28,12 +29,12 @@ class ExpiryAlarms:
         server.ticker.every(_INTERVAL, lambda now: self.look())
 
     def reload(self, settings: Settings) -> None:
-        """The files were read again."""
+        """The certificate files were read again."""
         self._certificates = served_certificates(settings)
         self.look()
 
     def look(self) -> None:
-        """Raise the alarms that are due, end those that are not."""
+        """Raise the alarms that are due, and end the others."""
         now = self._server.clock.wall()
         due = {each.alarm: each for each in self._certificates if each.ends - now <= WARN_BEFORE}
         for name in self._names - due.keys():

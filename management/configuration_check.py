@@ -1,4 +1,4 @@
-"""Whether what a configuration names is there and can be used: a start would need it."""
+"""Checks that the objects that a configuration names exist and can be used, as a start requires."""
 
 import time
 
@@ -15,7 +15,7 @@ from .configuration.settings import DashboardSettings, ManagementSettings
 
 
 def faults(settings: Settings) -> list[str]:
-    """What is wrong, a line for each, with its setting."""
+    """Return the problems, one line for each, with its setting."""
     wrong: list[str] = []
     served = [(f"listeners.{index}", each.tls) for index, each in enumerate(settings.broker.listeners)]
     served += [(name, each.tls) for name, each in http_tables(settings) if each.enabled]
@@ -31,16 +31,16 @@ def faults(settings: Settings) -> list[str]:
     if settings.broker.cluster is not None:
         wrong += _cluster_faults(settings.broker.cluster)
     wrong += filter(None, (each.fault(time.time()) for each in served_certificates(settings)))
-    from taipan.ruleengine.types.operator_modules import validate_modules  # here: few commands want it
+    from taipan.ruleengine.types.operator_modules import validate_modules  # imported here, because few commands need it
 
     wrong += validate_modules([each.module for each in settings.ruleengine.functions])
     return wrong
 
 
 def _cluster_faults(cluster: ClusterSettings) -> list[str]:
-    """Of the files of credentials and TLS, as a start reads them."""
+    """Check the files for credentials and TLS as a start does."""
     try:
-        from taipan.broker.cluster.nats_connection import file_faults  # here: who has no [cluster] needs no nkeys
+        from taipan.broker.cluster.nats_connection import file_faults  # imported here: only [cluster] needs nkeys
     except ImportError as error:
         return [f"[cluster]: {error}: pip install nkeys"]
     return [one_line(str(each)) for each in file_faults(cluster)]
@@ -51,20 +51,20 @@ def http_tables(settings: Settings) -> list[tuple[str, ManagementSettings | Dash
 
 
 def binds(settings: Settings) -> dict[str, str]:
-    """Every address and port that the node listens at, by its setting."""
+    """Return every address and port at which the node listens, by setting."""
     listeners = enumerate(settings.broker.listeners)
     found = {f"listeners.{index}.bind": each.bind for index, each in listeners if not LISTENER_KINDS[each.type].local}
     return found | {f"{name}.bind": each.bind for name, each in http_tables(settings) if each.enabled}
 
 
 def socket_paths(settings: Settings) -> dict[str, str]:
-    """Every Unix socket at which it accepts clients, by its setting."""
+    """Return every Unix socket at which the node accepts clients, by setting."""
     listeners = enumerate(settings.broker.listeners)
     return {f"listeners.{index}.bind": each.bind for index, each in listeners if LISTENER_KINDS[each.type].local}
 
 
 def other_address(setting: str, taken: str) -> str:
-    """How to take another one than ``taken``, which another process has."""
+    """Return how to use an address other than ``taken``, which another process uses."""
     host, port = parse_bind(taken)
     other = authority(host, port % 65_535 + 1)
     return f"to use another address for this run: --set {setting}={other}, permanently: in the file given by --config"

@@ -1,4 +1,4 @@
-"""The data directory: of one node at a time, and of its user alone."""
+"""The data directory: only one node uses it at a time, and only the node's user has access."""
 
 import fcntl
 import logging
@@ -19,20 +19,19 @@ LOST_AND_FOUND: Final = "lost+found"
 
 
 class DataDirError(Exception):
-    """The directory cannot be used; the text is one line and names the setting."""
+    """The directory cannot be used; the message is one line with the setting."""
 
 
 class DataDir:
-    """Made where it is missing (mode 0700), and held by a lock for as long as the process lives.
+    """Created if missing (mode 0700), and locked while the process lives.
 
-    What others may read or write of it is taken from them; where that cannot be done, it is not used.
-    """
+    Access by other users is removed; if that is not possible, the directory is not used."""
 
     def __init__(self, path: str, config: str | None = None) -> None:
-        """``config``: the node's configuration file, by which ``taipan-ctl`` knows the directory again.
+        """``config``: the node's configuration file, by which ``taipan-ctl`` finds the directory.
 
-        Raises DataDirError: not a directory, no permission, open to others, or another process has it.
-        """
+        Raises DataDirError if this is not a directory, access is denied, other users have access, or another process
+        uses it."""
         self.path = Path(path)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -54,19 +53,20 @@ class DataDir:
         os.write(self._lock, f"{os.getpid()}\n".encode() + os.fsencode(named) + b"\n")
 
     def close(self) -> None:
-        """Let another process have it."""
+        """Release the directory for another process."""
         os.close(self._lock)
 
 
 class Holder(NamedTuple):
-    """Who has a data directory: its process, and the configuration file that it runs with, empty where it has none."""
+    """The user of a data directory: its process, and the configuration file that it runs with, empty if there is
+    none."""
 
     process: int
     config: str
 
 
 def holder(directory: Path) -> Holder | None:
-    """Nothing is changed by asking. Raises OSError where the lock cannot be read."""
+    """Return the holder without changing anything. Raises OSError if the lock cannot be read."""
     try:
         lock = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -75,7 +75,7 @@ def holder(directory: Path) -> Holder | None:
         number, _, rest = os.read(lock, 8192).partition(b"\n")
         process = int(number) if number.isdigit() else 0
         if process and not _runs(process):
-            return None  # then a node that starts now is not in the way of this question
+            return None  # this check does not block a node that starts now
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -96,7 +96,7 @@ def _runs(process: int) -> bool:
 
 
 def open_to_others(directory: Path) -> Iterator[tuple[Path, int]]:
-    """The directory and what is in it, as far as others than the owner may use it; with the mode."""
+    """Return the directory and its files that other users can access, with the mode."""
     for path in (directory, *_inside(directory)):
         mode = path.stat(follow_symlinks=path == directory).st_mode
         if not stat.S_ISLNK(mode) and mode & _OTHERS:
@@ -104,8 +104,8 @@ def open_to_others(directory: Path) -> Iterator[tuple[Path, int]]:
 
 
 def is_own(directory: Path) -> bool:
-    """Whether nothing is in it but a node's data: rights are not taken from others in /tmp, /etc or a user's home.
-    Raises DataDirError where others may use such a directory, and OSError."""
+    """Return whether the directory contains only a node's data: access by others is not removed in /tmp, /etc or a
+    user's home. Raises DataDirError if others have access to such a directory, and OSError."""
     mode = directory.stat().st_mode
     names = {each.name for each in directory.iterdir()} - {LOST_AND_FOUND}
     own = not names or not names.isdisjoint({LOCK, DATABASE})
@@ -116,10 +116,11 @@ def is_own(directory: Path) -> bool:
 
 
 def _open_lock(path: Path) -> int:
-    """Raises OSError, and DataDirError for what is no file of the node's own: its contents would be overwritten."""
+    """Open the lock. Raises OSError, and DataDirError if the file is not the node's own, because its contents would be
+    overwritten."""
     if path.is_symlink():
         raise DataDirError(f"node.data_dir {path}: is a link, and the node would write to its target; remove it")
-    # It may have become a link meanwhile; and a pipe would be waited for.
+    # It may have become a link in the meantime; and opening a pipe would wait.
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     found = os.fstat(lock)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
@@ -129,7 +130,8 @@ def _open_lock(path: Path) -> int:
 
 
 def _close_to_others(directory: Path) -> None:
-    """What is in it has users, password hashes, messages and secrets of resources. Raises DataDirError and OSError."""
+    """Remove other users' access: the directory contains users, password hashes, messages and secrets of resources.
+    Raises DataDirError and OSError."""
     repaired, lent = 0, 0
     for path, mode in open_to_others(directory):
         try:
@@ -142,11 +144,11 @@ def _close_to_others(directory: Path) -> None:
             continue
         repaired += 1
         if path.stat().st_mode & _STRANGERS:
-            # A file system without permissions: who may mount it may read it.
+            # A file system without permissions: any user who may mount it may read it.
             logger.warning("data_dir_without_permissions path=%s setting=node.data_dir", path)
             return
     if lent:
-        # As where its owner lends it to us by a group: a volume of Kubernetes with an fsGroup.
+        # A directory whose owner shares it with us by a group: a volume of Kubernetes with an fsGroup.
         logger.warning("data_dir_shared_with_group path=%s shared=%s setting=node.data_dir", directory, lent)
     if repaired:
         logger.warning(

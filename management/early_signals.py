@@ -1,8 +1,7 @@
-"""Signals that arrive before the node can act on them are kept, from the first moment on.
+"""Signals that arrive before the node can handle them are stored, from the beginning of the process.
 
 Importing the node takes most of a second, and a signal without a handler ends the process with the signal's status.
-``node`` acts on what was kept as soon as it can.
-"""
+``node`` handles the stored signals as soon as it can."""
 
 import os
 import signal
@@ -15,7 +14,7 @@ _kept: list[signal.Signals] = []
 
 
 def keep() -> None:
-    """Handlers that write down what came. A second signal to stop ends the process at once."""
+    """Install handlers that store signals. A second stop signal ends the process immediately."""
     for number in (*STOPS, signal.SIGHUP):
         if number not in _replaced:
             _replaced[number] = signal.signal(number, _came)
@@ -29,13 +28,13 @@ def _came(number: int, frame: FrameType | None) -> None:
 
 
 def kept() -> list[signal.Signals]:
-    """What came so far, once."""
+    """Return the stored signals, once."""
     came, _kept[:] = _kept[:], []
     return came
 
 
 def release() -> None:
-    """The handlers that were there before. A signal that came since and was not handled comes again."""
+    """Restore the previous handlers. A signal that was stored since and not handled is sent again."""
     for number, handler in _replaced.items():
         signal.signal(number, handler)
     _replaced.clear()

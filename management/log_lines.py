@@ -1,16 +1,16 @@
-"""What the node writes to stderr: one line for each record, whatever a client has put into it.
+"""The node's log on stderr: one line for each record, whatever text it contains from clients.
 
     logger.info("client_connected client_id=%s peer=%s", client_id, peer)
     2026-11-21T09:00:00.123 INFO taipan.broker.channel client_connected client_id=sensor-7 peer=10.0.0.7:50112
     {"time": "2026-11-21T09:00:00.123", "level": "INFO", "logger": "taipan.broker.channel", "event":
     "client_connected", ...}
 
-A text argument that holds blanks, quotes, ``=`` or anything unprintable is quoted and escaped, so that it can neither
-begin a new line nor pretend to be another field. A long one is cut, and none at all is ``-`` (``null`` in JSON).
+A text argument with blanks, quotes, ``=`` or unprintable characters is quoted and escaped, so that it can neither begin
+a new line nor look like another field. A long argument is truncated, and a missing one is ``-`` (``null`` in JSON).
 
-Lines of one iteration of the event loop are written together at its end: a client that comes and goes is two lines,
-and a write for each would cost more than making it. What ``log_lines.info`` is given is made only then, too.
-"""
+The lines of one iteration of the event loop are written together at its end: a client that connects and disconnects
+causes two lines, and a separate write would cost more than creating the line. Records of ``log_lines.info`` are also
+formatted only then."""
 
 import json
 import logging
@@ -30,7 +30,7 @@ _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": loggi
 
 
 def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Send every logger's records to ``stream`` (stderr), replacing what was set up before."""
+    """Send the records of all loggers to ``stream`` (stderr), replacing the previous setup."""
     handler = IterationHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonLines() if settings.format == "json" else TextLines())
     root = logging.getLogger()
@@ -41,16 +41,16 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
     root.addHandler(handler)
     root.setLevel(_LEVELS[settings.level])
     collect(handler.waiting)
-    # Nothing below says where in the code a record was made, nor by which thread or process: it is not looked up.
+    # No format contains the position in the code, the thread or the process, so these are not determined.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 class IterationHandler(logging.StreamHandler[TextIO]):
-    """Writes to ``stream`` once an iteration of the loop; warnings, and what comes from outside of a loop, at once.
+    """Writes to ``stream`` once per iteration of the loop; warnings, and records from outside a loop, are written
+    immediately.
 
-    A process that is killed loses the lines of its last iteration.
-    """
+    A process that is killed loses the lines of its last iteration."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -93,7 +93,7 @@ class IterationHandler(logging.StreamHandler[TextIO]):
 
 
 class TextLines(logging.Formatter):
-    """``time LEVEL logger message``, the time local with milliseconds."""
+    """``time LEVEL logger message``, with the local time in milliseconds."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = line_of(record.created, record.levelname, record.name, _message(record))
@@ -107,7 +107,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(TextLines):
-    """One JSON object a line; what the message has as ``key=%s`` or ``key=%s:%s`` are members of their own."""
+    """One JSON object per line; values in the message as ``key=%s`` or ``key=%s:%s`` become members."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {"time": timestamp(record.created), "level": record.levelname, "logger": record.name}
@@ -124,13 +124,13 @@ class JsonLines(TextLines):
 
 @lru_cache(maxsize=512)
 def _conversions_of(message: str) -> tuple[list[re.Match[str]], bool]:
-    """The conversions of a line's constant text, and whether each ``%`` in it begins a plain ``%s``."""
+    """Return the conversions in the constant text of a line, and whether each ``%`` in it begins a plain ``%s``."""
     found = [match for match in _CONVERSION.finditer(message) if match[2]]
     return found, message.count("%") == message.count("%s") == len(found)
 
 
 def _conversions(record: logging.LogRecord) -> list[tuple[re.Match[str], object]] | None:
-    """Each ``%s`` of the message with its argument; ``None`` where they are not plainly side by side."""
+    """Return each ``%s`` of the message with its argument; ``None`` if the message has other conversions."""
     arguments = record.args
     if not isinstance(arguments, tuple) or not arguments or not isinstance(record.msg, str):
         return None
@@ -141,7 +141,7 @@ def _conversions(record: logging.LogRecord) -> list[tuple[re.Match[str], object]
 
 
 def _event_and_fields(record: logging.LogRecord) -> tuple[str, dict[str, object]]:
-    """The message apart: what names it, and its fields. All of it is the event where a value stands outside a field."""
+    """Split the message into its name and its fields. If a value is outside a field, all of it is the event."""
     conversions = _conversions(record)
     if conversions is None:
         return _message(record), {}

@@ -1,4 +1,4 @@
-"""ManagementServer: the operators' side of a node, over a running broker. Opens its sockets and closes them."""
+"""ManagementServer: the operators' side of a node with a running broker. It opens and closes the sockets."""
 
 import asyncio
 import errno
@@ -35,7 +35,7 @@ from .secret_line import secret_line
 logger = logging.getLogger(__name__)
 
 NONE: Final = DashboardSettings(enabled=False)
-"""Of a node without a dashboard."""
+"""The settings of a node without a dashboard."""
 _STARTED: Final = {"management": "management_started url=%s", "dashboard": "dashboard_started url=%s"}
 _WITHOUT_TLS: Final = {
     "management": "management_without_tls url=%s: secrets cross the network in clear text; setting=management.tls",
@@ -50,10 +50,9 @@ def _print(text: str) -> None:
 
 
 class ManagementError(Exception):
-    """The management server cannot start; one line that names the setting.
+    """The management server cannot start; the message is one line with the setting.
 
-    ``taken``: the address, where another process has it.
-    """
+    ``taken``: the address, if another process uses it."""
 
     def __init__(self, text: str, taken: str = "") -> None:
         super().__init__(text)
@@ -61,7 +60,8 @@ class ManagementError(Exception):
 
 
 class _HttpServer:
-    """One HTTP listener and what answers at it. ``table``: of the configuration, ``management`` or ``dashboard``."""
+    """One HTTP listener and the application that answers there. ``table``: ``management`` or ``dashboard`` in the
+    configuration."""
 
     def __init__(
         self, table: str, settings: ManagementSettings | DashboardSettings, timeout: float, application: Application
@@ -122,7 +122,7 @@ class _HttpServer:
 
     @property
     def url(self) -> str:
-        """Where it is, or will be."""
+        """Return the URL, even before the server listens."""
         host, port = parse_bind(self.settings.bind)
         if self.listener is not None:
             port = self.listener.port
@@ -130,12 +130,12 @@ class _HttpServer:
         return f"{scheme}://{authority(host, port)}"
 
     def prepare(self) -> None:
-        """Read the certificates anew. Raises TlsError."""
+        """Read the certificates again. Raises TlsError."""
         if self.certificates is not None:
             self.certificates.prepare()
 
     def apply(self) -> None:
-        """Take those that ``prepare`` has read."""
+        """Use the certificates that ``prepare`` has read."""
         if self.certificates is not None:
             self.certificates.apply()
             if self.listener is not None:
@@ -149,8 +149,8 @@ class _HttpServer:
 
 
 class ManagementServer:
-    """``await start()`` after the broker's, ``await stop()`` before it. Make it before the broker starts: it opens
-    tables that are filled then."""
+    """``await start()`` after the broker has started, ``await stop()`` before it stops. Create it before the broker
+    starts, because it opens tables that are loaded then."""
 
     def __init__(
         self,
@@ -161,8 +161,8 @@ class ManagementServer:
         dashboard: DashboardSettings = NONE,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        """``dashboard``: without it there is none. ``tell``: told the secrets that are made for a first operator, which
-        are printed without it."""
+        """``dashboard``: if it is omitted, there is none. ``tell``: called with the secrets that are generated for the
+        first operator; if it is omitted, they are printed."""
         self._tell_secret = tell or _print
         self.server = server
         self.settings = settings
@@ -224,11 +224,11 @@ class ManagementServer:
             raise
 
     def _servers(self) -> list[_HttpServer]:
-        """Those that listen."""
+        """Yield the servers that listen."""
         return [each for each in (self._http, self._dashboard) if each.settings.enabled]
 
     def _first_app(self) -> None:
-        """A node without applications makes one, and says its secret this once."""
+        """Create an application if the node has none, and show its secret once."""
         made = self.operations.apps.create_first()
         if made is not None:
             app_id, secret = made
@@ -238,7 +238,7 @@ class ManagementServer:
             )
 
     async def _first_user(self) -> None:
-        """A node without dashboard users makes one, and says its password this once."""
+        """Create a dashboard user if the node has none, and show its password once."""
         made = await self.operations.dashboard_users.create_first()
         if made is not None:
             name, password = made
@@ -246,19 +246,19 @@ class ManagementServer:
 
     @property
     def url(self) -> str:
-        """Where the HTTP API is, or will be."""
+        """The URL of the HTTP API, even before it listens."""
         return self._http.url
 
     @property
     def dashboard_url(self) -> str:
-        """Where the dashboard is, or will be."""
+        """The URL of the dashboard, even before it listens."""
         return self._dashboard.url if self.dashboard_settings.enabled else f"{self.url}/dashboard"
 
     def check(
         self, settings: ManagementSettings, history: HistorySettings, dashboard: DashboardSettings = NONE
     ) -> None:
-        """Whether ``reload`` could take these. Raises ValueError where more than ``RELOADED`` is new or certificates,
-        which are read anew, cannot be used."""
+        """Check whether ``reload`` could apply these settings. Raises ValueError if settings other than ``RELOADED``
+        have changed, or if certificates, which are read again, cannot be used."""
         if history != self.history.settings:
             raise ValueError("[history] cannot change while the node runs")
         if msgspec.structs.replace(settings, **RELOADED) != msgspec.structs.replace(self.settings, **RELOADED):
@@ -269,8 +269,8 @@ class ManagementServer:
             http.prepare()
 
     def reload(self, settings: ManagementSettings) -> None:
-        """Take what is ``RELOADED``, and the certificates that ``check`` has read; superusers who are connected and are
-        none any more, by the broker's new settings, lose that right."""
+        """Apply the settings in ``RELOADED``, and the certificates that ``check`` has read. Connected superusers that
+        are no longer superusers in the broker's new settings lose that right."""
         self.operations.apps.configure(settings.apps)
         self._cross_site.configure(settings)
         for http in self._servers():
@@ -280,7 +280,7 @@ class ManagementServer:
         self._access = now
         changed: set[str] | None = {user.username for user in frozenset(before.users) ^ frozenset(now.users)}
         if before.authenticators != now.authenticators or tables_of(before) != tables_of(now):
-            changed = None  # whose users count is another
+            changed = None  # whose users are different now
         gone = {user.username for user in before.users} - {user.username for user in now.users}
         self._telling = asyncio.ensure_future(self._tell(gone, changed))
         self.settings = settings

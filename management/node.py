@@ -1,17 +1,13 @@
-"""The ``taipan`` command: reads the configuration, builds broker, rule engine and management, runs them until a signal.
+"""The ``taipan`` command: reads the configuration, builds broker, rule engine and management, and runs them until a
+signal arrives.
 
-taipan [--config FILE] [--set key.path=value]...    run the node
-taipan --print-defaults                             print every setting with its default
-taipan check [--connect] FILE | -                   validate a configuration and the certificates it names
-taipan doctor [FILE]                                look at machine, files and ports, and say what to do
-taipan migrate BROKER FILE --into DIR               write a configuration from what another broker has
-taipan cluster try [--nodes N] [--share-port]       run a NATS server and some nodes on loopback
-taipan init [DIR]                                   write a configuration, a first user, certificates
-taipan install-service                              put a systemd unit in place
-taipan completion bash|fish|zsh                     print what completes the words of the commands
-taipan manual taipan|taipan-ctl                     print a man page
-taipan hash-password [--user NAME] [--scram]        print what [[access.users]] wants
-"""
+taipan [--config FILE] [--set key.path=value]... run the node taipan --print-defaults print every setting with its
+default taipan check [--connect] FILE | - validate a configuration and the certificates it names taipan doctor [FILE]
+look at machine, files and ports, and say what to do taipan migrate BROKER FILE --into DIR write a configuration from
+what another broker has taipan cluster try [--nodes N] [--share-port] run a NATS server and some nodes on loopback
+taipan init [DIR] write a configuration, a first user, certificates taipan install-service put a systemd unit in place
+taipan completion bash|fish|zsh print what completes the words of the commands taipan manual taipan|taipan-ctl print a
+man page taipan hash-password [--user NAME] [--scram] print what [[access.users]] wants"""
 
 import argparse
 import asyncio
@@ -42,16 +38,16 @@ from .systemd_notify import keep_watchdog, notify
 if TYPE_CHECKING:
     from .assembly import Assembly
 
-logger = logging.getLogger("taipan.management.node")  # also when run by python -m
+logger = logging.getLogger("taipan.management.node")  # also set when run by python -m
 
-# Young objects between two collections: a burst of packets makes many that die at once.
+# New objects between two collections: a burst of packets creates many short-lived ones.
 _GC_THRESHOLD: Final = 50_000
 
 _NO_UVLOOP: Final = "uvloop is faster: pip install uvloop"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command, after ``taipan.management.start``. Returns the exit status."""
+    """Run the command, after ``taipan.management.start``. Return the exit status."""
     parser = _parser()
     given = list(sys.argv[1:] if argv is None else argv)
     file = _stray_file(given)
@@ -70,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.print_defaults:
             return _print_defaults()
         if arguments.command is not None and not arguments.keeps_signals:
-            early_signals.release()  # only nodes stop in order and reload
+            early_signals.release()  # only nodes stop in order, and only nodes reload
         status: int = arguments.run(arguments)
         return status
     except argparse.ArgumentError as error:
@@ -79,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for line in error.lines:
             print(f"taipan: {line}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     finally:
@@ -87,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _stray_file(given: list[str]) -> str | None:
-    """A file where a command is expected."""
+    """Return a file name that was given instead of a command, if there is one."""
     rest = iter(given)
     for word in rest:
         if word in ("-c", "--config", "--set"):
@@ -149,7 +145,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded]) -> int:
     settings = loaded.settings
-    # Imported here: `taipan check` and `taipan hash-password` need none of it.
+    # Imported here, because `taipan check` and `taipan hash-password` do not need it.
     from .assembly import Assembly
 
     loop = asyncio.get_running_loop()
@@ -158,14 +154,14 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
 
     def on_stop(number: signal.Signals) -> None:
         logger.info("stopping signal=%s", number.name)
-        # Another one of these ends the process at once.
+        # A further signal ends the process immediately.
         loop.remove_signal_handler(signal.SIGTERM)
         loop.remove_signal_handler(signal.SIGINT)
         stop.set()
 
     def on_reload() -> None:
         nonlocal reload_asked
-        reload_asked = not ready  # then it is done as soon as there is something to reload
+        reload_asked = not ready  # then it reloads as soon as there is a node
         if ready and not stop.is_set():
             _reload(node, reread)
 
@@ -185,7 +181,7 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
         node.engine.prepare()
         started = await _start(node, stop)
     except Exception as error:
-        # Whatever it is, the operator wants one line; the whole story is for who turned on debug.
+        # Whatever the error is, the operator needs one line; the traceback is for log level debug.
         logger.debug("start_failed", exc_info=True)
         what = one_line(str(error) or type(error).__name__)
         print(f"taipan: cannot start: {what}{_way_out(error, settings)}", file=sys.stderr)
@@ -218,7 +214,8 @@ async def _serve(loaded: Loaded, config: str | None, reread: Callable[[], Loaded
 
 
 async def _start(node: "Assembly", stop: asyncio.Event) -> bool:
-    """Start the node; False: it was to stop before it had, and has ended. A start may wait for other machines."""
+    """Start the node. Return False if it had to stop before that, and has ended. A start may wait for other
+    machines."""
     starting, stopping = asyncio.create_task(node.start()), asyncio.create_task(stop.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -232,7 +229,7 @@ async def _start(node: "Assembly", stop: asyncio.Event) -> bool:
 
 
 def _way_out(error: Exception, settings: Settings) -> str:
-    """Where another process has the address: how to take another one."""
+    """Return how to use another address, if another process uses this one."""
     taken = getattr(error, "taken", "")
     if not taken:
         return ""
@@ -241,7 +238,7 @@ def _way_out(error: Exception, settings: Settings) -> str:
 
 
 def _reload(node: "Assembly", reread: Callable[[], Loaded]) -> None:
-    """Take what the file says now. What is wrong with it is logged, and everything stays as it was."""
+    """Apply the current contents of the file. Errors in it are logged, and everything stays as it was."""
     notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
     server, engine, management, expiry = node.server, node.engine, node.management, node.expiry
     assert management is not None and expiry is not None
@@ -254,7 +251,7 @@ def _reload(node: "Assembly", reread: Callable[[], Loaded]) -> None:
         management.reload(settings.management)
         expiry.reload(settings)
     except Exception as error:
-        # What the operator asked for and cannot have is a ConfigError or ValueError; anything else is a bug.
+        # A request that cannot be fulfilled is a ConfigError or ValueError; any other error is a bug.
         known = isinstance(error, (ConfigError, ValueError)) and not logger.isEnabledFor(logging.DEBUG)
         logger.error("reload_failed error=%s", error, exc_info=not known)
     else:
@@ -275,7 +272,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def _raise_file_limit() -> None:
-    """Each client is a file descriptor: take all that the system grants."""
+    """Raise the limit of file descriptors to the maximum that the system allows, because each client uses one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -285,7 +282,7 @@ def _raise_file_limit() -> None:
 
 
 def _tune_collector() -> None:
-    """What is there after the start stays: leave it out of every later collection."""
+    """Exclude the objects that exist after the start from all later collections, because they stay."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD, 10, 10)

@@ -2,5 +2,5 @@
 
 
 def secret_line(where: str, name: str, secret: str) -> str:
-    """Return the line. ``where``: what the user logs in to."""
+    """Return the line. ``where``: the service to log in to."""
     return f"{where} user {name} password {secret} (shown this once)"

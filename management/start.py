@@ -12,9 +12,9 @@ def main() -> int:
         from . import node
 
         return node.main()
-    except KeyboardInterrupt:  # a command that Ctrl-C just ends
+    except KeyboardInterrupt:  # the command ends because of Ctrl-C
         return 130
     finally:
-        # One that comes while the interpreter goes ends the process, and prints no traceback.
+        # A Ctrl-C while the interpreter exits ends the process, and prints no traceback.
         for each in STOPS:
             signal.signal(each, signal.SIG_DFL)

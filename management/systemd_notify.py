@@ -1,4 +1,4 @@
-"""What systemd is told, where it asked to be (``Type=notify``, ``WatchdogSec=``): sd_notify(3)."""
+"""Notifications to systemd, if it requests them (``Type=notify``, ``WatchdogSec=``): sd_notify(3)."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ logger = logging.getLogger(__name__)
 
 
 def notify(state: str) -> None:
-    """Such as ``READY=1``."""
+    """Send a state, such as ``READY=1``."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
@@ -24,7 +24,8 @@ def notify(state: str) -> None:
 
 
 def watchdog_interval() -> float:
-    """Seconds between two signs of life, half of what systemd grants; 0: it wants none of this process."""
+    """Return the seconds between two notifications, half of the limit that systemd sets; 0: it requests none of this
+    process."""
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return 0.0
     try:
@@ -34,7 +35,7 @@ def watchdog_interval() -> float:
 
 
 async def keep_watchdog() -> None:
-    """Says that the loop turns, as often as systemd wants it; ends at once where it does not."""
+    """Notify systemd that the loop is running, as often as it requires; return immediately if it requires none."""
     interval = watchdog_interval()
     while interval > 0:
         notify("WATCHDOG=1")

@@ -1,6 +1,5 @@
-"""The endpoints of /api and /api/v4: one file for each resource, each a table of routes.
+"""The endpoints of /api and /api/v4: one file for each resource, each with a table of routes.
 
-A handler calls one operation and names the shape of the answer. Query and body come to it parsed (``http.reading``);
-at most it brings a value into the form that the operation takes.
-``index.ALL`` joins them for ``taipan.management.management_server``.
-"""
+A handler calls one operation and names the type of the answer. It receives query and body already parsed
+(``http.reading``), and at most converts a value for the operation. ``index.ALL`` joins the routes for
+``taipan.management.management_server``."""

@@ -1,4 +1,4 @@
-"""/acl: access rules as EMQX 4.4 has them, the newest first, ``pubsub`` as two."""
+"""/acl: access rules in the form of EMQX 4.4, newest first; a ``pubsub`` rule is two records."""
 
 from typing import Annotated
 
@@ -48,7 +48,7 @@ class UsernameRulesQuery(AllQuery, kw_only=True):
 
 
 class NewRecord(msgspec.Struct):
-    """Neither ``clientid`` nor ``username`` nor ``anonymous``: about all clients."""
+    """Without ``clientid``, ``username`` and ``anonymous``, the rule applies to all clients."""
 
     topic: str
     action: Action

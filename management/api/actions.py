@@ -1,4 +1,4 @@
-"""/actions: what rules can do with what they select."""
+"""/actions: what rules can do with the rows that they select."""
 
 from taipan.ruleengine.records import ActionTypeRecord
 

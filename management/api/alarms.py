@@ -1,4 +1,4 @@
-"""/alarms: what an operator has to look at, and what is over."""
+"""/alarms: conditions that require an operator's attention, and those that have ended."""
 
 import msgspec
 
@@ -17,7 +17,7 @@ class NodeAlarms(msgspec.Struct):
 
 
 class DeactivateBody(msgspec.Struct):
-    """Which alarm of which node is over."""
+    """The alarm to deactivate, and its node."""
 
     node: str
     name: str

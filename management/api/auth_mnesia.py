@@ -1,4 +1,4 @@
-"""/auth_clientid and /auth_username: users as EMQX 4.4 has them. Passwords are never shown."""
+"""/auth_clientid and /auth_username: users in the form of EMQX 4.4. Passwords are never shown."""
 
 import msgspec
 
@@ -104,7 +104,8 @@ def _lookup(call: Call, kind: str) -> UserRecord | Empty:
 
 
 async def _add(call: Call, kind: str) -> Extra:
-    """An array is answered by name; one alone by success or refusal."""
+    """Add one user or an array of users. For an array, the answer has the result by name; for one user, it is success
+    or refusal."""
     body = call.body
     given = body if isinstance(body, list) else [body]
     answer = await add_users(call, [(getattr(each, kind), each, False) for each in given], kind)

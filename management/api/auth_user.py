@@ -23,7 +23,7 @@ class LoginUpdate(Credentials, kw_only=True):
 
 
 class RequestState(msgspec.Struct):
-    """``data``: the answer, once ``state`` is ``done``; ``message``: why it is ``failed``."""
+    """``data``: the answer, if ``state`` is ``done``; ``message``: the reason, if it is ``failed``."""
 
     state: Literal["running", "done", "failed"]
     users: int

@@ -32,7 +32,7 @@ def list_banned(call: Call) -> Listing[BanRecord]:
 
 @routes.post("/banned", "Ban a client", body=NewBan, reply=NewBan)
 async def add_banned(call: Call) -> dict[str, object]:
-    """The answer repeats what was given."""
+    """The answer repeats the given values."""
     given: dict[str, Any] = msgspec.to_builtins(call.body)
     details = {key: value for key, value in given.items() if key not in ("as", "who")}
     await call.operations.banned.add(given["as"], given["who"], **details)

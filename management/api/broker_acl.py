@@ -1,4 +1,4 @@
-"""/broker_acl: access rules by login, tried in the order in which they were added."""
+"""/broker_acl: access rules by login, in the order in which they were added and are checked."""
 
 from typing import Annotated
 
@@ -30,7 +30,7 @@ def list_broker_acl(call: Call) -> Listing[AclRecord]:
 
 @routes.get("/broker_acl/{login}", "Access rules of a login", reply=OrEmpty(list[AclRecord] | AclRecord))
 def lookup_broker_acl(call: Call) -> AclRecord | Listing[AclRecord] | Empty:
-    """As EMQX has it: nothing is ``{}``, one rule stands alone, several come as an array, the newest first."""
+    """As in EMQX: ``{}`` if there are no rules, an object for one rule, an array for several, newest first."""
     rules = call.operations.acl.lookup(call.path["login"])
     if len(rules) > 1:
         return everything(reversed(rules), rule_record)
@@ -39,7 +39,7 @@ def lookup_broker_acl(call: Call) -> AclRecord | Listing[AclRecord] | Empty:
 
 @routes.post("/broker_acl", "Add access rules", body=list[NewAcl] | NewAcl, reply=dict[str, str])
 async def add_broker_acl(call: Call) -> dict[str, str] | Extra:
-    """``meta.without_effect`` names rules that never decide: those before them decide the other way."""
+    """``meta.without_effect`` lists rules that never decide, because rules before them decide the opposite."""
     given = call.body if isinstance(call.body, list) else [call.body]
     idle = await call.operations.acl.add(
         [NewAclRule(subject_of(each.login), each.topic, each.action, each.allow, each.listener) for each in given]

@@ -17,13 +17,13 @@ routes = Endpoints("Clients")
 
 
 class UsernameQuery(PageQuery, kw_only=True):
-    """Pages only where they are asked for."""
+    """Pages only if they are requested."""
 
     pages_on_demand: ClassVar[bool] = True
 
 
 class KeepAliveBody(msgspec.Struct):
-    """``interval``: seconds, as a number or in digits; 0: no keep alive."""
+    """``interval``: seconds, as a number or as text in digits; 0: no Keep Alive."""
 
     interval: int | str
 
@@ -73,7 +73,7 @@ async def kickout_client(call: Call) -> None:
     "/nodes/{node}/clients/username/{username}", "Clients of a user", query=UsernameQuery, reply=list[ClientRecord]
 )
 async def lookup_clients_by_username(call: Call) -> Page[ClientRecord]:
-    """All of them, as the specification has it; with ``_limit`` page by page."""
+    """All clients with this username, as in the specification; with ``_limit``, page by page."""
     query: UsernameQuery = call.query
     limit = None if query.limit is None else query.rows(call.operations.settings.max_row_limit)
     return await call.operations.clients.by_username(call.path["username"], query.page, limit, call.path.get("node"))

@@ -1,4 +1,4 @@
-"""Credentials in a body: a password, a ready hash of one, or the wish that the node makes a secret."""
+"""Credentials in a body: a password, the hash of one, or the request that the node generates a secret."""
 
 from collections.abc import Callable
 from typing import Annotated, Final, Literal
@@ -38,7 +38,7 @@ class Credentials(msgspec.Struct, kw_only=True):
 
 
 def new_user(name: str, given: Credentials, is_superuser: bool, place: str = "") -> tuple[NewUser, str | None]:
-    """The user, and the secret that the node has made for it. ``place``: where it stands in the body."""
+    """Return the user, and the secret that the node has generated for it. ``place``: its position in the body."""
     ways = (given.password is not None) + (given.password_hash is not None) + given.generate
     if ways == 0:
         raise Refusal(MISSING, f"password is missing{f' in {place}' if place else ''}")
@@ -72,7 +72,7 @@ async def add_users(call: Call, given: list[tuple[str, Credentials, bool]], kind
     """Add them; ``data`` has how it went, by name. Beside it ``passwords``, those that the node has made, and
     ``warning``: what the first user changes for others, and who has a published default password."""
     listed = isinstance(call.body, list)
-    made: dict[str, str | None] = {}  # of a name that is given twice the first one counts
+    made: dict[str, str | None] = {}  # of a name that occurs twice, the first user is used
     new: list[NewUser] = []
     first: dict[str, NewUser] = {}
     reading = CooperativeSlice()

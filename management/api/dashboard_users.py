@@ -26,7 +26,7 @@ class Login(msgspec.Struct):
 
 
 class CallerRecord(msgspec.Struct):
-    """``expires_at``: unix seconds at which the session ends; ``null`` where each request brings its credentials."""
+    """``expires_at``: end of the session in Unix seconds; ``null`` if each request contains credentials."""
 
     username: str
     role: Literal["administrator", "viewer"]
@@ -34,7 +34,7 @@ class CallerRecord(msgspec.Struct):
 
 
 class NewDashboardUser(msgspec.Struct):
-    """``role``: without it what ``tags`` say, else viewer."""
+    """``role``: by default the role in ``tags``, otherwise viewer."""
 
     username: Text
     password: Text
@@ -43,8 +43,8 @@ class NewDashboardUser(msgspec.Struct):
 
 
 class DashboardUserUpdate(msgspec.Struct):
-    """Changes of a dashboard user; fields that are not given remain unchanged. ``tags`` that name a role set it,
-    unless ``role`` does. An empty string means no tags."""
+    """Changes of a dashboard user; fields that are not given remain unchanged. ``tags`` that name a role set the role,
+    unless ``role`` is given. An empty string means no tags."""
 
     tags: Text | None = None
     role: Role = ""
@@ -58,7 +58,7 @@ class NewPassword(msgspec.Struct):
 
 @routes.add("POST", "/auth", "Log in to the dashboard", body=Login, reply=CallerRecord, viewers=True)
 async def log_in(call: Call) -> web.Response:
-    """The session is in the cookie of the answer. With it a request needs the header X-Taipan-Dashboard."""
+    """The answer sets the session cookie. A request with it needs the header X-Taipan-Dashboard."""
     given: Login = call.body
     address = call.request.remote or ""
     user = await call.operations.dashboard_users.log_in(given.username, given.password, address)

@@ -1,4 +1,4 @@
-"""/data: export what operators have stored as a file, and import it."""
+"""/data: export the data that operators have stored to a file, and import it."""
 
 from contextlib import aclosing
 from typing import Any
@@ -34,18 +34,17 @@ class ImportQuery(PageQuery, kw_only=True):
 
 
 class Upload(msgspec.Struct, kw_only=True):
-    """``file``: the text of an exported file. ``filename``: without it the file gets a name made here."""
+    """``file``: the text of an exported file. ``filename``: by default, the node generates a name."""
 
     filename: str | UnsetType = UNSET
     file: str
 
 
 class ImportFile(msgspec.Struct, kw_only=True):
-    """An exported file, a download of EMQX 4.x (``file``), or the ``filename`` of a file on this node.
+    """An exported file, a download from EMQX 4.x (``file``), or the ``filename`` of a file on this node.
 
     A file has its ``version`` and sections, which are arrays of objects; members of any other name are accepted as
-    well.
-    """
+    well."""
 
     version: str | UnsetType = UNSET
     filename: str | UnsetType = UNSET
@@ -64,7 +63,7 @@ class ImportFile(msgspec.Struct, kw_only=True):
 
 
 class DisabledRecord(msgspec.Struct, kw_only=True):
-    """A record that was imported and does not run: its place in the section, and the reason."""
+    """A record that was imported but is not active: its position in the section, and the reason."""
 
     section: str
     index: int
@@ -73,11 +72,11 @@ class DisabledRecord(msgspec.Struct, kw_only=True):
 
 
 class ImportRecord(msgspec.Struct, kw_only=True):
-    """``replaced_apps``, ``replaced_users``: applications and dashboard users that were there and have the file's
-    secret now. ``left_out``: records that are not taken. ``disabled``: resources that cannot be used as they are.
-    ``without_effect``: records that are kept for the next export and do nothing here, and ``carried`` how many of which
-    section. Of a dry run also how many records of which section there are, what each of them would do, and how many
-    would do what (``totals``, by section and action)."""
+    """``replaced_apps``, ``replaced_users``: existing applications and dashboard users that now have the file's secret.
+    ``left_out``: records that were not imported. ``disabled``: resources that cannot be used as they are.
+    ``without_effect``: records that are kept only for the next export, and ``carried`` the number of them by section. A
+    dry run also returns the number of records in each section, the change that each record would make, and the number
+    of changes by section and action (``totals``)."""
 
     replaced_apps: list[str]
     replaced_users: list[str] | UnsetType = UNSET
@@ -134,13 +133,13 @@ async def delete_file(call: Call) -> None:
     viewers=False,
 )
 async def get_file(call: Call) -> web.StreamResponse:
-    """As they are, without an envelope (specification, Data export and import)."""
+    """The file is sent unchanged, without an envelope (specification, Data export and import)."""
     backup, name = call.operations.backup, call.path["filename"]
     node, size = await backup.find(name)
     response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": str(size)})
     await response.prepare(call.request)
     if call.request.method != "HEAD":
-        # One that is cut off meanwhile closes short of what was announced.
+        # If the file is truncated in the meantime, the answer is shorter than announced.
         async with aclosing(backup.pieces(node, name, size)) as pieces:
             async for piece in pieces:
                 await response.write(piece)
@@ -163,7 +162,7 @@ async def upload_file(call: Call) -> ExportRecord:
     max_body="max_import",
 )
 async def import_data(call: Call) -> web.Response | JsonObject | None:
-    """The body is the file, a download of EMQX 4.x (`file`), or names one that is here (`filename`)."""
+    """The body is the file, a download from EMQX 4.x (`file`), or the name of a file on the node (`filename`)."""
     if is_blank(call.body):
         raise Refusal(MISSING, "the body is missing: expected an exported file, or the filename of one")
     env: Any = {}

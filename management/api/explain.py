@@ -1,4 +1,5 @@
-"""/clients/{clientid}/explain, /refused_clients and /explain: why something happened, and what would."""
+"""/clients/{clientid}/explain, /refused_clients and /explain: why something happened, and which clients would receive a
+message."""
 
 from typing import Any
 
@@ -12,7 +13,7 @@ routes = Endpoints("Explain")
 
 
 class TopicQuery(msgspec.Struct):
-    """Which topic is asked about."""
+    """The topic that the question is about."""
 
     topic: str
 

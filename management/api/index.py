@@ -1,4 +1,5 @@
-"""All endpoints, in the order of the specification, and what the node tells of them: a list and an OpenAPI document."""
+"""All endpoints, in the order of the specification, and their description by the node: a list and an OpenAPI
+document."""
 
 from typing import Final
 
@@ -50,7 +51,7 @@ routes = Endpoints("Index")
 
 
 class EndpointRecord(msgspec.Struct):
-    """``path`` with its variables as ``:name``."""
+    """``path`` contains its variables as ``:name``."""
 
     name: str
     method: str

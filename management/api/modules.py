@@ -1,4 +1,4 @@
-"""/modules and /plugins: what EMQX's dashboard asks for: the parts of a node, which of them work, start and stop."""
+"""/modules and /plugins, for EMQX's dashboard: the parts of a node, which of them are active, start and stop."""
 
 import msgspec
 
@@ -75,19 +75,19 @@ async def list_node_plugins(call: Call) -> list[PluginRecord]:
 
 @routes.put("/nodes/{node}/plugins/{plugin}/load", "Start a plugin")
 def load_plugin(call: Call) -> None:
-    """Refused: they are parts of the node."""
+    """Refused, because plugins are parts of the node."""
     call.operations.modules.change_plugin(call.path["plugin"], True)
 
 
 @routes.put("/nodes/{node}/plugins/{plugin}/unload", "Stop a plugin of a node")
 def unload_node_plugin(call: Call) -> None:
-    """Refused: they are parts of the node."""
+    """Refused, because plugins are parts of the node."""
     call.operations.modules.change_plugin(call.path["plugin"], False)
 
 
 @routes.put("/plugins/{plugin}/unload", "Stop a plugin")
 def unload_plugin(call: Call) -> None:
-    """Refused: they are parts of the node."""
+    """Refused, because plugins are parts of the node."""
     call.operations.modules.change_plugin(call.path["plugin"], False)
 
 

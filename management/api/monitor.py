@@ -1,4 +1,4 @@
-"""/monitor and /live: the figures of the node, past and present."""
+"""/monitor and /live: the metrics of the node, past and present."""
 
 from ..http.envelope import Extra, of_nodes
 from ..http.routes import Call, Endpoints, OfNodes, Raw
@@ -18,6 +18,6 @@ async def get_monitor(call: Call) -> MonitorRecord | Extra:
     "/live", "Live metrics, events and messages", query=LiveQuery, reply=Raw({"text/event-stream": {"type": "string"}})
 )
 def get_live(call: Call) -> LiveStream:
-    """Server-sent events, for as long as the caller reads; the data of each is a JSON object."""
+    """Server-sent events until the caller disconnects; the data of each event is a JSON object."""
     query: LiveQuery = call.query
     return call.operations.live.open(query)

@@ -1,4 +1,4 @@
-"""/metrics, /stats and Prometheus under the prefixes; /status and /metrics beside them."""
+"""/metrics, /stats and Prometheus under the prefixes; /status and /metrics without a prefix."""
 
 from typing import Literal
 
@@ -28,7 +28,7 @@ class NodeStats(msgspec.Struct):
 
 
 class PrometheusQuery(msgspec.Struct):
-    """``json`` is EMQX's form, ``prometheus`` the one that Prometheus reads."""
+    """``json``: EMQX's form; ``prometheus``: the form that Prometheus reads."""
 
     type: Literal["json", "prometheus"] = "json"
 
@@ -74,7 +74,8 @@ def scrape(call: Call) -> web.Response:
     "/status", "The status of the node, as text", reply=Raw({"text/plain": {"type": "string"}}, failures=("503",))
 )
 def get_status(call: Call) -> web.Response:
-    """200 while it lets clients in, 503 else; two lines, the second as EMQX has it for those who look for it."""
+    """200 while the node accepts clients, otherwise 503. The answer has two lines; the second is as in EMQX, for
+    programs that look for it."""
     monitoring = call.operations.monitoring
     state = "started" if monitoring.running else "stopping" if monitoring.stopping else "starting"
     if monitoring.running and monitoring.evacuating:

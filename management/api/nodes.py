@@ -1,4 +1,4 @@
-"""/brokers and /nodes: what each node is and what it uses."""
+"""/brokers and /nodes: version and resource usage of each node."""
 
 from ..http.routes import Call, Endpoints
 from ..operations.nodes import BrokerRecord, NodeRecord

@@ -10,14 +10,14 @@ routes = Endpoints("Publish, subscribe, unsubscribe")
 
 
 class MessageIds(msgspec.Struct):
-    """The id of the message to one topic, or those of the messages to several."""
+    """The id of the message for one topic, or the ids for several topics."""
 
     msgid: str | UnsetType = UNSET
     msgids: list[str] | UnsetType = UNSET
 
 
 class PublishedRecord(msgspec.Struct):
-    """What became of one item of a batch; ``message`` says why it was not published."""
+    """The result of one item of a batch; ``message``: why it was not published."""
 
     topic: str
     code: int
@@ -26,7 +26,7 @@ class PublishedRecord(msgspec.Struct):
 
 
 class SubscribedRecord(msgspec.Struct):
-    """What became of one item of a batch; ``message`` says why it was not carried out."""
+    """The result of one item of a batch; ``message``: why it was not executed."""
 
     clientid: str
     topic: str

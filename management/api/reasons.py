@@ -1,4 +1,4 @@
-"""/reasons: why something was refused, dropped or lost, and which settings help."""
+"""/reasons: why a client, message or delivery was refused, dropped or lost, and which settings help."""
 
 from ..http.routes import Call, Endpoints
 from ..operations.reasons import ReasonRecord, ReasonsQuery, explained_reasons

@@ -1,4 +1,4 @@
-"""/resource_types: what resources there can be."""
+"""/resource_types: the types of resources."""
 
 from taipan.ruleengine.records import ListedResource, ResourceTypeRecord
 

@@ -24,7 +24,7 @@ class Liveness(msgspec.Struct):
 
 
 class NewResource(msgspec.Struct, kw_only=True):
-    """With ``test`` nothing is created: the answer tells whether such a resource can be reached."""
+    """With ``test`` nothing is created: the answer shows whether such a resource can be reached."""
 
     type: Annotated[str, Meta(max_length=256)]
     config: Members
@@ -34,14 +34,14 @@ class NewResource(msgspec.Struct, kw_only=True):
 
 
 class ResourceChanges(msgspec.Struct, kw_only=True):
-    """Changes of a resource; fields that are not given remain unchanged, as does a secret that is given masked."""
+    """Changes of a resource; fields that are not given and masked secrets remain unchanged."""
 
     config: Members | UnsetType = UNSET
     description: Description | UnsetType = UNSET
 
 
 class Chosen(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Which rows; all without ``ids``, so that a misspelt key must not pass."""
+    """The selected rows; without ``ids`` all rows, so unknown keys are refused."""
 
     ids: Annotated[list[int], Meta(max_length=100_000)] | UnsetType = UNSET
 
@@ -62,7 +62,7 @@ async def show_resource(call: Call) -> ResourceRecord | Extra:
 
 @routes.post("/resources", "Create a resource, or test one", body=NewResource, reply=OnDemand(ResourceRecord))
 async def create_resource(call: Call) -> ResourceRecord | None:
-    """It is created although the other side may not answer yet; the node goes on trying."""
+    """The resource is created even if the other system does not answer yet; the node keeps trying."""
     new: NewResource = call.body
     resources = call.operations.resources
     resource_id = None if new.id is UNSET else new.id
@@ -92,7 +92,7 @@ async def delete_resource(call: Call) -> None:
 
 @routes.get("/resources/{id}/dead_letters", "Dead letters of a resource", query=PageQuery, reply=list[DeadLetterRecord])
 def list_dead_letters(call: Call) -> Listing[DeadLetterRecord]:
-    """The oldest first."""
+    """The dead letters, oldest first."""
     rows = call.query.rows(call.operations.settings.max_row_limit)
     return call.operations.resources.dead_letters(call.path["id"], call.query.page, rows)
 

@@ -10,13 +10,13 @@ routes = Endpoints("Retained messages")
 
 
 class DeleteQuery(msgspec.Struct):
-    """``dry_run``: only count them."""
+    """``dry_run``: only count the messages."""
 
     dry_run: bool = False
 
 
 class DeletedRecord(msgspec.Struct):
-    """How many there were."""
+    """The number of deleted messages."""
 
     count: int
 

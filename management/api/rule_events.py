@@ -1,4 +1,5 @@
-"""/rule_events and /rule_functions: what rules can ask for beside topics, and call."""
+"""/rule_events and /rule_functions: the events that rules can use in addition to topics, and the functions that they
+can call."""
 
 from taipan.ruleengine.records import RuleEventRecord, RuleFunction
 

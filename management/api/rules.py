@@ -1,4 +1,4 @@
-"""/rules: which messages and events are selected, and what is done with what they say."""
+"""/rules: the messages and events that are selected, and the actions on the result."""
 
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ routes = Endpoints("Rules")
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 Description = Annotated[str, Meta(max_length=65_535)]
 Members = dict[str, Any] | Annotated[list[Any], Meta(max_length=0)]
-"""An object; one without members may come as ``[]``, as PHP writes it."""
+"""An object. An object without members may be given as ``[]``, as PHP encodes it."""
 
 
 def members(given: dict[str, Any] | list[Any]) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def members(given: dict[str, Any] | list[Any]) -> dict[str, Any]:
 
 
 class NewAction(msgspec.Struct, kw_only=True):
-    """``fallbacks`` run, one after another, where the action fails."""
+    """``fallbacks`` run one after another if the action fails."""
 
     name: str
     params: Members
@@ -34,8 +34,8 @@ class NewAction(msgspec.Struct, kw_only=True):
 
 
 class NewRule(msgspec.Struct, kw_only=True):
-    """With ``test`` nothing is created: ``rawsql`` is tried with the column values of ``ctx``, which stand over the
-    examples of ``/rule_events``. Without it ``actions`` are wanted."""
+    """With ``test`` nothing is created: ``rawsql`` is applied to the column values of ``ctx``, which override the
+    examples of ``/rule_events``. Without ``test``, ``actions`` are required."""
 
     rawsql: str
     actions: list[NewAction] | UnsetType = UNSET
@@ -58,7 +58,7 @@ class RuleChanges(msgspec.Struct, kw_only=True):
 
 
 class TraceSize(msgspec.Struct):
-    """How many evaluations to keep; 0: none any more."""
+    """How many evaluations to keep; 0: none."""
 
     size: Annotated[int, Meta(ge=0, le=100)] = 20
 
@@ -79,7 +79,7 @@ async def show_rule(call: Call) -> RuleRecord | Extra:
 
 @routes.post("/rules", "Create a rule, or test its SQL", body=NewRule, reply=dict[str, Any] | list[dict[str, Any]])
 async def create_rule(call: Call) -> Any:
-    """The record of the new rule; of a trial the row that would be selected, for FOREACH the list of rows."""
+    """The record of the new rule; for a test, the row that would be selected, for FOREACH the list of rows."""
     new: NewRule = call.body
     rules = call.operations.rules
     if new.test:
@@ -113,7 +113,7 @@ async def delete_rule(call: Call) -> None:
 
 @routes.get("/rules/{id}/trace", "The last evaluations of a rule, oldest first", reply=OfNodes(list[EvaluationRecord]))
 async def show_rule_trace(call: Call) -> list[EvaluationRecord] | Extra:
-    """Empty until ``PUT`` has asked for them."""
+    """Empty until ``PUT`` has requested evaluations."""
     return of_nodes(*await call.operations.rules.trace(call.path["id"]))
 
 

@@ -1,4 +1,4 @@
-"""/shared_groups: the shared subscriptions, their members, and what each was given."""
+"""/shared_groups: the shared subscriptions, their members, and the number of messages that each received."""
 
 from ..http.routes import Call, Endpoints
 from ..operations.node_listing import Page

@@ -1,4 +1,4 @@
-"""/slow_subscriptions: who took longest to acknowledge."""
+"""/slow_subscriptions: the clients that took longest to acknowledge."""
 
 from ..http.envelope import Extra, of_nodes
 from ..http.routes import Call, Endpoints, OfNodes

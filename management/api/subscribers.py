@@ -1,4 +1,4 @@
-"""/subscribers: who receives a message to a topic."""
+"""/subscribers: the clients that receive a message to a topic."""
 
 from ..http.routes import Call, Endpoints
 from ..operations.node_listing import Page

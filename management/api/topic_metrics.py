@@ -1,4 +1,4 @@
-"""/topic-metrics: messages counted under single topics."""
+"""/topic-metrics: message counts of selected topics."""
 
 import msgspec
 

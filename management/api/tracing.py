@@ -1,4 +1,4 @@
-"""/trace: what a client, a topic or an address does, in a file of its own."""
+"""/trace: the activity of a client, a topic or an address, in a separate file."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ routes = Endpoints("Traces")
 
 
 class NewTrace(msgspec.Struct):
-    """``start_at`` and ``end_at`` as RFC 3339; ten minutes from now unless given."""
+    """``start_at`` and ``end_at`` as RFC 3339; by default, ten minutes from now."""
 
     name: str
     type: Kind
@@ -29,14 +29,14 @@ class NewTrace(msgspec.Struct):
 
 
 class Stopped(msgspec.Struct):
-    """The trace, and that it does not run."""
+    """The trace, which is no longer active."""
 
     name: str
     enable: bool
 
 
 class LogQuery(msgspec.Struct):
-    """Which piece of the file; of the node that is asked, or of ``node``."""
+    """A piece of the file, of the node that is asked or of ``node``."""
 
     position: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
     bytes: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)] = 1000

@@ -1,5 +1,4 @@
 """The control command: ``taipan-ctl``, its Unix socket and its commands.
 
-``main`` is the thin client, ``socket`` the node's side of it, ``*_commands`` dress what ``operations`` answer as text.
-``taipan.management.management_server`` opens the socket beside the HTTP server.
-"""
+``main`` is the client, ``socket`` the node's side. ``*_commands`` format the results of ``operations`` as text.
+``taipan.management.management_server`` opens the socket in addition to the HTTP server."""

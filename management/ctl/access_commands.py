@@ -1,4 +1,4 @@
-"""users, acl, banned and their older names: credentials, access rules and bans."""
+"""The commands users, acl and banned, and their older names: credentials, access rules and bans."""
 
 from itertools import chain
 from typing import cast
@@ -19,7 +19,7 @@ from .command import EXISTS_ALREADY, NOT_FOUND, OK, CommandCall, CommandResult, 
 commands = Commands()
 
 
-# users; mqtt-user is what EMQX 4.2 calls it
+# users; mqtt-user is its name in EMQX 4.2
 
 
 async def _add_login(call: CommandCall) -> CommandResult:
@@ -80,7 +80,7 @@ for _noun, _kind in (("users", "user"), ("mqtt-user", "user (as in EMQX 4.2)")):
     commands.add(f"{_noun} del <Login>", f"Delete a {_kind}")(_delete_login)
 
 
-# user, clientid: as EMQX 4.3 and later have them
+# user, clientid: as in EMQX 4.3 and later
 
 
 def _accounts(noun: str, kind: str, name: str, what: str) -> None:
@@ -115,7 +115,7 @@ def _account_words(refusal: Refusal) -> str | None:
     return {EXISTS: EXISTS_ALREADY, NO_USER: NOT_FOUND}.get(refusal.code)
 
 
-# acl, as EMQX 4.3 and later have it
+# acl, as in EMQX 4.3 and later
 
 
 @commands.add(
@@ -187,7 +187,7 @@ async def clean_cache_of_node(call: CommandCall) -> CommandResult:
     return CommandResult(None, "ACL cache drain start OK")
 
 
-# mqtt-acl, as EMQX 4.2 has it
+# mqtt-acl, as in EMQX 4.2
 
 
 @commands.add("mqtt-acl list", "List the access rules by login, in the EMQX 4.2 form")
@@ -281,6 +281,6 @@ async def delete_banned(call: CommandCall) -> CommandResult:
 
 
 def _quoted(text: str) -> str:
-    """In quotation marks, as names may have blanks and brackets."""
+    """Return the text in quotation marks, because names may contain blanks and brackets."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""mgmt and admins: the applications that may use the HTTP API, and the users of the dashboard."""
+"""The commands mgmt and admins: the applications that may use the HTTP API, and the users of the dashboard."""
 
 from taipan.broker.observability.log_text import NOTHING
 

@@ -1,4 +1,4 @@
-"""backup: create, verify and restore, as far as ``taipan-ctl`` does them itself."""
+"""The command backup: the parts of create, verify and restore that ``taipan-ctl`` executes itself."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ Ask = Callable[[Mapping[str, str], Mapping[str, object], Keep], int]
 
 
 def run(options: Mapping[str, str], words: Sequence[str], as_json: bool, ask: Ask) -> int:
-    """The exit status. Raises Refused, CommandLineError, and what ``ask`` raises."""
+    """Run the command and return the exit status. Raises Refused, CommandLineError, and the errors of ``ask``."""
     try:
         found, values = find(COMMANDS, words)
     except command.UsageError as error:
@@ -60,7 +60,8 @@ def _told(summary: BackupSummary, as_json: bool, what: str) -> int:
 
 
 def create(file: Path, ask: Callable[[Keep], int]) -> int:
-    """The file is there when all of it is, and read once more; an older one of that name stays until then."""
+    """Create a backup file. It replaces an older file of the same name only when it is complete and has been
+    verified."""
     new = ""
     try:
         number, new = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
@@ -93,7 +94,7 @@ def create(file: Path, ask: Callable[[Keep], int]) -> int:
 
 
 def _problem(text: str) -> str:
-    """Of an error that has another noun and name before it."""
+    """Return the problem in an error text, without its noun and name."""
     return text.partition(": ")[2] or text
 
 
@@ -102,7 +103,7 @@ def _not_written(file: Path, error: OSError) -> Refused:
 
 
 def verify(file: Path) -> BackupSummary:
-    """Raises Refused: it is not what was written, or cannot be read."""
+    """Verify a backup file. Raises Refused if it is damaged or cannot be read."""
     try:
         check_regular(file, sys.maxsize)
         summary = read_backup(file, lambda row: None, len(SqliteLog.steps))
@@ -120,7 +121,7 @@ def verify(file: Path) -> BackupSummary:
 
 
 def restore(file: Path, directory: str, force: bool) -> BackupSummary:
-    """All of it, or what was there stays. Raises Refused."""
+    """Restore all data, or leave the existing data unchanged. Raises Refused."""
     verify(file)
     try:
         held = DataDir(directory)
@@ -152,13 +153,13 @@ def _restore(file: Path, directory: Path, force: bool) -> BackupSummary:
                 opened.write(summary.check)
                 opened.flush()
                 os.fsync(opened.fileno())
-        # The check file first: a store that does not belong to it is noticed at the next start, wherever this ends.
+        # The check file first: if the restore stops here, the next start notices that it does not match the store.
         if summary.check:
             replace_file(check, directory / "taipan.check")
         else:
             (directory / "taipan.check").unlink(missing_ok=True)
         (directory / "taipan.db-wal").unlink(missing_ok=True)
-        (directory / PLAN_FILE).unlink(missing_ok=True)  # of the store that was there
+        (directory / PLAN_FILE).unlink(missing_ok=True)  # of the previous store
         replace_file(new, directory / "taipan.db")
         return summary
     finally:

@@ -1,4 +1,4 @@
-"""clients, subscriptions, routes: connected clients, their subscriptions, and operations on them."""
+"""The commands clients, subscriptions and routes: connected clients, their subscriptions, and operations on them."""
 
 from contextlib import AbstractContextManager
 
@@ -46,7 +46,7 @@ async def list_subscriptions(call: CommandCall) -> CommandResult:
 
 @commands.add("subscriptions show <ClientId>", "Show the subscriptions of a client")
 async def show_subscriptions(call: CommandCall) -> CommandResult:
-    # No more than max_subscriptions of one client: they may be found at once.
+    # At most max_subscriptions of one client, so they can be found without a pause.
     found = await call.operations.subscriptions.of_client(call["ClientId"])
     rows = [row async for row in found if row is not None]
     if not rows:
@@ -103,8 +103,9 @@ def _client_line(call: CommandCall, row: ClientRecord) -> str:
         "dropped_msgs": row.mqueue_dropped,
         "connected": word(row.connected),
     }
-    # The record has its times as text and no user name as a word, this line has milliseconds and ``-``. Of a client of
-    # this node it is written in the iteration that made the record; of another's the record is all there is.
+    # The record has times as text, and null for a missing username; this line has milliseconds and ``-``. For a client
+    # of this node the line is written in the same iteration as the record; for a client of another node, only the
+    # record is available.
     session = call.operations.server.broker.sessions.get(row.clientid)
     if session is None or row.node != call.operations.nodes.name:
         facts["created_at"] = milliseconds(row.created_at)

@@ -1,4 +1,4 @@
-"""cluster: which nodes there are, and this one's place among them."""
+"""The command cluster: the nodes of the cluster, and the state of this node."""
 
 from collections.abc import Awaitable
 

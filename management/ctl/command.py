@@ -15,13 +15,13 @@ _USAGE_WIDTH: Final = 70
 _DELETE: Final = ("del", "delete")
 _MAX_LENGTH: Final = 65_535
 _DOCUMENT: Final = "JSON"
-"""The name of values that may be longer than ``_MAX_LENGTH`` bytes."""
+"""The name of arguments that may be longer than ``_MAX_LENGTH`` bytes."""
 
 OK: Final = "ok"
 NOT_FOUND: Final = "not found"
 EXISTS_ALREADY: Final = "exists already"
 
-# What a command is about, by its first word, or two: a noun, and which of its values are the name.
+# The subject of a command, by its first word or its first two: a noun, and which of its values are the name.
 _SUBJECTS: Final = {
     "acl": ("access rule", ("ClientId", "Username")),
     "acl cache-clean": ("client", ("ClientId",)),
@@ -65,8 +65,7 @@ Lines = str | Callable[[Any], str | Iterable[str | None]]
 
 
 class Told(NamedTuple):
-    """A piece of an answer that goes on: ``data`` is a line of its own with ``--json``. ``aside``: it goes to the error
-    output."""
+    """A piece of a continuous answer: ``data`` is one line with ``--json``. ``aside``: written to the error output."""
 
     data: object
     text: str | list[str]
@@ -74,17 +73,16 @@ class Told(NamedTuple):
 
 
 Stream = AsyncGenerator[list[Told], None]
-"""What there is to tell, again and again; nothing now and then, so that a caller who is gone is noticed."""
+"""A continuous answer. An empty list from time to time shows whether the caller has disconnected."""
 
 
 class CommandResult:
     """The result of a command.
 
     ``data``: the ``data`` of the HTTP API's answer (also a ``Listing``; ``None``: only a code). ``text``: the lines to
-    print, or a function that makes them from ``data``, for a listing from each row. ``None`` among the lines is a
-    point at which other tasks may run. ``file``: pieces of a file that ``taipan-ctl`` stores; ``data`` follows them.
-    ``stream``: a continuous answer, instead of ``data``.
-    """
+    print, or a function that creates them from ``data``, or from each row of a listing. ``None`` among the lines lets
+    other tasks run. ``file``: pieces of a file that ``taipan-ctl`` stores; ``data`` follows them. ``stream``: a
+    continuous answer, instead of ``data``."""
 
     __slots__ = ("data", "file", "stream", "text")
 
@@ -102,7 +100,7 @@ class CommandResult:
 
 
 class Failure(Refusal):
-    """A refusal whose problem people read in other words than those of ``message``: in ``text``."""
+    """A refusal that is shown to people with the words of ``text`` instead of those of ``message``."""
 
     def __init__(self, code: int, message: str, text: str) -> None:
         super().__init__(code, message)
@@ -110,7 +108,7 @@ class Failure(Refusal):
 
 
 class AnswerEnded(Refusal):
-    """An answer that goes on is over before the caller wanted it to be: told to the error output."""
+    """A continuous answer that ended before the caller stopped it; reported on the error output."""
 
 
 def _never() -> str:
@@ -119,7 +117,7 @@ def _never() -> str:
 
 @contextmanager
 def telling(words: Callable[[Refusal], str | None]) -> Iterator[None]:
-    """For people, the problem of a refusal inside has these words; ``None``: its own."""
+    """Context manager that gives a refusal another text for people; ``None``: its own text."""
     try:
         yield
     except Refusal as refusal:
@@ -130,7 +128,8 @@ def telling(words: Callable[[Refusal], str | None]) -> Iterator[None]:
 
 
 class UsageError(Exception):
-    """The words fit no command. ``problem``: why not, empty if no word was given; ``usages``: lines with what would."""
+    """No command has these words. ``problem``: the reason, empty if no word was given; ``usages``: the closest
+    usages."""
 
     def __init__(self, problem: str, usages: list[str]) -> None:
         super().__init__("\n".join([problem, *usages] if problem else usages))
@@ -139,20 +138,21 @@ class UsageError(Exception):
 
     @property
     def lines(self) -> list[str]:
-        """As people read them."""
+        """Return the lines that people read."""
         return [f"error: {self.problem}", *self.usages] if self.problem else self.usages
 
 
 class CommandCall:
-    """One command on its way. ``values`` has what was given by the names in the usage: ``call["ClientId"]``. ``app``:
-    the application that asks over HTTP, empty over the socket. ``ended``: why it may no more, empty while it may."""
+    """A command that is being executed. ``values``: the arguments, by their names in the usage: ``call["ClientId"]``.
+    ``app``: the application that uses HTTP, empty for the socket. ``ended``: why the caller no longer has access, empty
+    while it has."""
 
     __slots__ = ("app", "ended", "operations", "values")
 
     def __init__(
         self, operations: Operations, values: dict[str, str], app: str = "", ended: Callable[[], str] = _never
     ) -> None:
-        """Raises Refusal 108 for values that are empty or longer than any name can be."""
+        """Raises Refusal 108 for arguments that are empty or longer than any name can be."""
         for name, value in values.items():
             if not value:
                 raise Refusal(WRONG, f"{name}: expected 1 character or more")
@@ -171,23 +171,24 @@ class CommandCall:
         return self.values.get(name)
 
     def only_on_the_machine(self, otherwise: str) -> None:
-        """Of what a caller from elsewhere may not do. Raises Refusal 108, which says what to do instead."""
+        """Reject a command that is only allowed on the node's machine. Raises Refusal 108, which says what to do
+        ``otherwise``."""
         if self.app:
             raise Refusal(WRONG, f"this command works on the node's own machine only; from elsewhere: {otherwise}")
 
     def integer(self, name: str, least: int, most: int) -> int:
-        """A value that must be a whole number. Raises Refusal 108."""
+        """Return an argument that must be a whole number. Raises Refusal 108."""
         text = self.values[name]
         if not (text.isascii() and text.isdigit() and len(text) <= 18 and least <= int(text) <= most):
             raise Refusal(WRONG, f"{name}: expected a number from {least} to {most}")
         return int(text)
 
     def flag(self, name: str) -> bool:
-        """A value that must be ``true`` or ``false``. Raises Refusal 108."""
+        """Return an argument that must be ``true`` or ``false``. Raises Refusal 108."""
         return self.choice(name, "true", "false") == "true"
 
     def choice(self, name: str, *allowed: str) -> str:
-        """A value that must be one of these. Raises Refusal 108."""
+        """Return an argument that must be one of these. Raises Refusal 108."""
         text = self.values[name]
         if text not in allowed:
             raise Refusal(WRONG, f"{name}: expected one of {', '.join(allowed)}")
@@ -198,11 +199,10 @@ Run = Callable[[CommandCall], CommandResult | Awaitable[CommandResult]]
 
 
 class Command:
-    """``usage`` is the words and what follows them: ``clients show <ClientId>``, ``data import <File> [--env <JSON>]``.
+    """``usage`` contains the words and arguments: ``clients show <ClientId>``, ``data import <File> [--env <JSON>]``.
 
-    ``<Name>`` is wanted, ``[<Name>]`` may be left out, ``[--name <Name>]`` and ``[--name]`` may stand anywhere behind
-    the words; where ``--name`` has no value, its own name is in the values if it was given.
-    """
+    ``<Name>`` is required and ``[<Name>]`` optional. ``[--name <Name>]`` and ``[--name]`` may be anywhere after the
+    words; if ``--name`` has no value, the values contain its own name if it was given."""
 
     __slots__ = ("flags", "optional", "options", "required", "run", "summary", "usage", "words")
 
@@ -213,7 +213,7 @@ class Command:
         words: list[str] = []
         self.required: list[str] = []
         self.optional: list[str] = []
-        # --name -> the name of its value
+        # --name -> the name of its argument
         self.options: dict[str, str] = {}
         self.flags: list[str] = []
         parts = usage.split()
@@ -232,7 +232,7 @@ class Command:
         self.words = tuple(words)
 
     def read(self, given: Sequence[str]) -> dict[str, str] | None:
-        """Values by their names; ``None`` where the words behind the command are too many, too few or unknown."""
+        """Return the arguments by name; ``None`` if there are too many, too few or unknown ones."""
         values: dict[str, str] = {}
         plain: list[str] = []
         rest = list(given)
@@ -285,7 +285,7 @@ class Command:
             words = words[:-1]
         noun, names = _SUBJECTS.get(" ".join(words), ("", ()))
         name = " ".join(values[each] for each in names if each in values)
-        if noun == "access rule":  # of whom: clientid, _all
+        if noun == "access rule":  # the usage names the client: clientid, _all
             name = " ".join(filter(None, (*self.words[2:3], name)))
         return f"{noun} {one_line(name)}" if name else f"command {' '.join(self.words)}"
 
@@ -313,7 +313,7 @@ class Commands:
         return register
 
     def add_here(self, usage: str, summary: str) -> None:
-        """A command that ``taipan-ctl`` does itself, without a node (``main.HERE``)."""
+        """Add a command that ``taipan-ctl`` executes itself, without a node (``main.HERE``)."""
 
         def refuse(call: CommandCall) -> CommandResult:
             raise Refusal(WRONG, "taipan-ctl does this itself: the calling taipan-ctl is older than the node")
@@ -322,7 +322,8 @@ class Commands:
 
 
 def find(commands: Iterable[Command], given: Sequence[str]) -> tuple[Command, dict[str, str]]:
-    """The command that these words name, the one with the most words first, and its values. Raises UsageError."""
+    """Return the command for these words, which is the one with the most matching words, and its arguments. Raises
+    UsageError."""
     known = list(commands)
     named = sorted((each for each in known if _named(each, given)), key=lambda each: -len(each.words))
     for command in named:
@@ -344,7 +345,7 @@ def find(commands: Iterable[Command], given: Sequence[str]) -> tuple[Command, di
 
 
 def usages_of(noun: str, commands: Iterable[Command]) -> list[Command]:
-    """All commands that begin with this word. Raises UsageError if no command does."""
+    """Return all commands that begin with this word. Raises UsageError if there are none."""
     known = list(commands)
     group = [each for each in known if each.words[0] == noun]
     if not group:
@@ -354,7 +355,8 @@ def usages_of(noun: str, commands: Iterable[Command]) -> list[Command]:
 
 
 def complaint(command: Command, values: Mapping[str, str], refusal: Refusal) -> str:
-    """The one form of all errors: ``error: client porch: not found``, ``error: argument QoS: expected ...``."""
+    """Return an error in the form of all errors: ``error: client porch: not found``, ``error: argument QoS: expected
+    ...``."""
     name, colon, rest = refusal.message.partition(": ")
     arguments = {each.lower(): f"argument {each}" for each in (*command.required, *command.optional)}
     arguments |= {each.lower(): f"option {option}" for option, each in command.options.items()}
@@ -370,7 +372,7 @@ def complaint(command: Command, values: Mapping[str, str], refusal: Refusal) -> 
 
 
 def _named(command: Command, given: Sequence[str]) -> bool:
-    """``del`` and ``delete`` are the same word: EMQX has now one, now the other."""
+    """Return whether the words name the command. ``del`` and ``delete`` are the same word, because EMQX uses both."""
     words = tuple(given[: len(command.words)])
     if len(words) > 1 and words[1] in _DELETE and command.words[1:2] and command.words[1] in _DELETE:
         words = (words[0], command.words[1], *words[2:])
@@ -378,12 +380,12 @@ def _named(command: Command, given: Sequence[str]) -> bool:
 
 
 def usage_line(command: Command) -> str:
-    """``clients show <ClientId>      # Show a client``, the remark at column 70."""
+    """Return ``clients show <ClientId> # Show a client``, with the remark at column 70."""
     return f"{command.usage:<{_USAGE_WIDTH}}# {command.summary}"
 
 
 def overview(commands: Iterable[Command]) -> list[str]:
-    """All usages, a line of dashes before each group."""
+    """Return all usages, with a line of dashes before each group."""
     lines = [
         "Usage: taipan-ctl [--data-dir DIR | --config FILE] [--timeout SECONDS] [--json] COMMAND",
         "       taipan-ctl --url URL [--app-file FILE] [--cafile FILE] [--timeout SECONDS] [--json] COMMAND",
@@ -399,17 +401,17 @@ def overview(commands: Iterable[Command]) -> list[str]:
 
 
 def key_line(key: str, value: object, width: int) -> str:
-    """``sysdescr  : Taipan``: the key cut or padded to ``width``."""
+    """Return ``sysdescr : Taipan``, with the key truncated or padded to ``width``."""
     return f"{key[:width]:<{width}}: {value}"
 
 
 def not_found(what: str, code: int = UNKNOWN) -> Failure:
-    """``what`` tells a program what there is none of; people read that it is not found."""
+    """Return the refusal for a missing object. Programs read its name in ``what``; people read "not found"."""
     return Failure(code, f"no {what}", NOT_FOUND)
 
 
 def word(flag: bool) -> str:
-    """``true`` or ``false``."""
+    """Return ``true`` or ``false``."""
     return "true" if flag else "false"
 
 

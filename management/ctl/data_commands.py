@@ -1,4 +1,4 @@
-"""data: export what operators have stored as a file, and import it."""
+"""The command data: export the data that operators have stored to a file, and import it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -58,7 +58,7 @@ def _not_imported(refusal: Refusal) -> str | None:
 
 
 def _wrong_records(refusal: ImportRefused) -> str:
-    """One line, with the first few of the records."""
+    """Return one line with the first few of the invalid records."""
     places = [
         f"{row['section']}[{row['index']}]" + (f".{row['key']}" if row["key"] else "") + f": {row['what']}"
         for row in refusal.rows[:_MAX_TOLD]

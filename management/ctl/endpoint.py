@@ -11,7 +11,7 @@ routes = Endpoints("Control command")
 
 
 class _ResponseSink:
-    """Frames on their way into the body of an answer."""
+    """Collects frames for the body of an answer."""
 
     def __init__(self, response: web.StreamResponse) -> None:
         self._response = response
@@ -34,8 +34,8 @@ class _ResponseSink:
     reply=Raw({FRAMES_TYPE: {"type": "string", "format": "binary"}}),
 )
 async def run_command(call: Call) -> web.StreamResponse:
-    """The answer is frames: a byte of kind, four of length, so many bytes; `o` is output, `e` error output, `f` a
-    piece of a file, `x` the exit status in digits, which is the last."""
+    """The answer consists of frames: one byte for the kind, four for the length, then the content. `o` is output, `e`
+    error output, `f` a piece of a file, `x` the exit status in digits, which is the last frame."""
     response = web.StreamResponse(
         headers={"Content-Type": FRAMES_TYPE, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     )

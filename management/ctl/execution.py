@@ -1,4 +1,5 @@
-"""The node's side of one command, whichever way it came: find it, do it, write the answer and the exit status."""
+"""The node's side of one command, over the socket or HTTP: find it, execute it, write the answer and the exit
+status."""
 
 import asyncio
 import inspect
@@ -18,26 +19,26 @@ from .output import Gone, Output
 logger = logging.getLogger(__name__)
 
 KEEPALIVE_INTERVAL: Final = 5.0
-"""Seconds between two signs of life while a command runs."""
+"""Seconds between two keepalives while a command runs."""
 _INTERNAL: Final = "internal error; see the node's log"
 
 
 class ControlRequest(msgspec.Struct):
-    """The words of a command of `taipan-ctl`, and whether its answer is to be JSON."""
+    """The words of a command of `taipan-ctl`, and whether its answer is JSON."""
 
     args: list[str]
     json: bool = False
 
 
 async def carry_out(operations: Operations, request: ControlRequest, output: Output, caller: Caller = NOBODY) -> None:
-    """Run a command. ``caller``: the application that asks over HTTP, ``NOBODY`` over the socket. Raises Gone if the
-    caller has disconnected."""
+    """Run a command. ``caller``: the application that uses HTTP; ``NOBODY`` for the socket. Raises Gone if the caller
+    has disconnected."""
     status = await _run(operations, request, output, caller)
     await output.end(status)
 
 
 async def _run(operations: Operations, request: ControlRequest, output: Output, caller: Caller) -> int:
-    """Do it and write the answer; the exit status."""
+    """Run the command and write the answer; return the exit status."""
     try:
         command, values = find(COMMANDS, request.args)
     except UsageError as error:
@@ -66,7 +67,7 @@ async def _run(operations: Operations, request: ControlRequest, output: Output, 
     except Gone:
         raise
     except Exception:
-        # A bug: the log has the trace, the answer does not.
+        # A bug: the log has the traceback, the answer does not.
         logger.exception("control_error command=%s", " ".join(command.words))
         status = FAILED
         if request.json:

@@ -34,7 +34,7 @@ def show_help(call: CommandCall) -> CommandResult:
 
 
 def help_lines(word: str | None = None) -> list[str]:
-    """The usages of all commands, or of those that begin with this word. Raises UsageError if no command does."""
+    """Return the usages of all commands, or of those that begin with this word. Raises UsageError if there are none."""
     return overview(COMMANDS) if word is None else [usage_line(each) for each in usages_of(word, COMMANDS)]
 
 

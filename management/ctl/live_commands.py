@@ -1,4 +1,4 @@
-"""watch, top: live data, until the caller stops."""
+"""The commands watch and top: live data until the caller stops."""
 
 import base64
 import binascii
@@ -20,7 +20,7 @@ commands = Commands()
 
 _FORMS: Final = ("text", "hex", "base64", "none")
 _EVERY: Final = 250
-"""Milliseconds between two looks at the messages."""
+"""Milliseconds between two reads of messages."""
 _MOST: Final = 10**9
 _TOPICS: Final = 10
 _ENDS: Final = {"node_stops": "the node stops", "not_allowed": "the application no longer has access"}
@@ -99,7 +99,7 @@ async def _messages(call: CommandCall, form: str, qos: int | None, count: int) -
 
 
 def _told(message: dict[str, Any], form: str) -> Told:
-    """``payload`` of the message is text, or base64 of what is not UTF-8."""
+    """``payload`` of the message is text, or base64 if it is not UTF-8."""
     payload = message.pop("payload", None)
     encoding = message.pop("payload_encoding", "")
     shown = ""
@@ -144,7 +144,7 @@ async def _tables(call: CommandCall, top: Top, query: LiveQuery, count: int) -> 
     try:
         async for events in looks:
             clients = await top.look()
-            if first:  # nothing is known of a rate yet
+            if first:  # there is no rate yet
                 first = False
                 yield []
                 continue

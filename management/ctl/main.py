@@ -22,16 +22,16 @@ FAILED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
 BROKEN_PIPE: Final = 141
-"""What a shell says of a program that wrote to a closed pipe."""
+"""The exit status that a shell reports for a program that wrote to a closed pipe."""
 
 SOCKET_NAME: Final = "ctl.sock"
 LOCK_NAME: Final = "lock"
-"""In the data directory: the process of its node, and on a second line the node's configuration file."""
+"""In the data directory: the process of its node and, on a second line, the node's configuration file."""
 FRAMES_TYPE: Final = "application/octet-stream"
 """The media type of frames over HTTP."""
 HEAD: Final = 5
-"""Bytes before each frame's text: its kind (``o`` output, ``e`` error output, ``f`` a file, ``x`` exit status) and its
-length."""
+"""Number of bytes before the text of each frame: its kind (``o`` output, ``e`` error output, ``f`` a file, ``x`` exit
+status) and its length."""
 DEFAULT_TIMEOUT: Final = 60.0
 _VERSION: Final = "--version"
 _HERE: Final = ("--data-dir", "--config")
@@ -39,21 +39,21 @@ _ELSEWHERE: Final = ("--url", "--app", "--app-file", "--cafile", "--profile")
 OPTIONS: Final = (*_HERE, *_ELSEWHERE, "--timeout")
 _WRONG: Final = 108
 _NOT_REACHED: Final = 101
-"""Codes as the HTTP API has them, for errors that are told as JSON."""
+"""Codes of the HTTP API, for errors that are shown as JSON."""
 _MAX_PATH_LENGTH: Final = 100
-"""Bytes that a Unix socket's address may have everywhere."""
+"""Maximum length of a Unix socket's address that works on every system, in bytes."""
 
 
 class CommandLineError(Exception):
-    """The command line cannot be used; one line: a noun, a name, and the problem, as of all errors."""
+    """The command line is invalid. The message is one line: a noun, a name, and the problem, as in all errors."""
 
 
 class NoNodeAnswers(Exception):
-    """No node answers; one line that names the socket or the URL."""
+    """No node answers. The message is one line with the socket or the URL."""
 
 
 class Refused(Exception):
-    """A node answers and does not take the command; ``code`` as the HTTP API has it, and one line."""
+    """The node answers but rejects the command. ``code`` is that of the HTTP API; the message is one line."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -61,15 +61,15 @@ class Refused(Exception):
 
 
 Keep = Callable[[bytes], object]
-"""What is done with the pieces of a file, or with the output."""
+"""Receives the pieces of a file, or of the output."""
 
 
 def _drop(data: bytes) -> None:
-    """Of a command that has no file."""
+    """Discard a piece, for a command without a file."""
 
 
 def show(text: bytes) -> None:
-    """To the output, at once."""
+    """Write to the output immediately."""
     sys.stdout.buffer.write(text)
     if text:
         sys.stdout.flush()
@@ -122,8 +122,8 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _ask(options: Mapping[str, str], request: Mapping[str, object], keep: Keep = _drop, put: Keep = show) -> int:
-    """Send the request over HTTP if an option or else the environment says so, otherwise over the socket. ``put``:
-    the output."""
+    """Send the request over HTTP if an option or the environment says so, otherwise over the socket. ``put`` writes the
+    output."""
     timeout = _seconds(options.get("--timeout"))
     here = [name for name in _HERE if name in options]
     elsewhere = [name for name in _ELSEWHERE if name in options]
@@ -145,16 +145,15 @@ def _complain(text: str, code: int, as_json: bool) -> None:
 
 
 def _wants_json(argv: Sequence[str]) -> bool:
-    """As far as can be told of a command line that cannot be read."""
+    """Return whether ``--json`` was given, as far as an invalid command line shows it."""
     words = list(argv)
     return "--json" in (words[: words.index("--")] if "--" in words else words)
 
 
 def read_command_line(argv: Sequence[str]) -> tuple[dict[str, str], bool, list[str]]:
-    """Options before the command, whether ``--json`` is somewhere, and the command's words.
+    """Return the options before the command, whether ``--json`` is anywhere, and the command's words.
 
-    ``--json`` counts up to a word ``--``, after which every word is the command's.
-    """
+    After the word ``--``, ``--json`` is an ordinary word of the command."""
     options: dict[str, str] = {}
     words: list[str] = []
     as_json = False
@@ -188,7 +187,8 @@ def read_command_line(argv: Sequence[str]) -> tuple[dict[str, str], bool, list[s
 
 
 def find_data_dir(options: Mapping[str, str], environ: Mapping[str, str]) -> str:
-    """Of the node that is meant. ``--data-dir`` wins over the environment, and that over the file, as for the node."""
+    """Return the data directory of the node. ``--data-dir`` overrides the environment, and the environment overrides
+    the file, as for the node."""
     if "--data-dir" in options:
         found = options["--data-dir"]
     elif "TAIPAN__NODE__DATA_DIR" in environ:
@@ -203,8 +203,8 @@ def find_data_dir(options: Mapping[str, str], environ: Mapping[str, str]) -> str
 
 
 def _of_config(data_dir: str, config: str) -> str:
-    """A relative ``data_dir`` is relative to where the node was started: the directory here, that of ``config`` or one
-    above it, whose node says that it runs with this file."""
+    """Resolve a relative ``data_dir``, which is relative to where the node was started: use the current directory, the
+    directory of ``config``, or one above it, if a node there says that it runs with this file."""
     config = os.path.realpath(config)
     base = os.path.dirname(config)
     places = [os.getcwd(), base]
@@ -241,7 +241,7 @@ def _configured(file: str) -> str:
 
 
 def _seconds(text: str | None) -> float:
-    """``--timeout``: how long the node may be silent."""
+    """Return the value of ``--timeout``: how long the node may be silent."""
     try:
         seconds = DEFAULT_TIMEOUT if text is None else float(text)
     except ValueError:
@@ -252,7 +252,8 @@ def _seconds(text: str | None) -> float:
 
 
 def socket_address(path: str) -> tuple[str, int | None]:
-    """What to bind or connect to, and a descriptor to close afterwards: a long path goes by its open directory."""
+    """Return the address to bind or connect to, and a file descriptor to close afterwards: a long path is replaced by
+    its open directory."""
     if len(os.fsencode(path)) <= _MAX_PATH_LENGTH:
         return path, None
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -282,11 +283,12 @@ def _connect(path: str, timeout: float) -> socket.socket:
 
 
 def _converse(node: socket.socket, request: Mapping[str, object], path: str, keep: Keep, put: Keep) -> int:
-    """Say it and print what comes; the exit status that the node names. Raises NoNodeAnswers, BrokenPipeError."""
+    """Send the request and print the answer; return the exit status from the node. Raises NoNodeAnswers,
+    BrokenPipeError."""
     try:
         node.sendall(json.dumps(request).encode("ascii") + b"\n")
     except (BrokenPipeError, ConnectionResetError):
-        pass  # The node may have said why before it closed.
+        pass  # The node may have sent the reason before it closed.
     except OSError as error:
         raise NoNodeAnswers(f"node at {shown(path)}: did not accept the command: {error}") from None
 
@@ -305,7 +307,7 @@ def _converse(node: socket.socket, request: Mapping[str, object], path: str, kee
 
 
 def print_frames(read: Callable[[], bytes], keep: Keep, put: Keep = show) -> int | None:
-    """Print what ``read`` gives until it has told the exit status; ``None`` where it ends before."""
+    """Print the frames that ``read`` returns and return the exit status; ``None`` if the answer ends before it."""
     pending = bytearray()
     while data := read():
         pending += data
@@ -337,7 +339,7 @@ def _show_version() -> int:
 
 
 def _help(words: list[str], status: int = DONE) -> int:
-    """Usages need no node; this is slower, because the node's side of the command is read for them."""
+    """Print the usages. No node is needed, but this is slower, because it imports the node's side of the commands."""
     from .command import UsageError as Unknown
     from .index import help_lines
 

@@ -1,4 +1,4 @@
-"""status, broker, vm, log: the node itself."""
+"""The commands status, broker, vm and log: the node itself."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,4 +1,4 @@
-"""Output: a command's answer on its way out, as text or JSON, never holding the loop or filling memory."""
+"""Output: the answer of a command, sent as text or JSON without blocking the loop or filling memory."""
 
 import asyncio
 import re
@@ -17,30 +17,30 @@ from ..operations.node_listing import NodeListing
 from .command import CommandResult, Stream
 
 SLICE: Final = 0.002
-"""Seconds that one stretch of a long answer may take."""
+"""Maximum seconds of work on a long answer without a pause."""
 CHUNK: Final = 32_768
 WRITE_TIMEOUT: Final = 300.0
-"""Seconds that a reader may leave what was sent unread: a pager waits for people."""
+"""Seconds that a reader may leave data unread: a pager waits for people."""
 SIGN_TIMEOUT: Final = 1.0
-"""Seconds that a sign of life waits for the reader."""
+"""Seconds that a keepalive waits for the reader."""
 SIGN_INTERVAL: Final = 1.0
-"""Seconds between two signs of life while an answer goes on and there is nothing to tell."""
+"""Seconds between two keepalives of a continuous answer that has nothing to send."""
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
 
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
 def frame(kind: bytes, text: bytes) -> bytes:
-    """One piece of the answer: its kind, four bytes of length, its text."""
+    """Return one frame of the answer: its kind, four bytes of length, its text."""
     return kind + len(text).to_bytes(4, "big") + text
 
 
 class Gone(Exception):
-    """The caller is gone; one line."""
+    """The caller has disconnected; the message is one line."""
 
 
 class FrameWriter(Protocol):
-    """Where frames go. ``drain`` waits until the reader has taken most of them; raises ConnectionError."""
+    """Destination of frames. ``drain`` waits until the reader has received most of them; raises ConnectionError."""
 
     def write(self, data: bytes) -> None: ...
     async def drain(self) -> None: ...
@@ -55,7 +55,7 @@ class Output:
         self._work = CooperativeSlice(SLICE)
 
     async def answer(self, answer: CommandResult, as_json: bool) -> None:
-        """All of it. Raises Gone where the caller is gone."""
+        """Send the whole answer. Raises Gone if the caller has disconnected."""
         if answer.stream is not None:
             return await self._stream(answer.stream, as_json)
         if answer.file is not None:
@@ -97,7 +97,7 @@ class Output:
                     said = time.monotonic()
 
     async def line(self, text: str, error: bool = False) -> None:
-        """One line; ``error``: to the error output."""
+        """Send one line; ``error``: to the error output."""
         if error:
             await self._send()
             self._sink.write(frame(b"e", printable(text)))
@@ -105,7 +105,7 @@ class Output:
             await self._lines(text)
 
     async def end(self, status: int) -> None:
-        """The last word: the exit status."""
+        """Send the exit status, which is the last frame."""
         await self._send()
         self._sink.write(frame(b"x", b"%d" % status))
         await self._drain()
@@ -124,7 +124,7 @@ class Output:
         await self._checkpoint()
 
     async def json_error(self, code: int, message: str) -> None:
-        """To the error output."""
+        """Send an error as JSON to the error output."""
         await self._send()
         self._sink.write(frame(b"e", json_text({"code": code, "message": message}) + b"\n"))
 
@@ -172,12 +172,12 @@ class Output:
 
 
 def printable(line: str) -> bytes:
-    """A line as a terminal may have it: whatever a client put into its name cannot move the cursor or begin a line."""
+    """Return a line that is safe for a terminal: text from clients cannot move the cursor or begin another line."""
     return one_line(line).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def json_text(value: object) -> bytes:
-    """JSON, with escapes for what a terminal would act upon."""
+    """Return JSON with escapes for characters that control a terminal."""
     text = _encode(value).decode("utf-8")
     return (text if text.isprintable() else _UNPRINTABLE.sub(_escaped, text)).encode("utf-8")
 

@@ -1,7 +1,6 @@
 """A node reached over HTTP: its address, the application to use, and the request.
 
-``main`` imports this module only if it is needed: it needs more of the standard library than a socket does.
-"""
+``main`` imports this module only if necessary, because it needs more of the standard library than a socket."""
 
 import base64
 import http.client
@@ -26,7 +25,7 @@ _KEYS: Final = ("url", "app", "app_file", "cafile")
 _MAX_FILE: Final = 65_536
 _MAX_ANSWER: Final = 65_536
 _UNKNOWN: Final = 102
-"""The code of an endpoint that is not there, which with ``management.error_status`` ``emqx`` comes with status 200."""
+"""The code for an unknown endpoint. With ``management.error_status`` ``emqx`` its status is 200."""
 
 
 class Place(NamedTuple):
@@ -39,12 +38,13 @@ class Place(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For messages; never with the secret."""
+        """Return the name for messages, always without the secret."""
         return shown(self.url.geturl())
 
 
 def place_of(options: Mapping[str, str], environ: Mapping[str, str]) -> Place:
-    """Options win over the environment, and that over the profile. Raises CommandLineError."""
+    """Return the place. Options override the environment, and the environment overrides the profile. Raises
+    CommandLineError."""
     if "--url" in options and "--profile" in options:
         raise CommandLineError("option --url: not with --profile")
     if "--app" in options and "--app-file" in options:
@@ -186,7 +186,7 @@ def ask(place: Place, request: Mapping[str, object], timeout: float, keep: Keep,
             f"certificate of {place.name}: is not trusted: {why}; --cafile names the authority that signed it"
         ) from None
     except BrokenPipeError:
-        raise  # of the output
+        raise  # end of the output
     except http.client.IncompleteRead:
         raise NoNodeAnswers(f"node at {place.name}: closed the connection before it had finished") from None
     except http.client.HTTPException as error:
@@ -212,7 +212,7 @@ def _connection(place: Place, timeout: float) -> http.client.HTTPConnection:
 
 
 def _refusal(place: Place, response: http.client.HTTPResponse) -> Exception:
-    """What an answer means that has no frames."""
+    """Return the error for an answer without frames."""
     try:
         body = json.loads(response.read(_MAX_ANSWER))
         code, message = int(body["code"]), str(body["message"])
@@ -234,7 +234,7 @@ def _refusal(place: Place, response: http.client.HTTPResponse) -> Exception:
 
 
 def profiles(as_json: bool) -> int:
-    """``taipan-ctl profiles``: which there are, without their secrets."""
+    """Run ``taipan-ctl profiles``: list the profiles without their secrets."""
     rows = [
         {
             "name": name,

@@ -1,4 +1,4 @@
-"""rules, rule-actions, resources, resource-types: the rule engine."""
+"""The commands rules, rule-actions, resources and resource-types: the rule engine."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -237,7 +237,7 @@ def _finding(name: str) -> AbstractContextManager[None]:
 
 
 def _done(kind: str, done: str) -> Callable[[Any], list[str | None]]:
-    """What makes the lines of the record of a rule or resource that was changed."""
+    """Return the function that creates the lines for the record of a changed rule or resource."""
 
     def lines(record: RuleRecord | ResourceRecord) -> list[str | None]:
         return [f"{kind} {record.id} {done}", *(f"warning: {text}" for text in record.warnings or ())]

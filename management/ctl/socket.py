@@ -1,9 +1,9 @@
 """The node's side of ``taipan-ctl``: a Unix socket in the data directory that only the node's own user may open.
 
-A client sends one line of JSON, ``{"args": ["clients", "list"], "json": false}``, and gets frames: one byte of kind,
-four of length, then so many bytes. Kinds: ``o`` text for its output (empty: a sign of life), ``e`` text for its error
-output, ``f`` a piece of a file, ``x`` the exit status in digits, which is the last. One command a connection.
-"""
+A client sends one line of JSON, ``{"args": ["clients", "list"], "json": false}``, and receives frames: one byte for the
+kind, four for the length, then the content. Kinds: ``o`` text for its output (empty: a keepalive), ``e`` text for its
+error output, ``f`` a piece of a file, ``x`` the exit status in digits, which is the last frame. Each connection
+executes one command."""
 
 import asyncio
 import logging
@@ -25,18 +25,18 @@ logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS: Final = 16
 MAX_REQUEST_SIZE: Final = 1_048_576
-"""Bytes of a request's line."""
+"""Maximum length of a request line in bytes."""
 REQUEST_TIMEOUT: Final = 10.0
 _STOP_TIMEOUT: Final = 2.0
 _LINGER: Final = 1.0
 
 
 class ControlError(Exception):
-    """The socket cannot be opened; one line that names it."""
+    """The socket cannot be opened; the message is one line with its name."""
 
 
 class ControlSocket:
-    """``await start()``, ``await stop()``. One for the node."""
+    """``await start()``, ``await stop()``. A node has one."""
 
     def __init__(self, operations: Operations, data_dir: str) -> None:
         self.path = Path(data_dir).absolute() / SOCKET_NAME
@@ -87,7 +87,7 @@ class ControlSocket:
         return listening
 
     async def stop(self) -> None:
-        """Commands that run are given a moment to end."""
+        """Stop; running commands get a moment to end."""
         if self._server is None:
             return
         self._server.close()
@@ -122,7 +122,7 @@ class ControlSocket:
             logger.debug("control_connection_lost error=%s", error)
             writer.transport.abort()
         except asyncio.CancelledError:
-            # Only ``stop`` cancels. The streams' own callback wants a task that ends.
+            # Only ``stop`` cancels. The streams' own callback needs a task that ends normally.
             writer.transport.abort()
         finally:
             writer.close()

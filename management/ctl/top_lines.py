@@ -11,14 +11,13 @@ _KEYS: Final = ("in", "out", "in_oct", "out_oct", "queue", "inflight", "dropped"
 _WIDTHS: Final = (9, 9, 11, 11, 8, 9, 9)
 _NAME: Final = 40
 _HEADS: Final = 5
-"""Lines of a table without those of clients and topics."""
+"""Lines of a table that are not clients or topics."""
 
 
 def top_lines(look: Mapping[str, Any], height: int = 0) -> list[str]:
-    """One look, as ``top`` gives it as JSON. Nothing in it can act upon a terminal.
+    """Return the lines for one update of ``top`` in JSON. They contain no characters that control a terminal.
 
-    ``height``: lines that there is room for, of which a quarter is for topics; 0: any number.
-    """
+    ``height``: number of available lines, of which a quarter is for topics; 0: no limit."""
     topics = look["topics"][: max(1, height // 4)] if height else look["topics"]
     clients = look["rows"][: max(1, height - len(topics) - _HEADS)] if height else look["rows"]
     at = time.strftime("%H:%M:%S", time.localtime(look["at"] / 1000))
@@ -52,5 +51,5 @@ def _row(name: str, cells: Sequence[str]) -> str:
 
 
 def fitted(look: Mapping[str, Any], columns: int, rows: int) -> list[str]:
-    """As much of it as a terminal shows."""
+    """Return the part of the lines that fits into a terminal."""
     return [line[:columns] for line in top_lines(look, max(1, rows))[: max(1, rows)]]

@@ -1,4 +1,4 @@
-"""``taipan-ctl top`` in a terminal: each look in the place of the one before."""
+"""``taipan-ctl top`` in a terminal: each update replaces the previous one."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ _REST_OF_SCREEN: Final = "\x1b[J"
 
 
 class TopScreen:
-    """A context: the cursor is back when it ends."""
+    """Context manager that shows the cursor again at its end."""
 
     def __init__(self) -> None:
         self._pending = b""
@@ -32,7 +32,7 @@ class TopScreen:
             sys.stdout.flush()
 
     def take(self, text: bytes) -> None:
-        """Lines of JSON as they come: a look each, or why there is none."""
+        """Process lines of JSON: each is an update, or the reason why there is none."""
         *lines, self._pending = (self._pending + text).split(b"\n")
         for line in lines:
             look = json.loads(line)

@@ -1,4 +1,5 @@
-"""listeners, retainer, topic-metrics, slow-subs: where messages come in, where they stay, how they fare."""
+"""The commands listeners, retainer, topic-metrics and slow-subs: where messages arrive, which are retained, and their
+metrics."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -70,7 +71,7 @@ def _listener_lines(rows: list[ListenerRecord]) -> Iterator[str]:
 
 
 def _counts(counts: list[dict[str, int]] | dict[str, int]) -> str:
-    """``[{normal,1}]``, whichever form the record has."""
+    """Return ``[{normal,1}]``, for both forms of the record."""
     tables = counts if isinstance(counts, list) else [counts]
     return "[" + ",".join(f"{{{reason},{count}}}" for table in tables for reason, count in table.items()) + "]"
 

@@ -1,4 +1,4 @@
-"""alarms, trace, traces, explain: what happens, and why."""
+"""The commands alarms, trace, traces and explain: events, and their reasons."""
 
 import os
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def _alarm_line(row: AlarmRecord) -> str:
     )
 
 
-# traces, as EMQX 4.4 has them
+# traces, as in EMQX 4.4
 
 
 @commands.add("traces list", "List the traces")
@@ -77,7 +77,7 @@ async def delete_traces(call: CommandCall) -> CommandResult:
     return CommandResult(None, f"Del cluster_trace {call['Name']} successfully")
 
 
-# trace, as all EMQX 4.x have it
+# trace, as in all EMQX 4.x
 
 
 @commands.add("trace list", "List the running traces")

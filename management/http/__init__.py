@@ -1,5 +1,4 @@
-"""What all endpoints share: routes, credentials, bodies and queries by type, the envelope, errors, streaming.
+"""The parts that all endpoints share: routes, credentials, typed bodies and queries, the envelope, errors, streaming.
 
-No endpoint lives here; those are in ``api``, which calls in with its routes.
-Nothing here reads the broker: it only carries what ``operations`` answer.
-"""
+The endpoints themselves are in ``api``, which passes its routes to this package. Nothing here reads the broker: the
+package only sends the results of ``operations``."""

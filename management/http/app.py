@@ -1,4 +1,4 @@
-"""The web application: every request passes it, from credentials to envelope."""
+"""The web application: it handles every request, from credentials to envelope."""
 
 import inspect
 import logging
@@ -24,7 +24,7 @@ from .session_cookie import HEADER
 logger = logging.getLogger(__name__)
 
 MAX_BODY_BEFORE_LOGIN: Final = 8_192
-"""Bytes of a body that comes without credentials: those of a login."""
+"""Maximum size of a body without credentials, such as the body of a login."""
 
 
 class Gate(Protocol):
@@ -35,7 +35,7 @@ class Gate(Protocol):
     def has_login(self) -> bool: ...
 
     def check(self, request: web.Request) -> Caller | Awaitable[Caller]:
-        """Who asks. Raises Refusal."""
+        """Return the caller. Raises Refusal."""
         ...
 
 
@@ -43,12 +43,12 @@ class PageFiles(Protocol):
     """The files of the dashboard."""
 
     def answer(self, request: web.Request, segments: list[str]) -> web.Response | None:
-        """``None``: that path is none of theirs."""
+        """Return the answer; ``None`` if the path is not one of these files."""
         ...
 
 
 class Application:
-    """Answers requests under both prefixes and the few beside them."""
+    """Answers requests under both prefixes and the few without a prefix."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Application:
         root_routes: Iterable[Endpoint] = (),
         pages: PageFiles | None = None,
     ) -> None:
-        """``root_routes`` stand beside the prefixes: ``/status``, ``/metrics``."""
+        """``root_routes``: routes without a prefix: ``/status``, ``/metrics``."""
         self.operations = operations
         self._gate = gate
         self._cross_site = cross_site
@@ -68,7 +68,8 @@ class Application:
         self._root = RouteTable(root_routes)
 
     def web_application(self) -> web.Application:
-        """Holds this one weakly: aiohttp keeps the last 1024 applications that have a middleware."""
+        """The result refers to this object weakly, because aiohttp keeps the last 1024 applications that have a
+        middleware."""
         ours: Application = weakref.proxy(self)
 
         async def receive(request: web.Request) -> web.StreamResponse:
@@ -79,14 +80,14 @@ class Application:
             """Also receive requests whose target is not a path, which aiohttp's router does not know."""
             return await ours.receive(request)
 
-        # Bodies are bounded endpoint by endpoint, in ``reading``.
+        # Each endpoint limits bodies, in ``reading``.
         application = web.Application(client_max_size=0, middlewares=[receive_any])
         application.on_response_prepare.append(_sign)
         application.router.add_route("*", r"/{path:[\s\S]*}", receive, expect_handler=_expect)
         return application
 
     async def receive(self, request: web.Request) -> web.StreamResponse:
-        """Every request, and for how long its connection is busy with it."""
+        """Handle a request, and measure how long its connection is busy with it."""
         connection = connection_of(request)
         connection.request_begins()
         try:
@@ -95,7 +96,7 @@ class Application:
             connection.request_answered()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Every request. Whatever happens, the answer is JSON with a code."""
+        """Handle a request. The answer is always JSON with a code."""
         try:
             return await self._handle(request)
         except WrongCredentials as wrong:
@@ -105,12 +106,12 @@ class Application:
         except (ConnectionError, web.HTTPException):
             raise
         except Exception:
-            # A bug: the log has the trace, the answer does not.
+            # A bug: the log has the traceback, the answer does not.
             logger.exception("api_error method=%s path=%s", request.method, request.raw_path)
             return json_response({"code": UNKNOWN, "message": "internal error; see the log"}, 500)
 
     def _refused(self, request: web.Request, refusal: Refusal) -> web.Response:
-        # The page asks for a password itself.
+        # The page itself asks for a password.
         challenge = HEADER not in request.headers
         return refused(refusal, self.operations.settings.error_status == "emqx", challenge)
 
@@ -219,19 +220,19 @@ class Application:
 
 
 async def _sign(_: web.Request, response: web.StreamResponse) -> None:
-    """Who answers; not in which versions, which would tell what can be attacked. Nor is an answer ever kept, or taken
-    for anything but what it says it is."""
+    """Set headers: the server's name without versions, which would help attackers, and headers that forbid storing the
+    answer or guessing its type."""
     response.headers["Server"] = SERVER
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers["X-Content-Type-Options"] = "nosniff"
 
 
 async def _expect(request: web.Request) -> web.StreamResponse | None:
-    """A client that waits before it sends its body may send it; nothing else can be expected."""
+    """Allow a client that waits before it sends its body to send it; no other expectation is supported."""
     expected = request.headers.get("Expect", "")
     if expected.lower() != "100-continue":
         return refused(Refusal(WRONG, f"unsupported Expect: {expected[:100]}"), always_200=False)
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    # That was no part of the answer.
+    # That was not part of the answer.
     request.writer.output_size = 0
     return None

@@ -1,4 +1,4 @@
-"""Certificates: the TLS of an HTTP server, whose files can be read again while it listens."""
+"""Certificates: the TLS of an HTTP server, whose files can be read again while it is listening."""
 
 import ssl
 
@@ -7,20 +7,20 @@ from taipan.broker.transport.tls import TlsError, build_context
 
 
 class Certificates:
-    """``context`` is for the handshakes to come. A reload takes another, and with it no session of the one before."""
+    """``context`` is for new handshakes. A reload replaces it, and with it all TLS sessions of the previous one."""
 
     def __init__(self, table: str, settings: TlsSettings) -> None:
-        """``table``: of the configuration that they are named in. Raises TlsError for files that cannot be used."""
+        """``table``: the configuration table that names the files. Raises TlsError for files that cannot be used."""
         self._table = table
         self._settings = settings
         self.context = self._prepared = self._read()
 
     def prepare(self) -> None:
-        """Read the files again and change nothing. Raises TlsError."""
+        """Read the files again without changing anything. Raises TlsError."""
         self._prepared = self._read()
 
     def apply(self) -> None:
-        """Use what was prepared for the handshakes to come."""
+        """Use the prepared files for new handshakes."""
         self.context = self._prepared
 
     def _read(self) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""HttpConnection: one accepted socket, from its TLS handshake to its end, with the times it is allowed to take."""
+"""HttpConnection: one accepted socket, from its TLS handshake to its end, with its time limits."""
 
 import asyncio
 import socket
@@ -8,11 +8,12 @@ from typing import Final, Protocol, cast
 
 _TLS_SHUTDOWN_TIMEOUT: Final = 5.0
 MAX_WITHOUT_REQUEST: Final = 2_097_152
-"""Bytes from which no request has come: far more than a head has, and than a body brings before it is asked for."""
+"""Maximum number of bytes that do not lead to a request: much more than a head has, or a body that the server has not
+yet asked for."""
 
 
 class ConnectionOwner(Protocol):
-    """Who accepted it: ``HttpListener``."""
+    """The ``HttpListener`` that accepted the connection."""
 
     def authenticated(self, connection: "HttpConnection") -> None: ...
     def closed(self, connection: "HttpConnection") -> None: ...
@@ -22,12 +23,11 @@ class ConnectionOwner(Protocol):
 
 
 class HttpConnection(asyncio.Protocol):
-    """Passes everything on to the HTTP protocol that ``handler`` makes, once the handshake is done.
+    """Passes everything to the HTTP protocol that ``handler`` creates, after the handshake.
 
-    Closes unless a request begins within ``timeout`` seconds; between requests aiohttp's own timer holds.
+    Closes unless a request begins within ``timeout`` seconds; between requests, aiohttp's own timer applies.
 
-    aiohttp bounds the lines of a head that comes in one piece; here what comes in many is bounded.
-    """
+    aiohttp limits the lines of a head that arrives in one piece; this class limits heads that arrive in many pieces."""
 
     __slots__ = (
         "_answering",
@@ -66,7 +66,7 @@ class HttpConnection(asyncio.Protocol):
         self._first_request_timer: asyncio.TimerHandle | None = None
         self._answering = False
         self._bytes_without_request = 0
-        # Bytes that came of the request in hand, and whether its body is still to come.
+        # Number of received bytes of the current request, and whether its body is incomplete.
         self.held = 0
         self.reading = False
         self._waiting: asyncio.Future[None] | None = None
@@ -87,13 +87,13 @@ class HttpConnection(asyncio.Protocol):
                 ssl_handshake_timeout=handshake_timeout,
                 ssl_shutdown_timeout=None if context is None else _TLS_SHUTDOWN_TIMEOUT,
             )
-        except OSError:  # it went, or does not speak TLS
+        except OSError:  # it disconnected, or does not use TLS
             self._owner.closed(self)
         finally:
             self._task = None
 
     def abort(self) -> None:
-        """Close it at once, whatever stage it is at."""
+        """Close the connection immediately, in any state."""
         self._owner.closed(self)
         if self._transport is not None:
             self._transport.abort()
@@ -106,21 +106,21 @@ class HttpConnection(asyncio.Protocol):
     # Requests
 
     def request_begins(self) -> None:
-        """The head of a request is there."""
+        """The head of a request is complete."""
         self._answering = True
         if self._first_request_timer is not None:
             self._first_request_timer.cancel()
             self._first_request_timer = None
 
     def request_answered(self) -> None:
-        """The next one may come."""
+        """The request is answered; the next one may begin."""
         self._answering = False
         self._bytes_without_request = 0
         if self.held:
             self._owner.hold(self, 0)
 
     def release(self) -> None:
-        """What came so far of the request is held no more."""
+        """The received bytes of the request are no longer stored."""
         self._owner.hold(self, 0)
 
     def evict(self) -> None:
@@ -129,7 +129,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def unfinished_bytes(self) -> int:
-        """What came of a request whose body is not complete."""
+        """Return the number of received bytes of a request whose body is incomplete."""
         return self.held if self.reading else 0
 
     def close_unfinished(self) -> None:
@@ -137,7 +137,7 @@ class HttpConnection(asyncio.Protocol):
         self._owner.evict(self)
 
     def authenticated(self) -> None:
-        """It gave right credentials."""
+        """The caller has sent correct credentials."""
         self.is_authenticated = True
         self._owner.authenticated(self)
 
@@ -158,7 +158,7 @@ class HttpConnection(asyncio.Protocol):
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    # The transport's calls
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -178,7 +178,7 @@ class HttpConnection(asyncio.Protocol):
                 self._transport.close()
                 return
         self._owner.hold(self, self.held + len(data))
-        if self._owner.is_open(self):  # else it was this one that held too much
+        if self._owner.is_open(self):  # otherwise this connection itself stored too much
             self._http.data_received(data)
 
     def eof_received(self) -> bool | None:
@@ -194,7 +194,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._owner.closed(self)
-        self.request_begins()  # no timer is left behind
+        self.request_begins()  # leave no timer running
         http, self._http = self._http, None
         self._end_wait()
         if http is not None:

@@ -19,17 +19,18 @@ from ..operations.refusal import NO_CREDENTIALS, WRONG_CREDENTIALS, Refusal
 logger = logging.getLogger(__name__)
 
 FREE_FAILURES: Final = 10
-"""Wrong credentials from one address, or for one application, before answers to wrong ones become slow."""
+"""Number of wrong credentials from one address, or for one application, after which answers to wrong ones are
+delayed."""
 MAX_WAIT: Final = 5.0
-"""Seconds that such an answer takes at most: shorter than most programs wait for one."""
+"""Maximum delay of such an answer in seconds: shorter than the timeout of most programs."""
 FORGET_AFTER: Final = 600.0
-"""Seconds without a failure after which the earlier ones do not count."""
+"""Seconds without a failure after which earlier failures are forgotten."""
 _MAX_REMEMBERED: Final = 10_000
 _MAX_APP_ID_LENGTH: Final = 256
 
 
 def basic_of(request: web.Request, wanted: str) -> tuple[str, str]:
-    """Return name and secret of HTTP Basic. Raises Refusal 104 if there are none; its message states what is
+    """Return name and secret of HTTP Basic. Raises Refusal 104 if there are none; its message says what is
     ``wanted``."""
     scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "basic" or not encoded.strip():
@@ -52,10 +53,9 @@ class WrongCredentials(Refusal):
 
 
 class CredentialsCheck:
-    """Tells who may use the API. One for the node.
+    """Checks which application may use the API. A node has one.
 
-    Right credentials are answered at once, whatever was guessed before and by whom.
-    """
+    Correct credentials are answered immediately, whatever other callers have guessed before."""
 
     has_login: Final = False
 
@@ -82,7 +82,7 @@ class CredentialsCheck:
             return NOT_ALLOWED
 
     def _failed(self, address: str, app_id: str) -> float:
-        """Count it; the seconds until it is answered."""
+        """Count a failure; return the delay of its answer in seconds."""
         now = self._clock.now()
         count = self._of_address.add(address, now)
         for_app = self._of_app.add(app_id, now)
@@ -94,14 +94,14 @@ class CredentialsCheck:
 
 
 class _Failures:
-    """How often each of the latest ``_MAX_REMEMBERED`` failed."""
+    """The number of failures of each of the latest ``_MAX_REMEMBERED`` addresses or applications."""
 
     def __init__(self) -> None:
-        # -> (failures, when the last was); the one that failed longest ago first
+        # -> (failures, time of the last one); the least recent first
         self._counts: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def add(self, who: str, now: float) -> int:
-        """One more; the number of failures without a pause of ``FORGET_AFTER`` seconds."""
+        """Add a failure; return the number of failures without a pause of ``FORGET_AFTER`` seconds."""
         count, last = self._counts.pop(who, (0, 0.0))
         count = 1 if now - last > FORGET_AFTER else count + 1
         self._counts[who] = (count, now)

@@ -1,4 +1,5 @@
-"""Cross-site requests: what a page of another site has its reader's browser ask, with the reader's own credentials."""
+"""Cross-site requests: requests that a page of another site makes in its reader's browser, with the reader's
+credentials."""
 
 import logging
 import re
@@ -19,44 +20,44 @@ SAY_EVERY: Final = 10.0
 """Seconds between two log lines about the same reason."""
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
-"""What a form sends, and what a page may send to another site without asking that first."""
+"""The types of forms, which a page may send to another site without the browser asking that site first."""
 _BROWSER: Final = ("Sec-Fetch-Mode", "Sec-Fetch-Dest", "Upgrade-Insecure-Requests")
-"""What browsers send with a form, programs do not, and no page can leave out."""
+"""Headers that browsers send with a form and programs do not send; no page can suppress them."""
 _ORIGIN: Final = re.compile(r"(https?)://([^/@\s]+)", re.IGNORECASE)
 _MAX_LENGTH: Final = 200
 
 
 class CrossSite:
-    """Refuses them before credentials are looked at. One for the node; refusals are counted in ``refusals``."""
+    """Refuses such requests before it checks credentials. A node has one; refusals are counted in ``refusals``."""
 
     def __init__(self, settings: ManagementSettings, clock: Clock, refusals: Reasons) -> None:
         self._clock = clock
         self._refusals = refusals
         self._logged: dict[
             str, tuple[float, int]
-        ] = {}  # reason -> when the next line may come, refusals since the last
+        ] = {}  # reason -> when the next line may be logged, number of refusals since the last line
         self.configure(settings)
 
     def configure(self, settings: ManagementSettings) -> None:
-        """Take ``host_names`` and ``allowed_origins``."""
+        """Apply ``host_names`` and ``allowed_origins``."""
         self._names = frozenset(name.lower().rstrip(".") for name in settings.host_names)
         self._origins = frozenset(origin.lower() for origin in settings.allowed_origins)
 
     def check(self, request: web.Request) -> None:
-        """Raises Refusal 108 for a request that a page of another site may be behind."""
+        """Raise Refusal 108 for a request that may come from a page of another site."""
         headers = request.headers
         if self._names:
             host = headers.get("Host", "")
             if not self._is_ours(host):
                 self._refuse(request, "api_host", "host_names", f"no server named {host[:_MAX_LENGTH]!r} is here")
         if request.method in _SAFE:
-            return  # Nothing changes, and no page of another site can read the answer.
+            return  # It changes nothing, and no page of another site can read the answer.
         origin = headers.get("Origin")
         if origin is not None and origin.lower() in self._origins:
             return
         site = headers.get("Sec-Fetch-Site")
         if site is not None:
-            # The browser's own word; behind a proxy that changes Host it is the only one that is right.
+            # Set by the browser; behind a proxy that changes Host, only this header is correct.
             if site in ("same-origin", "none"):
                 return
             whence = f"the request comes from a page of another origin ({origin or site})"
@@ -76,7 +77,8 @@ class CrossSite:
         self._refuse(request, "api_origin", "allowed_origins", whence[:_MAX_LENGTH])
 
     def _is_ours(self, host: str) -> bool:
-        """Whether ``host_names`` has it. An address is: only a name can be made to lead here."""
+        """Return whether ``host_names`` contains the host. Addresses are always accepted, because only a name can be
+        made to resolve to this node."""
         name = _name_of(host)
         if not name or name == "localhost" or name in self._names:
             return True
@@ -108,7 +110,8 @@ class CrossSite:
 
 
 def _is_same(origin: str, host: str, secure: bool) -> bool:
-    """Whether a page of ``origin`` was served under ``Host``, here or by a proxy in front that has the certificate."""
+    """Return whether a page of ``origin`` was served under ``Host``, by this server or by a proxy in front of it that
+    has the certificate."""
     found = _ORIGIN.fullmatch(origin)
     if found is None:
         return False
@@ -124,7 +127,7 @@ def _is_form(content_type: str) -> bool:
 
 
 def _name_of(host: str) -> str:
-    """``Host`` without its port."""
+    """Return ``Host`` without its port."""
     host = host.strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]

@@ -1,4 +1,4 @@
-"""The envelope: every answer is a JSON object with ``code``, and with ``data`` and ``meta`` if it has them."""
+"""The envelope: every answer is a JSON object with ``code``, and with ``data`` and ``meta`` if present."""
 
 import logging
 from typing import Any, Final, TypeVar
@@ -29,14 +29,15 @@ Data = TypeVar("Data")
 NOT_FOUND: Final = (UNKNOWN, NO_USER, NOT_ONLINE)
 _STATUS: Final = {WRONG_CREDENTIALS: 401, NO_CREDENTIALS: 401, RPC_ERROR: 500, **dict.fromkeys(NOT_FOUND, 404)}
 _SLICE: Final = 0.001
-"""Seconds that one stretch of a long answer may take: short, for several may be given at the same time."""
+"""Maximum seconds of work on a long answer without a pause: short, because several may be sent at the same time."""
 _CHUNK: Final = 65_536
 
 encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class Extra:
-    """An answer with ``data``, unless it is ``None``, and further members beside it, ``code`` included if not 0."""
+    """An answer with ``data``, unless it is ``None``, and further members next to it, such as ``code`` if it is not
+    0."""
 
     def __init__(self, data: Any, **members: object) -> None:
         self.data = data
@@ -44,12 +45,12 @@ class Extra:
 
 
 def of_nodes(data: Data, missing: list[str]) -> Data | Extra:
-    """``data`` that several nodes were asked for; ``meta`` names those that did not answer, if any."""
+    """Return an answer with ``data`` of several nodes; ``meta`` names those that did not answer, if any."""
     return Extra(data, meta={"missing_nodes": missing}) if missing else data
 
 
 def status_of(code: int) -> int:
-    """The HTTP status that goes with a refusal's code; 400 unless the table in decisions says otherwise."""
+    """Return the HTTP status for a refusal's code; 400 unless the table in decisions specifies another."""
     return _STATUS.get(code, 400)
 
 
@@ -64,8 +65,8 @@ def json_response(body: object, status: int = 200, headers: dict[str, str] | Non
 
 
 def refused(refusal: Refusal, always_200: bool, challenge: bool = True) -> web.Response:
-    """``always_200``: as EMQX 4.x does for everything but wrong credentials. ``challenge``: whether a browser may ask
-    its user for credentials by itself."""
+    """``always_200``: as in EMQX 4.x for all errors except wrong credentials. ``challenge``: whether a browser may show
+    its own dialog for credentials."""
     status = _status(refusal)
     if always_200 and status not in (401, 403):
         status = 200
@@ -77,7 +78,7 @@ def refused(refusal: Refusal, always_200: bool, challenge: bool = True) -> web.R
 
 
 async def answer(request: web.Request, outcome: object) -> web.StreamResponse:
-    """Dress what a handler returned: nothing, data, a listing, or a response of its own."""
+    """Convert the result of a handler to a response. The result is None, data, a listing, or already a response."""
     if isinstance(outcome, web.StreamResponse):
         return outcome
     if outcome is None:
@@ -91,10 +92,10 @@ async def answer(request: web.Request, outcome: object) -> web.StreamResponse:
 
 
 async def _stream(request: web.Request, listing: Page[Any]) -> web.StreamResponse:
-    """Rows are encoded as they are found; a long page goes out in chunks and lets others run between two of them."""
+    """Encode rows as they are found. A long page is sent in chunks, and other tasks run between them."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     if request.method == "HEAD":
-        # What would be written after this head would be taken for the next answer.
+        # Anything written after this head would be taken for the next answer.
         await response.prepare(request)
         return response
     try:
@@ -110,7 +111,7 @@ async def _stream(request: web.Request, listing: Page[Any]) -> web.StreamRespons
     except Exception:
         if not response.prepared or request.transport is None:
             raise
-        # Half of an answer is out: only its end can say that it is none.
+        # Part of the answer has been sent: only closing the connection can show that it is incomplete.
         logger.exception("api_error method=%s path=%s", request.method, request.raw_path)
         request.transport.abort()
         raise ConnectionResetError("a listing broke off") from None

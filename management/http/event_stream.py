@@ -15,19 +15,19 @@ from .envelope import encode
 logger = logging.getLogger(__name__)
 
 HEARTBEAT: Final = 15.0
-"""Seconds without an event within which a comment is sent, so that who reads knows that there is somebody."""
+"""Seconds without an event after which a comment is sent, so that the reader knows that the node is alive."""
 MAX_UNSENT: Final = 32_768
-"""Bytes that wait for who reads, beyond which nothing more is computed for him: he misses events."""
+"""Limit of unsent bytes for a reader; beyond it no events are computed, and the reader misses them."""
 SLOW: Final = 30.0
-"""Seconds that a reader may take nothing."""
+"""Seconds that a reader may read nothing."""
 _ASK_EVERY: Final = 1.0
-"""Seconds between two questions whether he still may."""
+"""Seconds between two checks whether the reader still has access."""
 _HEADERS: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 async def send_events(request: web.Request, stream: LiveStream, ended: Callable[[], str]) -> web.StreamResponse:
-    """Until the reader goes, the node stops, or ``ended`` says why he may no more: it is asked once a second, and
-    before each look."""
+    """Send events until the reader disconnects, the node stops, or ``ended`` returns why the reader no longer has
+    access. ``ended`` is called once a second, and before each event."""
     response = web.StreamResponse(headers=_HEADERS)
     try:
         await response.prepare(request)
@@ -38,7 +38,7 @@ async def send_events(request: web.Request, stream: LiveStream, ended: Callable[
     except Exception:
         if not response.prepared or request.transport is None:
             raise
-        # The head is out: only the end of the connection can say that something is wrong.
+        # The head has been sent: only closing the connection can show an error.
         logger.exception("api_error method=%s path=%s", request.method, request.raw_path)
         request.transport.abort()
         raise ConnectionResetError("a live stream broke off") from None
@@ -55,7 +55,7 @@ async def _send(
     sent_at = loop.time()
     pending = [stream.hello()]
     why = ""
-    looked = False  # the first look is at once
+    looked = False  # the first update is sent immediately
     while transport is not None and not transport.is_closing():
         now = loop.time()
         if transport.get_write_buffer_size() > MAX_UNSENT:
@@ -85,7 +85,7 @@ async def _send(
 
 
 async def _wait(request: web.Request, stream: LiveStream, ended: Callable[[], str]) -> str:
-    """Until the next look is due; why the stream is to end, or nothing."""
+    """Wait until the next update is due. Return why the stream has to end, or an empty text."""
     loop = asyncio.get_running_loop()
     due = loop.time() + stream.every
     while (left := due - loop.time()) > 0:

@@ -23,11 +23,11 @@ from .connection import HttpConnection
 logger = logging.getLogger(__name__)
 
 BACKLOG: Final = 1024
-ACCEPTS_PER_ITERATION: Final = 16  # so that a connection is read before new ones displace it
+ACCEPTS_PER_ITERATION: Final = 16  # so that a connection is read before new ones replace it
 CONNECTION_BYTES: Final = 24_000
-"""About what a connection takes while nothing comes over it."""
+"""Approximate memory of an idle connection in bytes."""
 HEAD_BYTES: Final = 4_096
-"""Of a request, which are in this."""
+"""Bytes of a request that are included in this."""
 _SAY_EVERY: Final = 60.0
 _FULL: Final = {
     "management": "management_full reason=%s connections=%s unauthenticated=%s refused=%s setting=%s",
@@ -72,14 +72,14 @@ class HttpListener:
         self._clock = clock
         self._descriptors = descriptors
         self._connections: set[HttpConnection] = set()
-        # Those who gave no right credentials yet, the oldest first: all, and by address.
+        # Connections that have not yet sent correct credentials, oldest first: all, and by address.
         self._unauthenticated: dict[HttpConnection, None] = {}
         self._unauthenticated_of: dict[str, dict[HttpConnection, None]] = {}
         self._say_at: dict[str, float] = {}
         self._sockets: list[socket.socket] = []
         self._resume_timer: asyncio.TimerHandle | None = None
         self._host = ""
-        self.context: ssl.SSLContext | None = None  # of the connections to come
+        self.context: ssl.SSLContext | None = None  # for new connections
         self._handshake_timeout: float | None = None
 
     async def open(
@@ -92,7 +92,7 @@ class HttpListener:
         self._resume_accepting()
 
     def close(self) -> None:
-        """Accept no more connections; those with right credentials stay."""
+        """Accept no more connections; those with correct credentials stay."""
         self._pause_accepting()
         for listening in self._sockets:
             listening.close()
@@ -106,7 +106,7 @@ class HttpListener:
 
     @property
     def port(self) -> int:
-        """0 while it is not open."""
+        """The port; 0 while the listener is not open."""
         if not self._sockets:
             return 0
         port: int = self._sockets[0].getsockname()[1]
@@ -143,7 +143,7 @@ class HttpListener:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                # accept() also reports what happened to a client that was still in the backlog; that one is gone.
+                # accept() also reports the error of a client that was still in the backlog and has disconnected.
                 if error.errno not in EXHAUSTED:
                     continue
                 self._refuse("no_sockets")
@@ -160,7 +160,8 @@ class HttpListener:
                 sock.close()
 
     def _admit(self, address: str, number: int) -> bool:
-        """Whether one more from ``address``, whose socket has this ``number``, may stay: others may have to go."""
+        """Return whether one more connection from ``address``, whose socket has this ``number``, may stay. Others may
+        have to be closed."""
         same = self._unauthenticated_of.get(address)
         if same is not None and len(same) >= self._max_unauthenticated:
             self._refuse("max_unauthenticated")
@@ -200,7 +201,7 @@ class HttpListener:
         connection.begin(sock, self.context, self._handshake_timeout)
 
     def authenticated(self, connection: HttpConnection) -> None:
-        """It gave right credentials: new connections do not displace it."""
+        """A connection has sent correct credentials: new connections no longer replace it."""
         if self._unauthenticated.pop(connection, self) is None:
             self._before_login.leave(connection)
             self._bytes += _beyond_a_head(connection.held)
@@ -210,13 +211,13 @@ class HttpListener:
                 del self._unauthenticated_of[connection.address]
 
     def closed(self, connection: HttpConnection) -> None:
-        """It is over."""
+        """A connection was closed."""
         self.authenticated(connection)
         self.hold(connection, 0)
         self._connections.discard(connection)
 
     def hold(self, connection: HttpConnection, size: int) -> None:
-        """So many bytes of a request have come over it, and are held."""
+        """A connection stores this many received bytes of a request."""
         before, connection.held = connection.held, size
         if connection in self._unauthenticated:
             self._before_login.hold(connection, size)
@@ -224,20 +225,21 @@ class HttpListener:
             self._bytes += _beyond_a_head(size) - _beyond_a_head(before)
 
     def evict(self, connection: HttpConnection) -> None:
-        """Memory is short."""
+        """Close a connection because memory is short."""
         self._refuse("memory")
         connection.abort()
 
     @property
     def memory(self) -> int:
-        """About how many bytes it takes, those of requests without credentials aside."""
+        """Return approximately how many bytes of memory the connections use, without requests that have no
+        credentials."""
         each = CONNECTION_BYTES if self.context is None else CONNECTION_BYTES + TLS_BYTES
         return self._bytes + each * len(self._connections)
 
     def senders(self) -> list[HttpConnection]:
-        """Those that have sent the beginning of a body, and right credentials."""
+        """Return the connections that have sent correct credentials and the beginning of a body."""
         return [each for each in self._connections if each.reading and each.is_authenticated]
 
     def is_open(self, connection: HttpConnection) -> bool:
-        """Whether it is not over yet."""
+        """Return whether a connection is still open."""
         return connection in self._connections

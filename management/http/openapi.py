@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made of the same routes and types that read the requests."""
+"""The OpenAPI 3.1 document, created from the routes and types that are used to read requests."""
 
 import re
 from collections.abc import Iterable
@@ -43,7 +43,8 @@ _FAILURES: Final = {
 async def document(
     routes: Iterable[Endpoint], root_routes: Iterable[Endpoint], settings: ManagementSettings, version: str
 ) -> Schema:
-    """``root_routes`` stand beside the prefixes. ``settings`` tell what is public and which status failures have."""
+    """``root_routes``: routes without a prefix. ``settings`` determine which endpoints are public and the status of
+    failures."""
     prefix = "/" + "/".join(PREFIXES[0])
     placed = [(prefix + endpoint.path.rstrip("/"), endpoint) for endpoint in routes]
     placed += [(endpoint.path, endpoint) for endpoint in root_routes]
@@ -54,7 +55,7 @@ async def document(
     names: dict[str, int] = {}
     for path, endpoint in placed:
         await work.checkpoint()
-        # One function may answer several paths; an operation's id is unique all the same.
+        # One function may answer several paths, but an operation's id must be unique.
         names[endpoint.name] = names.get(endpoint.name, 0) + 1
         name = endpoint.name if names[endpoint.name] == 1 else f"{endpoint.name}_{names[endpoint.name]}"
         operation = _operation(endpoint, name, schemas, settings)
@@ -89,7 +90,7 @@ def _is_public(path: str, prefix: str, settings: ManagementSettings) -> bool:
 
 
 class _Schemas:
-    """The schema of every type that an endpoint names."""
+    """The schemas of all types that endpoints use."""
 
     def __init__(self, routes: list[Endpoint], settings: ManagementSettings) -> None:
         self._error_status = settings.error_status
@@ -131,7 +132,7 @@ class _Schemas:
         return self._of[repr(self._inner(kind))]
 
     def _inner(self, kind: object) -> object:
-        """The type that a body or a reply is about."""
+        """Return the inner type of a body or a reply."""
         if isinstance(kind, Lenient):
             return kind.of(self._error_status)
         if isinstance(kind, OrEmpty | OnDemand | OfNodes | UnparsedBody):
@@ -183,7 +184,7 @@ def _responses(endpoint: Endpoint, schemas: _Schemas, settings: ManagementSettin
     responses: Schema = {"200": _success(endpoint, schemas)}
     wanted = ["400", "401", "404", "500", "503"]
     if settings.error_status == "emqx":
-        # Failures come with 200 as well, except for wrong credentials.
+        # Failures may also have status 200, except for wrong credentials.
         content = responses["200"]["content"].setdefault(_JSON, {"schema": {}})
         failure = {"$ref": _REF.format(name="Failure")}
         content["schema"] = {"anyOf": [content["schema"], failure]} if content["schema"] else failure

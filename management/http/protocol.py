@@ -1,4 +1,4 @@
-"""HttpProtocol: aiohttp's protocol of one connection, which tells in JSON what is no HTTP."""
+"""HttpProtocol: aiohttp's protocol of one connection, with JSON answers to requests that are not HTTP."""
 
 import asyncio
 import logging
@@ -15,15 +15,15 @@ from .envelope import json_response
 logger = logging.getLogger(__name__)
 
 SERVER: Final = "taipan"
-"""In place of the library's ``Server`` header, which tells versions."""
+"""Replaces the library's ``Server`` header, which contains versions."""
 _CODING: Final = re.compile(r"content-encoding: \w+ \((\w+)\)")
 MAX_LINE_LENGTH: Final = 262_144
-"""Bytes of a request line: enough for the longest name of MQTT, 65,535 bytes, percent-encoded."""
+"""Maximum length of a request line in bytes: enough for the longest name in MQTT, 65,535 bytes, percent-encoded."""
 
 
 class HttpProtocol(web.RequestHandler):
-    """No middleware sees what could not be parsed, so that what is answered and logged then is said by these two
-    methods ([0039](../../docs/decisions/0039-public-interfaces.md))."""
+    """Middleware does not see requests that cannot be parsed, so these two methods answer and log them
+    ([0039](../../docs/decisions/0039-public-interfaces.md))."""
 
     __slots__ = ("connection",)
 
@@ -34,8 +34,8 @@ class HttpProtocol(web.RequestHandler):
         self.connection = connection
 
     def log_exception(self, *args: object, **kw: object) -> None:
-        """Do not log a caller that disconnects during the answer, or whose body contradicts its headers: the node
-        has no error."""
+        """Do not log callers that disconnect during the answer, or whose body contradicts its headers: these are not
+        errors of the node."""
         error = kw.get("exc_info") or sys.exception()
         if isinstance(error, (ConnectionError, web.RequestPayloadError)):
             logger.debug("api_caller_lost error=%s", error)
@@ -55,7 +55,7 @@ class HttpProtocol(web.RequestHandler):
         text = " ".join((message or "Bad Request").split())
         told = f"not an HTTP request: {text[:200]}"
         coding = _CODING.search(text)
-        if coding is not None:  # aiohttp advises to install a package
+        if coding is not None:  # aiohttp recommends installing a package
             told = f"Content-Encoding: expected gzip, deflate or none, got {coding[1]}"
         response = json_response({"code": WRONG, "message": told}, status)
         response.headers["Server"] = SERVER
@@ -64,7 +64,7 @@ class HttpProtocol(web.RequestHandler):
 
 
 def connection_of(request: web.Request) -> HttpConnection:
-    """What a request came in by."""
+    """Return the connection of a request."""
     protocol = request.protocol
     assert isinstance(protocol, HttpProtocol)
     return protocol.connection

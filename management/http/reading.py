@@ -1,4 +1,4 @@
-"""Reading requests: query and body become the types that the route names, or a refusal that says what is wrong."""
+"""Reading requests: query and body are converted to the types that the route names, or refused with the reason."""
 
 import asyncio
 import re
@@ -22,19 +22,21 @@ from .protocol import connection_of
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _CODINGS: Final = ("", "identity", "gzip", "deflate")
 MAX_DRAINED: Final = 33_554_432
-"""Bytes that are read, and thrown away, of a body that is refused: many clients read the answer only afterwards."""
+"""Number of bytes of a refused body that are read and discarded, because many clients read the answer only
+afterwards."""
 _SENDS_WITHIN: Final = 1.0
-"""Seconds in which a client that is still sending sends more."""
+"""Seconds within which a client that is still sending sends more data."""
 _ARRAY: Final = re.compile(rb"\s*\[")
 _CHUNK: Final = 262_144
 _LARGE: Final = 65_536
-"""Bytes from which on an array is read in slices."""
+"""Size in bytes from which on an array is read in slices."""
 _SLOWEST: Final = 16_384
-"""Bytes a second from which a body is not too slow."""
+"""Minimum speed of a body in bytes per second."""
 
 
 def read_query(request: web.Request, kind: type[object]) -> object:
-    """The query string as ``kind``; unknown keys are ignored, of a key given twice the first counts."""
+    """Convert the query string to ``kind``. Unknown keys are ignored; if a key occurs twice, the first value is
+    used."""
     given: dict[str, str] = {}
     for key, value in request.rel_url.query.items():
         given.setdefault(key, value)
@@ -43,7 +45,7 @@ def read_query(request: web.Request, kind: type[object]) -> object:
 
 
 def _check_whole_numbers(given: Mapping[str, object], kind: type[object]) -> None:
-    """Refuse texts such as ``1e3`` or ``5.0`` for a whole number: they convert, and others of their form do not."""
+    """Refuse texts such as ``1e3`` or ``5.0`` for a whole number: only some texts of this form can be converted."""
     if not issubclass(kind, msgspec.Struct):
         return
     for field in fields_of(kind):
@@ -54,7 +56,7 @@ def _check_whole_numbers(given: Mapping[str, object], kind: type[object]) -> Non
 
 
 async def read_body(request: web.Request, kind: object, most: int, setting: str, timeout: float) -> object:
-    """The body as ``kind``; where that is an object, keys that are in the query string win over the body's."""
+    """Convert the body to ``kind``. If that is an object, keys of the query string override those of the body."""
     data = b"".join(await read_chunks(request, most, setting, timeout))
     member = _member_of(kind)
     if len(data) > _LARGE and member is not None and _ARRAY.match(data):
@@ -72,7 +74,7 @@ async def read_body(request: web.Request, kind: object, most: int, setting: str,
 
 
 async def _read_members(data: bytes, member: object) -> list[object]:
-    """A long array, its members converted in stretches that let others run."""
+    """Convert the members of a long array, with pauses for other tasks."""
     raw: list[msgspec.Raw] = parse(data, list[msgspec.Raw])
     found: list[object] = []
     work = CooperativeSlice()
@@ -83,7 +85,7 @@ async def _read_members(data: bytes, member: object) -> list[object]:
 
 
 def parse(data: bytes | msgspec.Raw, kind: object = Any) -> Any:
-    """JSON text as Python's objects."""
+    """Parse JSON text to Python objects."""
     try:
         if bytes(memoryview(data)[: len(BOM_UTF8)]) == BOM_UTF8:
             data = bytes(memoryview(data)[len(BOM_UTF8) :])
@@ -97,10 +99,10 @@ def parse(data: bytes | msgspec.Raw, kind: object = Any) -> Any:
 
 
 async def read_chunks(request: web.Request, most: int, setting: str, timeout: float) -> list[bytearray]:
-    """The whole body, refused as soon as it is longer than ``most`` bytes, or slow for ``timeout`` seconds in all.
+    """Return the whole body. Refuse it as soon as it is longer than ``most`` bytes, or slow for a total of ``timeout``
+    seconds.
 
-    In pieces: a copy of a long one, to have it in one, would hold the loop.
-    """
+    It is returned in pieces, because copying a long body into one would block the loop."""
     why = f"setting {setting}" if setting else "the limit without credentials"
     too_long = Refusal(WRONG, f"the body is longer than {most} bytes ({why})")
     coding = request.headers.get("Content-Encoding", "").strip().lower()
@@ -139,7 +141,7 @@ async def read_chunks(request: web.Request, most: int, setting: str, timeout: fl
 
 async def _drain(request: web.Request, length: int, timeout: float) -> None:
     """Read the rest of a body that is refused, if it is not too long and does not take too long: a client that is still
-    sending when the connection closes loses the answer. Nothing is read of a caller without credentials."""
+    sending when the connection closes loses the answer. Nothing is read from a caller without credentials."""
     left = MAX_DRAINED
     connection = connection_of(request)
     if length > left or not connection.is_authenticated:
@@ -159,14 +161,13 @@ async def _drain(request: web.Request, length: int, timeout: float) -> None:
 
 
 def convert(value: object, kind: object, strict: bool = True, place: str = "") -> object:
-    """``value`` as ``kind``. Raises Refusal 107 for a key that is missing, 108 for anything else.
+    """Convert ``value`` to ``kind``. Raises Refusal 107 for a missing key, 108 for any other error.
 
-    ``place``: where it stands in the body.
-    """
+    ``place``: the position in the body."""
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
-        # Only where something is wrong are the types walked to say it well.
+        # Only if there is an error are the types walked, to describe it well.
         fault = next(Validator(strict, "object").faults(value, kind), Fault((), str(error)))
         where = place + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault.place)
         where = where.removeprefix(".")
@@ -176,7 +177,7 @@ def convert(value: object, kind: object, strict: bool = True, place: str = "") -
 
 
 def _member_of(kind: object) -> object:
-    """What an array has, where ``kind`` is one or may be one; else ``None``."""
+    """Return the member type if ``kind`` is, or may be, an array; otherwise ``None``."""
     for each in typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,):
         if typing.get_origin(each) is list:
             return typing.get_args(each)[0]

@@ -1,4 +1,4 @@
-"""Endpoints: which handler answers which method and path, and by which types its query and body are read."""
+"""Endpoints: the handler for each method and path, and the types of query and body."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
@@ -14,7 +14,7 @@ from ..operations.refusal import WRONG, Refusal
 from .envelope import Extra, of_nodes
 
 PREFIXES: Final = (("api", "v4"), ("api",))
-"""Every endpoint stands under both; the longer is tried first."""
+"""Every endpoint is available under both; the longer prefix is tried first."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,11 +25,10 @@ _ABSOLUTE: Final = re.compile("https?://", re.IGNORECASE)
 
 
 class Call:
-    """One request on its way to a handler.
+    """One request to a handler.
 
-    ``path``: the path's variables, percent-decoded once. ``query`` and ``body``: instances of the endpoint's types,
-    or the body's bytes. ``caller``: who asks.
-    """
+    ``path``: the variables in the path, percent-decoded once. ``query`` and ``body``: instances of the endpoint's
+    types, or the body's bytes. ``caller``: who makes the request."""
 
     __slots__ = ("body", "caller", "operations", "path", "query", "request")
 
@@ -50,7 +49,7 @@ class Call:
         self.body = body
 
     async def on_node(self, function: Callable[P, R | Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
-        """What an operation gives on the node that the path names."""
+        """Return the result of an operation on the node that the path names."""
         return await self.operations.calls.on(self.path["node"], function, *args, **kwargs)
 
     async def on_all(
@@ -60,14 +59,14 @@ class Call:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> list[Row] | Extra:
-        """What an operation gives on all running nodes, a ``row`` of each."""
+        """Return the results of an operation on all running nodes, a ``row`` for each."""
         calls = self.operations.calls
         found, missing = await calls.everywhere(function, *args, **kwargs)
         return of_nodes([row(node, each) for node, each in found], calls.may_lack(missing))
 
 
 Handler = Callable[[Call], object]
-"""What it returns, or awaits, is what ``envelope`` knows how to dress."""
+"""``envelope`` converts its result, which may be awaitable, to a response."""
 H = TypeVar("H", bound=Handler)
 
 
@@ -89,7 +88,7 @@ class OrEmpty:
 
 
 class OfNodes:
-    """An endpoint's ``reply`` of this type, for which nodes are asked; ``meta`` may name some that did not answer."""
+    """The ``reply`` of an endpoint that asks several nodes; ``meta`` may name nodes that did not answer."""
 
     __slots__ = ("kind",)
 
@@ -98,7 +97,7 @@ class OfNodes:
 
 
 class OnDemand:
-    """An endpoint's ``reply`` of this type where the request asks for it; else the answer has no ``data``."""
+    """The ``reply`` of an endpoint that has ``data`` only if the request asks for it."""
 
     __slots__ = ("kind",)
 
@@ -107,7 +106,7 @@ class OnDemand:
 
 
 class UnparsedBody:
-    """An endpoint's ``body`` of this type, which the handler is given as it came, in bytes, to read it itself."""
+    """The ``body`` of an endpoint whose handler receives the bytes and reads them itself."""
 
     __slots__ = ("kind",)
 
@@ -116,9 +115,8 @@ class UnparsedBody:
 
 
 class Lenient:
-    """An endpoint's ``body`` of type ``kind``; with ``management.error_status`` ``emqx``, of type ``emqx``: EMQX takes
-    more.
-    """
+    """The ``body`` of an endpoint, of type ``kind``; with ``management.error_status`` ``emqx``, of type ``emqx``,
+    because EMQX accepts more."""
 
     __slots__ = ("emqx", "kind")
 
@@ -131,10 +129,9 @@ class Lenient:
 
 
 class Raw:
-    """An endpoint's ``reply`` that comes without the envelope.
+    """An endpoint's ``reply`` without the envelope.
 
-    ``content``: media type -> JSON schema. ``failures``: statuses that come with the same.
-    """
+    ``content``: media type -> JSON schema. ``failures``: statuses with the same content."""
 
     __slots__ = ("content", "failures")
 
@@ -146,10 +143,9 @@ class Raw:
 class Endpoint:
     """``path`` is relative to the prefixes: ``/clients/{clientid}``.
 
-    ``body`` is the type that the body is read as, or ``UnparsedBody`` or ``Lenient``. ``reply`` names the type of
-    ``data`` in the OpenAPI document: a type, or one of the above about it. ``max_body`` names the setting that bounds
-    the body. ``viewers``: whether those may call it who only look: all that changes nothing and tells no secret.
-    """
+    ``body`` is the type of the body, or ``UnparsedBody`` or ``Lenient``. ``reply`` is the type of ``data`` in the
+    OpenAPI document, or one of the classes above. ``max_body`` names the setting that limits the body. ``viewers``:
+    whether viewers may call it; this is true for endpoints that change nothing and reveal no secrets."""
 
     __slots__ = (
         "body",
@@ -204,9 +200,8 @@ class Endpoints:
     @routes.get("/clients/{clientid}", "Clients of this identifier", reply=list[ClientRecord])
     def lookup_client(call: Call) -> list[ClientRecord]: ...
 
-    The function's name is the endpoint's name. A handler answers with what ``envelope`` knows how to dress, and
-    raises ``Refusal``.
-    """
+    The function's name is the endpoint's name. A handler returns a value that ``envelope`` can convert, or raises
+    ``Refusal``."""
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
@@ -223,7 +218,7 @@ class Endpoints:
         max_body: str = "max_body",
         viewers: bool | None = None,
     ) -> Callable[[H], H]:
-        """``viewers``: without it GET alone."""
+        """``viewers``: by default only for GET."""
 
         def register(handler: H) -> H:
             name: str = getattr(handler, "__name__", path)
@@ -251,11 +246,12 @@ class Endpoints:
 
 
 class RouteTable:
-    """Finds the endpoint of a path. A word wins over a variable at the same place, the leftmost first.
+    """Finds the endpoint of a path. A literal segment is preferred over a variable at the same position, the leftmost
+    first.
 
-    A segment that ends in U+0000 is the name before that and no word: so a browser, which folds ``.`` and ``..`` away
-    however they are escaped, can ask for what has such a name, or that of a word.
-    """
+    A segment that ends in U+0000 stands for the name before it, and never for a literal segment. Browsers resolve ``.``
+    and ``..`` even if they are escaped; this form lets them request objects with such names, or with the name of a
+    literal segment."""
 
     def __init__(self, routes: Iterable[Endpoint]) -> None:
         self.routes = tuple(routes)
@@ -270,7 +266,7 @@ class RouteTable:
             methods[endpoint.method] = endpoint
 
     def find(self, method: str, segments: list[str]) -> tuple[Endpoint, dict[str, str]] | None:
-        """``segments`` are as they came, still encoded."""
+        """``segments``: the segments as received, still encoded."""
         decoded: list[str] = []
         names: set[int] = set()
         for index, segment in enumerate(segments):
@@ -300,17 +296,16 @@ class RouteTable:
 
 
 def split_path(raw: str) -> list[str]:
-    """The segments of a raw path: empty ones do not count, so ``/clients/`` is ``/clients``.
+    """Return the segments of a raw path. Empty ones are left out, so ``/clients/`` is ``/clients``.
 
-    As a proxy is asked, with scheme and host before the path, it is the same path.
-    """
+    A request as to a proxy, with scheme and host before the path, has the same path."""
     if _ABSOLUTE.match(raw):
         raw = "/" + raw.split("/", 3)[3] if raw.count("/") > 2 else ""
     return list(filter(None, raw.partition("?")[0].split("/")))
 
 
 def decode_segment(segment: str) -> str:
-    """Percent-decoded once; ``+`` stays what it is."""
+    """Percent-decode once; ``+`` stays unchanged."""
     for at, char in enumerate(segment):
         if char == "%" and not (len(segment) >= at + 3 and _is_hex(segment[at + 1 : at + 3])):
             raise Refusal(WRONG, f"the path has a broken escape: {segment[at : at + 3]}")

@@ -1,4 +1,3 @@
-"""Migration: what another broker keeps, as a configuration and a data directory of this one.
+"""Migration: convert the data of another broker to a configuration and a data directory of Taipan.
 
-``taipan migrate`` calls it. Nothing here starts a node, talks to a network or changes what it reads.
-"""
+``taipan migrate`` calls it. Nothing here starts a node, uses the network or changes the files that it reads."""

@@ -1,4 +1,5 @@
-"""From aMQTT: its broker.yaml, of 0.11 with plugins by their modules, or as before that and in hbmqtt."""
+"""Migration from aMQTT: its broker.yaml, of version 0.11 with plugins by module name, or of earlier versions and
+hbmqtt."""
 
 import time
 from collections.abc import Iterator
@@ -30,11 +31,11 @@ _OLD_NAMES: Final = {
 _TABOO_TOPICS: Final = ("prohibited", "top-secret", "data/classified")
 _MOST_NODES: Final = 200_000
 _NOBODY: Final = "anonymous"
-"""The name under which aMQTT looks up clients that give none."""
+"""The name that aMQTT uses for clients without a username."""
 
 
 class _Mapping:
-    """One mapping of the file: values by key, each key with its line. ``_`` and ``-`` are the same in it."""
+    """One mapping of the file: values by key, each key with its line. ``_`` and ``-`` in keys are equivalent."""
 
     def __init__(self, file: str, line: int = 1) -> None:
         self.values: dict[str, Any] = {}
@@ -46,7 +47,7 @@ class _Mapping:
             yield key, value, self.places[key]
 
     def take(self, key: str) -> tuple[Any, str]:
-        """Its value, which is not left over then, and its place."""
+        """Return the value and its place, and mark the key as used."""
         return self.values.pop(key, None), self.places.get(key, self.place)
 
 
@@ -101,10 +102,10 @@ class _Amqtt:
         return found
 
     def _value(self, node: Any, depth: int = 0) -> Any:
-        """Mappings as ``_Mapping``, everything else as YAML has it."""
+        """Return mappings as ``_Mapping``, everything else as YAML defines it."""
         import yaml
 
-        self.nodes += 1  # an alias counts each time: they can stand for more than there is memory
+        self.nodes += 1  # each use of an alias is counted: the expanded value can be larger than the memory
         if self.nodes > _MOST_NODES:
             raise CannotMigrate(f"{self.path}: more than {_MOST_NODES} values")
         if depth > 50:
@@ -129,7 +130,7 @@ class _Amqtt:
     # --------------------------------------------------------------------- limits
 
     def _limits(self, document: _Mapping) -> None:
-        # As aMQTT has it: sessions stay, QoS 0 waits with the others, packets are of any size.
+        # As in aMQTT: sessions never expire, QoS 0 is queued like other messages, and packets may have any size.
         zone = self.migration.zone
         zone.update(max_packet_size=268_435_460, queue_qos0=True, session_expiry_interval=4_294_967_295)
         for key in ("session_expiry_interval", "session-expiry-interval"):
@@ -224,7 +225,8 @@ class _Amqtt:
     # -------------------------------------------------------------------- plugins
 
     def _collect_plugins(self, document: _Mapping) -> None:
-        """Those of a list or a mapping, and of ``auth`` and ``topic-check`` as before 0.11; by the names of classes."""
+        """Return the plugins of a list or a mapping, and those of ``auth`` and ``topic-check`` as before 0.11, by class
+        name."""
         plugins, place = document.take("plugins")
         auth, auth_place = document.take("auth")
         check, check_place = document.take("topic-check")
@@ -377,7 +379,7 @@ class _Amqtt:
 
 
 def _option(settings: _Mapping, key: str) -> tuple[Any, str]:
-    """A setting of a plugin, written with ``_`` or ``-``."""
+    """Return a setting of a plugin; its name may contain ``_`` or ``-``."""
     for name in (key, key.replace("_", "-")):
         if name in settings.values:
             return settings.values[name], settings.places[name]

@@ -1,4 +1,4 @@
-"""``taipan migrate``: reads what another broker has, writes a configuration and a store, prints a report."""
+"""``taipan migrate``: reads the data of another broker, writes a configuration and a store, and prints a report."""
 
 import os
 import sys
@@ -13,11 +13,11 @@ from .output import CONFIGURATION, Migration, check_target, write
 from .report import CannotMigrate, Outcome, ReportLine
 
 REFUSED: Final = 2
-"""The status where nothing is written."""
+"""The exit status if nothing is written."""
 
 
 class _Told(msgspec.Struct):
-    """The report as JSON. ``counts``: of lines by outcome."""
+    """The report as JSON. ``counts``: number of lines by outcome."""
 
     written: str | None
     seconds: float
@@ -63,7 +63,7 @@ def run(source: str, path: Path, target: Path, as_json: bool) -> int:
 
 
 def _read(source: str, path: Path) -> Migration:
-    # Imported here: each reads files with means that the others do not want.
+    # Imported here, because each reader needs modules that the others do not.
     if source == "emqx":
         from .emqx import migrate_emqx
 
@@ -81,5 +81,5 @@ def _print(text: str) -> None:
     try:
         if text:
             print(text, flush=True)
-    except BrokenPipeError:  # the reader has seen enough; what follows is still done
+    except BrokenPipeError:  # the reader has closed the pipe; the work continues
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""From EMQX 4.x: an export file, or the directory ``etc`` with its configuration."""
+"""Migration from EMQX 4.x: an export file, or the directory ``etc`` with its configuration."""
 
 import asyncio
 import math
@@ -38,9 +38,9 @@ _AUTH_PLUGINS: Final = (
     "emqx_auth_http", "emqx_auth_jwt", "emqx_auth_ldap", "emqx_auth_mongo", "emqx_auth_mysql", "emqx_auth_pgsql",
     "emqx_auth_redis", "emqx_psk_file", "emqx_sasl", "emqx_auth_clientid", "emqx_auth_username",
 )  # fmt: skip
-"""Plugins that decide who comes in, and are not carried over."""
+"""Plugins that authenticate clients, and are not carried over."""
 
-# Keys of a zone, of mqtt.* and of a listener: the name here, and what the value is.
+# Keys of a zone, of mqtt.* and of a listener: the name in Taipan, and the kind of value.
 _ZONE: Final = {
     "idle_timeout": ("idle_timeout", "seconds"), "enable_acl": ("enable_acl", "flag"),
     "acl_deny_action": ("acl_deny_action", "text"), "max_packet_size": ("max_packet_size", "size"),
@@ -85,7 +85,7 @@ _COMMON: Final = {
     "retainer.expiry_interval": ("retained", "expiry_interval", "seconds"),
 }  # fmt: skip
 _STRATEGIES: Final = {"hash": "hash_clientid", "local": "random"}
-"""Strategies of shared subscriptions that have another name here, or none."""
+"""Strategies of shared subscriptions that have another name in Taipan, or no counterpart."""
 _WHY: Final = (
     ("cluster.", "clusters use NATS: [cluster]"),
     ("rpc.", "clusters use NATS: [cluster]"),
@@ -200,7 +200,7 @@ class _Etc:
         self.acl: Directive | None = None
         self.anonymous: bool | None = None
         self.flapping: tuple[Directive, tuple[int, float, float]] | None = None
-        self.flapping_zones: dict[int, bool] = {}  # by the zone's table: whether it is on
+        self.flapping_zones: dict[int, bool] = {}  # by the zone's table: whether it is enabled
 
     def run(self) -> None:
         main = self.directory / "emqx.conf"
@@ -231,7 +231,7 @@ class _Etc:
                 self.migration.zones[name] = table
 
     def _nothing_said(self, main: Path) -> None:
-        """As EMQX has it then."""
+        """Apply EMQX's defaults for settings that are not given."""
         if self.anonymous is None:
             self.report.changed(str(main), "no allow_anonymous", "allow_anonymous = false, as in EMQX")
         if "no_match" not in self.migration.tables.get("access", {}):
@@ -264,7 +264,7 @@ class _Etc:
             raise CannotMigrate(f"{path}: {error.strerror or error}") from None
 
     def _path(self, value: str) -> Path:
-        """EMQX has paths relative to the directory around etc."""
+        """Return a path. In EMQX, paths are relative to the parent directory of etc."""
         path = Path(value)
         if path.is_absolute():
             return path
@@ -321,7 +321,7 @@ class _Etc:
     def _setting(
         self, line: Directive, table: Table, known: dict[str, tuple[str, str]], key: str, where: str, weak: bool = False
     ) -> None:
-        """``weak``: what a zone says itself counts."""
+        """``weak``: the zone's own setting takes precedence."""
         if key == "keepalive_backoff":
             try:
                 multiplier = 2 * float(line.value)
@@ -358,7 +358,7 @@ class _Etc:
             self.report.wrong(line.place, f"{line.key} {line.value}", str(error))
 
     def _finish_flapping(self) -> None:
-        """The policy of all zones, in those that have it on; in EMQX it is off if nothing is said."""
+        """Set the policy of all zones in the zones that enable it; in EMQX it is off by default."""
         if self.flapping is None:
             return
         line, values = self.flapping
@@ -477,7 +477,7 @@ class _Etc:
             table.setdefault("allow_anonymous", self.anonymous or False)
 
     def _finish_origins(self, table: Table) -> None:
-        """EMQX looks at the origin of a page if ``check_origin_enable`` says so."""
+        """EMQX checks the origin of a page if ``check_origin_enable`` is set."""
         enabled = table.get(".check_origin_enable", "false") in ("true", "on")
         source = self.migration.source_of(table, "allowed_origins")
         if source is not None and not enabled:
@@ -572,7 +572,7 @@ def _flag(text: str) -> bool:
 
 
 def _seconds(text: str) -> float:
-    """``15s``, ``1h30m``, or a number."""
+    """Return the seconds of ``15s``, ``1h30m``, or a number."""
     if re.fullmatch(r"\d{1,15}", text, re.ASCII):
         return float(text)
     if not re.fullmatch(r"(\d{1,15}(ms|s|m|h|d|w)){1,6}", text, re.ASCII):

@@ -20,8 +20,8 @@ class _Unknown(ValueError):
 
 
 def read_acl(path: Path, report: MigrationReport) -> list[Table]:
-    """Return the rules in their order. A term that is not a rule is reported as an error: omitting a rule would
-    allow or deny too much."""
+    """Return the rules in their order. A term that is not a rule is reported as an error, because leaving out a rule
+    would allow or deny too much."""
     try:
         text = read_named(path).decode("utf-8")
         terms = list(read_terms(text))

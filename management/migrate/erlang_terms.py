@@ -1,4 +1,5 @@
-"""Erlang terms in a file, such as EMQX 4's ``acl.conf``: what stands before each full stop, with its line."""
+"""Erlang terms in a file, such as EMQX 4's ``acl.conf``: each term ends with a full stop, and is returned with its
+line."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -35,7 +36,7 @@ Term = Atom | str | float | tuple["Term", ...] | list["Term"]
 
 
 class NoTerms(ValueError):
-    """``line``: where the file stops to be terms."""
+    """``line``: where the invalid part of the file begins."""
 
     def __init__(self, line: int, what: str) -> None:
         super().__init__(what)
@@ -43,7 +44,7 @@ class NoTerms(ValueError):
 
 
 def read_terms(text: str) -> Iterator[tuple[int, Term]]:
-    """Each term with the line that it begins on. Raises NoTerms, before the first."""
+    """Yield each term with the line on which it begins. Raises NoTerms before the first one."""
     if max(_depths(text), default=0) > _DEEPEST:
         raise NoTerms(1, f"nested more than {_DEEPEST} deep")
     parser = Lark(_GRAMMAR, parser="lalr", propagate_positions=True)
@@ -93,7 +94,7 @@ def _unescaped(text: str) -> str:
 
 
 def shown(term: Term) -> str:
-    """As it is written in Erlang."""
+    """Return the term in Erlang syntax."""
     if isinstance(term, Atom):
         return term.name
     if isinstance(term, str):

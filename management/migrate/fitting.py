@@ -1,8 +1,7 @@
-"""Fit what a migration has made to what the node accepts, before anything is written.
+"""Adjust the result of a migration to the values that the node accepts, before anything is written.
 
-A setting that the node refuses becomes the nearest value that it accepts, and the report says so. If there is no such
-value, the report names the line that the setting comes from, and nothing is written.
-"""
+A setting that the node refuses is changed to the nearest value that it accepts, and the report says so. If there is no
+such value, the report names the line that the setting comes from, and nothing is written."""
 
 import time
 from typing import Annotated, Any, Final, get_args, get_origin
@@ -31,11 +30,11 @@ _ONLY_FOR_CLIENTS: Final = {
 }
 _OPERATORS: Final = {"management": ManagementSettings().bind, "dashboard": DashboardSettings().bind}
 _ROUNDS: Final = 3
-"""One mistake can hide another."""
+"""One error can hide another."""
 
 
 def fit(migration: Migration) -> None:
-    """Make the configuration of ``migration`` valid, or report as wrong what cannot be made so."""
+    """Make the configuration of ``migration`` valid, or report as wrong the settings that cannot be made valid."""
     _without_client_certificates(migration)
     _leave_out_published(migration)
     _leave_out_known(migration)
@@ -87,7 +86,7 @@ def _leave_out_published(migration: Migration) -> None:
 
 
 def _leave_out_known(migration: Migration) -> None:
-    """Leave out users with a published password. Slow hashes are tried within a limit."""
+    """Leave out users with a published password. Slow hashes are checked up to a limit."""
     slow = SlowHashes()
     plan = migration.plan
 
@@ -107,7 +106,7 @@ def _leave_out_known(migration: Migration) -> None:
 
 
 def _move_operators(migration: Migration) -> None:
-    """Give the API and the dashboard other ports if clients have theirs."""
+    """Move the API and the dashboard to other ports if listeners for clients use their ports."""
     taken = [str(each["bind"]) for each in migration.listeners if "bind" in each]
     for table, default in _OPERATORS.items():
         host, _, port = default.rpartition(":")
@@ -121,7 +120,7 @@ def _move_operators(migration: Migration) -> None:
 
 
 def _amend(migration: Migration, fault: Fault) -> None:
-    """Replace a number beyond its limits by the limit; 0 where more than 0 is needed by the default."""
+    """Replace a number outside its limits by the limit, and 0 by the default if a positive number is required."""
     table, key = _owner(migration, fault.place)
     value = table.get(key)
     if isinstance(value, int | float) and not isinstance(value, bool) and fault.place[-1:] == (key,):
@@ -142,7 +141,7 @@ def _amend(migration: Migration, fault: Fault) -> None:
 
 
 def _limits(kind: object) -> tuple[Any, Any, Any]:
-    """The least value, the one that all must be above, and the greatest value; ``None`` for no such limit."""
+    """Return the minimum, the exclusive minimum and the maximum; ``None`` for a limit that does not exist."""
     least = above = most = None
     while get_origin(kind) is Annotated:
         kind, *metas = get_args(kind)
@@ -153,7 +152,7 @@ def _limits(kind: object) -> tuple[Any, Any, Any]:
 
 
 def _check_certificates(migration: Migration, settings: Settings) -> None:
-    """Try the certificates as ``taipan check`` does."""
+    """Check the certificates as ``taipan check`` does."""
     for index, listener in enumerate(settings.broker.listeners):
         if listener.tls is not None:
             try:
@@ -176,8 +175,8 @@ def _wrong(migration: Migration, path: KeyPath, what: str) -> None:
 
 
 def _owner(migration: Migration, path: KeyPath) -> tuple[Table, str]:
-    """The innermost table on ``path``, and the key in it: empty if the table as a whole is meant."""
-    # The table [access] of the data is another one than that of the migration, which has the rules apart.
+    """Return the innermost table on ``path``, and the key in it; the key is empty if the path means the whole table."""
+    # The table [access] of the data is not that of the migration, which keeps the rules separately.
     node: Any = migration.tables if path[:1] == ("access",) and path[1:2] != ("rules",) else migration.data()
     owner, key = node, ""
     for step in path:
@@ -194,7 +193,7 @@ def _owner(migration: Migration, path: KeyPath) -> tuple[Table, str]:
 
 
 def _source(migration: Migration, table: Table, key: str, name: str) -> SettingPlace:
-    """Where the setting was said; else where its table was; else the source as a whole."""
+    """Return the place of the setting, or that of its table, or that of the source as a whole."""
     found = migration.source_of(table, key) or migration.source_of(table, "")
     if found is not None:
         return found

@@ -1,4 +1,5 @@
-"""From Mosquitto: its configuration as ours, its users and bridges as an import plan, mosquitto.db as a store."""
+"""Migration from Mosquitto: its configuration to Taipan's, its users and bridges to an import plan, mosquitto.db to a
+store."""
 
 import os
 import re
@@ -65,9 +66,9 @@ _NOT_NEEDED: Final = {
     "persistence_file": "",
     "persistence_location": "",
 }
-"""Keys without a counterpart, and why that does no harm. An empty reason: it is looked at elsewhere."""
+"""Keys without a counterpart, and why that does no harm. An empty reason: the key is handled elsewhere."""
 _SECURITY: Final = ("allow_anonymous", "password_file", "acl_file", "allow_zero_length_clientid", "auto_id_prefix")
-"""What belongs to one listener where per_listener_settings is true."""
+"""The settings that belong to one listener if per_listener_settings is true."""
 _PSK: Final = ("psk_file", "psk_hint", "use_psk")
 _PLUGINS: Final = ("auth_plugin", "plugin", "global_plugin", "plugin_load", "plugin_use")
 _WILD: Final = frozenset("+#/")
@@ -80,7 +81,7 @@ _LISTENER: Final = (
 
 
 class _Listener:
-    """What the lines say that are about one listener. ``unsaid``: none does, it is the one on loopback."""
+    """The lines about one listener. ``unsaid``: there are none, so it is the default listener on loopback."""
 
     def __init__(self, place: str, port: int, host: str) -> None:
         self.place = place
@@ -96,11 +97,12 @@ class _Listener:
 
     @property
     def local(self) -> bool:
-        """Whether it listens at a Unix socket, whose path is the host."""
+        """Whether it listens on a Unix socket, whose path is the host."""
         return self.port == 0 and self.host.startswith("/")
 
     def twin(self) -> "_Listener":
-        """The same listener for IPv6: a node listens at one address for each listener, Mosquitto at both families."""
+        """Return the same listener for IPv6: each of Taipan's listeners has one address, but Mosquitto's listen for
+        both families."""
         made = _Listener(self.place, self.port, "::")
         made.keys, made.security, made.twin_of = self.keys, self.security, self
         return made
@@ -147,10 +149,10 @@ class _Mosquitto:
                 add_engine_rows(*made, self.migration.plan, self.report)
         self._database()
 
-    # ------------------------------------------------------------ which is whose
+    # ------------------------------------------------ assignment of lines
 
     def _sort(self, lines: list[Directive]) -> None:
-        """Each line to its listener, its bridge, or all."""
+        """Assign each line to its listener, its bridge, or to all."""
         for line in lines:
             if line.key == "per_listener_settings":
                 self.per_listener = self._flag(line)
@@ -252,7 +254,7 @@ class _Mosquitto:
     def _zone(self) -> None:
         """Convert the settings of all listeners: limits, sessions, retained messages."""
         zone, migration = self.migration.zone, self.migration
-        # As Mosquitto has it where nothing is said.
+        # As in Mosquitto if the setting is not given.
         zone.update(
             session_expiry_interval=NEVER, max_inflight=20, max_queued_messages=1000, max_queued_bytes=0,
             max_packet_size=_PACKET_MOST, max_topic_levels=200,
@@ -352,7 +354,7 @@ class _Mosquitto:
     def _message_size(self, line: Directive) -> None:
         value = self._whole(line.value, line, 0, _PACKET_MOST)
         if value:
-            # A topic and its properties beside the payload.
+            # A topic and its properties are counted in addition to the payload.
             most = min(value + 65_540, _PACKET_MOST, int(str(self.migration.zone["max_packet_size"])))
             self._set(self.migration.zone, "max_packet_size", most, line)
             why = f"max_packet_size = {most}: a larger packet closes the connection; Mosquitto drops the message"
@@ -568,7 +570,7 @@ class _Mosquitto:
             self.report.left_out(line.place, f"{key} {line.value}".strip(), why)
 
     def _who(self, listener: _Listener, table: Table) -> None:
-        """Whether anonymous clients may come in here, and what sessions of this listener have."""
+        """Set whether anonymous clients may connect to the listener, and the properties of its sessions."""
         security = listener.security if self.per_listener else self.common
         line = security.get("allow_anonymous")
         allowed = self._flag(line) if line is not None else listener.unsaid and not self.plugins
@@ -799,7 +801,7 @@ class _Mosquitto:
         return next((each.facts for each in usable if each.port == port), usable[0].facts)
 
     def _tell_wide_subscriptions(self, found: MosquittoDb, path: str) -> None:
-        """Sessions whose subscriptions the rules deny wholly: they end at the start."""
+        """Report sessions with subscriptions that the rules deny completely: these subscriptions end at the start."""
         if not self.migration.rules or self.report.failed:
             return
         rules = ConfiguredAclRules([msgspec.convert(each, RuleSettings) for each in self.migration.rules])

@@ -53,12 +53,13 @@ class Bridge(msgspec.Struct):
     lines: list[Directive]
 
     def takes(self, key: str) -> bool:
-        """Whether a line with this key is about the bridge that was begun."""
+        """Return whether a line with this key belongs to the current bridge."""
         return key in _KEYS or key.startswith("bridge_")
 
 
 class _Topic(msgspec.Struct):
-    """One line ``topic``: between ``local`` and ``remote`` the same part of a topic, with wildcards in ``pattern``."""
+    """One line ``topic``: the part ``pattern`` of a topic, with wildcards, is the same between the prefixes ``local``
+    and ``remote``."""
 
     place: str
     text: str
@@ -72,7 +73,7 @@ class _Topic(msgspec.Struct):
 def bridge_records(
     bridge: Bridge, report: MigrationReport, file_of: Callable[[str], str]
 ) -> tuple[list[tuple[str, Record]], list[tuple[str, Record]]]:
-    """The resource and the rules of one bridge, each with its place."""
+    """Return the resource and the rules of one bridge, each with its place."""
     config: dict[str, Any] = {
         "pool_size": 1, "append": False, "mountpoint": "", "proto_ver": "mqttv4", "keepalive": "60s",
         "reconnect_interval": "30s", "clientid": f"{socket.gethostname()}.{bridge.name}", "bridge_mode": True,
@@ -114,7 +115,8 @@ def bridge_records(
     if ingress:
         config["ingress"] = ingress
     if ingress and rules and config["bridge_mode"]:
-        # The other broker spares one connection what came from it, and here there are two.
+        # The other broker does not send a message back over the connection it came from, but here there are two
+        # connections.
         config["bridge_mode"] = False
         why = (
             "bridge_mode = false, since the bridge sends and fetches: messages that would be fetched again are not sent"

@@ -41,9 +41,9 @@ _NAMES: Final = {
 }
 _LEAST: Final = {CFG: 16, MESSAGE: 32, DELIVERY: 16, RETAIN: 8, SUBSCRIPTION: 12, CLIENT: 16}
 _LARGEST: Final = 268_435_456 + 5 * 65_536
-"""Bytes that a chunk may have: a message of the largest size with its names and properties."""
+"""Maximum size of a chunk in bytes: a message of the largest size with its names and properties."""
 
-# State of a delivery, as Mosquitto numbers them.
+# States of a delivery, numbered as in Mosquitto.
 PUBLISH_QOS0: Final = 1
 PUBLISH_QOS1: Final = 2
 WAIT_FOR_PUBACK: Final = 3
@@ -61,7 +61,7 @@ OUT: Final = 1
 
 
 class DbMessage(msgspec.Struct):
-    """``expires``: unix seconds, 0: never. ``place``: where its chunk begins."""
+    """``expires``: Unix seconds, 0: never. ``place``: the position of its chunk."""
 
     store_id: int
     place: int
@@ -77,7 +77,7 @@ class DbMessage(msgspec.Struct):
 
 
 class DbDelivery(msgspec.Struct):
-    """A message that a client is owed (``OUT``) or has sent and not released (``IN``)."""
+    """A message that has to be sent to a client (``OUT``), or that a client has sent and not released (``IN``)."""
 
     place: int
     store_id: int
@@ -102,8 +102,8 @@ class DbSubscription(msgspec.Struct):
 
 
 class DbClient(msgspec.Struct):
-    """``expires``: unix seconds at which its session is over, 0: not said. ``port``: of its listener, 0: not known.
-    ``username``: None where the format has none."""
+    """``expires``: expiry of the session in Unix seconds, 0: not given. ``port``: port of its listener, 0: unknown.
+    ``username``: None if the format does not contain it."""
 
     place: int
     client_id: str
@@ -115,7 +115,7 @@ class DbClient(msgspec.Struct):
 
 
 class Damage(msgspec.Struct):
-    """What could not be read, from this offset of the file on."""
+    """A part of the file that cannot be read, from this offset on."""
 
     offset: int
     what: str
@@ -123,7 +123,7 @@ class Damage(msgspec.Struct):
 
 
 class MosquittoDb(msgspec.Struct):
-    """All that is sound; each list in the order of the file."""
+    """The intact contents; each list is in the order of the file."""
 
     version: int = 0
     messages: dict[int, DbMessage] = {}
@@ -135,15 +135,15 @@ class MosquittoDb(msgspec.Struct):
 
 
 class NoMosquittoDb(ValueError):
-    """It is another file, or of a format that is not read."""
+    """This is another kind of file, or its format is not supported."""
 
 
 class _Bad(Exception):
-    """Why a chunk is left out."""
+    """The reason why a chunk is left out."""
 
 
 def read_mosquitto_db(data: bytes) -> MosquittoDb:
-    """Raises NoMosquittoDb."""
+    """Read the file. Raises NoMosquittoDb."""
     if not data.startswith(MAGIC):
         raise NoMosquittoDb("it does not begin like a Mosquitto persistence file")
     if len(data) < HEAD:
@@ -173,8 +173,8 @@ def read_mosquitto_db(data: bytes) -> MosquittoDb:
 
 
 def _chunks(data: bytes, damage: list[Damage]) -> Iterator[tuple[int, int, int]]:
-    """Kind, beginning and end of what is in each chunk. Where one has no sound head, the next that has is looked for:
-    one that others follow up to the end of the file."""
+    """Yield kind, beginning and end of the content of each chunk. After an invalid head, search for the next valid one:
+    one that is followed by valid chunks up to the end of the file."""
     at = HEAD
     while at < len(data):
         kind, size, why = _head(data, at)
@@ -188,7 +188,7 @@ def _chunks(data: bytes, damage: list[Damage]) -> Iterator[tuple[int, int, int]]
 
 
 def _head(data: bytes, at: int) -> tuple[int, int, str]:
-    """Kind and size of the chunk there, and what is wrong with it."""
+    """Return kind and size of the chunk at ``at``, and the problem with it, if any."""
     if at + _CHUNK.size > len(data):
         return 0, 0, "the file ends within the header of a chunk"
     kind, size = _CHUNK.unpack_from(data, at)
@@ -214,7 +214,7 @@ def _next_chain(data: bytes, at: int) -> int:
 
 
 def _is_chain(data: bytes, at: int) -> bool:
-    """Whether so many chunks stand there, or as many as lead to the end of the file."""
+    """Return whether enough valid chunks follow, or chunks that lead to the end of the file."""
     for _ in range(_CHAIN):
         _, size, why = _head(data, at)
         if why:
@@ -226,7 +226,7 @@ def _is_chain(data: bytes, at: int) -> bool:
 
 
 class _Fields:
-    """The fields of one chunk, from front to back. Every method raises _Bad."""
+    """The fields of one chunk, from front to back. All methods raise _Bad."""
 
     __slots__ = ("_at", "_data", "_end", "place")
 
@@ -262,7 +262,7 @@ class _Fields:
         return text
 
     def properties(self) -> dict[int, Any]:
-        """Of a PUBLISH, if there are any; up to the end of the chunk."""
+        """Return the properties of a PUBLISH, if there are any; they end with the chunk."""
         if not self.left:
             return {}
         try:
@@ -278,7 +278,8 @@ class _Fields:
             raise _Bad(f"{self.left} bytes too many")
 
 
-# The 8-byte numbers are those of the processor: little-endian on every one that Mosquitto is known to run on today.
+# The 8-byte numbers are in the processor's byte order: little-endian on all processors on which Mosquitto is known to
+# run today.
 _CFG_FIELDS: Final = struct.Struct("<QBB6x")
 _MESSAGE_TIMES: Final = struct.Struct("<Qq")
 _MESSAGE_SIZES: Final = struct.Struct(">IHHHHHBB")

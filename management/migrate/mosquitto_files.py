@@ -1,4 +1,4 @@
-"""Mosquitto's text files: its configuration with what that includes, password files and ACL files."""
+"""Mosquitto's text files: its configuration with included files, password files and ACL files."""
 
 import os
 from codecs import BOM_UTF8
@@ -36,7 +36,7 @@ class AclLine(msgspec.Struct, frozen=True):
 
 
 def read_lines(path: Path, report: MigrationReport, what: str) -> Iterator[tuple[str, str]]:
-    """Place and text of each line; that it cannot be read is reported."""
+    """Yield place and text of each line. A file that cannot be read is reported."""
     try:
         data = read_named(path)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
@@ -53,7 +53,8 @@ def read_lines(path: Path, report: MigrationReport, what: str) -> Iterator[tuple
 
 
 def directives(path: Path, report: MigrationReport) -> list[Directive]:
-    """Of a configuration, those of the files it includes in their place. These include no others."""
+    """Yield the directives of a configuration, including those of included files at their position. Included files
+    cannot include others."""
     found: list[Directive] = []
     for line in _directives(path, report):
         if line.key != "include_dir":
@@ -90,13 +91,13 @@ def _is_included(name: bytes) -> bool:
 
 
 def _order(name: bytes) -> list[tuple[bytes, int]]:
-    """Mosquitto's: by the alphabet, of the same letter the upper case first."""
+    """Return Mosquitto's sort key: alphabetical, and for the same letter upper case first."""
     return [(bytes([byte]).upper(), byte) for byte in name]
 
 
 def file_of(value: str, beside: Path) -> Path:
-    """A file that a configuration names. A relative one is looked for where the command runs, as Mosquitto does, and
-    then beside the configuration."""
+    """Return the file that a configuration names. A relative path is resolved against the current directory, as in
+    Mosquitto, and then against the configuration's directory."""
     path = Path(value)
     if path.is_absolute() or os.path.exists(path):  # Path.exists raises for a name that is too long
         return path.absolute()
@@ -112,7 +113,7 @@ def password_file(path: Path, report: MigrationReport) -> dict[str, tuple[str, s
             continue
         name, colon, written = text.partition(":")
         if not colon or not name or len(name.encode()) > _MAX_NAME:
-            # Of a line without a colon the first word: behind it may be a password.
+            # In a line without a colon, only the first word: a password may follow it.
             shown = name if colon else name.split()[0]
             report.left_out(place, f"user {shown}", "the line is not name:hash, and Mosquitto ignores it as well")
             continue
@@ -131,7 +132,7 @@ def password_file(path: Path, report: MigrationReport) -> dict[str, tuple[str, s
 
 
 def acl_file(path: Path, report: MigrationReport) -> list[AclLine]:
-    """The rules of an ACL file as they stand there."""
+    """Return the rules of an ACL file in their order."""
     rules: list[AclLine] = []
     user: str | None = None
     for place, line in read_lines(path, report, "ACL file"):

@@ -22,7 +22,7 @@ _RECORDS: Final = 2000
 _SENT: Final = (db.PUBLISH_QOS1, db.WAIT_FOR_PUBACK, db.PUBLISH_QOS2, db.WAIT_FOR_PUBREC)
 _RELEASED: Final = (db.RESEND_PUBREL, db.WAIT_FOR_PUBCOMP)
 _MAX_TOLD: Final = 20
-"""Lines of one kind that a report has, before it says how many more there are."""
+"""Number of lines of one kind in the report; further ones are only counted."""
 
 
 class MosquittoListener(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class StoreCounts(msgspec.Struct):
 
 
 def write_store(directory: Path, written: Iterator[records.Record]) -> None:
-    """A store with these records, in this order."""
+    """Create a store with these records, in this order."""
     log = SqliteLog(directory / FILE)
     log.open()
     try:
@@ -57,7 +57,7 @@ def write_store(directory: Path, written: Iterator[records.Record]) -> None:
 
 
 class MosquittoRecords:
-    """Makes records of what was read. ``counts`` is right when all have been taken."""
+    """Converts the contents of the file to records. ``counts`` is correct after all records have been read."""
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class MosquittoRecords:
         listener_at: Callable[[int], MosquittoListener],
         longest_session: int,
     ) -> None:
-        """``saved_at``: when the file was written. ``listener_at``: facts of a listener by its port, 0 for an
-        unknown port. ``longest_session``: seconds that a session of 3.x may wait, 0xFFFFFFFF for no limit."""
+        """``saved_at``: when the file was written. ``listener_at``: data of a listener by its port, 0 for an unknown
+        port. ``longest_session``: seconds that a session of 3.x may wait, 0xFFFFFFFF for no limit."""
         self.counts = StoreCounts()
         self._db = found
         self._file = file
@@ -100,7 +100,7 @@ class MosquittoRecords:
             if client.username and facts.proves_names:
                 owner = USERNAME_OWNER + client.username
             elif self._db.version < 6:
-                owner = None  # the first who comes has it
+                owner = None  # the first session with the name has it
             yield records.SessionStored(
                 self._numbers[client.client_id],
                 client.client_id,
@@ -143,7 +143,7 @@ class MosquittoRecords:
             self.counts.subscriptions += 1
 
     def _expiry(self, client: db.DbClient) -> tuple[int, float]:
-        """Seconds that the session outlives its client, and when that left."""
+        """Return how many seconds the session outlives its client, and when the client disconnected."""
         interval = client.interval if client.interval != db.NEVER else self._longest_session
         left_at = self._saved_at
         if client.expires and interval != db.NEVER:
@@ -155,11 +155,10 @@ class MosquittoRecords:
     # ----------------------------------------------------------------- messages
 
     def _deliveries(self) -> Iterator[records.Record]:
-        """Messages in the order of publication, each with those who hold it; then what is in flight the other way.
+        """Yield messages in the order of publication, each with its holders; then the messages in flight from clients.
 
-        A store has one order of messages for all sessions. What a session is owed in another one is stored a second
-        time, behind the others.
-        """
+        A store has one order of messages for all sessions. If a session needs a message in another order, the message
+        is stored a second time, after the others."""
         numbers = {store_id: number for number, store_id in enumerate(sorted(self._db.messages), 1)}
         holders: dict[int, list[records.Holder]] = {}
         copies: list[tuple[int, records.Holder]] = []
@@ -199,15 +198,15 @@ class MosquittoRecords:
         yield from others
 
     def _expired(self) -> set[int]:
-        """Messages whose time is over."""
+        """Report the messages that have expired, and return their ids."""
         found = {each.store_id for each in self._db.messages.values() if 0 < each.expires <= self._now}
         if found:
             self._report.left_out(self._file, f"{len(found)} messages", "their expiry interval has passed")
         return found
 
     def _received(self, each: db.DbDelivery, session: int, number: int) -> list[records.Record]:
-        """QoS 2 from a client: it was kept until PUBREL. Here it is published now, and the identifier is known until
-        then."""
+        """Convert a QoS 2 message from a client, which Mosquitto kept until PUBREL. It is published now, and its
+        identifier is stored until PUBREL."""
         made: list[records.Record] = [records.Received(session, each.packet_id, self._now)]
         if each.state != db.RESEND_PUBCOMP:
             made.append(records.DelayedStored(number, self._body(each.store_id), self._now))
@@ -220,7 +219,7 @@ class MosquittoRecords:
             if store_id in expired:
                 continue
             if message.topic.startswith("$SYS"):
-                continue  # the node's own are made by the node
+                continue  # messages of the node itself are created by the node
             if not message.payload:
                 self._left_out(place, f"retained message {message.topic}", "it is empty")
                 continue

@@ -1,4 +1,4 @@
-"""The files that a migration reads: regular ones, of a size that is bounded."""
+"""The files that a migration reads: regular files of a limited size."""
 
 import os
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Final
 from taipan.broker.loop.regular_file import MIB, read_regular
 
 MAX_TEXT: Final = 64 * MIB
-"""Bytes of a configuration, or of a file of passwords or rules: half a million users."""
+"""Maximum size of a configuration, or of a file of passwords or rules: half a million users."""
 MAX_EXPORT: Final = 1024 * MIB
-"""Bytes of an export of EMQX."""
+"""Maximum size of an export from EMQX."""
 MAX_DATABASE: Final = 8192 * MIB
-"""Bytes of a persistence file."""
+"""Maximum size of a persistence file."""
 
 
 def read_named(path: Path, most: int = MAX_TEXT) -> bytes:
@@ -22,6 +22,6 @@ def read_named(path: Path, most: int = MAX_TEXT) -> bytes:
 
 def missing(path: Path, none: str = "no such file") -> str:
     """Return why the file cannot be read; empty if it can be."""
-    if os.path.isfile(path):  # those of Path raise for a name that is too long
+    if os.path.isfile(path):  # the methods of Path raise for a name that is too long
         return ""
     return "not a regular file" if os.path.exists(path) and not os.path.isdir(path) else none

@@ -1,4 +1,5 @@
-"""What a migration writes: a directory with the configuration and the data of a node, all of it or nothing."""
+"""The output of a migration: a directory with the configuration and the data of a node, written completely or not at
+all."""
 
 import contextlib
 import json
@@ -30,7 +31,7 @@ Table = dict[str, object]
 
 
 class SettingPlace(NamedTuple):
-    """The line that a setting comes from: ``place`` as in the report, ``what`` as it is called there."""
+    """The line that a setting comes from: ``place`` as in the report, ``what`` is its name there."""
 
     place: str
     what: str
@@ -50,7 +51,7 @@ class Migration:
         self.report = MigrationReport()
         self.listeners: list[Table] = []
         self.zone: Table = {}
-        self.zones: dict[str, Table] = {}  # further ones
+        self.zones: dict[str, Table] = {}  # further tables
         self.tables: dict[str, Table] = {}
         self.rules: list[Table] = []
         self.plan = Plan()
@@ -100,8 +101,8 @@ def check_target(target: Path) -> None:
 
 
 def write(migration: Migration, target: Path) -> None:
-    """Write all of it beside ``target`` and rename it, once it is whole and the configuration can be used. Raises
-    CannotMigrate; then nothing is left of it."""
+    """Write everything to a directory next to ``target``, and rename it when it is complete and the configuration is
+    valid. Raises CannotMigrate, and leaves nothing then."""
     check_target(target)
     target = target.absolute()
     try:
@@ -136,7 +137,7 @@ def write(migration: Migration, target: Path) -> None:
 
 
 def _check(settings: Settings) -> None:
-    """The certificates, as taipan check looks at them. Raises ConfigError."""
+    """Check the certificates as taipan check does. Raises ConfigError."""
     wrong: list[str] = []
     for listener in settings.broker.listeners:
         if listener.tls is not None:
@@ -150,7 +151,7 @@ def _check(settings: Settings) -> None:
 
 
 def _write_file(path: Path, data: bytes) -> None:
-    """For its user alone: it has secrets."""
+    """Write a file that only its user can read, because it contains secrets."""
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(opened, "wb") as file:
         file.write(data)
@@ -170,7 +171,7 @@ def _sync(directory: Path) -> None:
 
 
 def as_toml(migration: Migration) -> str:
-    """The configuration, with what has no counterpart as comments at its head."""
+    """Return the configuration, with the settings without a counterpart as comments at the top."""
     lines = _comment(
         f"Created by taipan migrate from {migration.source}. Every key with its meaning: taipan --print-defaults."
     )
@@ -217,7 +218,7 @@ def _value(value: object) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str):
-        # JSON's escapes are TOML's too, but for DEL, which JSON does not escape.
+        # JSON's escapes are valid in TOML as well, except for DEL, which JSON does not escape.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"

@@ -1,4 +1,4 @@
-"""MigrationReport: what became of each thing that a migration has read, with its place."""
+"""MigrationReport: the result for each item that a migration has read, with its place."""
 
 import re
 from collections.abc import Iterable
@@ -18,12 +18,12 @@ _TITLES: Final[dict[str, str]] = {
 }
 _MAX_SHOWN: Final = 200
 _MAX_PLACE: Final = 4_200
-"""Characters of a place: of the longest name that a file can have, and its line."""
+"""Maximum length of a place in characters: the longest file name, and its line."""
 _SECRET: Final = re.compile(
     r"(?!\S*(?:file|hash)\b|password file)"
     r"(\S*(?:passw|passphrase|secret|cookie|kpass|token|(?:auth|plugin)_opt_|bridge_identity|psk\b)[^\s:]*:?)\s+\S.*"
 )
-"""A key whose value may be a secret, and that value."""
+"""A key whose value may be a secret, and its value."""
 
 
 class ReportLine(msgspec.Struct):
@@ -37,7 +37,7 @@ class ReportLine(msgspec.Struct):
 
 
 class CannotMigrate(Exception):
-    """Nothing is written. The report says why, or the text of this."""
+    """Nothing is written. The report contains the reason, or else the message of this exception."""
 
 
 class MigrationReport:
@@ -57,7 +57,7 @@ class MigrationReport:
         self._add("left_out", place, what, why)
 
     def wrong(self, place: str, what: str, why: str) -> None:
-        """It cannot be read: nothing is written."""
+        """Report an error: nothing is written."""
         self._add("wrong", place, what, why)
 
     def amend(self, outcome: Outcome, place: str, what: str, why: str) -> None:
@@ -86,7 +86,7 @@ class MigrationReport:
 
     @staticmethod
     def lines(entries: Iterable[ReportLine]) -> Iterable[str]:
-        """As an operator reads them."""
+        """Yield the lines for an operator."""
         for entry in entries:
             why = f": {entry.why}" if entry.why else ""
             yield f"{entry.place}: {_TITLES[entry.outcome]}: {entry.what}{why}"

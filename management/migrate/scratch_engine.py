@@ -1,4 +1,5 @@
-"""A rule engine that never starts, for what only it can tell: whether resources and rules would be taken."""
+"""A rule engine that is never started, for checks that only it can do: whether resources and rules would be
+accepted."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -22,7 +23,7 @@ Record = dict[str, Any]
 
 @asynccontextmanager
 async def scratch_engine() -> AsyncIterator[RuleEngine]:
-    """Nothing listens, nothing is connected, nothing is on disk."""
+    """Return an engine without listeners, connections and files."""
     settings = load(None, environ={})
     broker = msgspec.structs.replace(settings.broker, durability=DurabilitySettings(level="memory"))
     server = Server(broker)
@@ -37,7 +38,7 @@ async def scratch_engine() -> AsyncIterator[RuleEngine]:
 def add_engine_rows(
     resources: Sequence[tuple[str, Record]], rules: Sequence[tuple[str, Record]], plan: Plan, report: MigrationReport
 ) -> None:
-    """Records as an export has them, each with its place, into ``plan``."""
+    """Add records in the form of an export, each with its place, to ``plan``."""
     if resources or rules:
         asyncio.run(_add(resources, rules, plan, report))
 

@@ -237,7 +237,7 @@ class Access:
         return (real, query.topic) if isinstance(real, Outcome) else (None, real)
 
     def _admitted(self, channel: Channel, topic: str) -> AccessStep:
-        """Explain with the decisions that the channel has cached for its publications."""
+        """Return whether the channel currently admits messages to this topic without another check."""
         until = (channel.admitted or {}).get(topic)
         generation = self._server.access.authorization.generation
         if until is None or channel.admitted_generation != generation or self._server.clock.now() >= until:

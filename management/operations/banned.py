@@ -52,9 +52,8 @@ class Bans:
     ) -> Ban:
         """Add a ban, or change an existing one. ``at``, ``until``: Unix seconds; by default, now and 300 s later.
 
-        ``kick``: close connections and delete sessions; messages that the clients have sent before, such as delayed
-        ones, are not published while the ban lasts. By default this applies to client IDs but not to usernames and
-        addresses, as in EMQX 4.4."""
+        ``kick``: close connections and delete sessions; messages that the clients sent before are not published while
+        the ban lasts. By default this applies to client IDs but not to usernames and addresses, as in EMQX 4.4."""
         now = int(self._server.clock.wall())
         ban = Ban(
             kind,

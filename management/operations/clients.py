@@ -138,7 +138,7 @@ class Clients:
         return Listing(matching, 1, limit, self.record, FILTERED, skip)
 
     def _named(self, client_ids: list[str], part: str) -> list[Session]:
-        """Yield the sessions whose identifiers contain this part, if they still exist."""
+        """Return the sessions whose identifiers contain this part, if they still exist."""
         get = self._server.broker.sessions.get
         return [session for one in client_ids if part in one and (session := get(one)) is not None]
 
@@ -166,8 +166,8 @@ class Clients:
         return client.traffic or NO_TRAFFIC
 
     def _leaves(self, query: ClientsQuery) -> Condition | None:
-        """Return the check for all conditions except the part of the Client Identifier; ``None`` if there are no
-        others."""
+        """Return the check for all conditions except the part of the Client Identifier; ``None`` if the query has no
+        condition at all."""
         conditions = list(self._conditions(query))
         if not conditions and query.like_clientid is None:
             return None

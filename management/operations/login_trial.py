@@ -28,7 +28,7 @@ _NOT_SUPPORTED: Final = AuthOutcome(
 
 def read_chain(pem: str) -> "list[x509.Certificate]":
     """Read a certificate chain. Raises Refusal."""
-    from taipan.broker.transport.certificate_trial import read_certificates  # here, because importing cryptography takes long
+    from taipan.broker.transport.certificate_trial import read_certificates  # cryptography is slow to import
 
     try:
         return read_certificates(pem)
@@ -43,8 +43,8 @@ def asks_for_certificates(listener: Listener) -> bool:
 def show_certificate(
     listener: Listener, client: ClientInfo, chain: "list[x509.Certificate]"
 ) -> tuple[Outcome | None, str]:
-    """Return, in words, how the listener handles the certificate of this client, or a client without one. Set the names
-    of ``client``. Raises Refusal."""
+    """Return why the listener refuses the certificate of this client, or a client without one; and if it does not, why
+    the handshake continues, in words. Set the names of ``client``. Raises Refusal."""
     from taipan.broker.transport import certificate_trial
 
     tls, context = listener.settings.tls, listener.context

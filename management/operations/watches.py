@@ -34,7 +34,7 @@ class Watches(Generic[W]):
         return len(self._watches)
 
     def ask(self, key: str, who: str) -> W:
-        """Return the observer of a key for ``who``, who is its reader from now on. Raises Refusal if too much is
+        """Return the observer of a key, with ``who`` as a reader from now on. Raises Refusal if too much is
         observed, and the errors of ``make``."""
         now = self._timers.now()
         found = self._watches.get(key)

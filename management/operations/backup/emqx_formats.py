@@ -405,7 +405,7 @@ def _bridge_mqtt(config: Mapping[str, object]) -> JsonObject:
 
 
 def web_hook_method(value: object) -> str | None:
-    """Return the method of an old ``web_hook`` resource; in 4.4 only an action can have one."""
+    """Return the method of an old ``web_hook`` resource if only an action can have this method now."""
     config = value.get("config") if isinstance(value, dict) and value.get("type") == "web_hook" else None
     method = config.get("method") if isinstance(config, dict) else None
     return method if method in ("GET", "DELETE") else None
