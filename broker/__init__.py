@@ -1,7 +1,7 @@
-"""The MQTT Server: it starts and serves clients with nothing above it.
+"""The MQTT Server: it serves clients without any package above it.
 
-Imports between packages go down only (docs/architecture.md), and the rule engine and the operators' side are not
-here. ``taipan.management.node`` builds a ``taipan.broker.server.Server`` and runs it; tests and embedders do the same.
-"""
+Imports between packages only go down (docs/architecture.md); the rule engine and management are not part of this
+package. ``taipan.management.node`` creates a ``taipan.broker.server.Server`` and runs it, as do tests and programs that
+embed a node."""
 
-from . import compiled as compiled  # before anything else: it decides which modules those are
+from . import compiled as compiled  # first, because it decides which modules the others are

@@ -1,10 +1,9 @@
-"""Which modules of the hot path run: compiled ones, or their sources.
+"""Selects the modules of the hot path: compiled ones, or their sources.
 
-``taipan.broker`` imports this before anything else. A wheel has compiled modules beside the sources, and Python takes
-them by itself. In a checkout they are in ``build/compiled``, where ``make compile`` builds them, or in the directory
-that the environment variable ``TAIPAN_COMPILED`` names; they are taken where the sources are unchanged since. With
-``no`` in the variable the sources run, in a wheel too. ``outcome`` says what came of it.
-"""
+``taipan.broker`` imports this module first. A wheel contains compiled modules next to the sources, and Python prefers
+them. In a checkout they are in ``build/compiled``, where ``make compile`` creates them, or in the directory that the
+environment variable ``TAIPAN_COMPILED`` names; they are used if the sources have not changed since. If the variable is
+``no``, the sources run, even in a wheel. ``outcome`` reports the selection."""
 
 import contextlib
 import hashlib
@@ -34,37 +33,39 @@ INTERPRETED: Final = "interpreted"
 
 
 class Compiled:
-    """A directory of extension modules, with a manifest of what they were made of."""
+    """A directory of extension modules, with a manifest of their sources."""
 
     def __init__(self, directory: Path, root: Path = ROOT) -> None:
         self.directory = directory.resolve()
         self.root = root
         self._manifest: dict[str, Any] = {}
-        with contextlib.suppress(OSError, ValueError):  # ``unusable`` tells
+        with contextlib.suppress(OSError, ValueError):  # checked in ``unusable``
             found = json.loads((self.directory / MANIFEST).read_bytes())
             if isinstance(found, dict) and found.keys() == FACTS:
                 self._manifest = found
 
     @property
     def modules(self) -> list[str]:
-        """The modules in it, by their absolute names."""
+        """Return its modules by their absolute names."""
         names: list[str] = self._manifest.get("modules", [])
         return names
 
     @staticmethod
     def digests(root: Path) -> dict[str, str]:
-        """Every source file of ``broker`` with its SHA-256: compiled code may hold constants of any of them."""
+        """Return every source file of ``broker`` with its SHA-256: compiled code may contain constants of any of
+        them."""
         files = sorted((root / "broker").rglob("*.py"))
         return {file.relative_to(root).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
     @staticmethod
     def sizes(directory: Path) -> dict[str, int]:
-        """Every extension module below ``directory`` with its octets: one that was cut would end the process."""
+        """Return every extension module below ``directory`` with its size in bytes: a truncated one would crash the
+        process."""
         files = sorted(directory.rglob(f"*{SUFFIX}"))
         return {file.relative_to(directory).as_posix(): file.stat().st_size for file in files}
 
     def unusable(self) -> str | None:
-        """Why these modules cannot stand for the sources; None: they can."""
+        """Return why these modules cannot replace the sources; None: they can."""
         if not self._manifest:
             return "nothing is compiled"
         if self._manifest["suffix"] != SUFFIX:
@@ -76,7 +77,7 @@ class Compiled:
         return None
 
     def prefer(self) -> str:
-        """Have them found before their sources; returns what ``outcome`` is to say."""
+        """Make Python find the modules before their sources; return the text for ``outcome``."""
         reason = self.unusable()
         if reason is None:
             early = [module for module in self.modules if module in sys.modules]
@@ -93,11 +94,10 @@ class Compiled:
         return COMPILED
 
     def _load_shared(self) -> None:
-        """What they share lies at the top, and they import it by its bare name.
+        """Load the module that they share, which is at the top of the directory and is imported without a package name.
 
-        The directory itself is put on no path: a process that inherits ``sys.path`` would find it before the package,
-        and in it a ``taipan`` without its sources.
-        """
+        The directory itself is not added to a path: a process that inherits ``sys.path`` would find it before the
+        package, with a ``taipan`` without sources."""
         for file in self.directory.glob(f"*{SUFFIX}"):
             name = file.name.removesuffix(SUFFIX)
             spec = importlib.util.spec_from_file_location(name, file)
@@ -108,7 +108,7 @@ class Compiled:
 
 
 class SourcesOnly(MetaPathFinder):
-    """Finds the sources of ``taipan`` where compiled modules lie beside them."""
+    """Finds the sources of ``taipan`` if compiled modules are next to them."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -123,12 +123,12 @@ class SourcesOnly(MetaPathFinder):
 
 
 def beside_sources(package: Path) -> bool:
-    """Whether the package was installed with compiled modules: a wheel of ``make wheel``."""
+    """Return whether the package was installed with compiled modules: a wheel of ``make wheel``."""
     return any(package.glob(f"mqtt/*{SUFFIX}"))
 
 
 def asked_for() -> str | None:
-    """The directory that the environment names, if it does."""
+    """Return the directory in the environment variable, if there is one."""
     value = os.environ.get(VARIABLE)
     return None if value == NO else value or None
 
@@ -145,4 +145,4 @@ def _chosen() -> str:
 
 
 outcome: Final = _chosen()
-"""``compiled``; ``interpreted``, as was asked for; or ``interpreted: `` and why."""
+"""``compiled``; ``interpreted``, if requested; or ``interpreted: `` and the reason."""

@@ -1,7 +1,6 @@
-"""What other packages add to Taipan, by entry points: the object of a group and a name.
+"""Additions to Taipan by other packages through entry points: the object of a group and a name.
 
-Only the entry point that is asked for is imported.
-"""
+Only the requested entry point is imported."""
 
 import logging
 from importlib.metadata import EntryPoint, entry_points
@@ -11,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 class Named(Protocol):
-    """What an entry point can name: an object that has the same name."""
+    """An object for an entry point; it has the same name."""
 
     @property
     def name(self) -> str: ...
@@ -21,9 +20,9 @@ _Kind = TypeVar("_Kind", bound=Named)
 
 
 def load(group: str, name: str, kind: type[_Kind]) -> _Kind | None:
-    """The object of this name, of the type ``kind``; None: no package has one. Raises ValueError where it cannot be
-    used; the text is one line."""
-    # A package may be found twice, by an editable installation.
+    """Return the object of this name and of the type ``kind``; None: no package has one. Raises ValueError if it cannot
+    be used; the message is one line."""
+    # A package may be found twice because of an editable installation.
     found = {(_package(point), point.value): point for point in entry_points(group=group, name=name)}
     if not found:
         return None
@@ -35,7 +34,7 @@ def load(group: str, name: str, kind: type[_Kind]) -> _Kind | None:
     try:
         loaded = point.load()
     except Exception as error:
-        # A package of others may raise anything; the answer is one line that names it.
+        # Code of other packages may raise anything; the error is one line with the package's name.
         raise ValueError(f"{where}: {type(error).__name__}: {error}") from error
     if not isinstance(loaded, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
@@ -47,7 +46,7 @@ def load(group: str, name: str, kind: type[_Kind]) -> _Kind | None:
 
 
 def names(group: str) -> list[str]:
-    """The names of a group; nothing is imported."""
+    """Return the names of a group, without importing anything."""
     return [point.name for point in entry_points(group=group)]
 
 

@@ -1,9 +1,8 @@
-"""Gateways: clients of other protocols in the same sessions as those of MQTT.
+"""Gateways: clients of other protocols, which share sessions and topics with MQTT clients.
 
 A package adds a gateway by an entry point of the group ``taipan.gateways`` whose name is the gateway's. A listener with
 this name as its ``type`` then belongs to the gateway: a ``GatewayChannel`` for each connection translates between the
-bytes of its protocol and MQTT packets. To the broker it is a client like any other.
-"""
+bytes of its protocol and MQTT packets. To the broker it is a client like any other."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,11 +23,11 @@ class GatewayError(Exception):
 
 
 class GatewayLoadError(Exception):
-    """An entry point that names no usable gateway; the text is one line."""
+    """An entry point without a usable gateway; the message is one line."""
 
 
 class GatewayLink(Protocol):
-    """What a ``GatewayChannel`` asks of its connection."""
+    """The connection as a ``GatewayChannel`` uses it."""
 
     def send(self, packet: Outgoing) -> None:
         """Give the broker a packet, as if an MQTT client had sent it. The first one must be a CONNECT, whose version
@@ -39,14 +38,14 @@ class GatewayLink(Protocol):
         self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, packet_id: int = 0,
         properties: Properties = NO_PROPERTIES,
     ) -> None:  # fmt: skip
-        """``send`` for a PUBLISH."""
+        """Call ``send`` with a PUBLISH."""
 
     def write(self, data: bytes) -> None:
         """Send bytes to the client."""
 
     @property
     def peer(self) -> tuple[str, int]:
-        """Address and port of the client, as the broker shows them."""
+        """Address and port of the client, as shown by the broker."""
 
 
 class GatewayChannel(Protocol):
@@ -64,7 +63,7 @@ class GatewayChannel(Protocol):
         fault of this conversation only a DISCONNECT comes."""
 
     def closed(self) -> None:
-        """The connection is over."""
+        """The connection has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +98,11 @@ class Gateway:
 
 
 GATEWAYS: Final[dict[str, Gateway]] = {}
-"""Those that a configuration has named, by name."""
+"""The gateways that a configuration has named, by name."""
 
 
 def add_gateway(gateway: Gateway) -> None:
-    """Make its type of listener known. Raises GatewayLoadError if another has the name."""
+    """Register a gateway and its type of listener. Raises GatewayLoadError if another gateway has the name."""
     if gateway.name in LISTENER_KINDS and GATEWAYS.get(gateway.name) is not gateway:
         raise GatewayLoadError(f"gateway {gateway.name}: there is a type of listener of this name")
     GATEWAYS[gateway.name] = gateway
@@ -111,7 +110,7 @@ def add_gateway(gateway: Gateway) -> None:
 
 
 def kind_of(name: str) -> ListenerKind | None:
-    """The type of listener of this name; the gateway of an entry point is loaded. None: there is none. Raises
+    """Return the type of listener with this name; load the gateway of an entry point. None: there is none. Raises
     GatewayLoadError."""
     found = LISTENER_KINDS.get(name)
     if found is not None:
@@ -127,5 +126,5 @@ def kind_of(name: str) -> ListenerKind | None:
 
 
 def kind_names() -> list[str]:
-    """All types of listeners, those of entry points too."""
+    """Return all types of listeners, including those of entry points."""
     return list(dict.fromkeys([*LISTENER_KINDS, *names(GROUP)]))

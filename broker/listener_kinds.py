@@ -1,4 +1,4 @@
-"""ListenerKind: what the ``type`` of a table ``[[listeners]]`` means. No other file compares the names of types."""
+"""ListenerKind: the meaning of ``type`` in a table ``[[listeners]]``. No other file compares the names of types."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ WEBSOCKET_KEYS: Final = (
 SOCKET_FILE_KEYS: Final = ("socket_mode", "socket_owner", "socket_group")
 PORT_KEYS: Final = ("reuse_port", "nodelay")
 MAX_SOCKET_PATH: Final = 107
-"""Bytes of the path of a Unix socket: the system has no room for more."""
+"""Maximum length of a Unix socket's path in bytes, given by the operating system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +23,9 @@ class ListenerKind:
     """One type of listener.
 
     ``protocol`` is its name in ``/listeners``, as EMQX writes it: ``mqtt:tcp``; with ``protocol_has_port`` the port
-    follows: ``mqtt:ws:8083``. ``scheme``: of the URL for clients. ``port``: the usual one, 0 for none. ``tls``: its
-    clients speak TLS, so it needs certificates. ``websocket``: MQTT packets come in WebSocket frames. ``local``: it is
-    bound to a Unix socket, a file, and not to a host and a port.
-    """
+    follows: ``mqtt:ws:8083``. ``scheme``: scheme of the URL for clients. ``port``: the usual port, 0 for none. ``tls``:
+    its clients use TLS, so it needs certificates. ``websocket``: MQTT packets come in WebSocket frames. ``local``: it
+    is bound to a Unix socket, a file, and not to a host and a port."""
 
     name: str
     protocol: str
@@ -38,7 +37,8 @@ class ListenerKind:
     local: bool = False
 
     def unused_keys(self) -> dict[str, str]:
-        """The keys of a listener that have no effect for this type, each with the types that accept it, in words."""
+        """The keys of a listener that have no effect for this type, each with a description of the types that accept
+        it."""
         unused = dict.fromkeys(() if self.websocket else WEBSOCKET_KEYS, _types(websocket=True))
         unused |= dict.fromkeys(() if self.local else SOCKET_FILE_KEYS, _types(local=True))
         return unused | dict.fromkeys(PORT_KEYS if self.local else (), _types(local=False))
@@ -60,13 +60,13 @@ LISTENER_KINDS: Final[dict[str, ListenerKind]] = {
 
 
 def find_kind(*, tls: bool, websocket: bool, local: bool = False) -> ListenerKind:
-    """The type of MQTT listeners that is so. Raises StopIteration if there is none."""
+    """Return the type of MQTT listeners with these properties. Raises StopIteration if there is none."""
     wanted = (tls, websocket, local)
     return next(kind for kind in LISTENER_KINDS.values() if (kind.tls, kind.websocket, kind.local) == wanted)
 
 
 def words(names: Iterable[str], joint: str = "or") -> str:
-    """``ssl or wss``; ``tcp, ssl, ws or wss``."""
+    """Return ``ssl or wss``; ``tcp, ssl, ws or wss``."""
     *before, last = names
     return f"{', '.join(before)} {joint} {last}" if before else last
 

@@ -1,4 +1,4 @@
-"""The gauges of a node, and what its memory is made of: what ``Server`` counts when asked."""
+"""The gauges of a node, and the parts of its memory, which ``Server`` reads on request."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def add_gauges(server: "Server") -> None:
-    """Let ``server.stats`` and ``server.memory`` ask the parts of the node."""
+    """Register functions that read the parts of the node with ``server.stats`` and ``server.memory``."""
     broker, memory, gauge = server.broker, server.memory, server.stats.gauge
     router = broker.router
     gauge("connections", lambda: len(server.context.channels))

@@ -1,4 +1,4 @@
-"""Server: the MQTT side of a node, assembled. Reads as a list: what is built, what is started, in which order."""
+"""Server: the MQTT side of a node, assembled. The code reads as a list of what is created and started, in order."""
 
 import asyncio
 import gc
@@ -73,13 +73,13 @@ _RETAINED_PER_SWEEP = 1000
 _DATED_PER_SWEEP = 1000
 _DISCONNECTS_PER_ITERATION = 200
 _QUIET = 0.25
-"""Seconds that a client has to close its connection when the node stops and owes it nothing."""
+"""Seconds that a client has to close its connection when the node stops and has nothing left to send to it."""
 
 
 FIXED_TABLES: Final = (
     "node", "durability", "delayed", "slow_subscriptions", "sys_topics", "shared", "data", "cluster",
 )  # fmt: skip
-"""Settings that only a start takes."""
+"""Settings that only a start applies."""
 
 
 class Server:
@@ -92,20 +92,20 @@ class Server:
         rng: Random | None = None,
         nats: "Nats | None" = None,
     ) -> None:
-        """``nats``: the connection of a node with ``[cluster]``; ``None``: one to ``cluster.servers``."""
+        """``nats``: the connection of a node with ``[cluster]``; ``None``: a new one to ``cluster.servers``."""
         self.settings = settings
         self.version = product_version()
         self.clock = clock or Clock()
         self.timers = Timers(self.clock)
-        # Due at a date, whenever the wall clock says that this is.
+        # For timers that are due at a date of the wall clock.
         self.wall_timers = Timers(WallTime(self.clock))
         self.metrics = Metrics()
         self.hooks = Hooks()
         self.stats = Stats()
         self.tables = Tables()
-        # Called when everything is recovered and no client is let in yet: packages above read their tables here.
+        # Called after recovery, before any client is accepted: packages above read their tables here.
         self.on_recovered: list[Callable[[], None]] = []
-        # Awaited after these, still before the first client: what may take several iterations.
+        # Awaited after these, also before the first client: work that may take several iterations.
         self.before_clients: list[Callable[[], Awaitable[None]]] = []
         account = MemoryAccount()
         self.delayed = Delayed(
@@ -182,9 +182,9 @@ class Server:
         self.before_login.resize(self.memory.limit)
         self.memory.resized = self.before_login.resize
         self.guard = MemoryGuard(self.memory, self.broker, self.connections, self._memory_alarm, self.before_login)
-        # Of the HTTP servers above: what they hold.
+        # Memory of the HTTP servers of the packages above.
         self.http_bytes: list[Callable[[], int]] = []
-        # Bodies of queued messages may take a part of the budget and no more.
+        # Bodies of queued messages may use only a part of the budget.
         most = self.memory.limit // 4
         queue_memory = min(durability.queue_memory or most, most)
         accept_loss = settings.data.access_lost == "accept"
@@ -193,14 +193,14 @@ class Server:
         self._nats_cluster = None if settings.cluster is None else self._make_cluster(nats)
         self.cluster: Cluster = self._nats_cluster or SingleNode(settings.node.name, self.version, self.clock.now())
         self.broker.cluster = self.cluster
-        # Of a zone that does not say ``max_queued_messages``.
+        # For a zone without ``max_queued_messages``.
         self._most_queued = 100_000 if on_disk else 1000
         self.listeners: list[Listener] = []
         self.descriptors = descriptors()
         self._facts: dict[str, ListenerFacts] = {}
         self._topic_names = {strict: TopicNames(strict) for strict in (False, True)}
         self._to_sweep: list[Session] = []
-        # Sessions whose dates on disk are of a clock that has been set since.
+        # Sessions whose dates on disk come from a clock that has been set since.
         self._to_date: list[Session] = []
         self._skew = self.clock.skew
         self.ticker: Ticker
@@ -209,7 +209,7 @@ class Server:
         self._wire()
 
     def _wire(self) -> None:
-        """Connect the packages where one must not import the other."""
+        """Connect packages that must not import each other."""
         broker = self.broker
         for stored in (self.stored_users, self.stored_rules, self.banned):
             self.on_recovered.append(stored.index_restored)
@@ -229,7 +229,7 @@ class Server:
         add_gauges(self)
 
     def _make_cluster(self, nats: "Nats | None") -> "NatsCluster":
-        # Imported here: a node without a cluster needs none of it, nor NATS' client.
+        # Imported here, because a node without a cluster needs neither this nor the NATS client.
         from .cluster.context import ClusterContext
         from .cluster.nats_cluster import NatsCluster
 
@@ -269,7 +269,8 @@ class Server:
         self.alarms.activate("high_system_memory_usage", message, details)
 
     def _enough(self) -> bool:
-        """Whether this iteration has delivered what it should: wills and delayed messages wait for the next one."""
+        """Return whether this iteration has delivered enough: further Wills and delayed messages wait for the next
+        one."""
         if self.broker.budget.deliveries <= DELIVERIES_PER_ITERATION:
             return False
         self.flusher.wake()
@@ -278,7 +279,7 @@ class Server:
     # ------------------------------------------------------------ start, stop
 
     async def start(self) -> None:
-        """Accept clients. Raises what a listener raises; then nothing is left open."""
+        """Accept clients. Raises the errors of a listener, and leaves nothing open then."""
         loop = asyncio.get_running_loop()
         self.flusher = Flusher(loop, self.broker.budget, self._end_of_iteration)
         self.lag = LagProbe(loop)
@@ -327,16 +328,16 @@ class Server:
                 await self.store.close()
             raise
         if self.banned.any_kicking:
-            self.banned_clients.look_at_all()  # sessions that a crash has left, or that were banned on another node
+            self.banned_clients.look_at_all()  # left by a crash, or banned on another node
         self.memory.started()
         self.lag.start()
         self.ticker.start()
         self.context.reviews.start()
 
     def _recover(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Everything that outlived the last process, before clients are let in."""
+        """Restore all durable state, before clients are accepted."""
         assert self.store is not None
-        # Millions of objects that are all there to stay.
+        # Millions of objects that will all stay.
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -362,7 +363,7 @@ class Server:
         self.store_alarms.opened(store)
 
     def _end_internal_sessions(self) -> None:
-        """What waited for other nodes, where there are none any more."""
+        """Drop messages that wait for other nodes if there is no longer a cluster."""
         for session in list(self.broker.sessions.internal.values()):
             logger.warning(
                 "link_dropped session=%s messages=%s setting=cluster.servers",
@@ -383,7 +384,7 @@ class Server:
             if internal is not None:
                 return internal
         facts = self._facts.get(listener)
-        if facts is None:  # a listener that is gone: its sessions go by what the first one has
+        if facts is None:  # a listener that no longer exists: its sessions use the settings of the first one
             facts = next(iter(self._facts.values()), None)
         if facts is None:
             zone = ZoneSettings()
@@ -431,22 +432,22 @@ class Server:
         facts = self._facts[listener.label]
         names = self._topic_names[facts.zone.strict_strings]
         connection = Connection(listener, facts, self.context, self.flusher, names, self.connections)
-        return cast(asyncio.Protocol, connection)  # in all but name: a compiled class has no base that is not
+        return cast(asyncio.Protocol, connection)  # a compiled class cannot inherit from it
 
     async def disconnect_clients(self) -> None:
-        """Accept no client any more, and send all away. Bounded in time."""
+        """Accept no more clients, and disconnect all. Takes a limited time."""
         if self.context.closing:
             return
         self.context.closing = True
         for listener in self.listeners:
             await listener.stop()
         if self.store is not None:
-            # What waits for the disk goes out before DISCONNECT.
+            # Packets that wait for the disk are sent before DISCONNECT.
             await asyncio.wait([asyncio.ensure_future(self.store.flush())], timeout=STOP_TIMEOUT)
         else:
             self.broker.life.publish_waiting_wills()
         keep = self.settings.stop.wills == "keep"
-        # Those with a will first, so that it reaches those without, who are there to see it.
+        # Clients with a Will first, so that connected clients without one receive it.
         await self._send_away([each for each in self.connections if each.channel.will is not None], keep)
         await self._send_late_wills()
         await self._send_away(list(self.connections), keep)
@@ -457,7 +458,7 @@ class Server:
             self.ticker.tick(self.clock.now())
             await asyncio.sleep(0.01)
             if loop.time() >= look_again:
-                # Its system has all that was written: that it closes, too, is not waited for.
+                # Its system has received everything; do not wait until it closes the connection.
                 for connection in list(self.connections):
                     if not connection.unsent:
                         connection.abort()
@@ -473,7 +474,7 @@ class Server:
                 await asyncio.sleep(0)
 
     async def _send_late_wills(self) -> None:
-        """Those beyond what an iteration should deliver are in the timers."""
+        """Publish the Wills that exceeded the limit of an iteration and wait in the timers."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STOP_TIMEOUT
         while self.timers.due(self.clock.now()) and loop.time() < deadline:
@@ -481,7 +482,7 @@ class Server:
             await asyncio.sleep(0)
 
     async def stop(self) -> None:
-        """``disconnect_clients``, unless that has been done, and close. Bounded in time."""
+        """Call ``disconnect_clients`` unless that was done, then close everything. Takes a limited time."""
         await self.disconnect_clients()
         self.ticker.stop()
         self.context.reviews.stop()
@@ -495,18 +496,17 @@ class Server:
         logger.info("server_stopped sessions=%s retained=%s", len(self.broker.sessions), len(self.broker.retained))
 
     def reload(self, settings: BrokerSettings) -> None:
-        """Take new users, rules, certificates and limits; no client is dropped.
+        """Apply new users, rules, certificates and limits; no client is disconnected.
 
-        What only a restart can change (node, listeners added, removed or bound elsewhere) is refused with
-        ``ValueError`` before anything changes.
-        """
+        Changes that require a restart (node, listeners added, removed or bound to another address) are refused with
+        ``ValueError`` before anything changes."""
         old = self.settings
         if _fixed_of_listeners(settings) != _fixed_of_listeners(old):
             raise ValueError("listeners cannot be added, removed or bound elsewhere while the node runs")
         for key in FIXED_TABLES:
             if getattr(settings, key) != getattr(old, key):
                 raise ValueError(f"[{key}] cannot change while the node runs")
-        # All that can fail comes first: the files, each read once, then the users and rules.
+        # Everything that can fail comes first: the files, each read once, then the users and rules.
         prepared = [
             listener.prepare(each, zone)
             for listener, each, zone in zip(self.listeners, settings.listeners, settings.listener_zones, strict=True)
@@ -530,13 +530,13 @@ class Server:
 
     @staticmethod
     def _any_refuses(settings: BrokerSettings) -> bool:
-        """Whether a queue refuses: a zone's, or that of a link to another node."""
+        """Return whether any queue refuses messages: that of a zone, or that of a link to another node."""
         return settings.cluster is not None or any(zone.queue_full == "refuse" for zone in settings.listener_zones)
 
     # --------------------------------------------------------------- recurring
 
     def _sweep(self, now: float) -> None:
-        """Housekeeping in slices, so that a million retained messages or sessions never hold the loop."""
+        """Run housekeeping in slices, so that a million retained messages or sessions never block the loop."""
         self.banned.sweep(self.clock.wall())
         skew = self.clock.skew
         if skew != self._skew:
@@ -559,7 +559,7 @@ class Server:
                     retransmit_older(channel.session, now - channel.zone.retry_interval, now)
 
     async def tick(self) -> None:
-        """Do what is due by the clock, now: for tests that move it."""
+        """Run everything that is due now; for tests that change the clock."""
         self.ticker.tick(self.clock.now())
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""Rules of values that their types do not say: a rule yields a Fault for each mistake that it finds."""
+"""Rules for values that their types do not express: a rule yields a Fault for each error that it finds."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ KeyPath = tuple[str | int, ...]
 
 
 class Fault(NamedTuple):
-    """``place``: the keys that lead to it. ``missing``: a key that must be there is not."""
+    """``place``: the keys that lead to the value. ``missing``: a required key is missing."""
 
     place: KeyPath
     what: str
@@ -17,13 +17,14 @@ class Fault(NamedTuple):
 
 
 ValueRule = Callable[[Any], Iterator[Fault]]
-"""What is wrong with a value that is of its type; places are below it."""
+"""Yields the faults of a value that has the right type; places are relative to the value."""
 ValueRules = Mapping[type[msgspec.Struct], Mapping[str, ValueRule]]
 """By struct and key."""
 
 
 def parsed(parse: Callable[[Any], object], empty: bool = False) -> ValueRule:
-    """What ``parse`` takes. ``empty``: an empty text too, which says that there is none."""
+    """Return a rule that accepts the values that ``parse`` accepts. ``empty``: also an empty text, which means that
+    there is none."""
 
     def check(value: object) -> Iterator[Fault]:
         try:
@@ -36,7 +37,7 @@ def parsed(parse: Callable[[Any], object], empty: bool = False) -> ValueRule:
 
 
 def filled(words: str) -> ValueRule:
-    """A value that is not empty; ``words`` say which."""
+    """Return a rule that rejects empty values; ``words`` describe the value."""
 
     def check(value: object) -> Iterator[Fault]:
         if not value:
@@ -46,16 +47,16 @@ def filled(words: str) -> ValueRule:
 
 
 def below(path: KeyPath, faults: Iterator[Fault]) -> Iterator[Fault]:
-    """The same faults, their places below ``path``."""
+    """Yield the same faults with their places below ``path``."""
     for fault in faults:
         yield fault._replace(place=path + fault.place)
 
 
 def check_url(url: str) -> None:
-    """``ValueError`` unless it is empty or an address that can be asked."""
+    """Raise ``ValueError`` unless the URL is empty, or valid for requests."""
     if not url:
         return
-    from yarl import URL  # here: a node that asks no service needs none of it
+    from yarl import URL  # imported here: a node without such a service does not need it
 
     try:
         address = URL(url)

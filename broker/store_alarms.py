@@ -1,4 +1,4 @@
-"""StoreAlarms: alarms about a store that is damaged, has lost something or cannot be written."""
+"""StoreAlarms: alarms about a store that is damaged, has lost data or cannot be written."""
 
 import logging
 from typing import Final
@@ -16,7 +16,7 @@ _HELD: Final = "sessions, subscriptions, queued, retained and delayed messages, 
 
 
 class StoreAlarms:
-    """Alarms about a store, and whether clients are let in where rows are lost that decide who may."""
+    """Alarms about a store, and whether clients are accepted if rows of access control are lost."""
 
     def __init__(self, store: Store | None, alarms: RaisedAlarms, access: AccessControl) -> None:
         """``store``: None at durability level ``memory``."""
@@ -45,11 +45,11 @@ class StoreAlarms:
 
     @property
     def tables_lost(self) -> frozenset[str]:
-        """Tables whose rows are not to be relied on, as long as that is not accepted."""
+        """Return the tables with unreliable rows, until the loss is accepted."""
         return self._store.loss.tables if self._store is not None and self._store.access_lost else frozenset()
 
     async def accept_loss(self) -> bool:
-        """Accept that rows are lost that decide who may, and let clients in. Return whether that is on disk."""
+        """Accept the loss of rows of access control, and accept clients. Return whether that is on disk."""
         if self._store is None or not self._store.access_lost:
             return True
         what = self._store.access_lost

@@ -1,4 +1,4 @@
-"""Types of the values of settings: numbers with limits and units, which the messages about wrong values name."""
+"""Types for the values of settings: numbers with limits and units, which error messages name."""
 
 from typing import Annotated
 
@@ -12,6 +12,6 @@ Seconds = Annotated[float, Meta(ge=0, extra={"unit": "seconds"})]
 PositiveSeconds = Annotated[float, Meta(gt=0, extra={"unit": "seconds"})]
 Bytes = Annotated[int, Meta(ge=0, extra={"unit": "bytes"})]
 PositiveBytes = Annotated[int, Meta(ge=1, extra={"unit": "bytes"})]
-# The standard has no larger packets.
+# The standard does not allow larger packets.
 PacketSize = Annotated[int, Meta(ge=1, le=268_435_460, extra={"unit": "bytes"})]
 Rate = Annotated[tuple[Natural, PositiveSeconds], Meta(extra={"expected": "[amount, seconds], both more than 0"})]

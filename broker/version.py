@@ -1,4 +1,4 @@
-"""What this software is called and which release it is."""
+"""The name and the version of this software."""
 
 from functools import cache
 from importlib import metadata
@@ -6,7 +6,7 @@ from importlib import metadata
 
 @cache
 def product_version() -> str:
-    """The version of the installed distribution, ``"0.0.0"`` in a source tree that was never installed."""
+    """Return the version of the installed distribution, ``"0.0.0"`` in a source tree that was never installed."""
     try:
         return metadata.version("taipan-mqtt")
     except metadata.PackageNotFoundError:

@@ -1,8 +1,7 @@
-"""The broker: ``Broker`` routes messages, ``SessionLife`` begins and ends sessions, ``Retaining`` decides what is
-retained; hook points; the budget of memory.
+"""The broker: ``Broker`` routes messages, ``SessionLife`` starts and ends sessions, ``Retaining`` decides which
+messages are retained; hook points; the memory budget.
 
-``Broker.subscribe`` applies Retain Handling; ``Broker.accept`` refuses or takes what anybody publishes.
+``Broker.subscribe`` applies Retain Handling; ``Broker.accept`` accepts or refuses every published message.
 
-No sockets and no packets here; who may do what is in ``access``, what is kept of one client in ``session``.
-``channel``, ``extensions`` and ``store`` call in; ``server.py`` builds it.
-"""
+This package has no sockets and no packets. Access control is in ``access``, the state of one client in ``session``.
+``channel``, ``extensions`` and ``store`` call this package; ``server.py`` creates it."""

@@ -1,8 +1,8 @@
-"""BeforeLogin: the memory that clients and callers of the HTTP API hold before they have logged in, and its limit.
+"""BeforeLogin: the memory that clients and callers of the HTTP API use before they have logged in, and its limit.
 
-Anybody can send the beginning of a CONNECT, of a WebSocket frame or of a request. Nothing of it was acknowledged, so it
-is closed before anything that was: the connections that hold most go first, and clients that log in are not affected.
-"""
+Anyone can send the beginning of a CONNECT, of a WebSocket frame or of a request. None of this is acknowledged, so when
+memory is short it is dropped first: the connections that use most are closed, and clients that have logged in are not
+affected."""
 
 import logging
 from collections.abc import Callable
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 MOST: Final = 134_217_728
 LEAST: Final = 4_194_304
 PART: Final = 16
-"""Bytes that all of them may hold: a part of the node's budget, within these two."""
+"""Limit for all of them in bytes: a part of the node's budget, between these two values."""
 _SAY_EVERY: Final = 60.0
 
 
@@ -21,11 +21,12 @@ class Newcomer(Protocol):
     """A connection without a login."""
 
     def evict(self) -> None:
-        """Close it at once, because memory is short."""
+        """Close it immediately, because memory is short."""
 
 
 class BeforeLogin:
-    """``bytes``: what all of them hold. ``evicted``: how many were closed for it."""
+    """``bytes``: memory of all connections without a login. ``evicted``: number of connections that were closed because
+    of it."""
 
     __slots__ = ("_held", "_now", "_say_at", "bytes", "evicted", "limit")
 
@@ -45,19 +46,19 @@ class BeforeLogin:
         self.limit = min(MOST, max(LEAST, budget // PART))
 
     def hold(self, newcomer: Newcomer, size: int) -> None:
-        """It holds so many bytes from now on. If that exceeds the limit, the largest ones are closed."""
+        """Set how many bytes a newcomer uses. If the total exceeds the limit, the largest ones are closed."""
         self.bytes += size - self._held.get(newcomer, 0)
         self._held[newcomer] = size
         if self.bytes > self.limit:
             self.make_room(self.limit * 3 // 4)
 
     def leave(self, newcomer: Newcomer) -> None:
-        """It has logged in, or its connection has ended."""
+        """Remove a newcomer that has logged in or whose connection has ended."""
         self.bytes -= self._held.pop(newcomer, 0)
 
     def make_room(self, most: int, count: int = 0) -> int:
-        """Close the largest ones until the others hold at most ``most`` bytes; how many were closed. ``count``: at most
-        so many, 0 for no limit."""
+        """Close the largest ones until the others use at most ``most`` bytes; return how many were closed. ``count``:
+        the maximum to close, 0 for no limit."""
         before = self.bytes
         closed = 0
         for newcomer in sorted(self._held, key=self._held.__getitem__, reverse=True):

@@ -1,9 +1,8 @@
-"""Broker: one way in for messages, one subscribe, and the way of a message to its subscribers.
+"""Broker: the entry point for all messages and subscriptions, and the path of a message to its subscribers.
 
-Whoever publishes - a client, a will, an operator, a rule, a bridge - comes through ``Broker.accept``, which is one
-synchronous chain down to the subscribers' writers. What was held goes on through ``publish``, what the node says of
-itself through ``publish_internal``.
-"""
+All publishers (clients, Wills, operators, rules, bridges) call ``Broker.accept``, which is one synchronous chain down
+to the subscribers' writers. Delayed messages continue through ``publish``, and the node's own messages through
+``publish_internal``."""
 
 import logging
 from asyncio import Future
@@ -57,50 +56,51 @@ from .session_life import SessionLife
 logger = logging.getLogger(__name__)
 
 PUBLISH_STEPS = 1
-"""Deliveries that a published message counts as, in the loop budget, beside those to its subscribers."""
+"""Number of deliveries in the loop budget that a published message counts as, in addition to those to its
+subscribers."""
 
-# How far a message is routed: to all subscribers; to those of this node; to those of this node but for Shared
-# Subscriptions, without retaining it.
+# The scope of routing: all subscribers; those of this node; those of this node without Shared Subscriptions, and
+# without retaining the message.
 EVERYWHERE: Final = 0
 THIS_NODE: Final = 1
 FROM_A_NODE: Final = 2
 
 
 class DelayedMessages(Protocol):
-    """What holds messages to ``$delayed/...`` until their time has come: ``extensions.delayed``."""
+    """Holds messages to ``$delayed/...`` until they are due: ``extensions.delayed``."""
 
     durability: Durability | None
 
     def handles(self, topic: str) -> bool:
-        """Whether a message to this topic is for ``accept``."""
+        """Return whether a message to this topic has to be passed to ``accept``."""
 
     def accept(self, message: Message, now: float) -> Outcome:
-        """Hold it, or refuse it."""
+        """Hold the message, or refuse it."""
 
 
 def _is_told(message: Message) -> bool:
-    """Whether its publisher is a client that can be told why it is refused."""
+    """Return whether the publisher is a client that can receive the reason for a refusal."""
     publisher = message.publisher
     return message.qos > 0 and publisher is not None and publisher.proto_ver == V5
 
 
 def _ignore(message: Message) -> None:
-    """What ``Broker.on_rule_match`` is while there are no rules."""
+    """The value of ``Broker.on_rule_match`` if there are no rules."""
 
 
 def _nobody(publisher: Publisher) -> Outcome | None:
-    """What ``Broker.withheld`` is while there are no bans."""
+    """The value of ``Broker.withheld`` if there are no bans."""
     return None
 
 
 def _none() -> bool:
-    """What ``Broker.any_withheld`` is while there are no bans."""
+    """The value of ``Broker.any_withheld`` if there are no bans."""
     return False
 
 
 class Broker:
-    """Routes messages. ``life``: opens and ends the sessions; ``retaining``: decides what is retained. Knows neither
-    packets nor sockets."""
+    """Routes messages. ``life``: opens and ends the sessions; ``retaining``: decides which messages are retained. It
+    knows neither packets nor sockets."""
 
     def __init__(
         self,
@@ -114,9 +114,9 @@ class Broker:
         account: MemoryAccount | None = None,
         retained_allowed: Callable[[Message], bool] | None = None,
     ) -> None:
-        """``delayed``: takes what is sent to ``$delayed/...``. ``account``: what queues take, and how short the node's
-        memory is. ``retained_allowed``: whether a retained message may still be delivered, by its publisher's rights of
-        today; asked while ``retained.check_source`` is set."""
+        """``delayed``: receives messages to ``$delayed/...``. ``account``: memory of queues, and the node's memory
+        level. ``retained_allowed``: whether a retained message may still be delivered according to its publisher's
+        current rights; called while ``retained.check_source`` is set."""
         self.node = settings.node.name
         self.clock = clock
         self.timers = timers
@@ -135,28 +135,29 @@ class Broker:
         )
         self.sessions = SessionRegistry()
         self._delayed = delayed
-        # Topic -> whether rules select from it; a topic that is not in it is asked about by calling ``on_rule_match``.
-        # None: there are no rules. So what no rule selects costs one look-up.
+        # Topic -> whether rules select from it. For an absent topic, ``on_rule_match`` is called to find out. None:
+        # there are no rules. So a topic without rules costs one lookup.
         self.rule_index: Mapping[str, object] | None = None
         self.on_rule_match: Callable[[Message], None] = _ignore
-        # Whether a queue may refuse a message of QoS 1 or 2: a zone says so for a full one, or memory is used up.
+        # Whether a queue may refuse a QoS 1 or 2 message, because a zone configures that for full queues, or because
+        # memory is exhausted.
         self.refusing = False
         self.throttled_log = ThrottledLog()
-        # What the acknowledgement of the last accepted message has to wait for, beside the disk.
+        # What the acknowledgement of the last accepted message has to wait for, in addition to the disk.
         self.undecided: Future[None] | None = None
-        # What outlives the process; None at durability level ``memory``: see ``attach_durability``.
+        # Durable storage; None at durability level ``memory``: see ``attach_durability``.
         self.durability: Durability | None = None
-        # Why nothing that a publisher has sent before may be published now; None: it may.
+        # Returns why messages that a publisher sent earlier may not be published now; None: they may.
         self.withheld: Callable[[Publisher], Outcome | None] = _nobody
         # Whether any publisher is withheld.
         self.any_withheld: Callable[[], bool] = _none
-        # The other nodes. The server sets it.
+        # The other nodes; set by the server.
         self.cluster: Cluster = SingleNode(self.node, "", 0.0)
         self.retaining = Retaining(self, settings.retained, retained_allowed)
         self.life = SessionLife(self)
 
     def attach_durability(self, durability: Durability) -> None:
-        """From now on everything that has to outlive the process is written to ``durability``."""
+        """Write all durable state to ``durability`` from now on."""
         self.durability = durability
         if self._delayed is not None:
             self._delayed.durability = durability
@@ -164,7 +165,7 @@ class Broker:
     # ---------------------------------------------------------------- publish
 
     def accept(self, message: Message, source: PublisherKind) -> Outcome:
-        """Take a message from whoever publishes it: refuse it, hold it until its time has come, or publish it."""
+        """Process a message of any publisher: refuse it, hold it until it is due, or publish it."""
         self.undecided = None
         topic = message.topic
         special = topic.startswith("$")
@@ -187,13 +188,13 @@ class Broker:
         return self.durability is not None and self.durability.commit.trouble is not None
 
     def refusal(self, message: Message, source: PublisherKind) -> Outcome | None:
-        """Why a message cannot be taken now, where its publisher is told; None: it can."""
+        """Return why a message cannot be accepted now, if its publisher can be informed; None: it can be accepted."""
         delayed = message.topic.startswith("$") and self._delayed is not None and self._delayed.handles(message.topic)
         if (message.qos or message.retain or delayed) and self.cannot_store(message.topic, message.retain):
             return STORE_TROUBLE
         changes = self.retaining.changes
         if changes is not None and message.retain and message.qos:
-            # Whoever asks over HTTP is told at once, a client's acknowledgement waits for an election.
+            # Callers over HTTP get an immediate error; a client's acknowledgement waits for the election.
             if not (changes.writable if source.must_retain else changes.takes):
                 return RETAINED_ALONE
         if message.retain and (source.must_retain or _is_told(message)):
@@ -211,14 +212,14 @@ class Broker:
         return None
 
     def cannot_store(self, topic: str, retain: bool) -> bool:
-        """Whether the store is in trouble, and a message to ``topic`` is one that it must keep."""
+        """Return whether the store is in trouble and would have to store a message to ``topic``."""
         if not self.store_in_trouble:
             return False
         return (self._delayed is not None and self._delayed.handles(topic)) or self.needs_disk(topic, retain)
 
     def destination(self, topic: str) -> str | Outcome:
-        """The topic that a message to ``topic`` ends up at, which access rules are asked about; or why only the server
-        publishes there, or no message can."""
+        """Return the final topic of a message to ``topic``, for which access is checked; or the reason if only the
+        server may publish to it, or if it is not valid."""
         if not topic.startswith("$"):
             return topic
         real = topic
@@ -230,7 +231,7 @@ class Broker:
         return RESERVED if reserved(topic) else real
 
     def publish(self, message: Message) -> int:
-        """Route a message that was accepted to every session that matches; how many subscriptions did."""
+        """Route an accepted message to every matching session; return the number of matching subscriptions."""
         metrics = self.metrics
         metrics.messages_publish += 1
         self.budget.deliveries += PUBLISH_STEPS
@@ -250,7 +251,7 @@ class Broker:
         return count
 
     def publish_delayed(self, message: Message) -> None:
-        """Publish a delayed message whose time has come."""
+        """Publish a delayed message that is due."""
         refusal = None if message.publisher is None else self.withheld(message.publisher)
         if refusal is None or message.publisher is None:
             self.publish(message)
@@ -259,31 +260,31 @@ class Broker:
             self.note_refusal("delayed_refused", client_id, message.topic, refusal, self.clock.now())
 
     def publish_internal(self, message: Message) -> int:
-        """Route what the node says of itself below ``$SYS``: uncounted, without hooks and to no other node, but rules
-        select from it."""
+        """Route a message of the node itself below ``$SYS``: it is not counted, calls no hooks and is not sent to other
+        nodes, but rules may select it."""
         rules = self.rule_index
         if rules is not None and rules.get(message.topic, True):
             self.on_rule_match(message)
         return self.route(message, THIS_NODE)
 
     def attach_rules(self, index: Mapping[str, object] | None, on_match: Callable[[Message], None]) -> None:
-        """From now on ``on_match`` is called with each message on a topic that ``index`` has or does not know."""
+        """Call ``on_match`` from now on with each message on a topic that ``index`` contains or does not know."""
         self.rule_index = index
         self.on_rule_match = on_match
 
     @property
     def system_topics_wanted(self) -> bool:
-        """Whether any subscriber or rule may want a message on a topic that begins with $."""
+        """Return whether any subscriber or rule may need messages on topics that begin with $."""
         return self.rule_index is not None or self.router.has_system_filters
 
     def reaches(self, topic: str) -> bool:
-        """Whether a message on ``topic`` has a subscriber or a rule."""
+        """Return whether a message on ``topic`` has a subscriber or a rule."""
         rules = self.rule_index
         return self.router.reaches(topic) or (rules is not None and bool(rules.get(topic, True)))
 
     def route(self, message: Message, scope: int = EVERYWHERE) -> int:
-        """Retain and deliver, and nothing else that ``publish`` does; how many subscriptions matched, another node
-        counting as one."""
+        """Retain and deliver a message, without the other steps of ``publish``; return the number of matching
+        subscriptions, with another node as one."""
         if message.retain and scope != FROM_A_NODE:
             self.retaining.retain(message)
         router = self.router
@@ -317,17 +318,18 @@ class Broker:
         return count
 
     def identify(self, message: Message) -> None:
-        """Before anything of it is written down: by its id a node knows what comes to it by two ways."""
+        """Assign an id before anything about the message is written: a node uses the id to detect a message that
+        arrives in two ways."""
         if not message.identified:
             self._ids.give(message)
 
     def route_local(self, message: Message) -> int:
-        """Deliver what another node has accepted: it has run the hooks and rules, and picked of each Shared
-        Subscription."""
+        """Deliver a message that another node has accepted, with its hooks and rules, and for which that node has
+        selected the members of Shared Subscriptions."""
         return self.route(message, FROM_A_NODE)
 
     def deliver_to(self, message: Message, targets: list[Subscription]) -> None:
-        """Deliver to these alone what another node has accepted."""
+        """Deliver a message that another node has accepted to these targets only."""
         budget = self.budget
         budget.deliveries += len(targets)
         budget.bytes += len(targets) * (len(message.frame) + 64)
@@ -340,7 +342,7 @@ class Broker:
             message.release_plain()
 
     def _deliver_remote(self, message: Message, nodes: tuple[Subscription, ...], ways: int) -> int:
-        """``ways``: in how many ways it goes on, those to other nodes with them."""
+        """``ways``: number of deliveries of the message, including those to other nodes."""
         budget = self.budget
         budget.deliveries += len(nodes)
         budget.bytes += len(nodes) * (len(message.frame) + 64)
@@ -354,7 +356,7 @@ class Broker:
         return len(nodes)
 
     def would_refuse(self, message: Message) -> bool:
-        """Whether a matching session's queue is full in a zone that says ``queue_full = "refuse"``."""
+        """Return whether a matching session's queue is full in a zone with ``queue_full = "refuse"``."""
         if not self.refusing:
             return False
         route = self.router.match(message.topic)
@@ -368,8 +370,8 @@ class Broker:
         )
 
     def _would_be_shed(self, message: Message) -> bool:
-        """Whether a queue would have to keep it, while the largest ones are shed: an acknowledgement would promise what
-        is dropped at once."""
+        """Return whether a queue would have to store the message while the largest queues are shed: its acknowledgement
+        would promise something that is then dropped."""
         route = self.router.match(message.topic)
         for subscription in route.targets:
             if subscription.session.would_be_shed(message, subscription):
@@ -383,7 +385,7 @@ class Broker:
         )
 
     def needs_disk(self, topic: str, retain: bool) -> bool:
-        """Whether a QoS 1 or 2 message is one for the store: retained, or for a durable session."""
+        """Return whether a QoS 1 or 2 message has to be stored: it is retained, or for a durable session."""
         if self.durability is None:
             return False
         if retain and not topic.startswith("$SYS"):
@@ -397,7 +399,7 @@ class Broker:
         )
 
     def _deliver_unless_local(self, message: Message, subscription: Subscription) -> None:
-        # [MQTT-3.8.3-3]: by Client Identifier, so that it holds for wills and over reconnects as well
+        # [MQTT-3.8.3-3]: by Client Identifier, so that it also applies to Wills and across reconnects
         session = subscription.session
         if message.publisher is None or message.publisher.client_id != session.client_id:
             session.deliver(message, subscription)
@@ -411,7 +413,8 @@ class Broker:
     def deliver_shared(
         self, message: Message, group: SharedGroup, exclude: Collection[Session] = (), connected: bool = False
     ) -> bool:
-        """Give it to one of this node's members; False: there is none, or (``connected``) none that is connected."""
+        """Deliver to one of this node's members. Return False if there is none or, with ``connected``, none that is
+        connected."""
         publisher = message.publisher
         publisher_id = "" if publisher is None else publisher.client_id
         subscription = group.pick(publisher_id, message.topic, exclude)
@@ -443,7 +446,8 @@ class Broker:
         return True
 
     def may_read(self, session: Session, delivery: Delivery) -> bool:
-        """Whether rules let the client read what waited for it elsewhere, where its subscriptions are judged."""
+        """Return whether the rules let the client read a message that waited on another node, if its subscriptions are
+        judged."""
         judge = self.router.judge
         if judge is None:
             return True
@@ -457,7 +461,7 @@ class Broker:
         return not found
 
     def deliver_addressed(self, message: Message, node: Subscription, group: str) -> None:
-        """Send another node what is for one of its members of a Shared Subscription."""
+        """Send another node a message for one of its members of a Shared Subscription."""
         session = node.session
         delivery = Delivery(message, 1 if message.qos else 0, group=group)
         self.budget.deliveries += 1
@@ -468,7 +472,7 @@ class Broker:
             session.deliver_shared(delivery)
 
     def pass_on(self, session: Session, delivery: Delivery, now: float, reason: str) -> None:
-        """Another member of the group gets it; it is dropped for ``reason`` where there is none."""
+        """Deliver to another member of the group; if there is none, drop the delivery for ``reason``."""
         if delivery.message.expired(now):
             self.delivery_dropped(session, delivery, EXPIRED)
             return
@@ -484,7 +488,7 @@ class Broker:
             self.delivery_dropped(session, delivery, reason)
 
     def withdraw(self, session: Session, deliveries: list[Delivery], now: float) -> None:
-        """What was taken out of a session's queue, since its client may not read it any more, is not owed to it."""
+        """Remove deliveries that were taken from a session's queue because its client may no longer read them."""
         for delivery in deliveries:
             self.pass_on(session, delivery, now, REVOKED)
         if session.journal is not None:
@@ -493,7 +497,7 @@ class Broker:
     # -------------------------------------------------------- subscriptions
 
     def subscribe(self, session: Session, subscription: Subscription) -> None:
-        """Add or replace a subscription. Retained messages it is entitled to follow at the next ``advance``."""
+        """Add or replace a subscription. Its retained messages follow at the next ``advance``."""
         existed = session.subscriptions.get(subscription.filter)
         session.put_subscription(subscription)
         if existed is None:
@@ -511,11 +515,11 @@ class Broker:
             self.replay_retained(session, subscription)
 
     def replay_retained(self, session: Session, subscription: Subscription) -> None:
-        """All retained messages that match follow at the next ``advance``."""
+        """Make all matching retained messages follow at the next ``advance``."""
         session.replay(RetainedMatches(self, subscription), subscription)
 
     def unsubscribe(self, session: Session, filter: str) -> bool:
-        """Remove a subscription, compared character by character [MQTT-3.10.4-1]. False: there was none."""
+        """Remove a subscription, compared character by character [MQTT-3.10.4-1]. Return False if it did not exist."""
         subscription = session.pop_subscription(filter)
         if subscription is None:
             return False
@@ -530,19 +534,19 @@ class Broker:
 
     @property
     def short_of_memory(self) -> bool:
-        """Whether nothing may begin that takes memory for long: sessions, subscriptions, retained messages."""
+        """Whether memory is too short for new sessions, subscriptions and retained messages."""
         return self.account.level > NORMAL
 
     # -------------------------------------------------------------- observer
 
     def note_refusal(self, event: str, client_id: str, topic: str, refusal: Outcome, now: float) -> None:
-        """Count what is not taken under its event and reason, and log it; ``now`` in unix seconds."""
+        """Count a refusal under its event and reason, and log it; ``now`` in Unix seconds."""
         name = reason_codes.name(refusal.code)
         self.metrics.refusals.add(f"{event.removesuffix('_refused')}_{name}")
         self.throttled_log.warn(event, client_id, topic, name, refusal.setting, now, detail=refusal.detail)
 
     def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None:
-        """Count a delivery that will not happen (``session.protocols`` names the reasons) and fire the hook."""
+        """Count a delivery that will not happen (``session.protocols`` lists the reasons) and call the hook."""
         metrics = self.metrics
         client = session.client
         if client.dropped is None:

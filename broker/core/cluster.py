@@ -1,4 +1,4 @@
-"""Cluster: what a node asks of the other nodes, and the answer of a node that has none."""
+"""Cluster: a node's questions to other nodes, and their answers on a node without a cluster."""
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable
@@ -16,15 +16,15 @@ SUSPECT: Final = "Suspect"
 STOPPED: Final = "Stopped"
 
 ELECTION: Final = 15.0
-"""Seconds that a retained message of QoS 1 or 2 waits at the longest for the cluster to decide: an election takes 4 to
+"""Maximum seconds that a retained QoS 1 or 2 message waits for the decision of the cluster: an election takes 4 to
 8."""
 
 _ALONE: Final = "this node is in no cluster (setting cluster.servers)"
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A node of the cluster. ``uid`` is of its data, ``incarnation`` grows with each of its starts, ``since`` is when
-    its status changed (unix seconds)."""
+    """A node of the cluster. ``uid`` identifies its data, ``incarnation`` grows with each of its starts, ``since`` is
+    the time of its last change of status (Unix seconds)."""
 
     name: str
     uid: str
@@ -35,116 +35,113 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class NodeUnreachable(Exception):
-    """A node is not there, or does not answer in time."""
+    """A node is offline, or does not answer in time."""
 
 
 class CallFailed(Exception):
-    """A node answered that it could not do what it was asked; the text says why."""
+    """A node answered that the call failed; the message says why."""
 
 
 class ChangeRefused(Exception):
-    """The members cannot be changed so; the text says why."""
+    """The membership cannot be changed in this way; the message says why."""
 
 
 Handler = Callable[[str, bytes], Awaitable[bytes]]
-"""Answers a call: the node that asks, its argument; returns the answer. What it raises is told to who asked."""
+"""Handles a call: its arguments are the calling node and the argument, it returns the answer. Its exceptions are
+reported to the caller."""
 
 
 class Cluster(Protocol):
-    """``clustered``: whether there may be other nodes. ``strict_subscribe``: SUBACK waits until they know of it."""
+    """``clustered``: whether other nodes may exist. ``strict_subscribe``: SUBACK waits until they know the
+    subscription."""
 
     clustered: bool
     strict_subscribe: bool
 
     @property
     def refused(self) -> str:
-        """Why this node is no member though it has not left: it was forced out, or another one has its name."""
+        """Return why this node is not a member although it has not left: it was removed, or another node has its
+        name."""
 
     def members(self) -> list[Member]:
-        """All known nodes by name, this one and stopped ones too."""
+        """Return all known nodes by name, including this one and stopped ones."""
 
     def claim(
         self, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
     ) -> Awaitable[Outcome | None] | None:
-        """A client was let in: make its session this node's, before it is opened here. ``None``: go on at once.
+        """Make the session of an accepted client this node's, before it is opened here. ``None``: continue immediately.
 
-        The awaitable gives why the client must be refused, or ``None``. ``waits``: whether it is still there."""
+        The awaitable returns why the client must be refused, or ``None``. ``waits``: whether the client is still
+        connected."""
 
     async def subscribed(self, client_id: str, filters: list[str]) -> None:
-        """Until all running nodes know that these filters have subscribers here."""
+        """Wait until all running nodes know that these filters have subscribers here."""
 
     def session_ended(self, session: Session) -> None:
-        """A session of this node is over."""
+        """Report that a session of this node has ended."""
 
     def will_changed(self, client_id: str) -> None:
-        """The will of a client of this node is in force, waits for its delay, or is gone."""
+        """Report that the Will of a client of this node was set, waits for its delay, or was removed."""
 
     def hold_will(self, client_id: str, will: Message, number: int) -> bool:
-        """A will is due. True: another node may have published it; it is published here, and its ``number`` is gone
-        from the store, as soon as it is known that none has."""
+        """Handle a Will that is due. True: another node may have published it; it is published here, and deleted from
+        the store by its ``number``, as soon as it is known that no node has."""
 
     def node_of(self, client_id: str) -> str | None:
-        """The other node that has this client's session or connection; ``None``: this one, or nobody known."""
+        """Return the other node with this client's session or connection; ``None``: it is on this node, or unknown."""
 
     def serve(self, method: str, handler: Handler) -> None:
-        """From now on calls of ``method`` from other nodes are answered by ``handler``."""
+        """Answer calls of ``method`` from other nodes with ``handler`` from now on."""
 
     async def call(self, node: str, method: str, argument: bytes, timeout: float | None = None) -> bytes:
-        """Ask another node. ``timeout``: seconds, ``None``: the setting ``cluster.call_timeout``.
+        """Call another node. ``timeout``: seconds, ``None``: the setting ``cluster.call_timeout``.
 
-        :raises NodeUnreachable: it is not there, or did not answer.
-        :raises CallFailed: it could not do it.
-        """
+        :raises NodeUnreachable: the node is offline, or did not answer. :raises CallFailed: the call failed there."""
 
     @property
     def evacuating(self) -> bool:
-        """Whether this node lets nobody in, and its clients and sessions go to others."""
+        """Whether this node accepts no clients, and its clients and sessions move to other nodes."""
 
     async def evacuate(self) -> None:
-        """Let nobody in, close all connections, and move the sessions to other nodes; from now on, until
-        ``end_evacuation`` or the end of the process.
+        """Refuse clients, close all connections, and move the sessions to other nodes, until ``end_evacuation`` or the
+        end of the process.
 
-        :raises ChangeRefused: it does already, or no other node can take them now.
-        """
+        :raises ChangeRefused: an evacuation is running, or no other node can accept the clients and sessions."""
 
     def end_evacuation(self) -> None:
-        """Let clients in again. Sessions that have gone stay where they are.
+        """Accept clients again. Sessions that have moved stay where they are.
 
-        :raises ChangeRefused: it does already.
-        """
+        :raises ChangeRefused: no evacuation is running."""
 
     @property
     def owed_to_others(self) -> int:
-        """Messages that wait here for other nodes."""
+        """Return the number of messages that wait here for other nodes."""
 
     @property
     def kept_for_others(self) -> int:
-        """Sessions that have gone from here to other nodes, for which nodes that are away may still send something
-        here."""
+        """Return the number of sessions that have moved to other nodes, for which unreachable nodes may still send
+        something here."""
 
     async def join(self, node: str) -> None:
-        """Take part again after ``leave``, in the cluster that the configuration names.
+        """Join the configured cluster again after ``leave``.
 
-        :raises ChangeRefused: it does already, or cannot now, or ``node`` is no member of that cluster. Then nothing is
-            changed.
-        """
+        :raises ChangeRefused: this node is a member, or cannot join now, or ``node`` is not a member of that cluster.
+        Nothing is changed then."""
 
     async def leave(self) -> None:
-        """End this node's part: it serves its own clients alone, after a restart too, until ``join``.
+        """Leave the cluster: this node serves its own clients alone, even after a restart, until ``join``.
 
-        :raises ChangeRefused: it has left already, or cannot now.
-        """
+        :raises ChangeRefused: it has already left, or cannot leave now."""
 
     async def force_leave(self, node: str) -> None:
-        """Take a node that is Stopped and will not come back out of the cluster.
+        """Remove a Stopped node that will not return from the cluster.
 
-        :raises ChangeRefused: it is not known, or not Stopped, or that cannot be written now.
-        """
+        :raises ChangeRefused: it is unknown, not Stopped, or the change cannot be written now."""
 
 
 class RetainedChanges(Protocol):
-    """Is told what is retained and cleared on this node. ``writable``: whether the other nodes can be told now;
-    ``takes``: or probably soon, so that a client's message is taken and its acknowledgement waits."""
+    """Receives changes of retained messages on this node. ``writable``: whether the other nodes can be informed now;
+    ``takes``: or probably soon, so that a client's message is accepted and its acknowledgement waits."""
 
     @property
     def writable(self) -> bool: ...
@@ -153,14 +150,14 @@ class RetainedChanges(Protocol):
     def takes(self) -> bool: ...
 
     def fits(self, message: Message) -> bool:
-        """Whether the other nodes can be told of a message of this size."""
+        """Return whether the other nodes can receive a message of this size."""
 
     def changed(self, topic: str) -> Future[None] | None:
-        """The retained message of a topic is another one, or there is none any more. What it returns is done when the
-        order of that and of other nodes' changes is decided; ``None``: its acknowledgement need not wait for it."""
+        """Report that the retained message of a topic was replaced or deleted. The returned future is done when the
+        order of this and of other nodes' changes is decided; ``None``: the acknowledgement need not wait."""
 
     def undecided(self, topic: str) -> Future[None] | None:
-        """The same, of the last change of a topic here."""
+        """Return the future of the last change of a topic on this node."""
 
 
 class SingleNode:

@@ -1,4 +1,4 @@
-"""``$delayed/<seconds>/<topic>`` and topics that only the server publishes to, as strings."""
+"""``$delayed/<seconds>/<topic>``, and topics to which only the server publishes, as strings."""
 
 from typing import Final
 
@@ -7,28 +7,27 @@ _MAX_DIGITS: Final = 12
 
 
 def split(topic: str) -> tuple[int, str] | None:
-    """``$delayed/<number>/<topic>`` as (number, topic); ``None`` where it is not well formed.
+    """Split ``$delayed/<number>/<topic>`` into (number, topic); ``None`` if it is not valid.
 
-    ``$delayed/15/x/y`` -> ``15, x/y``; ``$delayed/15//x`` -> ``15, /x``.
-    """
+    ``$delayed/15/x/y`` -> ``15, x/y``; ``$delayed/15//x`` -> ``15, /x``."""
     if not topic.startswith(PREFIX):
         return None
     digits, slash, inner = topic[len(PREFIX) :].partition("/")
     if not slash or not inner or len(digits) > _MAX_DIGITS or not (digits.isascii() and digits.isdigit()):
         return None
-    if inner.startswith(PREFIX):  # a delay of a delay would escape the bounds
+    if inner.startswith(PREFIX):  # nested delays would exceed the limits
         return None
     return int(digits), inner
 
 
 def with_mountpoint(topic: str, mountpoint: str) -> str:
-    """``topic`` with ``mountpoint`` in front of its inner topic; put in front of the whole where it has none."""
+    """Return ``topic`` with ``mountpoint`` before its inner topic; before the whole topic if it has no inner one."""
     found = split(topic) if topic.startswith("$") else None
     return mountpoint + topic if found is None else f"{PREFIX}{found[0]}/{mountpoint}{found[1]}"
 
 
 def without_mountpoint(topic: str, mountpoint: str) -> str:
-    """What ``with_mountpoint`` was given."""
+    """Reverse ``with_mountpoint``."""
     found = split(topic) if topic.startswith("$") else None
     if found is None:
         return topic.removeprefix(mountpoint)
@@ -36,8 +35,8 @@ def without_mountpoint(topic: str, mountpoint: str) -> str:
 
 
 def reserved(topic: str) -> bool:
-    """Whether only the server publishes to ``topic``, whatever the access rules say: ``$SYS`` and what is below, and
-    what would get there by a delay, whether delayed publish is loaded or not."""
+    """Return whether only the server may publish to ``topic``, whatever the access rules say: ``$SYS`` and topics below
+    it, also as the inner topic of a delay, whether delayed publish is loaded or not."""
     if not topic.startswith("$"):
         return False
     found = split(topic)

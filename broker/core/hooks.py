@@ -19,11 +19,11 @@ T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 
 AuthResult = Literal["allow", "deny", "ignore"]
-"""Of authentication; ``"ignore"``: no source knew the client, so the configured default decides."""
+"""The result of authentication; ``"ignore"``: no source knew the client, so the configured default decides."""
 
 
 class STOP(Generic[T]):
-    """What a fold's callback returns to end the fold with ``value``: later callbacks are not asked."""
+    """A callback of a fold returns this to end the fold with ``value``: later callbacks are not called."""
 
     __slots__ = ("value",)
 
@@ -32,11 +32,10 @@ class STOP(Generic[T]):
 
 
 class HookPoint(list[C]):
-    """One place where callbacks are called, ordered by priority (highest first), then by arrival.
+    """A list of callbacks, ordered by priority (highest first), then by registration.
 
-    It is a list so that ``if hooks.message_acked:`` costs no call. Change it only by ``add`` and ``remove``, which a
-    callback may do too: who was there when the firing began is called.
-    """
+    It is a list so that ``if hooks.message_acked:`` costs no call. Change it only by ``add`` and ``remove``, which
+    callbacks may also call: the callbacks that were registered when the firing began are called."""
 
     __slots__ = ("_priorities", "errors", "name")
 
@@ -53,20 +52,21 @@ class HookPoint(list[C]):
         self.insert(at, callback)
 
     def remove(self, callback: C, /) -> None:
-        """Take out the first registration of ``callback``; ``ValueError`` if there is none."""
+        """Remove the first registration of ``callback``; ``ValueError`` if there is none."""
         at = self.index(callback)
         del self._priorities[at]
         del self[at]
 
     def failed(self, callback: object, error: Exception) -> None:
-        """Count and log it."""
+        """Count and log the error of a callback."""
         self.errors += 1
         name = getattr(callback, "__qualname__", repr(callback))
         logger.error("hook_failed point=%s callback=%s", self.name, name, exc_info=error)
 
 
 class Notify(HookPoint[Callable[P, object]], Generic[P]):
-    """Calls every callback. What they return is ignored; an error in one is logged and counted, and stops no other."""
+    """Calls every callback. The results are ignored. An error in a callback is logged and counted, and does not stop
+    the others."""
 
     __slots__ = ()
 
@@ -79,10 +79,9 @@ class Notify(HookPoint[Callable[P, object]], Generic[P]):
 
 
 class Fold(HookPoint[Callable[..., T | STOP[T]]], Generic[T]):
-    """Hands a value from callback to callback: each is given it first, then ``args``, and returns the next value.
+    """Passes a value from callback to callback: each receives the value, then ``args``, and returns the next value.
 
-    ``STOP(value)`` ends the fold. A callback that fails leaves the value as it was.
-    """
+    ``STOP(value)`` ends the fold. A callback that fails leaves the value unchanged."""
 
     __slots__ = ()
 
@@ -100,10 +99,9 @@ class Fold(HookPoint[Callable[..., T | STOP[T]]], Generic[T]):
 
 
 class PublishFold(HookPoint[Callable[[Message], Message | STOP[Message | None] | None]]):
-    """A fold over the Message about to be published; ``None`` or ``STOP(None)`` means that it is not published.
+    """A fold over the Message to be published; ``None`` or ``STOP(None)`` prevents its publication.
 
-    A callback that wants another message returns a new one: the one it is given is never changed in place.
-    """
+    To publish another message, a callback returns a new one: it never changes the given message."""
 
     __slots__ = ()
 
@@ -125,8 +123,8 @@ class PublishFold(HookPoint[Callable[[Message], Message | STOP[Message | None] |
 class Hooks:
     """Every hook point of the broker. Firing sites read ``if hooks.x: hooks.x(...)``.
 
-    Reasons are EMQX's words (``normal``, ``kicked``, ``keepalive_timeout``, ...); Reason Codes are those of 5.0.
-    """
+    Reasons are the words of EMQX (``normal``, ``kicked``, ``keepalive_timeout``, ...); Reason Codes are those of
+    5.0."""
 
     __slots__ = (
         "client_authenticate",
@@ -154,59 +152,59 @@ class Hooks:
     )
 
     def __init__(self) -> None:
-        # A CONNECT arrived: (client, its properties). Nothing is checked yet.
+        # A CONNECT arrived: (client, its properties). Nothing has been checked yet.
         self.client_connect = Notify[[ClientInfo, Properties]]("client.connect")
-        # A CONNACK goes out: (properties, client, Reason Code) -> properties.
+        # A CONNACK is sent: (properties, client, Reason Code) -> properties.
         self.client_connack = Fold[Properties]("client.connack")
-        # Accepted: (client).
+        # A client was accepted: (client).
         self.client_connected = Notify[[ClientInfo]]("client.connected")
         # The connection of an accepted client ended: (client, reason).
         self.client_disconnected = Notify[[ClientInfo, str]]("client.disconnected")
-        # What the sources of access/ decided, and last word on it: (decision, client, password) -> decision.
+        # The sources of access/ have decided, and a callback may change that: (decision, client, password) -> decision.
         self.client_authenticate = Fold[AuthResult]("client.authenticate")
-        # Likewise for one topic: (allowed, client, action, topic) -> allowed.
+        # The same for one topic: (allowed, client, action, topic) -> allowed.
         self.client_check_acl = Fold[bool]("client.check_acl")
-        # A topic was decided: (client, "publish" or "subscribe", topic, allowed, whether from the cache).
+        # Access to a topic was decided: (client, "publish" or "subscribe", topic, allowed, whether from the cache).
         self.client_check_acl_complete = Notify[[ClientInfo, str, str, bool, bool]]("client.check_acl_complete")
-        # A SUBSCRIBE before it is carried out: (filters, client, its properties) -> filters, as many as came in.
+        # A SUBSCRIBE before it is executed: (filters, client, its properties) -> the same number of filters.
         self.client_subscribe = Fold[list[TopicFilter]]("client.subscribe")
-        # An UNSUBSCRIBE before it is carried out: (filters, client, its properties) -> filters, as many as came in.
+        # An UNSUBSCRIBE before it is executed: (filters, client, its properties) -> the same number of filters.
         self.client_unsubscribe = Fold[list[str]]("client.unsubscribe")
 
         self.session_created = Notify[[ClientInfo, "Session"]]("session.created")
-        # One filter is in force: (client, subscription, whether the session did not have this filter before).
+        # A subscription is active: (client, subscription, whether the session did not have this filter before).
         self.session_subscribed = Notify[[ClientInfo, "Subscription", bool]]("session.subscribed")
-        # One filter no longer is, by UNSUBSCRIBE or an operator; not fired for each filter of a session that ends.
+        # A subscription was removed by UNSUBSCRIBE or an operator; not called for each filter of a session that ends.
         self.session_unsubscribed = Notify[[ClientInfo, "Subscription"]]("session.unsubscribed")
         self.session_resumed = Notify[[ClientInfo, "Session"]]("session.resumed")
-        # A new connection with Clean Start ends it: (its last client, session), in place of ``session_terminated``.
+        # A new connection with Clean Start ends a session: (its last client, session); replaces ``session_terminated``.
         self.session_discarded = Notify[[ClientInfo, "Session"]]("session.discarded")
-        # A new connection takes it over from a live one: (the old client, session).
+        # A new connection takes a session over from a connected client: (the old client, session).
         self.session_takeovered = Notify[[ClientInfo, "Session"]]("session.takeovered")
-        # It has ended in any other way: (its last client, session, reason).
+        # A session has ended in any other way: (its last client, session, reason).
         self.session_terminated = Notify[[ClientInfo, "Session", str]]("session.terminated")
 
-        # A message before it is routed, whoever publishes it: (message) -> message, None: not published.
+        # A message of any publisher, before it is routed: (message) -> message, None: not published.
         self.message_publish = PublishFold("message.publish")
-        # A message went out to a client. Told, not asked: the message is shared by all its receivers.
+        # A message was sent to a client. Notification only: all receivers share the message.
         self.message_delivered = Notify[[ClientInfo, Message]]("message.delivered")
         # A client acknowledged a message of QoS 1 (PUBACK) or 2 (PUBREC).
         self.message_acked = Notify[[ClientInfo, Message]]("message.acked")
-        # A message has no subscriber: (message, reason), as "no_subscribers".
+        # A message has no subscriber: (message, reason), with reasons such as "no_subscribers".
         self.message_dropped = Notify[[Message, str]]("message.dropped")
         # A message will not reach one subscriber: (client, session, message, reason); reasons as in
         # session.protocols.
         self.delivery_dropped = Notify[[ClientInfo, "Session", Message, str]]("delivery.dropped")
-        # A delivery is over: (client, message, when it was published). QoS 1: PUBACK, QoS 2: PUBCOMP.
+        # A delivery is complete: (client, message, when it was published). QoS 1: PUBACK, QoS 2: PUBCOMP.
         self.delivery_completed = Notify[[ClientInfo, Message, float]]("delivery.completed")
 
     @property
     def points(self) -> dict[str, HookPoint[Any]]:
-        """EMQX's name -> point, for whoever attaches by name."""
+        """Return EMQX's name -> point, for callers that register by name."""
         found: list[HookPoint[Any]] = [getattr(self, attribute) for attribute in self.__slots__]
         return {point.name: point for point in found}
 
     @property
     def errors(self) -> int:
-        """How many callbacks have failed."""
+        """The number of callbacks that have failed."""
         return sum(point.errors for point in self.points.values())

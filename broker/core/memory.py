@@ -1,15 +1,16 @@
-"""Memory: the node's budget, what it is used for, and how short it is.
+"""Memory: the node's budget, its use, and the memory level.
 
-What the node holds is counted where it changes. The resident size of the process tells what that misses: as far as it
-is more than what was ever counted explains, it is used as well. The levels are steps, as RabbitMQ's watermarks are::
+The node counts the memory of its objects when they change. The resident size of the process shows memory that this
+misses: a resident size above everything that was ever counted is treated as used as well. The levels are similar to
+RabbitMQ's watermarks::
 
     0.80  REFUSING  no new sessions and subscriptions, no QoS 0 for who reads slowly, all queues to disk
     0.90  SLOWING   the clients that send most are not read
     1.00  SHEDDING  connections that can be closed for it, then what the largest queues hold goes
 
-Queues are shed for what they hold themselves: memory that nobody can explain is first given back by the allocator, and
-what stays unexplained becomes, with time, a part of the process that no queue pays for.
-"""
+Queues are only shed for the memory that they use themselves. For unexplained memory, the allocator first returns freed
+memory to the system; memory that remains unexplained is gradually attributed to the process itself, and then no queue
+is shed for it."""
 
 import gc
 import logging
@@ -24,26 +25,27 @@ from ..session.memory_account import REFUSING, SHEDDING, SLOWING, MemoryAccount
 
 logger = logging.getLogger(__name__)
 
-# Where each level begins, and where it ends, as parts of the limit.
+# The beginning and the end of each level, as parts of the limit.
 BEGINS: Final = {REFUSING: 0.80, SLOWING: 0.90, SHEDDING: 1.00}
 ENDS: Final = {REFUSING: 0.75, SLOWING: 0.85, SHEDDING: 0.93}
 
 MIN_BUDGET: Final = 67_108_864
 _MIN_HEADROOM: Final = 33_554_432
-"""Bytes: of the budget, and of what it leaves beside the process itself."""
+"""In bytes: minimum of the budget, and of the part that remains beyond the process itself."""
 
 SHEDDABLE: Final = ("queues", "messages")
-"""Sources that shrink when queues are shed."""
+"""Sources whose memory shrinks when queues are shed."""
 _DOUBT: Final = 4
-"""A part of what queues hold: so much more they may take than is counted, and are shed for it."""
+"""A fraction of the counted memory of queues by which their real memory may be larger, and for which they are shed."""
 _SINKS_IN: Final = 60.0
-"""Seconds in which two thirds of what is unexplained, and does not grow, is no longer counted."""
+"""Seconds in which two thirds of constant unexplained memory are no longer counted."""
 _SINKS_TO: Final = 4
-"""A part of the limit: no more than that."""
+"""A fraction of the limit: at most that much is no longer counted."""
 _TRIM_FROM: Final = 16
-"""A part of the limit: freed memory is given back when so much more is unexplained than after the last time."""
+"""A fraction of the limit: freed memory is returned to the system when unexplained memory has grown by this much since
+the last time."""
 _TRIM_COSTS: Final = 20.0
-"""At most so great a part of the time goes for it: a twentieth."""
+"""This takes at most this fraction of the time: a twentieth."""
 _CHECK_INTERVAL: Final = 0.25  # seconds between two checks of the resident size
 _BYTES: Final = re.compile(r"[0-9]{2,18}")
 _STATM: Final = Path("/proc/self/statm")
@@ -51,7 +53,7 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident() -> int:
-    """Bytes of this process in memory; 0 where the system does not tell."""
+    """Return the resident size of this process in bytes; 0 if the system does not report it."""
     try:
         return int(_STATM.read_text().split()[1]) * _PAGE
     except (OSError, ValueError, IndexError):
@@ -59,9 +61,9 @@ def resident() -> int:
 
 
 def trim() -> None:
-    """Free what only a garbage collection finds, of the young objects, since a look at all of them may take seconds;
-    then have the C library give back to the system what was freed. Only glibc can;
-    others do it themselves or never."""
+    """Free young objects that only the garbage collector finds, because checking all objects may take seconds; then
+    make the C library return freed memory to the system. Only glibc can do this; other libraries do it automatically or
+    never."""
     global _trim
     gc.collect(1)
     if _trim is None:
@@ -82,7 +84,8 @@ _trim: Callable[[int], int] | None = None
 
 
 def installed(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that this process may use at all: of the machine, or of its cgroup (v1 or v2) and those above it."""
+    """Return the bytes that this process may use: those of the machine, or the limit of its cgroup (v1 or v2) and the
+    cgroups above it."""
     most = os.sysconf("SC_PHYS_PAGES") * _PAGE
     for bound in _bounds(proc, cgroups):
         most = min(most, bound)
@@ -101,21 +104,22 @@ def _bounds(proc: Path, cgroups: Path) -> list[int]:
             continue
         root, file = (cgroups / "memory", "memory.limit_in_bytes") if controllers else (cgroups, "memory.max")
         below = root / path.lstrip("/")
-        # In a container the path may be one of the host: then its own group is the root.
+        # In a container the path may be that of the host; then its own cgroup is the root.
         for directory in (below, *below.parents):
             if not directory.is_relative_to(root):
                 break
             try:
                 found.append(int((directory / file).read_text()))
-            except (OSError, ValueError):  # "max", or not there
+            except (OSError, ValueError):  # "max", or the file does not exist
                 continue
     return [bound for bound in found if bound > 0]
 
 
 def parse_limit(text: int | str, whole: Callable[[], int] = installed) -> int:
-    """``limits.memory`` in bytes, from bytes, ``"50%"`` or ``"0.5"`` of what there is. Raises ValueError."""
+    """Return ``limits.memory`` in bytes, from a number of bytes, or from ``"50%"`` or ``"0.5"`` of ``whole``. Raises
+    ValueError."""
     if isinstance(text, str) and _BYTES.fullmatch(text) is not None:
-        text = int(text)  # written as a text all the same
+        text = int(text)  # a number written as text
     if isinstance(text, int):
         if text < MIN_BUDGET:
             raise ValueError(f"expected at least {MIN_BUDGET} bytes")
@@ -130,7 +134,7 @@ def parse_limit(text: int | str, whole: Callable[[], int] = installed) -> int:
 
 
 class Memory:
-    """``limit`` in bytes. ``look`` sets ``account.level``; ``changed`` is told the level before."""
+    """``limit`` in bytes. ``look`` sets ``account.level``; ``changed`` is called with the previous level."""
 
     def __init__(
         self,
@@ -147,35 +151,35 @@ class Memory:
         self._trim_at = 0.0
         self._trimmed_to = 0
         self._sources: dict[str, Callable[[], int]] = {}
-        # What the process takes with nothing in it, and how much of what it takes beyond was explained.
+        # Memory of the empty process, and how much of the rest was explained at most.
         self.base = resident()
         self._explained = 0
         self._missed = 0
-        # What was unexplained for so long that it counts no more.
+        # Memory that was unexplained for so long that it is no longer counted.
         self._sunk = 0.0
         self._next = 0.0
         self.limit = limit
         self.resize(limit)
 
     def started(self) -> None:
-        """The node is complete: what it takes and cannot explain is the process itself."""
+        """Note that the node is complete: memory that is unexplained now belongs to the process itself."""
         unexplained = self._unexplained(self.counted)
         if unexplained > 0:
             self.base += unexplained
             self.resize(self.limit)
 
     def source(self, name: str, size: Callable[[], int]) -> None:
-        """Count the bytes that ``size`` tells, under this name."""
+        """Add the result of ``size``, in bytes, under this name."""
         self._sources[name] = size
 
     def parts(self) -> dict[str, int]:
-        """Bytes by what they are for; ``base`` is the process itself, ``other`` what is in no account."""
+        """Return bytes by purpose; ``base`` is the process itself, ``other`` is not explained."""
         parts = {name: max(0, size()) for name, size in self._sources.items()}
         return {"base": self.base, **parts, "other": self._missed}
 
     @property
     def counted(self) -> int:
-        """Bytes of what the node holds, by its own account."""
+        """Return the bytes that the node has counted."""
         return sum([max(0, size()) for size in self._sources.values()])
 
     @property
@@ -184,7 +188,7 @@ class Memory:
         return self.base + self.counted + self._missed
 
     def look(self, now: float, restoring: bool = False) -> int:
-        """Find out the level. ``restoring``: what the process takes besides is soon gone."""
+        """Determine the memory level. ``restoring``: uncounted memory of the process will soon be freed."""
         counted = self.counted
         if counted > self._explained:
             self._explained = counted
@@ -221,7 +225,8 @@ class Memory:
         return level
 
     def _give_back(self, counted: int, now: float) -> int:
-        """Have freed memory given back; what is unexplained then. Not so often that it takes much of the time."""
+        """Return freed memory to the system, but not so often that it takes much time; return the memory that is then
+        unexplained."""
         began = perf_counter()
         self._trim()
         self._trim_at = now + (perf_counter() - began) * _TRIM_COSTS
@@ -229,9 +234,9 @@ class Memory:
         return self._trimmed_to
 
     def _unexplained(self, counted: int) -> int:
-        """Bytes of the process that were in no account, ever."""
+        """Return the bytes of the process beyond everything that was ever counted."""
         beyond = max(0, self._resident() - self.base)
-        # What was given back to the system explains nothing any more.
+        # Memory that was returned to the system no longer explains anything.
         self._explained = max(counted, min(self._explained, beyond))
         return max(0, beyond - self._explained)
 
@@ -240,7 +245,7 @@ class Memory:
 
     @property
     def shedding_helps(self) -> bool:
-        """Whether queues are what takes the memory: without what they hold, there would be enough."""
+        """Return whether queues cause the shortage: without them, there would be enough memory."""
         counted = self.counted
         queued = sum([max(0, self._sources[name]()) for name in SHEDDABLE if name in self._sources])
         least = int(self.limit * ENDS[SHEDDING])
@@ -249,11 +254,11 @@ class Memory:
 
     @property
     def excess(self) -> int:
-        """Bytes that have to go for SHEDDING to end; 0 or less: it may."""
+        """Return the bytes that have to be freed for SHEDDING to end; 0 or less: none."""
         return self.used - int(self.limit * ENDS[SHEDDING])
 
     def resize(self, limit: int) -> None:
-        """Another budget, from the next look on. What the process itself takes has to fit in."""
+        """Change the budget, from the next ``look`` on. It must have room for the process itself."""
         least = self.base + _MIN_HEADROOM
         if limit < least:
             logger.warning("memory_limit_raised asked=%s limit=%s setting=limits.memory", limit, least)

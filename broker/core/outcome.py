@@ -1,4 +1,4 @@
-"""Outcome: what became of a message that was to be published, or why a Topic Filter is not granted."""
+"""Outcome: the result of a publication, or why a Topic Filter is not granted."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,11 +10,10 @@ REFUSED: Final = 0x80
 
 @dataclass(slots=True, eq=False)
 class Outcome:
-    """``code``: the Reason Code of MQTT 5.0 that tells the client; from 0x80 on it is a refusal.
+    """``code``: the Reason Code of MQTT 5.0 for the client; from 0x80 on it is a refusal.
 
-    ``setting``: the key of the configuration that decided, ``-`` where no operator can change it. ``detail``: more
-    words for the log.
-    """
+    ``setting``: the key of the setting that decided, ``-`` if no operator can change it. ``detail``: additional text
+    for the log."""
 
     code: int
     setting: str = "-"
@@ -22,7 +21,7 @@ class Outcome:
 
     @property
     def refused(self) -> bool:
-        """Whether nothing was published, stored or subscribed to."""
+        """Whether the message, filter or subscription was refused."""
         return self.code >= REFUSED
 
 
@@ -59,7 +58,7 @@ RETAINED_ALONE: Final = Outcome(
 )
 
 CLIENT_GONE: Final = Outcome(reason_codes.SERVER_UNAVAILABLE, "-", "the client has gone")
-"""It has not waited for its CONNACK. It may have its session elsewhere by now."""
+"""The client did not wait for its CONNACK. Its session may be elsewhere by now."""
 FILTER_INVALID: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID)
 FILTER_TOO_DEEP: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID, "max_topic_levels")
 FILTER_TOO_LONG: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID, "mountpoint", "too long with the mount point")
@@ -69,12 +68,11 @@ NO_WILDCARDS: Final = Outcome(reason_codes.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
 
 @dataclass(slots=True, eq=False)
 class PublisherKind:
-    """A kind of publisher: in what ``Broker.accept`` treats it differently, on purpose.
+    """A kind of publisher, for the intended differences in ``Broker.accept``.
 
-    ``counted``: its messages count as received here; those of clients count when their packet arrives, also where it is
-    refused or repeated. ``refusable``: it is told that the store is in trouble or a queue is full. ``must_retain``: it
-    is told that a message of any QoS cannot be retained, and then nothing is published.
-    """
+    ``counted``: its messages count as received here; those of clients are counted when their packet arrives, even if it
+    is refused or repeated. ``refusable``: it is informed if the store is in trouble or a queue is full.
+    ``must_retain``: it is informed if a message of any QoS cannot be retained, and then nothing is published."""
 
     counted: bool
     refusable: bool
@@ -84,8 +82,8 @@ class PublisherKind:
 CLIENT: Final = PublisherKind(False, True, False)
 OPERATOR: Final = PublisherKind(True, True, True)
 WILL: Final = PublisherKind(False, False, False)
-"""The CONNECT was accepted with it: that is a promise."""
+"""Its CONNECT was accepted, which promised the publication of the Will."""
 RULE: Final = PublisherKind(True, False, False)
-"""A rule has no client to tell."""
+"""A rule has no client that could be informed."""
 BRIDGE: Final = PublisherKind(False, False, False)
-"""A bridge acknowledges to the other broker when the message is stored, however long that takes."""
+"""A bridge acknowledges a message to the other broker when the message is stored, however long that takes."""

@@ -1,4 +1,4 @@
-"""RetainedMatches: the retained messages that a new subscription gets."""
+"""RetainedMatches: the retained messages for a new subscription."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 class RetainedMatches:
-    """Implements ``session.protocols.RetainedSource``: fetched as they are sent, so that none is ever stale."""
+    """Implements ``session.protocols.RetainedSource``: messages are read when they are sent, so that they are never
+    stale."""
 
     __slots__ = ("_again", "_broker", "_subscription", "_walk")
 
@@ -20,7 +21,7 @@ class RetainedMatches:
         self._broker = broker
         self._subscription = subscription
         self._walk: Walk | None = None
-        # Topics of those that were taken and could not be sent.
+        # Topics of messages that were returned by ``take`` but could not be sent.
         self._again: list[str] = []
 
     @property
@@ -58,7 +59,8 @@ class RetainedMatches:
         return some
 
     def _is_judged(self) -> bool:
-        """Its own flag is not kept up to date once another subscription has taken its place."""
+        """Return whether the subscription is judged. Its own flag is not updated once another subscription has replaced
+        it."""
         subscription = self._subscription
         now = subscription.session.subscriptions.get(subscription.filter)
         return subscription.judged or (now is not None and now.judged)

@@ -1,4 +1,4 @@
-"""Retaining: which messages are retained, why others are not, and which may be sent to a new subscription."""
+"""Retaining: which messages are retained, why others are not, and which may be sent for a new subscription."""
 
 from asyncio import Future
 from collections.abc import Callable
@@ -21,10 +21,10 @@ from .outcome import (
 if TYPE_CHECKING:
     from .broker import Broker
 
-_SHORT_OF_MEMORY: Final = -1  # beside the answers of ``RetainedStore.refusal``
+_SHORT_OF_MEMORY: Final = -1  # in addition to the results of ``RetainedStore.refusal``
 _TOO_LARGE_FOR_NATS: Final = -2
 
-# Why a message is not retained, and the word for that in log and metrics.
+# Why a message is not retained, and the word for it in log and metrics.
 _NOT_RETAINED: Final[dict[int, tuple[Outcome, str]]] = {
     FULL: (RETAINED_FULL, "full"),
     FULL_BYTES: (RETAINED_BYTES_FULL, "full"),
@@ -35,29 +35,30 @@ _NOT_RETAINED: Final[dict[int, tuple[Outcome, str]]] = {
 
 
 class Retaining:
-    """Decides for a ``Broker`` what its ``RetainedStore`` keeps, and records that on disk and for the other nodes."""
+    """Decides for a ``Broker`` which messages its ``RetainedStore`` keeps, and records changes on disk and for other
+    nodes."""
 
     def __init__(
         self, broker: "Broker", settings: RetainedSettings, allowed: Callable[[Message], bool] | None = None
     ) -> None:
-        """``allowed``: whether a retained message may still be delivered, by its publisher's rights of today; asked
-        while ``check_source`` is set."""
+        """``allowed``: whether a retained message may still be delivered according to its publisher's current rights;
+        called while ``check_source`` is set."""
         self._broker = broker
         self._store = broker.retained
         self._metrics = broker.metrics
         self._allowed = allowed
         self.check_source = settings.check_source
-        # Tells the other nodes of a cluster what is retained.
+        # Informs the other nodes of a cluster about retained messages.
         self.changes: RetainedChanges | None = None
 
     def retain(self, message: Message) -> None:
-        """Keep it for subscriptions to come, within the bounds; an empty one takes away what is kept. If the
-        message cannot be kept, the retained message of its topic is deleted, because it is out of date."""
+        """Store the message for future subscriptions, within the limits; an empty one deletes the stored message. If
+        the message cannot be stored, the retained message of its topic is deleted, because it is out of date."""
         # [MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-7] [3.1.1 MQTT-3.3.1-7]
         done = self._refused_before(message, message.topic)
         if not done:
             done = self._store.put(message)
-            # An iteration ends about every 4 MiB, so that memory is looked at before too much is kept.
+            # An iteration ends after about 4 MiB, so that memory is checked before too much is stored.
             self._broker.budget.deliveries += message.payload_size >> 10
         refused = _NOT_RETAINED.get(done)
         if refused is not None:
@@ -86,7 +87,8 @@ class Retaining:
             durability.node.retained_stored(message, done == STORED)
 
     def take(self, message: Message) -> bool:
-        """What another node has retained, or cleared (an empty payload); whether it is so here, too."""
+        """Apply a message that another node has retained, or cleared (an empty payload); return whether it is now the
+        same here."""
         done = self._store.put(message, True)
         refused = _NOT_RETAINED.get(done)
         if refused is None:
@@ -112,15 +114,15 @@ class Retaining:
         return decision
 
     def refusal(self, message: Message) -> Outcome | None:
-        """Why a message that was not published yet cannot be retained at the topic where it ends up; None: it can."""
+        """Return why a message that is not yet published cannot be retained at its final topic; None: it can."""
         topic = self._broker.destination(message.topic)
         if not isinstance(topic, str):
-            return None  # it is refused for that
+            return None  # the message is refused for that reason
         refused = self._refused_before(message, topic) or self._store.refusal(message, topic)
         return _NOT_RETAINED[refused][0] if refused else None
 
     def _refused_before(self, message: Message, topic: str) -> int:
-        """Why it cannot be retained, whatever room the store has; 0: it can."""
+        """Return why the message cannot be retained, regardless of the space in the store; 0: it can."""
         if topic.startswith("$SYS"):
             return 0
         if self._broker.account.level > NORMAL and self._store.grows_by(message, topic) > 0:
@@ -129,15 +131,14 @@ class Retaining:
         return 0 if changes is None or changes.fits(message) else _TOO_LARGE_FOR_NATS
 
     def may_be_replayed(self, message: Message) -> bool:
-        """Whether its publisher may still publish to its topic. To be asked while ``check_source`` is set."""
+        """Return whether the publisher may still publish to the topic. Call this while ``check_source`` is set."""
         if self._allowed is None or self._allowed(message):
             return True
         self._metrics.refusals.add("retained_source_denied")
         return False
 
     def not_withheld(self, messages: list[Message]) -> list[Message]:
-        """Those of these retained messages whose publishers are not withheld. To be asked while
-        ``Broker.any_withheld``."""
+        """Return the retained messages whose publishers are not withheld. Call this while ``Broker.any_withheld``."""
         withheld = self._broker.withheld
         given = [each for each in messages if each.publisher is None or withheld(each.publisher) is None]
         if len(given) < len(messages):
@@ -145,6 +146,6 @@ class Retaining:
         return given
 
     def sweep(self, now: float, budget: int) -> None:
-        """Drop retained messages that have expired, at most ``budget`` of them."""
+        """Remove expired retained messages, at most ``budget`` of them."""
         self._store.sweep(now, budget)
         self._metrics.messages_retained = len(self._store)

@@ -1,4 +1,4 @@
-"""Runs: messages of one topic that are alike, routed together."""
+"""Runs: similar messages of one topic that are routed together."""
 
 from ..loop.budget import DELIVERIES_PER_ITERATION
 from ..mqtt.message import Message
@@ -7,9 +7,9 @@ from .broker import PUBLISH_STEPS, Broker
 
 
 def accept_run(broker: Broker, run: list[Message]) -> int:
-    """Accept messages of a client that are the same but for payload, identifier and properties (QoS 0 or 1, RETAIN
-    0, no expiry), and route them together. How many from the first one on, by the budget of the iteration: the rest
-    is removed from ``run``. 0: something is to be decided for each."""
+    """Accept messages of a client that differ only in payload, identifier and properties (QoS 0 or 1, RETAIN 0, no
+    expiry), and route them together. Return how many, from the first one on, the budget of the iteration allows; the
+    others are removed from ``run``. 0: each message needs a separate decision."""
     first = run[0]
     topic = first.topic
     hooks = broker.hooks
@@ -38,7 +38,7 @@ def accept_run(broker: Broker, run: list[Message]) -> int:
     steps = PUBLISH_STEPS + ways
     del run[1 + max(0, DELIVERIES_PER_ITERATION - budget.deliveries) // steps :]
     if broker.refusing and first.qos:
-        # What a queue may have to refuse is looked at one by one.
+        # Queues that may have to refuse need a check for each message.
         for subscription in targets:
             if subscription.session.may_refuse(run):
                 return 0

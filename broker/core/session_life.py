@@ -1,4 +1,4 @@
-"""SessionLife: how sessions begin, wait for their client and end, and when their Will Messages are published."""
+"""SessionLife: how sessions start, wait for their client and end, and when their Wills are published."""
 
 import logging
 from typing import TYPE_CHECKING, Final
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WILL_STEPS: Final = 8
-"""Deliveries that a published will counts as, in the loop budget."""
+"""Number of deliveries in the loop budget that a published Will counts as."""
 
 _SESSIONS_PER_SWEEP = 1000
-_QUEUED_PER_SWEEP = 20_000  # messages, where sessions have some queued
+_QUEUED_PER_SWEEP = 20_000  # messages, if sessions have queued messages
 
 
 class SessionLife:
-    """Opens, keeps and ends the sessions of a ``Broker``. Each session ends once; its will is published once."""
+    """Opens, keeps and ends the sessions of a ``Broker``. Each session ends once, and its Will is published once."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -40,8 +40,8 @@ class SessionLife:
     def open_session(
         self, client: ClientInfo, clean_start: bool, expiry_interval: int, limits: Limits, now: float
     ) -> tuple[Session, bool]:
-        """The session of an accepted client, and whether it existed before, as far as a client may know: one that began
-        for a connection that had no CONNACK begins with this one. No client may be connected to it."""
+        """Return the session of an accepted client, and whether it existed before from the client's view: a session
+        that was created for a connection without a CONNACK is new for this one. No client may be connected to it."""
         session = self._sessions.get(client.client_id)
         if session is not None and clean_start:
             self.discard_session(session, now)
@@ -60,7 +60,7 @@ class SessionLife:
                 self._broker.durability.sessions.opened(session)
         else:
             self._stop_timers(session)
-            self.drop_will(session)  # [MQTT-3.1.3-9] the session goes on within the delay
+            self.drop_will(session)  # [MQTT-3.1.3-9] the session continues within the delay
             expire_queued(session, now)
             session.disconnected_at = 0.0
             session.expiry_interval = expiry_interval
@@ -76,32 +76,32 @@ class SessionLife:
         return session, present
 
     def discard_session(self, session: Session, now: float) -> None:
-        """Its client, which is not connected to it, begins a new one [MQTT-3.1.2-4]. Its delayed will goes out, because
-        its session ends here."""
+        """Discard a session whose client, which is not connected to it, starts a new one [MQTT-3.1.2-4]. A delayed Will
+        is published, because the session ends here."""
         self._metrics.session_discarded += 1
         if self._hooks.session_discarded:
             self._hooks.session_discarded(session.client, session)
         self.end_session(session, "discarded", now)
 
     def suspend_session(self, session: Session) -> None:
-        """Another node may be about to have this session: neither the session nor its will is due."""
+        """Stop the timers of a session and its Will, because another node may be about to get the session."""
         self._stop_timers(session)
 
     def drop_will(self, session: Session) -> None:
-        """Its will is not published: the session goes on, here or on another node."""
+        """Do not publish the Will of a session that continues, here or on another node."""
         session.will = None
         self._will_gone(session)
 
     def continue_session(self, session: Session, will_due: float, now: float) -> None:
-        """It stays, or has come here: it ends when its time is over, unless its client comes. ``will_due``: when its
-        delayed will goes out, if it has one."""
+        """Keep a session here, or one that has moved here: it ends when it expires, unless its client connects.
+        ``will_due``: when its delayed Will is published, if it has one."""
         if session.expiry_interval != NEVER_EXPIRES:
             self.expire_at(session, max(now, min(session.disconnected_at, now) + session.expiry_interval))
         if session.will is not None:
             self.will_at(session, session.will, session.will_number, will_due)
 
     def adopt_session(self, session: Session) -> None:
-        """A session comes from another node, with its subscriptions, which are not in the router yet."""
+        """Add a session from another node, with its subscriptions, which are not in the router yet."""
         self._sessions.add(session)
         if self._broker.durability is not None:
             journal = self._broker.durability.sessions
@@ -110,7 +110,7 @@ class SessionLife:
                 journal.subscribed(session, subscription)
 
     def forget_session(self, session: Session) -> bool:
-        """Another node has this session: nothing of it ends, it is only here no longer. False: it was not here."""
+        """Remove a session that another node has now, without ending it. Return False if it was not here."""
         if not self._sessions.remove(session):
             return False
         self._stop_timers(session)
@@ -125,8 +125,8 @@ class SessionLife:
         return True
 
     def open_internal(self, client: ClientInfo, limits: Limits, now: float) -> Session:
-        """The session of a part of the node: the one that was recovered, or a new one. It outlives the process where
-        anything does, and ends by ``end_session`` only."""
+        """Return the session of an internal client: the recovered one, or a new one. It is durable if the node is, and
+        ends only by ``end_session``."""
         session = self._sessions.internal.get(client.client_id)
         if session is None:
             session = Session(client, limits, self._broker, now, NEVER_EXPIRES)
@@ -140,7 +140,8 @@ class SessionLife:
         return session
 
     def leave(self, session: Session, will: Message | None, will_delay: int, now: float, reason: str) -> None:
-        """A client's connection is over: its session waits or ends, its will goes out now or later."""
+        """Handle the end of a client's connection: its session waits or ends, and its Will is published now or
+        later."""
         session.detach()
         session.disconnected_at = now
         session.will = will
@@ -158,7 +159,7 @@ class SessionLife:
             if will_delay == 0:
                 self._publish_will(session)
             else:
-                # [MQTT-3.1.2-8] after the delay or at the session's end, whichever is first
+                # [MQTT-3.1.2-8] after the delay or at the session's end, whichever comes first
                 due = now + will_delay
                 session.will_timer = self._timers.at(due, lambda: self._publish_will(session))
                 self._broker.cluster.will_changed(session.client_id)
@@ -170,7 +171,7 @@ class SessionLife:
         session.expiry_timer = self._timers.at(due, lambda: self._expire(session))
 
     def will_at(self, session: Session, will: Message, number: int, due: float) -> None:
-        """Publish a will at ``due``, unless its client comes back."""
+        """Publish a Will at ``due``, unless its client comes back."""
         session.will = will
         session.will_number = number
         session.will_timer = self._timers.at(due, lambda: self._publish_will(session))
@@ -182,7 +183,8 @@ class SessionLife:
         self.end_session(session, "expired", self._broker.clock.now())
 
     def end_session(self, session: Session, reason: str, now: float) -> None:
-        """The end of a session: its will, its subscriptions, and what shared subscriptions give to others."""
+        """End a session: publish its Will, remove its subscriptions, and pass messages of shared subscriptions to other
+        members."""
         if not self._sessions.remove(session):
             return
         if not session.internal:
@@ -197,7 +199,7 @@ class SessionLife:
         for delivery in reassignable:
             self._broker.pass_on(session, delivery, now, QUEUE_FULL)
         if self._broker.durability is not None and session.durable:
-            # After the others have it: there is no moment in which no session holds a message.
+            # After the other members have the messages: there is always a session that holds each message.
             self._broker.durability.sessions.ended(session, owed)
         if session.internal:
             return
@@ -209,7 +211,7 @@ class SessionLife:
             self._hooks.session_terminated(session.client, session, reason)
 
     def publish_waiting_wills(self) -> None:
-        """Every session ends now [MQTT-3.1.2-8]."""
+        """Publish the Wills of all sessions, because every session ends now [MQTT-3.1.2-8]."""
         for session in list(self._sessions):
             if session.will_timer is not None:
                 session.will_timer.cancel()
@@ -225,7 +227,7 @@ class SessionLife:
             session.will_number = 0
             return
         if self._timers.enough is not None and self._timers.enough():
-            # One of many sessions whose connections end at once. On disk the will stays until it is published.
+            # One of many sessions whose connections end at the same time. The Will stays on disk until it is published.
             number, session.will_number = session.will_number, 0
             self._broker.cluster.will_changed(session.client_id)
             self._timers.at(self._broker.clock.now(), lambda: self.publish_will_late(will, number))
@@ -234,15 +236,15 @@ class SessionLife:
         self._will_gone(session)
 
     def publish_will_late(self, will: Message, number: int) -> None:
-        """A will was due before. ``number``: of it in the store; 0: it is in none."""
+        """Publish a Will that was due earlier. ``number``: its number in the store; 0: it is not stored."""
         self.send_will(will)
         if number and self._broker.durability is not None:
             self._broker.durability.node.will_gone(number)
 
     def send_will(self, will: Message) -> None:
-        """Publish a will whose time has come."""
+        """Publish a Will that is due."""
         self._broker.budget.deliveries += WILL_STEPS
-        will.timestamp = now = self._broker.clock.now()  # its Message Expiry counts from publication
+        will.timestamp = now = self._broker.clock.now()  # the Message Expiry Interval starts with the publication
         refusal = None if will.publisher is None else self._broker.withheld(will.publisher)
         if refusal is not None and will.publisher is not None:
             self.will_refused(will.publisher.client_id, will.topic, refusal, now)
@@ -252,7 +254,7 @@ class SessionLife:
             self.will_refused("" if will.publisher is None else will.publisher.client_id, will.topic, outcome, now)
 
     def will_refused(self, client_id: str, topic: str, refusal: Outcome, now: float) -> None:
-        """Count and log a will that is not published."""
+        """Count and log a Will that is not published."""
         if refusal.code == reason_codes.NOT_AUTHORIZED:
             self._metrics.packets_publish_auth_error += 1
         else:
@@ -272,8 +274,8 @@ class SessionLife:
         session.expiry_timer = session.will_timer = None
 
     def sweep_sessions(self, sessions: list[Session], now: float) -> None:
-        """Housekeeping for sessions from the end of the list, which it takes out, as many as a slice holds: expired
-        queue entries, QoS 2 identifiers never released."""
+        """Run housekeeping for sessions from the end of the list, which it removes, as many as a slice allows: remove
+        expired queue entries, and QoS 2 identifiers that were never released."""
         left = _QUEUED_PER_SWEEP
         while sessions and left > 0:
             session = sessions.pop()

@@ -1,8 +1,7 @@
-"""What becomes of a Topic Filter that is to be subscribed to: for clients and for operators who do it in their place.
+"""How a Topic Filter is subscribed to, for clients and for operators on their behalf.
 
-Of the two only this differs, on purpose: access rules are not asked about an operator's (``by_operator``), and of his
-filters none is carried out where one is refused.
-"""
+There is one intended difference: for an operator's subscription (``by_operator``), access rules are not checked, and if
+one filter is refused, none of the operator's filters is subscribed to."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -19,8 +18,8 @@ from .outcome import FILTER_INVALID, FILTER_TOO_DEEP, FILTER_TOO_LONG, NO_SHARED
 
 @dataclass(slots=True, eq=False)
 class FilterPlan:
-    """``filter``: the whole of it with the mount point; ``topic_filter`` and ``mounted``: what follows the group of a
-    shared one, without the mount point and with it. ``refusal``: why no client of this zone has it."""
+    """``filter``: the whole filter with the mount point; ``topic_filter`` and ``mounted``: the part after the group of
+    a shared filter, without and with the mount point. ``refusal``: why no client of this zone may have it."""
 
     entry: TopicFilter
     group: str | None
@@ -32,10 +31,10 @@ class FilterPlan:
     def subscription(
         self, session: Session, client: ClientInfo, identifiers: tuple[int, ...] = (), by_operator: bool = False
     ) -> Subscription:
-        """What the client has of it."""
+        """Return the subscription of the client to this filter."""
         entry = self.entry
         zone = client.zone
-        # A bridge of 3.x cannot ask for No Local and Retain As Published; its protocol level asks for both
+        # A 3.x bridge cannot request No Local and Retain As Published; its protocol level implies both
         unasked = client.is_bridge or (zone.ignore_loop_deliver and client.proto_ver != V5)
         return Subscription(
             session,
@@ -52,7 +51,7 @@ class FilterPlan:
 
 
 def plan_filter(entry: TopicFilter, client: ClientInfo) -> FilterPlan:
-    """What can be known of a filter before access rules are asked about it."""
+    """Return everything about a filter that is known before access rules are checked."""
     text = entry.filter
     try:
         group, topic_filter = parse_filter(text)
@@ -66,7 +65,7 @@ def plan_filter(entry: TopicFilter, client: ClientInfo) -> FilterPlan:
 
 
 def mounted_filter(text: str, topic_filter: str, mountpoint: str) -> tuple[str, str]:
-    """A filter with the mount point: all of it, and what follows the group of a shared one."""
+    """Return the whole filter with the mount point, and the part after the group of a shared filter."""
     if not mountpoint:
         return text, topic_filter
     mounted = mountpoint + topic_filter
@@ -84,7 +83,7 @@ def _zone_refusal(zone: ZoneSettings, group: str | None, topic_filter: str) -> O
 
 
 def no_room(session: Session, filters: Collection[str], short_of_memory: bool) -> str:
-    """The setting that leaves no room for these, which the session does not have; empty: there is room."""
+    """Return the setting whose limit these new filters exceed; empty if there is room."""
     zone = session.client.zone
     if zone.max_subscriptions and len(session.subscriptions) + len(filters) > zone.max_subscriptions:
         return "max_subscriptions"

@@ -1,9 +1,8 @@
-"""Delayed publish: what is sent to ``$delayed/<seconds>/<topic>`` is published to ``<topic>`` that much later.
+"""Delayed publish: messages to ``$delayed/<seconds>/<topic>`` are published to ``<topic>`` after that time.
 
-``Broker.accept`` gives it the messages that it ``handles``. Not a callback at ``message.publish``: that could not tell
-the publisher why it was refused, and every message of the node would pay for it. When its time has come a message
-goes through ``Broker.publish``, hooks and all.
-"""
+``Broker.accept`` passes the messages that this extension ``handles`` to it. It is not a callback of
+``message.publish``: such a callback could not report to the publisher why a message was refused, and every message
+would pay for it. A message that is due goes through ``Broker.publish`` with all hooks."""
 
 import logging
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from .extension import Extension
 logger = logging.getLogger(__name__)
 
 ABSOLUTE: Final = 4_294_967
-"""Numbers from here on are a moment in unix seconds rather than a time span, as in EMQX."""
+"""Numbers from this one on are a time in Unix seconds instead of a delay, as in EMQX."""
 _WARN_EVERY: Final = 60.0
 _TOO_FAR: Final = Outcome(QUOTA_EXCEEDED, "delayed.max_seconds")
 _TOO_MANY: Final = Outcome(QUOTA_EXCEEDED, "delayed.max_messages")
@@ -32,10 +31,9 @@ _TOO_LARGE: Final = Outcome(QUOTA_EXCEEDED, "delayed.max_bytes")
 
 
 class Delayed(Extension):
-    """Holds messages until their time has come, within the bounds of its settings.
+    """Holds messages until they are due, within the limits of its settings.
 
-    ``count`` and ``size`` tell how many messages and bytes wait.
-    """
+    ``count`` and ``size``: number and size of the waiting messages."""
 
     name: ClassVar[str] = "emqx_mod_delayed"
     description: ClassVar[str] = "Delayed publish"
@@ -50,8 +48,8 @@ class Delayed(Extension):
         skew: Callable[[], float] = lambda: 0.0,
         account: MemoryAccount = UNACCOUNTED,
     ) -> None:
-        """``wall_timers``: what is due at a date; ``skew``: from the clock of ``timers`` to that of these; ``account``:
-        how short the node's memory is."""
+        """``wall_timers``: timers for dates; ``skew``: the difference between the clock of ``timers`` and that of
+        ``wall_timers``; ``account``: the node's memory level."""
         self._settings = settings
         self._timers = timers
         self._wall_timers = timers if wall_timers is None else wall_timers
@@ -59,8 +57,8 @@ class Delayed(Extension):
         self._publish = publish
         self._metrics = metrics
         self._active = False
-        self._warn_at = 0.0  # not before then again
-        # What outlives the process; None at durability level ``memory``.
+        self._warn_at = 0.0  # not again before this time
+        # Durable storage; None at durability level ``memory``.
         self.durability: Durability | None = None
         self.account = account
         self.count = 0
@@ -68,24 +66,24 @@ class Delayed(Extension):
 
     @property
     def active(self) -> bool:
-        """Whether it is loaded."""
+        """Whether the extension is loaded."""
         return self._active
 
     def load(self) -> None:
-        """Take delayed messages from now on."""
+        """Accept delayed messages from now on."""
         self._active = True
 
     def unload(self) -> None:
-        """Take none any more; those that wait still come."""
+        """Stop accepting delayed messages; those that wait are still published."""
         self._active = False
 
     def handles(self, topic: str) -> bool:
-        """Whether a message to this topic is for ``accept`` rather than for ``Broker.publish``."""
+        """Return whether a message to this topic has to be passed to ``accept`` instead of ``Broker.publish``."""
         return self._active and topic.startswith(PREFIX)
 
     def accept(self, message: Message, now: float) -> Outcome:
-        """Hold ``message`` until its time, or refuse it: it is not well formed, or too many or too much waits, or it is
-        too far off. What is refused is dropped and counted in ``metrics.refusals``."""
+        """Hold ``message`` until it is due, or refuse it because it is invalid, too many or too large messages wait, or
+        its delay is too long. A refused message is dropped and counted in ``metrics.refusals``."""
         if reserved(message.topic):
             return self._refuse(message, RESERVED, "delayed_reserved")
         found = split(message.topic)
@@ -112,10 +110,10 @@ class Delayed(Extension):
         return DELAYED
 
     def recover(self, message: Message, when: float, number: int) -> None:
-        """Take a message back that waited when the node stopped, until the date ``when``; ``number`` is the journal's.
+        """Restore a message that waited when the node stopped, until the date ``when``; ``number`` is its number in the
+        journal.
 
-        Only dates outlive a process; whether this one was told to wait for a while or for a date is the same now.
-        """
+        Only dates survive a restart, so it no longer matters whether the message had a delay or a date."""
         self._hold(message, when, number, self._wall_timers)
 
     def _hold(self, message: Message, when: float, number: int, timers: Timers) -> None:
@@ -130,16 +128,16 @@ class Delayed(Extension):
         self.size -= size
         if self.durability is not None and number:
             self.durability.node.delayed_gone(number)
-        if message.expired(when):  # its Message Expiry Interval ran meanwhile
+        if message.expired(when):  # its Message Expiry Interval continued in the meantime
             self._metrics.refusals.add("delayed_expired")
             return
-        if reserved(message.topic):  # taken by an earlier version
+        if reserved(message.topic):  # accepted by an earlier version
             self._refuse(message, RESERVED, "delayed_reserved")
             return
         self._publish(message)
 
     def _refuse_full(self, message: Message, now: float, outcome: Outcome) -> Outcome:
-        if now >= self._warn_at:  # not for each of a burst of messages
+        if now >= self._warn_at:  # only once for a burst of messages
             self._warn_at = now + _WARN_EVERY
             logger.warning(
                 "delayed_messages_full messages=%s bytes=%s setting=%s", self.count, self.size, outcome.setting
@@ -156,7 +154,7 @@ class Delayed(Extension):
 
 
 def _size(message: Message) -> int:
-    """About what it takes in memory."""
+    """Return the approximate memory of a message."""
     size = message.payload_size + len(message.topic) + 200
     if message.has_properties:
         size += memory_size(message.properties)
@@ -165,7 +163,7 @@ def _size(message: Message) -> int:
 
 
 def _readdressed(message: Message, topic: str) -> Message:
-    """The same message for another topic; it keeps its time, so that its Message Expiry Interval runs meanwhile."""
+    """Return the message with another topic; it keeps its time, so that its Message Expiry Interval continues."""
     copy = Message(
         topic,
         message.payload,

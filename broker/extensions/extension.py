@@ -1,11 +1,11 @@
-"""What every optional extra has in common."""
+"""The common interface of optional parts."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
 
 class Extension(ABC):
-    """An extra that uses hooks only while it is loaded. ``name`` is EMQX's where EMQX has the module."""
+    """An optional part that uses hooks only while it is loaded. ``name`` is that of EMQX's module, if it exists."""
 
     name: ClassVar[str]
     description: ClassVar[str]
@@ -13,12 +13,12 @@ class Extension(ABC):
     @property
     @abstractmethod
     def active(self) -> bool:
-        """Whether it is loaded."""
+        """Whether the extension is loaded."""
 
     @abstractmethod
     def load(self) -> None:
-        """Begin to work. Free of effect when it is loaded."""
+        """Load the extension. No effect if it is already loaded."""
 
     @abstractmethod
     def unload(self) -> None:
-        """Work no more. Free of effect when it is not loaded."""
+        """Unload the extension. No effect if it is not loaded."""

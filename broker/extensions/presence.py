@@ -1,4 +1,5 @@
-"""Presence: comings and goings of clients on ``$SYS/brokers/<node>/clients/<id>/...``, which EMQX has as a module."""
+"""Presence: events about connecting and disconnecting clients on ``$SYS/brokers/<node>/clients/<id>/...``, a module in
+EMQX."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -27,18 +28,18 @@ class Presence(Extension):
 
     @property
     def active(self) -> bool:
-        """Whether it tells."""
+        """Whether events are published."""
         return self._active
 
     def load(self) -> None:
-        """Tell from now on."""
+        """Publish events from now on."""
         if not self._active:
             self._active = True
             self._hooks.client_connected.add(self._connected)
             self._hooks.client_disconnected.add(self._disconnected)
 
     def unload(self) -> None:
-        """Tell nothing any more."""
+        """Stop publishing events."""
         if self._active:
             self._active = False
             self._hooks.client_connected.remove(self._connected)

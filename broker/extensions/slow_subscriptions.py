@@ -1,4 +1,4 @@
-"""Slow subscriptions: which subscribers took longest from publication to acknowledgement of a message."""
+"""Slow subscriptions: the subscribers with the longest time from publication to acknowledgement of a message."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,7 +13,7 @@ from .extension import Extension
 
 @dataclass(slots=True)
 class SlowSubscription:
-    """``timespan``: the longest lately, in seconds. ``updated_at``: unix seconds."""
+    """``timespan``: the longest recent time in seconds. ``updated_at``: Unix seconds."""
 
     client_id: str
     topic: str
@@ -22,7 +22,7 @@ class SlowSubscription:
 
 
 class SlowSubscriptions(Extension):
-    """Keeps the ``top`` slowest of QoS 1 and 2 deliveries over ``threshold``, each for ``expire`` seconds."""
+    """Keeps the ``top`` slowest QoS 1 and 2 deliveries above ``threshold``, each for ``expire`` seconds."""
 
     name: ClassVar[str] = "emqx_mod_slow_subs"
     description: ClassVar[str] = "Slow subscriptions"
@@ -36,17 +36,17 @@ class SlowSubscriptions(Extension):
 
     @property
     def active(self) -> bool:
-        """Whether it looks."""
+        """Whether deliveries are observed."""
         return self._active
 
     def load(self) -> None:
-        """Look at deliveries from now on."""
+        """Observe deliveries from now on."""
         if not self._active:
             self._active = True
             self._hooks.delivery_completed.add(self._completed)
 
     def unload(self) -> None:
-        """Look at none any more, and forget those that were slow."""
+        """Stop observing deliveries, and clear the ranking."""
         if self._active:
             self._active = False
             self._hooks.delivery_completed.remove(self._completed)
@@ -78,10 +78,10 @@ class SlowSubscriptions(Extension):
             del self._slow[key]
 
     def ranking(self) -> list[SlowSubscription]:
-        """The slowest first."""
+        """Return the ranking, slowest first."""
         self._expire(self._clock.now())
         return sorted(self._slow.values(), key=lambda each: -each.timespan)
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Clear the ranking."""
         self._slow.clear()

@@ -1,4 +1,4 @@
-"""Topic metrics: how many messages come and go under single topics that an operator has named."""
+"""Topic metrics: message counts of single topics that an operator has added."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from ..session.client_info import ClientInfo
 from .extension import Extension
 
 MAX_TOPICS: Final = 512
-"""Topics that may be named, as in EMQX."""
+"""Maximum number of topics, as in EMQX."""
 NAMES: Final = (
     "messages.in",
     "messages.out",
@@ -25,7 +25,7 @@ NAMES: Final = (
 )
 SAMPLE: Final = 1.0
 WINDOW: Final = 5
-"""Seconds between two samples, and how many of these spans a rate is the mean of."""
+"""Seconds between two samples, and the number of these intervals over which a rate is averaged."""
 
 _IN: Final = 0
 _OUT: Final = 1
@@ -42,10 +42,9 @@ class _Counters:
 
 
 class TopicMetrics(Extension):
-    """Counts messages of the topics that were added. While there are none it stands at no hook and has no timer.
+    """Counts messages of the topics that were added. While there are none, it uses no hooks and no timer.
 
-    *In* is a message that is published, *out* one delivery of it, *dropped* one that reached no subscriber.
-    """
+    *In* is a published message, *out* one delivery of it, *dropped* a message without subscribers."""
 
     name: ClassVar[str] = "emqx_mod_topic_metrics"
     description: ClassVar[str] = "Topic metrics"
@@ -62,23 +61,23 @@ class TopicMetrics(Extension):
 
     @property
     def active(self) -> bool:
-        """Whether it counts."""
+        """Whether messages are counted."""
         return self._active
 
     def load(self) -> None:
-        """Count from now on."""
+        """Start counting."""
         self._active = True
         self._update_hooks()
 
     def unload(self) -> None:
-        """Count no more; which topics to count is kept, and what was counted is not."""
+        """Stop counting; the topics are kept, but their counts are not."""
         self._active = False
         self._update_hooks()
         for topic in self._topics:
             self._topics[topic] = _Counters(self._clock.now())
 
     def add(self, topic: str) -> None:
-        """Count this topic. Free of effect where it is already counted. ``ValueError`` beyond ``MAX_TOPICS``."""
+        """Count this topic. No effect if it is already counted. Raises ``ValueError`` beyond ``MAX_TOPICS``."""
         if topic in self._topics:
             return
         if len(self._topics) >= MAX_TOPICS:
@@ -87,7 +86,7 @@ class TopicMetrics(Extension):
         self._update_hooks()
 
     def remove(self, topic: str) -> bool:
-        """Whether it was counted."""
+        """Remove a topic; return whether it was counted."""
         found = self._topics.pop(topic, None) is not None
         self._update_hooks()
         return found
@@ -102,10 +101,11 @@ class TopicMetrics(Extension):
         return len(self._topics)
 
     def snapshot(self, topic: str) -> dict[str, int | float]:
-        """``<name>.count`` and ``<name>.rate`` (a second, mean of the last ones). ``KeyError``: no such topic."""
+        """Return ``<name>.count`` and ``<name>.rate`` (per second, average of the last intervals). Raises ``KeyError``
+        for an unknown topic."""
         counters = self._topics[topic]
         since, before = counters.samples[0]
-        # Of less than a second no rate can be told: a message right after ``add`` is not 36 a second.
+        # There is no rate for less than a second: one message right after ``add`` is not 36 per second.
         seconds = max(self._clock.now() - since, SAMPLE)
         values: dict[str, int | float] = {}
         for name, count, earlier in zip(NAMES, counters.counts, before, strict=True):
@@ -114,14 +114,14 @@ class TopicMetrics(Extension):
         return values
 
     def _update_hooks(self) -> None:
-        """Stand at the hooks if there is anything to count, and only then."""
+        """Use the hooks only while there is a topic to count."""
         wanted = self._active and bool(self._topics)
         if wanted == self._attached:
             return
         self._attached = wanted
         hooks = self._hooks
         if wanted:
-            hooks.message_publish.add(self._published, priority=-1000)  # after whoever changes the message
+            hooks.message_publish.add(self._published, priority=-1000)  # after callbacks that change the message
             hooks.message_delivered.add(self._delivered)
             hooks.message_dropped.add(self._dropped)
             self._timer = self._timers.after(SAMPLE, self._sample)

@@ -1,7 +1,7 @@
-"""Traces: what a client, a topic or an address does, written to a file of its own for as long as an operator wants.
+"""Traces: the activity of a client, a topic or an address, written to a separate file for as long as an operator wants.
 
-While no trace runs nothing stands at any hook. Lines are gathered and written once a second; a file is bounded.
-"""
+While no trace is running, no hooks are used. Lines are collected and written once a second; the size of a file is
+limited."""
 
 import logging
 import os
@@ -29,16 +29,16 @@ logger = logging.getLogger(__name__)
 Kind = Literal["clientid", "topic", "ip_address"]
 
 MAX_TRACES: Final = 30
-"""Traces at a time, as in EMQX."""
+"""Maximum number of traces, as in EMQX."""
 MAX_BYTES: Final = 16_777_216
-"""Of a trace's file; what comes after is left out, and the last line says so."""
+"""Maximum size of a trace's file; later lines are left out, and the last line says so."""
 _MAX_WAITING: Final = 1_048_576
 _PAYLOAD: Final = 1024
 _NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,255}", re.ASCII)
 
 
 class TraceError(ValueError):
-    """A trace that cannot be made. ``exists``: because there is one like it."""
+    """A trace that cannot be created. ``exists``: because an equal one exists."""
 
     def __init__(self, text: str, exists: bool = False) -> None:
         super().__init__(text)
@@ -46,7 +46,7 @@ class TraceError(ValueError):
 
 
 class Trace(msgspec.Struct, array_like=True, frozen=True):
-    """Who is traced. ``start_at``, ``end_at``: unix seconds. ``enabled``: not stopped by an operator."""
+    """The condition of a trace. ``start_at``, ``end_at``: Unix seconds. ``enabled``: not stopped by an operator."""
 
     name: str
     kind: Kind
@@ -98,7 +98,7 @@ class _File:
 
 
 class Tracing:
-    """All traces of the node; their files lie in ``directory``."""
+    """All traces of the node; their files are in ``directory``."""
 
     def __init__(self, hooks: Hooks, tables: Tables, now: Callable[[], float], directory: Path) -> None:
         self._hooks = hooks
@@ -112,30 +112,30 @@ class Tracing:
         self._topics: list[tuple[str, _File]] = []
         self._attached = False
 
-    # ------------------------------------------------------------- what there is
+    # ------------------------------------------------------------- queries
 
     def traces(self) -> list[Trace]:
-        """In the order in which they were made."""
+        """Return the traces in the order of their creation."""
         return list(self._table.values())
 
     def get(self, name: str) -> Trace | None:
         return self._table.get(name)
 
     def size(self, name: str) -> int:
-        """Bytes of its file."""
+        """Return the size of a trace's file in bytes."""
         try:
             return self.path(name).stat().st_size
         except OSError:
             return 0
 
     def path(self, name: str) -> Path:
-        """Where its lines are; there may be no file yet."""
+        """Return the path of a trace's file, which may not exist yet."""
         if not _NAME.fullmatch(name):
             raise TraceError(f"not a trace name: {name}")
         return self._directory / f"{name}.log"
 
     def create(self, trace: Trace) -> None:
-        """Begin one, now or at its time. Raises TraceError, and OSError where its file cannot be made."""
+        """Start a trace now or at its start time. Raises TraceError, and OSError if its file cannot be created."""
         if not _NAME.fullmatch(trace.name):
             raise TraceError("name: expected letters, digits, _ and -, beginning with a letter or digit")
         if trace.name in self._table:
@@ -153,14 +153,15 @@ class Tracing:
         self.tick(now)
 
     def _begin_file(self, name: str) -> None:
-        """Empty, and there from the beginning: a failure to create it is reported immediately."""
+        """Create an empty file at the beginning, so that a failure to create it is reported immediately."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.path(name)
         path.unlink(missing_ok=True)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
     def _taken(self, name: str, old: Trace | None, new: Trace | None) -> None:
-        """Another node has begun, ended or deleted one: each node writes what it sees to a file of its own."""
+        """Handle that another node has created, stopped or deleted a trace: each node writes its own events to its own
+        file."""
         if not _NAME.fullmatch(name):
             return
         try:
@@ -173,7 +174,7 @@ class Tracing:
             logger.error("trace_file_failed name=%s error=%s", name, error)
 
     def stop(self, name: str) -> bool:
-        """End it; its file stays. Whether there is one of this name."""
+        """Stop a trace; its file stays. Return whether it exists."""
         trace = self._table.get(name)
         if trace is None:
             return False
@@ -182,8 +183,8 @@ class Tracing:
         return True
 
     def delete(self, name: str) -> bool:
-        """End it and delete its file. Whether there was one of this name. Raises OSError where the file stays, and the
-        trace with it."""
+        """Stop a trace and delete its file. Return whether it existed. Raises OSError if the file cannot be deleted;
+        the trace stays then."""
         if name not in self._table:
             return False
         self.flush()
@@ -195,7 +196,7 @@ class Tracing:
     # ------------------------------------------------------------------ running
 
     def tick(self, now: float) -> None:
-        """Begin and end what is due; write what was gathered."""
+        """Start and stop traces that are due; write the collected lines."""
         running = {trace.name: trace for trace in self._table.values() if trace.status(now) == "running"}
         self.flush()
         if running.keys() == self._files.keys():
@@ -216,7 +217,7 @@ class Tracing:
             self._attach(bool(running))
 
     def flush(self) -> None:
-        """Write what was gathered."""
+        """Write the collected lines."""
         for name, file in self._files.items():
             try:
                 file.write()
@@ -312,7 +313,7 @@ def _attach(point: HookPoint[C], callback: C, attached: bool) -> None:
 
 @lru_cache(4096)
 def _host(text: str) -> str:
-    """An address as it is compared: an IPv4 one that came through an IPv6 socket as IPv4."""
+    """Return an address for comparison: an IPv4 address from an IPv6 socket in IPv4 form."""
     return str(ip_address_of(text) or text)
 
 

@@ -4,8 +4,9 @@ import time
 from typing import Final
 
 JUMP: Final = 0.5
-"""Seconds that the wall clock may stray from what it was at the start before that counts: it was set anew, or the
-machine slept. What is less is its being slewed, and would make the same moment look different each time."""
+"""Difference in seconds between the wall clock and the clock since the start above which it counts: the clock was set,
+or the machine was suspended. A smaller difference comes from gradual adjustment; correcting it would give the same
+moment a different date each time."""
 
 
 class Clock:

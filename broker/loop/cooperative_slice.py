@@ -5,7 +5,7 @@ import time
 from typing import Final
 
 SLICE: Final = 0.004
-"""Seconds that one stretch of work may take."""
+"""Maximum seconds of work without a pause."""
 
 
 class CooperativeSlice:

@@ -12,9 +12,9 @@ from typing import Final
 
 MIB: Final = 1_048_576
 MAX_CONFIGURATION: Final = 16 * MIB
-"""Bytes of a configuration."""
+"""Maximum size of a configuration."""
 MAX_CREDENTIALS: Final = 64 * MIB
-"""Bytes of a file of certificates, keys or revocation lists."""
+"""Maximum size of a file of certificates, keys or revocation lists."""
 
 
 def read_regular(path: str | Path, most: int) -> bytes:
@@ -22,7 +22,7 @@ def read_regular(path: str | Path, most: int) -> bytes:
     number = _opened(path, most)
     with open(number, "rb") as file:
         data = file.read(most + 1)
-    if len(data) > most:  # it has grown since, or is one of those of /proc, whose size is 0
+    if len(data) > most:  # it has grown, or it is a file in /proc, whose size is shown as 0
         raise _too_large(path, most)
     return data
 
@@ -33,7 +33,7 @@ def check_regular(path: str | Path, most: int) -> None:
 
 
 def _opened(path: str | Path, most: int) -> int:
-    _check(os.stat(path), path, most)  # first: to open a device may do something
+    _check(os.stat(path), path, most)  # checked first, because opening a device may have side effects
     number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         _check(os.fstat(number), path, most)

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 logger = logging.getLogger(__name__)
 
 BUDGET: Final = 500
-"""Callbacks of one ``run``: some milliseconds even if each sends a Will Message."""
+"""Maximum number of callbacks of one ``run``: a few milliseconds even if each sends a Will Message."""
 _FEW: Final = 64  # cancelled timers that are never worth a compaction
 
 
@@ -47,7 +47,7 @@ class Timer:
     def cancel(self) -> None:
         """Cancel the timer. This has no effect if it has already fired or been cancelled."""
         if self.callback is not None:
-            self.callback = None  # also lets go of what the callback holds
+            self.callback = None  # also releases the objects that the callback refers to
             self._timers._one_cancelled()
 
 
@@ -55,10 +55,9 @@ class Timers:
     """The node's timers. Cancelling only marks a timer; when more than half are cancelled, all cancelled ones are
     removed.
 
-    Nothing fires on its own: ``ticker.Ticker`` calls ``run``. Callbacks that are due at the same moment fire in the
-    order in which they were added. Each connection has a timer, most of which never fire. Timers are kept in lists of
-    a tenth of a second each, and only the lists of tenths that have begun are sorted, in a heap.
-    """
+    ``ticker.Ticker`` calls ``run``; without it, no timer fires. Callbacks that are due at the same moment fire in the
+    order in which they were added. Each connection has a timer, most of which never fire. Timers are kept in lists of a
+    tenth of a second each, and only the lists of tenths that have begun are sorted, in a heap."""
 
     __slots__ = (
         "_begun",
@@ -75,12 +74,12 @@ class Timers:
 
     def __init__(self, clock: TimeSource) -> None:
         self._clock = clock
-        # Whether what the callbacks of this run have caused is enough for one loop iteration; None: it is not asked.
+        # Returns whether the callbacks of this run have caused enough work for one loop iteration; None: unlimited.
         self.enough: Callable[[], bool] | None = None
-        # Of the tenths of a second up to ``_begun``.
+        # Timers in tenths of a second up to ``_begun``.
         self._heap: list[tuple[float, int, Timer]] = []
         self._begun = -1
-        # Of those to come, in the order in which they were added; and which these are, as a heap.
+        # Timers in later tenths, in the order in which they were added; and the numbers of these tenths as a heap.
         self._later: dict[int, list[Timer]] = {}
         self._tenths: list[int] = []
         self._count = 0

@@ -1,9 +1,8 @@
-"""Alarms: conditions that an operator has to look at, while they are active, and their history.
+"""Alarms: conditions that require an operator's attention, and their history.
 
 As in EMQX 4.x, activation and deactivation are published by MQTT, on ``$SYS/brokers/<node>/alarms/activate`` and
 ``.../deactivate``: a JSON object, QoS 0, not retained. Times are microseconds since 1970; ``deactivate_at`` is
-``"infinity"`` while the alarm is active.
-"""
+``"infinity"`` while the alarm is active."""
 
 import json
 import logging
@@ -19,7 +18,7 @@ from .sys_topics import topic_level
 logger = logging.getLogger(__name__)
 
 HISTORY: Final = 1000
-"""Alarms that are over and still remembered, as in EMQX."""
+"""Maximum number of ended alarms that are kept, as in EMQX."""
 _NO_DETAILS: Final[Mapping[str, object]] = {}
 
 
@@ -51,7 +50,7 @@ class Alarm:
 
 
 class RaisedAlarms:
-    """Those that are active, by name, and the latest ``history`` of those that are over."""
+    """The active alarms by name, and the latest ``history`` of the ended ones."""
 
     def __init__(
         self, node_name: str, publish: Callable[[Message], object], clock: DatedTimeSource, history: int = HISTORY
@@ -63,7 +62,7 @@ class RaisedAlarms:
         self.history: deque[Alarm] = deque(maxlen=history)
 
     def activate(self, name: str, message: str, details: Mapping[str, object] = _NO_DETAILS) -> bool:
-        """Raise an alarm. False: it is active already, and stays as it is."""
+        """Raise an alarm. Return False if it is already active; it then remains unchanged."""
         if name in self.active:
             return False
         alarm = self.active[name] = Alarm(name, message, details, self._clock.now())
@@ -78,7 +77,7 @@ class RaisedAlarms:
             alarm.details = details
 
     def deactivate(self, name: str) -> bool:
-        """It is over. False: it was not active."""
+        """Deactivate an alarm. Return False if it was not active."""
         alarm = self.active.pop(name, None)
         if alarm is None:
             return False
@@ -93,7 +92,7 @@ class RaisedAlarms:
         self.history.clear()
 
     def records(self) -> list[dict[str, object]]:
-        """All of them as records, the active ones first, the latest first in each part."""
+        """Return all alarms as records: the active ones first, and within each part the latest first."""
         now = self._clock.now()
         skew = self._clock.skew
         return [each.record(now, skew) for each in [*reversed(self.active.values()), *reversed(self.history)]]

@@ -9,11 +9,12 @@ from typing import Final
 
 MAX_CLIENTS: Final = 4096
 MAX_NAMES: Final = 4_194_304
-"""Characters of all Client Identifiers together: unauthenticated clients choose them, and each may have 65,535."""
+"""Maximum total length of Client Identifiers in characters: unauthenticated clients choose them, and each may have
+65,535."""
 MAX_EVENTS: Final = 16
 _MAX_TEXT: Final = 128
 _CLIENT_BYTES: Final = 1_000
-"""About what a client with a few events takes beside its name."""
+"""Approximate memory of a client with a few events, without its name."""
 
 
 class ClientEvent:
@@ -83,7 +84,7 @@ class ClientEvents:
 
     @property
     def size(self) -> int:
-        """Return about how many bytes of memory the events use."""
+        """Return approximately how many bytes of memory the events use."""
         return self._names + _CLIENT_BYTES * len(self._clients)
 
     def __len__(self) -> int:

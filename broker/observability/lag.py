@@ -9,17 +9,17 @@ from itertools import islice
 from typing import Final
 
 INTERVAL: Final = 0.037
-"""Seconds between probes; out of step with the node's ticker, whose own work is to be seen like any other."""
+"""Seconds between probes; not a multiple of the ticker's interval, so that the ticker's own work is measured as
+well."""
 WINDOW: Final = 1024
-"""Probes that are kept: about the last 38 seconds."""
+"""Number of probes that are kept: about the last 38 seconds."""
 
 
 class LagProbe:
-    """Ask the loop repeatedly for a call soon, and keep how late each call was.
+    """Request a call from the loop repeatedly, and record how late each call was.
 
     Measured with ``perf_counter``, because uvloop's own clock has steps of a millisecond. A probe costs some
-    microseconds; an idle loop shows some tenths of a millisecond. ``clock`` returns seconds; tests pass their own.
-    """
+    microseconds; an idle loop shows some tenths of a millisecond. ``clock`` returns seconds; tests pass their own."""
 
     __slots__ = ("_clock", "_due", "_handle", "_interval", "_loop", "_samples", "peak")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 Value = str | int | float | None
-"""What cannot change until the line is made."""
+"""Types whose values cannot change before the line is formatted."""
 
 MAX_WAITING: Final = 256
 
@@ -41,14 +41,14 @@ class WaitingLines:
         self._handler = handler
         self._write = write
         self._lines: list[str | WaitingLine] = []
-        self._loop: asyncio.AbstractEventLoop | None = None  # which is to write them
+        self._loop: asyncio.AbstractEventLoop | None = None  # the loop that writes them
 
     def add(self, line: str | WaitingLine) -> bool:
         """Add a line. Return False if it has to be written immediately, because no loop runs or too many lines wait."""
         self._lines.append(line)
         if len(self._lines) >= MAX_WAITING:
             return False
-        loop = self._loop  # another thread may take the lines meanwhile, and this with them
+        loop = self._loop  # another thread may take the lines in the meantime, including this one
         if loop is not None and loop.is_running():
             return True
         try:
@@ -66,7 +66,7 @@ class WaitingLines:
     def take(self) -> list[str | WaitingLine]:
         """Return all lines and forget them."""
         self._loop = None
-        # The list stays: another thread may be about to add to it.
+        # Clear the list in place, because another thread may be about to append to it.
         lines = self._lines[:]
         del self._lines[: len(lines)]
         return lines
@@ -97,7 +97,7 @@ _collected: Final = _Collected()
 
 
 def collect(lines: WaitingLines | None) -> None:
-    """Have the lines of ``info`` wait in ``lines``."""
+    """Make the lines of ``info`` wait in ``lines``."""
     _collected.by = lines
 
 

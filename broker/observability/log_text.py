@@ -6,15 +6,15 @@ from typing import Final
 
 MAX_CHARACTERS: Final = 512
 NOTHING: Final = "-"
-"""Where there is no value."""
+"""Replaces a missing value."""
 _EMPTY: Final = '""'
 
 _PLAIN: Final = re.compile(r"[^\s\"'=\\]+").fullmatch
-_ASCII: Final = re.compile(r"[!#-&(-<>-\[\]-~]+").fullmatch  # what most values are, and plain
+_ASCII: Final = re.compile(r"[!#-&(-<>-\[\]-~]+").fullmatch  # most values match this and need no quotes
 
 
 def one_line(text: str) -> str:
-    """``text`` on one line: everything unprintable as a backslash escape."""
+    """Return ``text`` on one line, with unprintable characters as backslash escapes."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
@@ -62,7 +62,7 @@ class _Second:
     __slots__ = ("latest",)
 
     def __init__(self) -> None:
-        self.latest = (-1, "")  # replaced as one: other threads log, too
+        self.latest = (-1, "")  # replaced as a whole, because other threads also log
 
 
 _second: Final = _Second()
@@ -75,5 +75,5 @@ def timestamp(created: float) -> str:
     if second != at:
         text = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(second))
         _second.latest = (second, text)
-    # What a float takes from a whole millisecond is given back.
+    # Corrects the error of a float that should be a whole millisecond.
     return f"{text}.{min(int((created - second) * 1000 + 0.001), 999):03d}"

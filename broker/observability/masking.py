@@ -14,7 +14,7 @@ _WORDS: Final = frozenset(
 _KEYS_OF_DATA: Final = frozenset(
     ["foreign", "idempotency", "message", "partition", "primary", "public", "routing", "sort"]
 )
-"""``routing_key`` opens nothing; ``api_key`` and ``key`` do."""
+"""``routing_key`` grants no access; ``api_key`` and ``key`` do."""
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _USERINFO: Final = re.compile(r"(?<=://)([^/?#@\s:]*)(:[^/?#@\s]*)?(?=@)")
 _PARAMETER: Final = re.compile(r"(^|[?&;])([\w.~-]+)=([^&;#\s]*)")

@@ -46,17 +46,17 @@ class Metrics:
     bytes_sent: int = 0
     packets_connect_received: int = 0
     packets_connack_sent: int = 0
-    packets_connack_error: int = 0  # CONNACK with a failure code, authentication's included
+    packets_connack_error: int = 0  # CONNACK with a failure code, including authentication failures
     packets_connack_auth_error: int = 0
     packets_publish_received: int = 0
     packets_publish_inuse: int = 0  # QoS 2 with a Packet Identifier still in use
-    packets_publish_error: int = 0  # PUBLISH that cannot be published
+    packets_publish_error: int = 0  # PUBLISH that was not published
     packets_publish_auth_error: int = 0
     packets_publish_dropped: int = 0  # beyond receive maximum or max_awaiting_rel
     packets_puback_received: int = 0
     packets_puback_sent: int = 0
     packets_puback_inuse: int = 0
-    packets_puback_missed: int = 0  # for a Packet Identifier that is not waited for
+    packets_puback_missed: int = 0  # for an unknown Packet Identifier
     packets_pubrec_received: int = 0
     packets_pubrec_sent: int = 0
     packets_pubrec_inuse: int = 0
@@ -82,7 +82,7 @@ class Metrics:
     packets_auth_received: int = 0
     packets_auth_sent: int = 0
     messages_qos0_received: int = 0  # by PUBLISH packet or through the management API
-    messages_qos0_sent: int = 0  # one for each PUBLISH packet sent, repeated ones included
+    messages_qos0_sent: int = 0  # one for each PUBLISH packet that is sent, including repeated ones
     messages_qos1_received: int = 0
     messages_qos1_sent: int = 0
     messages_qos2_received: int = 0
@@ -108,7 +108,7 @@ class Metrics:
     client_subscribe: int = 0
     client_unsubscribe: int = 0
     client_disconnected: int = 0
-    client_auth_success: int = 0  # anonymous ones included, as in 4.4
+    client_auth_success: int = 0  # including anonymous ones, as in 4.4
     client_auth_anonymous: int = 0
     client_auth_failure: int = 0
     client_auth_ignore: int = 0  # no source knew the client
@@ -228,12 +228,12 @@ _TOTALS: Final = {
     "delivery_dropped": "delivery_dropped_no_local",
     "client_auth_success_anonymous": "client_auth_anonymous",
 }
-"""The properties among the counters, each with the counter before which EMQX has it."""
+"""The properties among the counters, each with the counter before which EMQX lists it."""
 _TWO_WORDS: Final = (
     "auth_error", "await_pubrel_timeout", "cache_hit", "check_acl", "no_local", "no_subscribers", "qos0_msg",
     "queue_full", "too_large",
 )  # fmt: skip
-"""What is one part of a name, though it has an underscore."""
+"""Parts of a name that contain an underscore."""
 
 
 def _attributes() -> list[str]:

@@ -10,9 +10,9 @@ from typing import Final
 
 MAX_ROWS: Final = 256
 MAX_ROWS_OF_HOST: Final = 64
-"""Of one address: who tries many Client Identifiers leaves room for the others."""
+"""Maximum rows for one address, so that a client that tries many Client Identifiers does not replace all other rows."""
 MAX_NAME: Final = 256
-"""Characters of a Client Identifier or user name that are kept."""
+"""Maximum length of a stored Client Identifier or username in characters."""
 _MAX_DETAIL: Final = 128
 
 
@@ -64,7 +64,7 @@ class RefusedClients:
     __slots__ = ("_of_host", "_rows")
 
     def __init__(self) -> None:
-        # The one that was not refused for longest first.
+        # The least recently refused one first.
         self._rows: OrderedDict[tuple[str, str | None, str, str, str], RefusedClient] = OrderedDict()
         self._of_host: dict[str, int] = {}
 

@@ -1,25 +1,22 @@
-"""``$SYS/brokers/...``: what the node tells about itself by MQTT, as EMQX 4.x does.
+"""``$SYS/brokers/...``: the node's messages about itself, as in EMQX 4.x.
 
-=====================================================  ======  ========  =========================================
-topic                                                  retain  every     payload
-=====================================================  ======  ========  =========================================
-``$SYS/brokers``                                       yes     interval  node names, joined by commas
-``$SYS/brokers/<node>/version``, ``/sysdescr``         yes     interval  text
-``$SYS/brokers/<node>/uptime``                         no      heartbeat ``1 days, 2 hours, 3 minutes, 4 seconds``
-``$SYS/brokers/<node>/datetime``                       no      heartbeat ``2026-01-31 23:59:59``, local time
-``$SYS/brokers/<node>/stats/connections/count``, ...   no      interval  decimal number
-``$SYS/brokers/<node>/metrics/bytes/received``, ...    no      interval  decimal number
-``$SYS/brokers/<node>/metrics/refusals/<reason>``      no      interval  decimal number, once it happened
-``$SYS/brokers/<node>/metrics/disconnects/<reason>``   no      interval  decimal number, once it happened
-``$SYS/brokers/<node>/listeners/<name>/accepted``,...  no      interval  decimal number
-``$SYS/brokers/<node>/clients/<id>/connected``         no      event     JSON, QoS 1
-``$SYS/brokers/<node>/clients/<id>/disconnected``      no      event     JSON, QoS 1
-=====================================================  ======  ========  =========================================
+===================================================== ====== ======== ========================================= topic
+retain every payload ===================================================== ====== ========
+========================================= ``$SYS/brokers`` yes interval node names, joined by commas
+``$SYS/brokers/<node>/version``, ``/sysdescr`` yes interval text ``$SYS/brokers/<node>/uptime`` no heartbeat ``1 days, 2
+hours, 3 minutes, 4 seconds`` ``$SYS/brokers/<node>/datetime`` no heartbeat ``2026-01-31 23:59:59``, local time
+``$SYS/brokers/<node>/stats/connections/count``, ... no interval decimal number
+``$SYS/brokers/<node>/metrics/bytes/received``, ... no interval decimal number
+``$SYS/brokers/<node>/metrics/refusals/<reason>`` no interval decimal number, once it happened
+``$SYS/brokers/<node>/metrics/disconnects/<reason>`` no interval decimal number, once it happened
+``$SYS/brokers/<node>/listeners/<name>/accepted``,... no interval decimal number
+``$SYS/brokers/<node>/clients/<id>/connected`` no event JSON, QoS 1 ``$SYS/brokers/<node>/clients/<id>/disconnected`` no
+event JSON, QoS 1 ===================================================== ====== ========
+=========================================
 
-The rest is QoS 0. In ``<id>`` the characters ``/ + # %`` are percent-encoded: EMQX lets a ``/`` make levels, so that
-one client could speak in another's name there, and ``+`` or ``#`` would make no Topic Name at all. The payload has
-the identifier as it is.
-"""
+All other messages have QoS 0. In ``<id>`` the characters ``/ + # %`` are percent-encoded. In EMQX a ``/`` creates
+levels, so one client could publish in another's name, and ``+`` or ``#`` would make the Topic Name invalid. The payload
+contains the unchanged identifier."""
 
 import json
 import logging
@@ -121,7 +118,7 @@ class SysTopics:
             self._send("sysdescr", SYSDESCR, retain=True)
             self._send_numbers("stats/", self._stats.snapshot())
             self._send_numbers("metrics/", self._metrics.snapshot())
-            # Taipan's own from here
+            # topics that only Taipan has
             self._send_numbers("metrics/refusals/", self._metrics.refusals.snapshot())
             self._send_numbers("metrics/disconnects/", self._metrics.disconnects.snapshot())
             if self._listeners is not None:
@@ -168,7 +165,7 @@ class SysTopics:
         now = self._clock.now()
         presence: dict[str, object] = {
             "clientid": client.client_id,
-            # What EMQX writes where there is none.
+            # EMQX's value for a missing one.
             "username": "undefined" if client.username is None else client.username,
             "ipaddress": client.peer_host,
             "sockport": client.sock_port,

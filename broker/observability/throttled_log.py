@@ -59,14 +59,14 @@ class ThrottledLog:
     def __init__(self, events: ClientEvents | None = None) -> None:
         self.events = ClientEvents() if events is None else events
         self.refused = RefusedClients()
-        # (event, Client Identifier as shown, reason, setting) -> [when the next line may come, how often since then]
+        # (event, Client Identifier as shown, reason, setting) -> [time of the next line, number of events since the
+        # last one]
         self._seen: dict[tuple[str, str, str, str], list[float]] = {}
 
     def dropped(self, client_id: str, topic: str, reason: str, now: float, internal: bool = False) -> None:
-        """A delivery will not happen; ``reason`` as in ``session.protocols``, ``now`` in unix seconds.
+        """Log a delivery that will not happen; ``reason`` as in ``session.protocols``, ``now`` in Unix seconds.
 
-        ``internal``: the client is a part of the node.
-        """
+        ``internal``: the client is a part of the node."""
         level, setting = (_INTERNAL_DROPS if internal else _DROPS)[reason]
         self.warn("delivery_dropped", client_id.lstrip("\0"), topic, reason, setting, now, level)
 

@@ -1,5 +1,5 @@
-"""Who receives a message: the index of Topic Filters, Shared Subscription groups, and the Retained Messages.
+"""Which sessions receive a message: the index of Topic Filters, the Shared Subscription groups, and the retained
+messages.
 
-Nothing is sent from here, no session is changed, and no socket, clock or configuration is known: time is an argument.
-``core.broker`` calls in when a client subscribes, unsubscribes or publishes; the rule engine borrows the ``Trie``.
-"""
+This package sends nothing and changes no session. It has no sockets, clocks or configuration: time is an argument.
+``core.broker`` calls it when a client subscribes, unsubscribes or publishes; the rule engine also uses the ``Trie``."""

@@ -1,16 +1,16 @@
-"""Deadlines: which topics fall due, found without looking at those that do not."""
+"""Deadlines: finds the topics that are due without checking the others."""
 
 from heapq import heappop, heappush
 from typing import Final
 
-# Far deadlines wait in coarse buckets and move to finer ones as they come near, so that the number of
-# buckets stays bounded (about 2 * 4096, and 256 for the longest interval MQTT has) whatever the deadlines are.
+# Far deadlines wait in coarse buckets and move to finer ones as they approach, so that the number of buckets is limited
+# (about 2 * 4096, and 256 for MQTT's longest interval) for any deadlines.
 _COARSE: Final = 4096
 _COARSEST: Final = 4096 * 4096
 
 
 class Deadlines:
-    """One deadline (unix seconds) per topic, in buckets of a second. Setting and removing one costs O(1)."""
+    """One deadline (Unix seconds) per topic, in buckets of a second. Setting and removing a deadline takes O(1)."""
 
     __slots__ = ("_bucket_of", "_buckets", "_due", "_now")
 
@@ -34,11 +34,11 @@ class Deadlines:
         """Forget the deadline of a topic, if it has one."""
         due = self._bucket_of.pop(topic, None)
         if due is not None:
-            # An emptied bucket stays until it is due: its key is in the heap already.
+            # An empty bucket stays until it is due, because its key is already in the heap.
             del self._buckets[due][topic]
 
     def pop(self, now: float, steps: int) -> list[str]:
-        """Take out topics whose deadline has passed, in at most so many steps."""
+        """Remove and return topics whose deadline has passed, with at most ``steps`` steps."""
         if now > self._now:
             self._now = int(now)
         passed: list[str] = []
@@ -58,7 +58,7 @@ class Deadlines:
         return passed
 
     def _place(self, topic: str, deadline: float) -> None:
-        due = max(int(deadline), self._now) + 1  # rounded up: what is in a fine bucket has passed when that is due
+        due = max(int(deadline), self._now) + 1  # rounded up: all deadlines in a fine bucket have passed when it is due
         ahead = due - self._now
         if ahead >= _COARSEST:
             due -= due % _COARSEST

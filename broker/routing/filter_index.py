@@ -1,4 +1,4 @@
-"""FilterIndex: Topic Filter -> value, asked by Topic Name, in a handful of look-ups whatever the number of filters."""
+"""FilterIndex: Topic Filter -> value, searched by Topic Name with a few lookups for any number of filters."""
 
 from collections.abc import Iterator
 from typing import Final, Generic, TypeVar
@@ -8,13 +8,12 @@ from .trie import Trie
 
 T = TypeVar("T")
 
-MAX_SHAPES: Final = 16  # each that fits costs a match one look-up, so that their number is bounded
+MAX_SHAPES: Final = 16  # each shape that fits a topic costs one lookup, so their number is limited
 
 
 class _Shape(Generic[T]):
-    """Topic Filters with their wildcards in the same places: ``+`` at ``pluses`` of ``depth`` levels, and ``#`` behind
-    these if it is ``open_ended``. ``values`` has them under themselves, which costs no memory but the dict's own.
-    """
+    """The Topic Filters with wildcards in the same places: ``+`` at ``pluses`` of ``depth`` levels, followed by ``#``
+    if it is ``open_ended``. The filters are the keys of ``values``."""
 
     __slots__ = ("depth", "leading", "open_ended", "pluses", "values")
 
@@ -29,7 +28,7 @@ class _Shape(Generic[T]):
         self.values: dict[str, T] = {}
 
     def filter_for(self, topic: str, levels: list[str]) -> str:
-        """The one filter of this shape that matches a topic, whose levels are not fewer than ``depth``."""
+        """Return the only filter of this shape that matches a topic with at least ``depth`` levels."""
         if not self.pluses and self.depth == len(levels):
             return topic + "/#"
         wanted = levels[: self.depth]
@@ -43,10 +42,10 @@ class _Shape(Generic[T]):
 class FilterIndex(Generic[T]):
     """Values by Topic Filter, as in a ``Trie``, but for very many filters of few shapes, such as all ``site/+/state``.
 
-    Of each shape at most one filter matches a topic, and its text follows from the topic's: one look-up in one dict
-    tells, where a trie would visit an object for each level, in memory that no cache of the processor has. Filters of
-    further shapes, when ``max_shapes`` are there already, go to a ``Trie`` and stay in it as long as they are held.
-    """
+    At most one filter of each shape matches a topic, and its text follows from the topic. So one lookup in one dict is
+    enough, whereas a trie would visit an object for each level, and these objects do not fit into the processor's
+    cache. When ``max_shapes`` shapes exist, filters of further shapes go to a ``Trie`` and stay there until they are
+    removed."""
 
     __slots__ = ("_exact", "_flat", "_max_shapes", "_others", "_shapes", "system")
 
@@ -54,9 +53,9 @@ class FilterIndex(Generic[T]):
         self._max_shapes = max_shapes
         self._exact: dict[str, T] = {}
         self._shapes: dict[str, _Shape[T]] = {}
-        self._flat: list[_Shape[T]] = []  # the same shapes, to be walked
+        self._flat: list[_Shape[T]] = []  # the same shapes, for iteration
         self._others: Trie[T] = Trie()
-        self.system = 0  # of the filters, those that begin with $, as only those do that match such a topic
+        self.system = 0  # the filters that begin with $, because only these match such a topic
 
     def __len__(self) -> int:
         count = len(self._exact) + len(self._others)
@@ -65,7 +64,7 @@ class FilterIndex(Generic[T]):
         return count
 
     def get(self, topic_filter: str) -> T | None:
-        """The value of just this filter."""
+        """Return the value of exactly this filter."""
         if not has_wildcard(topic_filter):
             return self._exact.get(topic_filter)
         shape = self._shapes.get(_shape_of(topic_filter))
@@ -73,7 +72,7 @@ class FilterIndex(Generic[T]):
         return self._others.get(topic_filter) if value is None else value
 
     def put(self, topic_filter: str, value: T) -> None:
-        """Set the value of a filter, replacing the one it has."""
+        """Set the value of a filter, replacing the existing one."""
         if topic_filter.startswith("$") and self.get(topic_filter) is None:
             self.system += 1
         if not has_wildcard(topic_filter):
@@ -93,7 +92,7 @@ class FilterIndex(Generic[T]):
             self._others.put(topic_filter, value)
 
     def remove(self, topic_filter: str) -> T | None:
-        """Take a filter out; returns its value, ``None`` if it was not there."""
+        """Remove a filter; return its value, ``None`` if it did not exist."""
         value = self._remove(topic_filter)
         if value is not None and topic_filter.startswith("$"):
             self.system -= 1
@@ -113,7 +112,7 @@ class FilterIndex(Generic[T]):
         return value
 
     def match(self, topic: str) -> list[T]:
-        """The values of all filters that match a Topic Name, that of the exact filter first [MQTT-3.3.2-3]."""
+        """Return the values of all filters that match a Topic Name, that of the exact filter first [MQTT-3.3.2-3]."""
         found: list[T] = []
         value = self._exact.get(topic)
         if value is not None:
@@ -136,7 +135,8 @@ class FilterIndex(Generic[T]):
         return found
 
     def filters(self) -> Iterator[str]:
-        """Every filter once, exact ones first. What comes and goes meanwhile may be among them or not."""
+        """Iterate over every filter once, exact ones first. Filters that are added or removed during the iteration may
+        or may not be included."""
         yield from list(self._exact)
         for shape in list(self._flat):
             yield from list(shape.values)
@@ -144,5 +144,5 @@ class FilterIndex(Generic[T]):
 
 
 def _shape_of(topic_filter: str) -> str:
-    """A filter without all that is no wildcard: ``//+/#`` of ``a/b/+/#``."""
+    """Return a filter without its ordinary levels: ``//+/#`` for ``a/b/+/#``."""
     return "/".join([level if level == "+" or level == "#" else "" for level in topic_filter.split("/")])

@@ -1,4 +1,4 @@
-"""RetainedStore: the last retained Application Message of each topic, asked by Topic Filter."""
+"""RetainedStore: the last retained message of each topic, searched by Topic Filter."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -17,19 +17,19 @@ FULL: Final = 4
 TOO_LARGE: Final = 5
 FULL_BYTES: Final = 6
 
-WIDE: Final = 1024  # children from which on a node keeps them in a list too, to be walked bit by bit
+WIDE: Final = 1024  # number of children from which on a node also keeps them in a list, to be walked in steps
 
-# As in ``Trie`` a node is a plain dict: ``level`` leads to the node below, ``level + "/"`` to the entry of a topic that
-# ends there. What stands in a node can be walked without its keys.
+# As in ``Trie``, a node is a plain dict: ``level`` leads to the node below, ``level + "/"`` to the entry of a topic
+# that ends there. The values of a node can be walked without its keys.
 _Node = dict[str, Any]
-_ORDER: Final = "//"  # no level and no level + "/": a wide node's _Order
+_ORDER: Final = "//"  # neither a level nor a level + "/": the _Order of a wide node
 _SLOT: Final = "//slot"  # the slot that a node has in the _Order of its parent
-_OVERHEAD: Final = 650  # bytes that a message takes beside topic, payload and properties, about
-_NAMES: Final = 256  # characters of its publisher's names that are in this
+_OVERHEAD: Final = 650  # approximate size of a message without topic, payload and properties
+_NAMES: Final = 256  # characters of its publisher's names that are included in this
 
 
 class _Entry:
-    """A topic that has a message. ``message`` is None once it has none any more: this entry is not used again."""
+    """A topic with a message. ``message`` is None when the message was removed: the entry is not used again."""
 
     __slots__ = ("message", "slot")
 
@@ -39,7 +39,7 @@ class _Entry:
 
 
 class _Order:
-    """What stands in a wide node, in slots that do not move, so that a walk can go on after changes."""
+    """The values of a wide node, in slots that do not move, so that a walk can continue after changes."""
 
     __slots__ = ("free", "values")
 
@@ -77,12 +77,11 @@ class _Order:
 
 
 class Walk:
-    """The messages that match a (valid) Topic Filter, some at a time and in no order.
+    """The messages that match a (valid) Topic Filter, returned in steps and in no particular order.
 
-    The store may change meanwhile: the message of each topic that has one from beginning to end comes exactly once, as
-    it is at that moment, and none comes of a topic that has none. ``done``: there are no more. ``steps``: how much the
-    last ``take`` looked at and did not find anything.
-    """
+    The store may change during the walk: for each topic that has a message from the beginning to the end, it returns
+    exactly one, in its current state, and none for a topic without a message. ``done``: there are no more. ``steps``:
+    number of steps of the last ``take`` that found nothing."""
 
     __slots__ = ("_branches", "_exact", "_last", "_levels", "_open_ended", "_positions", "_store", "done", "steps")
 
@@ -95,7 +94,7 @@ class Walk:
             self._levels.pop()
         # A topic may end at this depth or, if open-ended, deeper: a/# matches a.
         self._last = len(self._levels) - 1
-        # What is left of each node on the way.
+        # The rest of each node on the path.
         self._branches: list[list[Any]] = []
         self._positions: list[int] = []
         self.done = False
@@ -104,7 +103,7 @@ class Walk:
             self._enter(store.root_of(filter))
 
     def _enter(self, node: _Node) -> None:
-        """What of a node is to be looked at: of a wide one the living list, else a copy."""
+        """Return the values of a node that have to be visited: the live list of a wide node, otherwise a copy."""
         depth = len(self._branches)
         levels = self._levels
         branch: list[Any]
@@ -117,8 +116,8 @@ class Walk:
         self._positions.append(0)
 
     def take(self, most: int, most_bytes: int = 0, most_steps: int = 0) -> list[Message]:
-        """The next ones: about ``most``, or as many as have ``most_bytes`` of payload, or fewer where so many steps
-        found nothing. 0: no bound."""
+        """Return the next messages: about ``most``, or with ``most_bytes`` of payload, or fewer after ``most_steps``
+        steps without a result. 0: no limit."""
         found: list[Message] = []
         self.steps = 0
         if self._exact:
@@ -177,12 +176,11 @@ class Walk:
 
 
 class RetainedStore:
-    """Retained Messages by topic.
+    """Retained messages by topic.
 
-    ``max_messages``, ``max_payload_size`` and ``max_bytes`` (of ``bytes``) are bounds, 0 for none. ``expiry_interval``:
-    seconds after which any message goes, whatever it says itself; 0 for never. ``bytes`` is about what all take in
-    memory.
-    """
+    ``max_messages``, ``max_payload_size`` and ``max_bytes`` (of ``bytes``) are limits, 0 for none. ``expiry_interval``:
+    seconds after which any message expires, regardless of its own interval; 0: never. ``bytes``: approximate memory of
+    all messages."""
 
     __slots__ = (
         "_deadlines",
@@ -203,7 +201,8 @@ class RetainedStore:
         self._max_payload_size = max_payload_size
         self._expiry_interval = expiry_interval
         self._entries: dict[str, _Entry] = {}
-        # Topics that begin with $ are in the second: a wildcard in the first level does not match them [MQTT-4.7.2-1].
+        # Topics that begin with $ are in the second one: a wildcard in the first level does not match them
+        # [MQTT-4.7.2-1].
         self._roots: tuple[_Node, _Node] = ({}, {})
         self._deadlines = Deadlines()
         self.bytes = 0
@@ -214,23 +213,22 @@ class RetainedStore:
     def resize(
         self, max_messages: int, max_payload_size: int, expiry_interval: float = 0.0, max_bytes: int = 0
     ) -> None:
-        """Set other bounds. They hold for what is put from now on."""
+        """Set other limits, for messages that are stored from now on."""
         self._max_bytes = max_bytes
         self._max_messages = max_messages
         self._max_payload_size = max_payload_size
         self._expiry_interval = expiry_interval
 
     def put(self, message: Message, agreed: bool = False) -> int:
-        """Store a message in place of its topic's earlier one, or clear the topic if the payload is empty.
+        """Store a message, replacing an earlier one of its topic, or clear the topic if the payload is empty.
 
         Returns STORED, REPLACED, CLEARED, ABSENT (nothing to clear), FULL (of messages), FULL_BYTES or TOO_LARGE; the
-        last three change nothing. ``agreed``: all nodes of a cluster have it, and so a bound may be passed a little.
-        """
+        last three change nothing. ``agreed``: all nodes of a cluster store it, so a limit may be exceeded slightly."""
         topic = message.topic
         size = message.payload_size
         if size == 0:
-            # An empty payload removes, and is not stored itself [MQTT-3.3.1-6] [MQTT-3.3.1-7]
-            # [3.1.1 MQTT-3.3.1-10] [3.1.1 MQTT-3.3.1-11].
+            # An empty payload deletes, and is not stored itself [MQTT-3.3.1-6] [MQTT-3.3.1-7] [3.1.1 MQTT-3.3.1-10]
+            # [3.1.1 MQTT-3.3.1-11].
             return CLEARED if self.delete(topic) else ABSENT
         grows = self.grows_by(message, topic)
         refused = self._refusal(message, topic, grows, agreed)
@@ -246,7 +244,7 @@ class RetainedStore:
         elif old is not None:
             self._deadlines.remove(topic)
         if entry is not None and old is not None:
-            # Of any QoS, in place of the one before [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7].
+            # For any QoS, replacing the earlier message [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7].
             entry.message = stored
             return REPLACED
         entry = self._entries[stored.topic] = _Entry(stored)
@@ -254,7 +252,7 @@ class RetainedStore:
         return STORED
 
     def refusal(self, message: Message, topic: str) -> int:
-        """Why ``put`` would not store this at ``topic``: TOO_LARGE, FULL or FULL_BYTES; 0: it would."""
+        """Return why ``put`` would not store this message at ``topic``: TOO_LARGE, FULL or FULL_BYTES; 0: it would."""
         return self._refusal(message, topic, self.grows_by(message, topic), False)
 
     def _refusal(self, message: Message, topic: str, grows: int, agreed: bool) -> int:
@@ -263,7 +261,7 @@ class RetainedStore:
             return 0
         if 0 < self._max_payload_size < size:
             return TOO_LARGE
-        # What nodes take at the same moment goes a little beyond what each may have, and they all take it.
+        # Messages that several nodes accept at the same moment may exceed the limit slightly, and all nodes store them.
         most = self._max_messages + (self._max_messages // 10 + 16 if agreed else 0)
         if self._max_messages > 0 and most <= len(self._entries) and topic not in self._entries:
             return FULL
@@ -273,22 +271,22 @@ class RetainedStore:
         return 0
 
     def grows_by(self, message: Message, topic: str) -> int:
-        """By how much ``bytes`` grows, or shrinks, when this is put at ``topic``."""
+        """Return by how much ``bytes`` would grow, or shrink, if this message were stored at ``topic``."""
         old = self.get(topic)
         before = 0 if old is None else _size(old)
         return (_size(message) if message.payload_size else 0) - before
 
     def get(self, topic: str) -> Message | None:
-        """The message of a topic. It may have expired (``expired``) and wait for ``sweep``."""
+        """Return the message of a topic. It may have expired (``expired``) and wait for ``sweep``."""
         entry = self._entries.get(topic)
         return None if entry is None else entry.message
 
     def topics(self) -> Iterator[str]:
-        """Every topic that has one. Take a copy before anything changes."""
+        """Return every topic that has a message. Copy the result before anything changes."""
         return iter(self._entries)
 
     def deadline(self, message: Message) -> float | None:
-        """When a stored message goes (unix seconds), ``None`` for never."""
+        """Return when a stored message expires (Unix seconds), ``None`` for never."""
         expires_at = message.expires_at
         if self._expiry_interval <= 0:
             return expires_at
@@ -296,12 +294,12 @@ class RetainedStore:
         return limit if expires_at is None else min(limit, expires_at)
 
     def expired(self, message: Message, now: float) -> bool:
-        """Whether a stored message must not be delivered any more [MQTT-3.3.2-5]."""
+        """Return whether a stored message must no longer be delivered [MQTT-3.3.2-5]."""
         deadline = self.deadline(message)
         return deadline is not None and now >= deadline
 
     def delete(self, topic: str) -> bool:
-        """Remove the message of a topic; ``False`` if it has none."""
+        """Delete the message of a topic; return ``False`` if it has none."""
         entry = self._entries.pop(topic, None)
         if entry is None or entry.message is None:
             return False
@@ -312,15 +310,15 @@ class RetainedStore:
         return True
 
     def sweep(self, now: float, budget: int) -> int:
-        """Remove expired messages, in about ``budget`` steps; returns how many went."""
+        """Remove expired messages, in about ``budget`` steps; return how many."""
         topics = self._deadlines.pop(now, budget)
         for topic in topics:
             self.delete(topic)
         return len(topics)
 
     def walk(self, filter: str, pause: int = 0) -> Iterator[str]:
-        """The topics that a ``Walk`` finds, one at a time. Whoever wants to stop now and then gives ``pause``: after so
-        many steps without a topic an empty string comes instead."""
+        """Yield the topics of a ``Walk`` one by one. For a caller that wants to pause: after ``pause`` steps without a
+        topic, yield an empty string."""
         walk = Walk(self, filter)
         while not walk.done:
             found = walk.take(1, 0, pause)
@@ -330,7 +328,7 @@ class RetainedStore:
                 yield ""
 
     def root_of(self, topic: str) -> _Node:
-        """Where this topic stands, or what matches this Topic Filter."""
+        """Return the tree that contains this topic, or the topics that this Topic Filter matches."""
         return self._roots[1 if topic.startswith("$") else 0]
 
     def _insert(self, topic: str, entry: _Entry) -> None:
@@ -360,7 +358,7 @@ class RetainedStore:
 
 
 def _put(node: _Node, key: str, value: Any) -> None:
-    """Give a node a new child, and the child its slot, if the node is a wide one or has just become one."""
+    """Add a child to a node, with a slot if the node is a wide one or has just become one."""
     node[key] = value
     order: _Order | None = node.get(_ORDER)
     if order is not None:
@@ -381,7 +379,7 @@ def _remove(node: _Node, key: str) -> None:
 
 
 def _kept(message: Message, topic: str) -> Message:
-    """What is stored of a message: nothing of the packet it came in, so that no buffer stays in memory."""
+    """Return the message to store: without its packet, so that no buffer stays in memory."""
     stored = Message(
         topic,
         message.payload,
@@ -401,6 +399,6 @@ def _size(message: Message) -> int:
     if message.has_properties:
         size += memory_size(message.properties)
     publisher = message.publisher
-    if publisher is not None:  # it stays as long as the message does, however long its names are
+    if publisher is not None:  # it stays in memory as long as the message, however long its names are
         size += max(0, len(publisher.client_id) + len(publisher.username or "") - _NAMES)
     return size

@@ -1,4 +1,4 @@
-"""Router: Topic Name -> who receives it."""
+"""Router: Topic Name -> subscriptions that receive it."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -13,10 +13,10 @@ from .strategy import STRATEGIES
 if TYPE_CHECKING:
     from ..session.session import Session
 
-MAX_CACHED_TOPIC: Final = 256  # characters; longer topics are matched anew each time
-TARGETS_PER_TOPIC: Final = 16  # the cache holds at most this many targets and groups per topic it may hold, on average
-# 1 in N: once more topics come than the cache holds, it takes in one of N new ones, at random. What is asked for often
-# is in it soon, and what hardly comes again mostly costs no remembering and evicts no other.
+MAX_CACHED_TOPIC: Final = 256  # characters; longer topics are not cached
+TARGETS_PER_TOPIC: Final = 16  # average number of targets and groups per cached topic that the cache may hold
+# 1 in N: when there are more topics than the cache holds, it adds one of N new ones, at random. Frequent topics are
+# soon cached, and rare ones mostly cost nothing and remove no other topic.
 ADMISSION_ODDS: Final = 8
 
 _EVEN_BITS: Final = int("55" * 64, 16)  # of masks of remote nodes: 256 nodes
@@ -26,11 +26,10 @@ _Groups: TypeAlias = SharedGroup | dict[str, SharedGroup]
 
 
 class Route:
-    """Who receives a topic. Immutable, so that a delivery may subscribe and unsubscribe meanwhile.
+    """The receivers of a topic. Immutable, so that subscriptions may change during a delivery.
 
-    ``targets`` has at most one Subscription per session; of each of ``groups`` one member is to be picked. ``remote``:
-    of the sessions whose clients are other nodes.
-    """
+    ``targets`` has at most one Subscription per session; for each of ``groups``, one member has to be selected.
+    ``remote``: those of the sessions whose clients are other nodes."""
 
     __slots__ = ("groups", "remote", "targets")
 
@@ -53,36 +52,34 @@ EMPTY: Final = Route((), ())
 
 
 class RouteWatcher(Protocol):
-    """Is told which filters have subscribers of this node (``cluster.routes``)."""
+    """Receives changes of the filters that have subscribers on this node (``cluster.routes``)."""
 
     def durable(self, filter: str) -> None:
-        """A durable session has subscribed to this filter, the first or one more."""
+        """A durable session has subscribed to this filter; it need not be the first one."""
 
     def added(self, topic_filter: str) -> None:
-        """It has its first subscriber, Shared Subscriptions aside."""
+        """The filter has its first subscriber, not counting Shared Subscriptions."""
 
     def removed(self, topic_filter: str) -> None:
-        """Its last subscriber is gone."""
+        """The filter's last subscriber was removed."""
 
     def group_changed(self, filter: str) -> None:
-        """A Shared Subscription (``$share/...``) has other members than before, perhaps none."""
+        """The members of a Shared Subscription (``$share/...``) have changed; there may be none."""
 
 
 class Router:
     """All subscriptions of the node, by Topic Filter.
 
-    ``strategy`` (of ``STRATEGIES``) and ``rng`` are those of every Shared Subscription; ``cache_size`` is how many
-    topics' routes are remembered, 0 for none. ``recent`` has the routes of topics that were asked for lately: whoever
-    publishes looks there first, and calls ``match`` for any other.
+    ``strategy`` (of ``STRATEGIES``) and ``rng`` apply to every Shared Subscription; ``cache_size`` is the number of
+    topics whose routes are cached, 0 for none. ``recent`` contains the routes of recent topics: publishers check it
+    first, and call ``match`` for any other topic.
 
-    ``judge`` is asked about each ``judged`` subscription, whether it gets a topic; the answer is remembered with the
-    route, until ``forget_judgements``. ``None`` while there is no such subscription.
+    ``judge`` is called for each ``judged`` subscription and returns whether it receives a topic; the result is cached
+    with the route, until ``forget_judgements``. It is ``None`` while there are no such subscriptions.
 
-    ``remote``, ``None`` without a cluster: filter -> the nodes that have subscribers of it, as a mask of bits; bit n is
-    ``remote_targets[n]``, a Subscription of the session whose client is that node. Bits are in pairs: an odd one, where
-    that node has durable sessions with the filter, takes the place of the even one before it. ``watcher`` is told of
-    changes.
-    """
+    ``remote``, ``None`` without a cluster: filter -> the nodes that have subscribers of it, as a mask of bits; bit n
+    means ``remote_targets[n]``, a Subscription of the session whose client is that node. Bits are in pairs: the odd one
+    replaces the even one before it if that node has durable sessions with the filter. ``watcher`` receives changes."""
 
     __slots__ = (
         "_capacity",
@@ -108,19 +105,19 @@ class Router:
     def __init__(self, strategy: str = "random", rng: random.Random | None = None, cache_size: int = 65536) -> None:
         self._strategy = STRATEGIES[strategy]
         self._rng = random.Random() if rng is None else rng
-        # The bare Subscription where a filter has one, a dict by session where it has more: most filters have one.
+        # A Subscription if a filter has only one, otherwise a dict by session: most filters have one.
         self._subscribers: FilterIndex[_Subscribers] = FilterIndex()
         self._groups_by_filter: FilterIndex[_Groups] = FilterIndex()
         self._groups: dict[str, SharedGroup] = {}  # by the whole "$share/..." filter
-        # Two halves: when the recent one is full it becomes the older one, and what is asked for again comes back.
-        # So old topics go in bulk and hot ones stay, and a hit is one lookup.
+        # Two halves: when the recent one is full, it becomes the older one, and a route that is used again moves back.
+        # So old topics are removed together, frequent ones stay, and a hit is one lookup.
         self.recent: dict[str, Route] = {}
         self._older: dict[str, Route] = {}
         self._capacity = (cache_size + 1) // 2
         self._heavy = self._capacity * TARGETS_PER_TOPIC
         self._weight = 0  # targets and groups in all of recent
-        self.subscription_count = 0  # shared ones included
-        self.filter_bytes = 0  # about: characters of the filters of all subscriptions
+        self.subscription_count = 0  # including shared ones
+        self.filter_bytes = 0  # approximate number of characters in the filters of all subscriptions
         self.shared_count = 0
         self.watcher: RouteWatcher | None = None
         self.judge: Callable[[Subscription, str], bool] | None = None
@@ -131,7 +128,7 @@ class Router:
     # Changes
 
     def subscribe(self, subscription: Subscription) -> Subscription | None:
-        """Add a subscription; returns the one of the same session and filter that it replaced [MQTT-3.8.4-3]."""
+        """Add a subscription; return the one of the same session and filter that it replaced [MQTT-3.8.4-3]."""
         session = subscription.session
         topic_filter = subscription.topic_filter
         old: Subscription | None = None
@@ -167,7 +164,7 @@ class Router:
         return old
 
     def unsubscribe(self, subscription: Subscription) -> bool:
-        """Remove what this subscription's session has at its filter; ``False`` if that is nothing [MQTT-3.10.4-1]."""
+        """Remove the subscription of this session to this filter; return ``False`` if there is none [MQTT-3.10.4-1]."""
         session = subscription.session
         topic_filter = subscription.topic_filter
         if subscription.group is not None:
@@ -202,7 +199,7 @@ class Router:
         return True
 
     def set_remote(self, topic_filter: str, mask: int) -> None:
-        """Which other nodes have subscribers of this filter; 0: none."""
+        """Set which other nodes have subscribers of this filter; 0: none."""
         remote = self.remote
         if remote is None:
             remote = self.remote = FilterIndex()
@@ -213,11 +210,11 @@ class Router:
         self._forget(topic_filter)
 
     def remote_mask(self, topic_filter: str) -> int:
-        """Which other nodes have subscribers of just this filter."""
+        """Return which other nodes have subscribers of exactly this filter."""
         return 0 if self.remote is None else self.remote.get(topic_filter) or 0
 
     def set_remote_target(self, bit: int, target: Subscription | None) -> None:
-        """What gets the messages for a node; ``None``: there is none, whatever filters have this bit."""
+        """Set the target of messages for a node; ``None``: there is none, whatever filters have this bit."""
         targets = self.remote_targets
         while len(targets) <= bit:
             targets.append(None)
@@ -226,7 +223,7 @@ class Router:
         self.forget_judgements()
 
     def forget_judgements(self) -> None:
-        """What ``judge`` would say may be other: all routes are found anew."""
+        """Discard all cached routes, because the answers of ``judge`` may have changed."""
         self.recent = {}
         self._older = {}
         self._weight = 0
@@ -249,7 +246,8 @@ class Router:
         return found
 
     def group_of(self, filter: str, name: str, topic_filter: str) -> SharedGroup:
-        """The Shared Subscription of this whole ``$share/...`` filter; where there is none, one without members."""
+        """Return the Shared Subscription with this whole ``$share/...`` filter; if there is none, a new one without
+        members."""
         group = self._groups.get(filter)
         if group is not None:
             return group
@@ -266,7 +264,7 @@ class Router:
         return group
 
     def drop_if_empty(self, group: SharedGroup) -> None:
-        """Forget a Shared Subscription that has no members, neither here nor elsewhere."""
+        """Remove a Shared Subscription without members on any node."""
         if not len(group) and group.remote is None and self._groups.get(group.filter) is group:
             self._drop_group(group)
 
@@ -283,12 +281,10 @@ class Router:
         self._forget(group.topic_filter)
 
     def _forget(self, topic_filter: str) -> None:
-        """Drop the cached routes that a change of this filter may alter.
+        """Remove the cached routes that a change of this filter may affect.
 
-        Emptying the cache costs what filling it did, so that a change costs O(1) beside the matches that
-        went before. A generation number in each route would cost every hit a comparison, and keep ended sessions
-        in memory.
-        """
+        Clearing the cache costs as much as filling it did, so a change costs O(1) in addition to the earlier matches. A
+        generation number in each route would cost a comparison for every hit, and keep ended sessions in memory."""
         if has_wildcard(topic_filter):
             if self.recent:
                 self.recent = {}
@@ -302,10 +298,10 @@ class Router:
             elif self._older:
                 self._older.pop(topic_filter, None)
 
-    # Questions
+    # Queries
 
     def match(self, topic: str) -> Route:
-        """Who receives this (valid) Topic Name. One lookup for a topic seen lately."""
+        """Return the receivers of this (valid) Topic Name. For a recent topic this is one lookup."""
         route = self.recent.get(topic)
         if route is None:
             route = self._match(topic)
@@ -313,12 +309,12 @@ class Router:
 
     @property
     def has_system_filters(self) -> bool:
-        """Whether any filter, also of other nodes, can match a Topic Name that begins with $."""
+        """Whether any filter, including those of other nodes, can match a Topic Name that begins with $."""
         return self._subscribers.system > 0 or self._groups_by_filter.system > 0
 
     def reaches(self, topic: str) -> bool:
-        """Whether a session of this node receives this Topic Name. Not remembered: for topics that hardly come
-        again."""
+        """Return whether a session of this node receives this Topic Name. The result is not cached: this is for topics
+        that rarely recur."""
         route = self._find(topic)
         return bool(route.targets or route.groups)
 
@@ -364,19 +360,20 @@ class Router:
         return Route(targets, groups, remote)
 
     def route_count(self) -> int:
-        """How many distinct filters have subscribers, each ``$share/...`` filter counting as one."""
+        """The number of distinct filters with subscribers; each ``$share/...`` filter counts as one."""
         if self.remote is None:
             return len(self._subscribers) + len(self._groups)
         return len(self._subscribers) + sum([len(group) > 0 for group in self._groups.values()])
 
     def filters(self) -> Iterator[str]:
-        """Every filter that has subscribers, shared ones as ``$share/...``. What changes meanwhile may be in or not."""
+        """Iterate over every filter with subscribers, including shared ones as ``$share/...``. Changes during the
+        iteration may or may not be included."""
         yield from self._subscribers.filters()
         yield from [filter for filter, group in self._groups.items() if len(group)]
 
     def known_filters(self) -> Iterator[str]:
-        """Every Topic Filter once that has subscribers here or on other nodes, without ``$share/...``. What changes
-        meanwhile may be in or not."""
+        """Iterate once over every Topic Filter with subscribers on any node, without ``$share/...``. Changes during the
+        iteration may or may not be included."""
         yield from self._subscribers.filters()
         for filter in self._groups_by_filter.filters():
             if not self.has(filter):
@@ -387,7 +384,7 @@ class Router:
                     yield filter
 
     def knows(self, topic_filter: str) -> bool:
-        """Whether ``known_filters`` has it."""
+        """Return whether ``known_filters`` contains the filter."""
         return (
             self.has(topic_filter)
             or self._groups_by_filter.get(topic_filter) is not None
@@ -395,7 +392,8 @@ class Router:
         )
 
     def subscriber_count(self, topic_filter: str) -> int:
-        """The subscriptions here to just this filter, shared ones too, and one for each other node that has some."""
+        """Return the number of subscriptions here to exactly this filter, including shared ones, plus one for each
+        other node that has some."""
         held = self._subscribers.get(topic_filter)
         count = 0 if held is None else len(held) if isinstance(held, dict) else 1
         groups = self._groups_by_filter.get(topic_filter)
@@ -406,26 +404,28 @@ class Router:
         return count + ((mask | mask >> 1) & _EVEN_BITS).bit_count() if mask else count
 
     def group(self, filter: str) -> SharedGroup | None:
-        """The Shared Subscription of this whole ``$share/...`` filter, ``None`` if it has no members on any node."""
+        """Return the Shared Subscription with this whole ``$share/...`` filter, ``None`` if it has no members on any
+        node."""
         return self._groups.get(filter)
 
     def has(self, topic_filter: str) -> bool:
-        """Whether just this filter has subscribers, Shared Subscriptions aside."""
+        """Return whether exactly this filter has subscribers, not counting Shared Subscriptions."""
         return self._subscribers.get(topic_filter) is not None
 
     def groups_of(self, topic_filter: str) -> list[SharedGroup]:
-        """The Shared Subscriptions of just this filter, without their ``$share/...``, that have members here."""
+        """Return the Shared Subscriptions of exactly this filter, without ``$share/...``, that have members here."""
         held = self._groups_by_filter.get(topic_filter)
         if held is None:
             return []
         return [group for group in (held.values() if isinstance(held, dict) else (held,)) if len(group)]
 
     def groups(self) -> Iterator[SharedGroup]:
-        """Every Shared Subscription that has members on some node. Nothing may change until it is left."""
+        """Iterate over every Shared Subscription that has members on any node. Nothing may change during the
+        iteration."""
         yield from self._groups.values()
 
     def subscriptions(self, filter: str) -> list[Subscription]:
-        """The subscriptions to just this filter (not: matching it), in the order they were made."""
+        """Return the subscriptions to exactly this filter (not to matching ones), in the order of their creation."""
         group = self._groups.get(filter)
         if group is not None:
             return group.members()
@@ -436,7 +436,7 @@ class Router:
 
 
 def _judged(found: list[_Subscribers], topic: str, judge: Callable[[Subscription, str], bool]) -> list[_Subscribers]:
-    """Without the subscriptions that do not get this topic: before those of a session are joined."""
+    """Return the subscriptions that receive this topic, before those of one session are merged."""
     left: list[_Subscribers] = []
     for held in found:
         if isinstance(held, dict):
@@ -455,7 +455,7 @@ def _judged(found: list[_Subscribers], topic: str, judge: Callable[[Subscription
 
 
 def _joined(found: list[_Subscribers]) -> tuple[Subscription, ...]:
-    """The subscriptions of several filters, one per session [MQTT-3.3.4-2] [3.1.1 MQTT-3.3.5-1]."""
+    """Return the subscriptions of several filters, merged into one per session [MQTT-3.3.4-2] [3.1.1 MQTT-3.3.5-1]."""
     total = 0
     by_session: dict[Session, Subscription] = {}
     for held in found:

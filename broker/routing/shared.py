@@ -1,4 +1,4 @@
-"""SharedGroup: the members of one Shared Subscription, and which of them gets the next message."""
+"""SharedGroup: the members of one Shared Subscription, and the selection of the member for the next message."""
 
 import random
 from collections.abc import Collection
@@ -11,30 +11,30 @@ if TYPE_CHECKING:
     from ..mqtt.message import Message
     from ..session.session import Session
 
-SEARCH: Final = 256  # members looked at for a connected one, per message
-SEARCH_READY: Final = 64  # of these, members looked at for a ready one after a connected one was seen
+SEARCH: Final = 256  # members checked per message to find a connected one
+SEARCH_READY: Final = 64  # of these, members checked to find a ready one after a connected one was found
 
 
 class RemoteMembers(Protocol):
     """The members of a group on other nodes: ``cluster.shared_groups``."""
 
     def deliver(self, message: "Message", exclude: "Collection[Session]") -> bool:
-        """Give it to one member, of this node (but for ``exclude``) or of another; False: there is none."""
+        """Deliver the message to one member, on this node (except ``exclude``) or on another. Return False if there is
+        none."""
 
     def would_refuse(self, message: "Message") -> bool:
-        """Whether no other node takes it at present."""
+        """Return whether no other node accepts the message at present."""
 
 
 class SharedGroup:
-    """All members of one ShareName and Topic Filter, of whom one gets each message.
+    """All members of one ShareName and Topic Filter; one of them receives each message.
 
-    Groups of equal name and different filters are different groups.
+    Groups with the same name and different filters are different groups.
 
-    ``name`` is the ShareName, ``topic_filter`` what is matched, ``filter`` the whole ``$share/...`` string.
+    ``name`` is the ShareName, ``topic_filter`` the filter that is matched, ``filter`` the whole ``$share/...`` string.
 
-    ``remote``: its members on other nodes, ``None`` while there are none. Where there are some, ``connected`` is how
-    many of this node's members were connected a moment ago.
-    """
+    ``remote``: its members on other nodes, ``None`` while there are none. If there are some, ``connected`` is the
+    number of this node's members that were connected a moment ago."""
 
     __slots__ = (
         "_by_client",
@@ -60,10 +60,10 @@ class SharedGroup:
         self.connected = 0
         self._members: list[Subscription] = []
         self._places: dict[Session, int] = {}  # session -> its index in _members
-        self._delivered: list[int] = []  # messages given to each of _members
-        self._cursor = 0  # where the search for a connected member goes on
-        self._hint = 0  # where one was found last
-        # By Client Identifier, not by session: what ended must not stay in memory for it.
+        self._delivered: list[int] = []  # number of messages delivered to each of _members
+        self._cursor = 0  # where the search for a connected member continues
+        self._hint = 0  # where the last one was found
+        # By Client Identifier instead of session, so that ended sessions do not stay in memory.
         self._by_client: dict[str, Subscription] | None = {} if strategy == STICKY else None
 
     def __len__(self) -> int:
@@ -73,16 +73,16 @@ class SharedGroup:
         return f"SharedGroup({self.filter!r}, {len(self._members)} members)"
 
     def members(self) -> list[Subscription]:
-        """The members' subscriptions."""
+        """The subscriptions of all members."""
         return list(self._members)
 
     def get(self, session: "Session") -> Subscription | None:
-        """The subscription of this member, ``None`` if it is none."""
+        """Return the subscription of this member, ``None`` if it is not one."""
         place = self._places.get(session)
         return None if place is None else self._members[place]
 
     def add(self, subscription: Subscription) -> Subscription | None:
-        """Take a member in; returns its former subscription, whose place in the round the new one takes."""
+        """Add a member; return its former subscription, whose place in the round the new one takes."""
         session = subscription.session
         if self._by_client is not None:
             self._by_client[session.client_id] = subscription
@@ -97,7 +97,7 @@ class SharedGroup:
         return None
 
     def remove(self, session: "Session") -> bool:
-        """Let a member go; ``False`` if it was none."""
+        """Remove a member; return ``False`` if it was not one."""
         place = self._places.pop(session, None)
         if place is None:
             return False
@@ -114,22 +114,21 @@ class SharedGroup:
         return True
 
     def count_delivery(self, session: "Session") -> None:
-        """This member was given a message."""
+        """Count a message that this member received."""
         place = self._places.get(session)
         if place is not None:
             self._delivered[place] += 1
 
     def delivered_to(self, session: "Session") -> int:
-        """How many messages this member was given since it became one."""
+        """Return how many messages this member received since it became one."""
         place = self._places.get(session)
         return 0 if place is None else self._delivered[place]
 
     def pick(self, publisher_id: str, topic: str, exclude: "Collection[Session]" = ()) -> Subscription | None:
-        """The member that gets this message; ``None`` if all are excluded.
+        """Select the member that receives this message; ``None`` if all are excluded.
 
-        One that can take it now comes before one that is connected, and that before one that is offline;
-        in a group of more than ``SEARCH`` members as far as a bounded search sees.
-        """
+        A member that can receive it now is preferred to a connected one, and a connected one to an offline one; in a
+        group of more than ``SEARCH`` members, as far as a limited search finds them."""
         count = len(self._members)
         if count == 0:
             return None
@@ -152,12 +151,11 @@ class SharedGroup:
         return chosen
 
     def _search(self, start: int, exclude: "Collection[Session]") -> int:
-        """The place of the best member from ``start`` on, -1 if all are excluded.
+        """Return the index of the best member from ``start`` on, -1 if all are excluded.
 
-        Bounded, so that a large group of which hardly a member is connected costs a message no more than a small one:
-        where no member nearby is connected, whoever was found last is tried, and the search for
-        another moves on with each message.
-        """
+        The search is limited, so that a large group with few connected members costs a message no more than a small
+        one. If no nearby member is connected, the one that was found last is tried, and each message moves the search
+        forward."""
         count = len(self._members)
         connected = -1
         offline = -1
@@ -199,7 +197,7 @@ class SharedGroup:
         self._cursor = place
         if offline >= 0:
             return offline
-        for place in range(count):  # more than SEARCH are excluded: their number bounds this
+        for place in range(count):  # more than SEARCH are excluded: their number limits the loop
             if self._members[place].session not in exclude:
                 return place
         return -1

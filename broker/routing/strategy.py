@@ -1,4 +1,4 @@
-"""Strategy: which member of a Shared Subscription is next, of this node's members or of those of all nodes."""
+"""Strategy: selects the next member of a Shared Subscription, among this node's members or those of all nodes."""
 
 import random
 from typing import Final, Generic, TypeVar
@@ -22,14 +22,14 @@ STRATEGIES: Final[dict[str, int]] = {
     "hash_topic": HASH_TOPIC,
 }
 
-MAX_PUBLISHERS: Final = 8192  # how many publishers' places one group remembers at most
+MAX_PUBLISHERS: Final = 8192  # maximum number of publishers that one group remembers
 
 
 class PerPublisher(Generic[V]):
-    """What a group remembers of its publishers, at most ``MAX_PUBLISHERS`` of them: the longest unseen are forgotten.
+    """What a group remembers about its publishers, at most ``MAX_PUBLISHERS`` of them: the least recent are forgotten.
 
-    Two halves, the older of which goes at once when the newer is full, so that no call costs more than another.
-    """
+    There are two halves. When the newer one is full, the older one is discarded at once, so that all calls cost the
+    same."""
 
     __slots__ = ("_newer", "_older")
 
@@ -59,7 +59,7 @@ class Strategy:
     """Chooses one of ``count`` places for each message. ``kind`` is a value of ``STRATEGIES``:
 
     - random;
-    - round robin, for each publisher on its own, beginning anywhere; or one round for the whole group;
+    - round robin, separately for each publisher with a random start; or one round for the whole group;
     - sticky: a publisher's messages stay with one member until that leaves or goes offline;
     - by hash of the publisher's Client Identifier, or of the Topic Name: the same place while their number stays.
 
@@ -77,12 +77,12 @@ class Strategy:
         self.hashed = kind in (HASH_TOPIC, HASH_CLIENTID)
         self.remembers = kind in (ROUND_ROBIN, ROUND_ROBIN_PER_GROUP, STICKY)
         self._rng = rng
-        self._turn = -1  # the place that had the group's last message
+        self._turn = -1  # the place that received the group's last message
         self.rounds: PerPublisher[int] | None = PerPublisher() if kind == ROUND_ROBIN else None
         self.favourites: PerPublisher[str] | None = PerPublisher() if kind == STICKY else None
 
     def place(self, publisher_id: str, topic: str, count: int) -> int:
-        """Which of ``count`` places, at least one, is next."""
+        """Return which of ``count`` places, at least one, is next."""
         kind = self.kind
         if kind == ROUND_ROBIN_PER_GROUP:
             return (self._turn + 1) % count
@@ -104,7 +104,7 @@ class Strategy:
         return None if favourites is None else favourites.get(publisher_id)
 
     def gave(self, publisher_id: str, place: int, name: str) -> None:
-        """The message of this publisher went to ``place``, which ``name`` has."""
+        """Note that the message of this publisher went to ``place``, whose name is ``name``."""
         if self.rounds is not None:
             self.rounds.put(publisher_id, place)
         elif self.favourites is not None:
@@ -114,5 +114,5 @@ class Strategy:
 
 
 def _hash_of(text: str) -> int:
-    # Not hash(): that differs from run to run, and a seeded run is to be repeatable.
+    # Not hash(), which differs between runs: a seeded run must be repeatable.
     return crc32(text.encode("utf-8", "replace"))

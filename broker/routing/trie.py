@@ -1,4 +1,4 @@
-"""Trie: Topic Filter -> value, asked by Topic Name."""
+"""Trie: Topic Filter -> value, searched by Topic Name."""
 
 from collections.abc import Iterator
 from typing import Any, Final, Generic, TypeVar
@@ -7,9 +7,9 @@ from ..mqtt.topics import has_wildcard
 
 T = TypeVar("T")
 
-# A node is a plain dict, because an object for each costs four times the memory and most of a garbage collection.
-# Key ``level`` leads to the node below. Key ``level + "/"``, which no level can be, holds the value of the filter
-# that ends there, so that a leaf needs no node of its own.
+# A node is a plain dict, because an object for each would use four times the memory and cause most of the garbage
+# collection. The key ``level`` leads to the node below. The key ``level + "/"``, which cannot be a level, contains the
+# value of the filter that ends there, so that a leaf needs no node of its own.
 _Node = dict[str, Any]
 
 _ANY: Final = "+"
@@ -18,11 +18,10 @@ _REST_END: Final = "#/"
 
 
 class Trie(Generic[T]):
-    """Values by Topic Filter. Filters without wildcards live in one dict, the others in nested dicts by level.
+    """Values by Topic Filter. Filters without wildcards are in one dict, the others in nested dicts by level.
 
-    Filters and topics must be valid ones (``mqtt.topics``); they are compared to the letter, nothing is normalised
-    [MQTT-4.7.3-4]. No method recurses, so any number of levels is fine. ``None`` cannot be a value.
-    """
+    Filters and topics must be valid (``mqtt.topics``); they are compared exactly, without normalisation [MQTT-4.7.3-4].
+    No method recurses, so any number of levels is possible. ``None`` cannot be a value."""
 
     __slots__ = ("_exact", "_root", "_wildcards")
 
@@ -35,7 +34,7 @@ class Trie(Generic[T]):
         return len(self._exact) + self._wildcards
 
     def get(self, topic_filter: str) -> T | None:
-        """The value of just this filter."""
+        """Return the value of exactly this filter."""
         if not has_wildcard(topic_filter):
             return self._exact.get(topic_filter)
         levels = topic_filter.split("/")
@@ -50,7 +49,7 @@ class Trie(Generic[T]):
         return value
 
     def put(self, topic_filter: str, value: T) -> None:
-        """Set the value of a filter, replacing the one it has."""
+        """Set the value of a filter, replacing the existing one."""
         if not has_wildcard(topic_filter):
             self._exact[topic_filter] = value
             return
@@ -67,7 +66,7 @@ class Trie(Generic[T]):
         node[key] = value
 
     def remove(self, topic_filter: str) -> T | None:
-        """Take a filter out, with the nodes that it alone needed; returns its value, ``None`` if it was not there."""
+        """Remove a filter, with the nodes that only it needed; return its value, ``None`` if it did not exist."""
         if not has_wildcard(topic_filter):
             return self._exact.pop(topic_filter, None)
         levels = topic_filter.split("/")
@@ -90,11 +89,10 @@ class Trie(Generic[T]):
         return value
 
     def match(self, topic: str) -> list[T]:
-        """The values of all filters that match a Topic Name: that of the exact filter first, then from broad to narrow
-        [MQTT-3.3.2-3].
+        """Return the values of all filters that match a Topic Name: that of the exact filter first, then from broad to
+        narrow [MQTT-3.3.2-3].
 
-        The work is one step for each *existing* prefix that fits the topic, whatever the number of filters.
-        """
+        This takes one step for each *existing* prefix that fits the topic, for any number of filters."""
         found: list[T] = []
         value: Any = self._exact.get(topic)
         if value is not None:
@@ -157,7 +155,8 @@ class Trie(Generic[T]):
         return found
 
     def filters(self) -> Iterator[str]:
-        """Every filter once, exact ones first. What comes and goes meanwhile may be among them or not."""
+        """Iterate over every filter once, exact ones first. Filters that are added or removed during the iteration may
+        or may not be included."""
         yield from list(self._exact)
         path: list[str] = []
         walking: list[tuple[_Node, Iterator[str]]] = [(self._root, iter(list(self._root)))]

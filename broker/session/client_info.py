@@ -1,4 +1,4 @@
-"""ClientInfo: the facts about a client that every hook, access check and record sees."""
+"""ClientInfo: the data about a client that all hooks, access checks and records use."""
 
 import ipaddress
 from typing import Final, NamedTuple
@@ -9,7 +9,7 @@ from ..mqtt.packets import NO_PROPERTIES, Properties
 
 
 def authority(host: str, port: int) -> str:
-    """``host:port`` as one text, an IPv6 address in brackets; of a Unix socket its path alone."""
+    """Return ``host:port`` as one text, with an IPv6 address in brackets; for a Unix socket only its path."""
     if host.startswith("/"):
         return host
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -18,13 +18,13 @@ def authority(host: str, port: int) -> str:
 def unmapped(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """An IPv4 address that came through an IPv6 socket (``::ffff:192.0.2.1``) as IPv4; any other as it is."""
+    """Return an IPv4 address from an IPv6 socket (``::ffff:192.0.2.1``) in IPv4 form; other addresses are unchanged."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
 
 
 def ip_address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """A peer's address without its scope, ``unmapped``; ``None`` where it has none."""
+    """Return a peer's address without its scope, ``unmapped``; ``None`` if it has none."""
     try:
         return unmapped(ipaddress.ip_address(host.partition("%")[0]))
     except ValueError:
@@ -32,32 +32,31 @@ def ip_address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | 
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that address; False for a name."""
+    """Return whether only this machine can use the address; False for a name."""
     address = ip_address_of(host)
     return address is not None and address.is_loopback
 
 
 LOCAL_USER: Final = "uid-"
-"""How the peer of a Unix socket is called in the place of an address: ``uid-1000``."""
+"""The prefix of a name that replaces the address for the peer of a Unix socket: ``uid-1000``."""
 
 
 def is_local_user(host: str) -> bool:
-    """Whether it is the name of such a peer."""
+    """Return whether this is the name of such a peer."""
     return host.startswith(LOCAL_USER) and host[len(LOCAL_USER) :].isdecimal() and host.isascii()
 
 
 def is_internal(client_id: str) -> bool:
-    """Whether this is the Client Identifier of a part of the node, such as its link to another one. It begins with
-    U+0000, which no string of MQTT has."""
+    """Return whether this is the Client Identifier of a part of the node, such as its link to another node. It begins
+    with U+0000, which no MQTT string contains."""
     return client_id.startswith("\0")
 
 
 class Traffic(NamedTuple):
-    """What went over one connection: bytes, reads and writes of the socket, packets, and PUBLISH packets by QoS.
+    """The traffic of one connection: bytes, reads and writes of the socket, packets, and PUBLISH packets by QoS.
 
-    ``refused`` are those of the client's PUBLISH packets that were not published. ``waiting`` is packets received and
-    not yet looked at; ``held`` bytes of memory that the connection takes, shallowly, with what waits to be written.
-    """
+    ``refused``: the client's PUBLISH packets that were not published. ``waiting``: packets that were received and not
+    processed yet; ``held``: approximate memory of the connection in bytes, including data that waits to be written."""
 
     received_bytes: int = 0
     received_reads: int = 0
@@ -84,23 +83,21 @@ CLIENT_ID_OWNER: Final = "clientid"
 CERTIFICATE: Final = "certificate"
 RESTORED: Final = "restored"
 DELETED: Final = "deleted"
-"""Values of ``ClientInfo.proved_by`` that are no source's name: by the client certificate; at a time before the start,
-or elsewhere; and by a source that has deleted the user since."""
+"""Values of ``ClientInfo.proved_by`` that are not names of sources: the client certificate; authentication before the
+start, or on another node; and a source that has deleted the user since."""
 
 
 class ClientInfo(Publisher):
-    """Who a client is. Made when its CONNECT arrives; also the ``publisher`` of its messages.
+    """A client's identity. Created when its CONNECT arrives; also the ``publisher`` of its messages.
 
-    ``username`` is what the client calls itself; ``proved_by`` which source has proved that, empty: none has.
-    ``proved_client_id``: a source has proved that the Client Identifier is its own.
-    ``mountpoint`` has its placeholders filled in. ``connected_at`` is unix seconds. ``acl_cache`` belongs to
-    ``access.acl_cache`` and is ``None`` until the first check; ``token`` to ``access.token``. ``cn`` and ``dn`` come
-    from a verified client certificate.
-    ``traffic`` is what went over its connection, once that is gone and only while its session stays; ``dropped``
-    counts, by reason, the deliveries to it that did not happen. ``packet_properties`` are those of the client's packet
-    in hand (CONNECT until it is answered, SUBSCRIBE, UNSUBSCRIBE, acknowledgements, DISCONNECT), for hooks that are not
-    told them.
-    """
+    ``username`` is the name that the client gives; ``proved_by`` is the source that has verified it, empty if none has.
+    ``proved_client_id``: a source has verified that the client owns its Client Identifier. ``mountpoint`` has its
+    placeholders replaced. ``connected_at`` is in Unix seconds. ``acl_cache`` belongs to ``access.acl_cache`` and is
+    ``None`` until the first check; ``token`` belongs to ``access.token``. ``cn`` and ``dn`` come from a verified client
+    certificate. ``traffic`` is the traffic of its closed connection, kept while its session exists; ``dropped`` counts,
+    by reason, the deliveries that did not happen. ``packet_properties`` are those of the client's current packet
+    (CONNECT until it is answered, SUBSCRIBE, UNSUBSCRIBE, acknowledgements, DISCONNECT), for hooks without an argument
+    for them."""
 
     __slots__ = (
         "acl_cache",
@@ -171,34 +168,33 @@ class ClientInfo(Publisher):
         self.packet_properties: Properties = NO_PROPERTIES
         self.acl_cache: object = None  # an access.acl_cache.AclCache
         self.token: object = None  # an access.token.Token
-        self.stamp = 0  # of its CONNECT, in a cluster: the higher one of two of one identifier stays
+        self.stamp = 0  # of its CONNECT, in a cluster: of two clients with one identifier, the higher one stays
         self.traffic: Traffic | None = None
         self.dropped: dict[str, int] | None = None
 
     @property
     def user(self) -> str | None:
-        """The user name, where it is proved: what access rules go by, and nothing else does."""
+        """The username, if it is proved; access rules use only this."""
         return (self.username or None) if self.proved_by else None
 
     @property
     def proved(self) -> bool:
-        """Whether it has proved its user name or its Client Identifier; if not, rules take it for anonymous, whatever
-        it calls itself."""
+        """Whether the username or the Client Identifier is proved; if not, access rules treat the client as anonymous,
+        whatever names it gives."""
         return bool(self.proved_by) or self.proved_client_id
 
     @property
     def owner(self) -> str:
-        """Whose the sessions are that it makes: ``username:<name>``, ``clientid``, or empty: no owner.
+        """The owner of the sessions that this client creates: ``username:<name>``, ``clientid``, or empty: no owner.
 
-        ``clientid``: of whoever proves this Client Identifier, and no user name.
-        """
+        ``clientid``: any client that proves this Client Identifier, without a username."""
         if self.user is not None:
             return USERNAME_OWNER + self.user
         return CLIENT_ID_OWNER if self.proved_client_id else ""
 
     @property
     def peer(self) -> str:
-        """Its address and port, as the log has them."""
+        """Address and port, as in the log."""
         return authority(self.peer_host, self.peer_port)
 
     def __repr__(self) -> str:
@@ -206,7 +202,7 @@ class ClientInfo(Publisher):
 
 
 class PacketInHand:
-    """``with PacketInHand(client, packet.properties)``: what hooks find in ``client.packet_properties`` meanwhile."""
+    """``with PacketInHand(client, packet.properties)``: sets ``client.packet_properties`` for hooks in the block."""
 
     __slots__ = ("_client", "_properties")
 

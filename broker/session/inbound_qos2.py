@@ -1,11 +1,11 @@
-"""QoS 2 from the client: Packet Identifiers that each stand for one message, from its PUBLISH to its PUBREL."""
+"""QoS 2 from the client: Packet Identifiers, each of which means one message from its PUBLISH to its PUBREL."""
 
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from .session import Session
 
-# What became of the Packet Identifier of a PUBLISH.
+# Results for the Packet Identifier of a PUBLISH.
 NEW: Final = 0
 DUPLICATE: Final = 1
 FULL: Final = 2
@@ -28,7 +28,7 @@ def receive(session: "Session", packet_id: int, now: float) -> int:
 
 
 def release(session: "Session", packet_id: int) -> bool:
-    """PUBREL, or a refused PUBREC: the identifier is free again. False: it was not in use."""
+    """Free the identifier after PUBREL, or after a refusing PUBREC. Return False if it was not in use."""
     awaiting = session.awaiting_rel
     if awaiting is None or packet_id not in awaiting:
         return False
@@ -41,7 +41,7 @@ def release(session: "Session", packet_id: int) -> bool:
 
 
 def drop_unreleased(session: "Session", before: float) -> int:
-    """Drop identifiers received earlier than ``before``; how many."""
+    """Drop identifiers received earlier than ``before``; return how many."""
     awaiting = session.awaiting_rel
     if awaiting is None:
         return 0

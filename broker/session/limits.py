@@ -1,4 +1,4 @@
-"""Limits: how much a session may hold, be owed and be sent at a time."""
+"""Limits: how many messages a session may hold, queue and have in flight."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -7,12 +7,12 @@ from ..mqtt.constants import MAX_PACKET_ID
 
 NO_PRIORITIES: Final[Mapping[str, int]] = {}
 MAX_INFLIGHT: Final = MAX_PACKET_ID - 4095
-"""Whatever window is asked for, so many are unacknowledged at most: with no identifier or only a few free, looking for
-one would take 65,535 steps for each message."""
+"""Maximum of messages in flight, whatever window is configured: if no or only a few identifiers were free, finding one
+would take 65,535 steps for each message."""
 
 
 class Limits:
-    """The bounds of a session, shared by all sessions of a zone. 0 means no bound."""
+    """The limits of a session, shared by all sessions of a zone. 0 means no limit."""
 
     __slots__ = (
         "default_priority",

@@ -1,4 +1,4 @@
-"""MemoryAccount: what the queues of all sessions take in memory, kept as they change, and how short memory is."""
+"""MemoryAccount: the memory of all sessions' queues, updated when they change, and the node's memory level."""
 
 from typing import Final
 
@@ -6,22 +6,22 @@ NORMAL: Final = 0
 REFUSING: Final = 1
 SLOWING: Final = 2
 SHEDDING: Final = 3
-"""Levels of the node's memory, see ``core.memory``."""
+"""Levels of the node's memory; see ``core.memory``."""
 
 
 ENTRY_BYTES: Final = 10
 OWN_DELIVERY_BYTES: Final = 300
-"""Bytes of a place in a queue: its reference there and the session's bit at the message; the delivery of its own, and
+"""Bytes of an entry in a queue: its reference there and the session's bit at the message; of a separate delivery, and
 its entry at the message."""
 ALIAS_BYTES: Final = 100
-"""Bytes that a Topic Alias takes beside its topic."""
+"""Bytes of a Topic Alias, without its topic."""
 
 
 class MemoryAccount:
-    """``entries``: places in queues; ``apart``: those among them with a delivery of their own. ``message_bytes``:
-    messages in queues of sessions that do not outlive their connection, each once. ``aliases``: about what Topic
-    Aliases take. ``unread``: bytes that were ever made for clients whose sockets took nothing. ``level``: one of the
-    levels above."""
+    """``entries``: entries in queues; ``apart``: those with a separate delivery. ``message_bytes``: messages in queues
+    of sessions that do not outlive their connection, each counted once. ``aliases``: approximate memory of Topic
+    Aliases. ``unread``: total bytes ever produced for clients whose sockets were full. ``level``: one of the levels
+    above."""
 
     __slots__ = ("aliases", "apart", "entries", "level", "message_bytes", "unread")
 
@@ -40,4 +40,4 @@ class MemoryAccount:
 
 
 UNACCOUNTED: Final = MemoryAccount()
-"""Of sessions that belong to no broker."""
+"""For sessions that do not belong to a broker."""

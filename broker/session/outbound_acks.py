@@ -1,4 +1,4 @@
-"""Acknowledgements of a client for what it was sent: PUBACK of QoS 1, PUBREC and PUBCOMP of QoS 2."""
+"""Acknowledgements from a client for messages sent to it: PUBACK for QoS 1, PUBREC and PUBCOMP for QoS 2."""
 
 from typing import TYPE_CHECKING
 
@@ -10,15 +10,14 @@ if TYPE_CHECKING:
 
 
 def puback(session: "Session", *packet_ids: int) -> list[Delivery]:
-    """``puback_run`` of these."""
+    """As ``puback_run``, for one identifier."""
     return puback_run(session, list(packet_ids))
 
 
 def puback_run(session: "Session", packet_ids: list[int]) -> list[Delivery]:
-    """QoS 1 deliveries are complete; returns them, without identifiers that are not in use.
+    """Complete QoS 1 deliveries; return them, ignoring identifiers that are not in use.
 
-    :raises ProtocolError: an identifier belongs to a QoS 2 delivery. Those before it are done.
-    """
+    :raises ProtocolError: an identifier belongs to a QoS 2 delivery. Deliveries before it are complete."""
     inflight = session.inflight
     acknowledged: list[Delivery] = []
     simple = session.sent_at is None and session.resend is None
@@ -41,13 +40,12 @@ def puback_run(session: "Session", packet_ids: list[int]) -> list[Delivery]:
 
 
 def pubrec(session: "Session", packet_id: int, failed: bool = False) -> tuple[bool, Delivery | None]:
-    """First acknowledgement of QoS 2: (whether the identifier is known, the delivery it concerned).
+    """Process the first acknowledgement of QoS 2; return (whether the identifier is known, its delivery).
 
-    A second PUBREC for a released identifier is known, with ``None``. ``failed`` (Reason Code >= 0x80)
-    ends the exchange [MQTT-4.4.0-2].
+    A second PUBREC for a released identifier is known, with ``None``. ``failed`` (Reason Code >= 0x80) ends the
+    exchange [MQTT-4.4.0-2].
 
-    :raises ProtocolError: the identifier belongs to a QoS 1 delivery.
-    """
+    :raises ProtocolError: the identifier belongs to a QoS 1 delivery."""
     inflight = session.inflight
     if packet_id not in inflight:
         return False, None
@@ -61,7 +59,7 @@ def pubrec(session: "Session", packet_id: int, failed: bool = False) -> tuple[bo
                 session.sent_at[packet_id] = session.now
             if session.journal is not None:
                 session.journal.released(session, delivery, packet_id)
-            inflight[packet_id] = None  # last in order: PUBRELs are repeated in order of their PUBRECs
+            inflight[packet_id] = None  # moved to the end: PUBRELs are repeated in the order of their PUBRECs
         else:
             session.done(delivery)
     elif failed:
@@ -72,10 +70,9 @@ def pubrec(session: "Session", packet_id: int, failed: bool = False) -> tuple[bo
 
 
 def pubcomp(session: "Session", packet_id: int) -> bool:
-    """A QoS 2 delivery is complete. False: no such identifier is in use.
+    """Complete a QoS 2 delivery. Return False if the identifier is not in use.
 
-    :raises ProtocolError: PUBREL was not sent for it yet.
-    """
+    :raises ProtocolError: PUBREL has not been sent for it yet."""
     inflight = session.inflight
     if packet_id not in inflight:
         return False
@@ -95,5 +92,5 @@ def note_completion(session: "Session", packet_id: int, message: Message) -> Non
 
 
 def completion_of(session: "Session", packet_id: int) -> Message | None:
-    """The message kept for this identifier, once."""
+    """Return the message kept for this identifier, and forget it."""
     return None if session.completions is None else session.completions.pop(packet_id, None)

@@ -1,4 +1,5 @@
-"""What a session asks of the layers above it: ``ClientWriter``, ``SessionJournal`` and ``DropObserver``."""
+"""The interfaces that a session needs from the layers above it: ``ClientWriter``, ``SessionJournal`` and
+``DropObserver``."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
@@ -15,8 +16,8 @@ QUEUE_FULL: Final = "queue_full"
 QOS0_MSG: Final = "qos0_msg"
 EXPIRED: Final = "expired"
 NO_LOCAL: Final = "no_local"
-# Not EMQX's: too much is on its way to another node; the client may not read it any more; the disk does not give the
-# paged-out message back; the node has no memory for it.
+# Taipan's own: too much data waits for another node; the client may no longer read the message; a paged message cannot
+# be read from disk; the node has no memory for it.
 LINK_FULL: Final = "full"
 REVOKED: Final = "revoked"
 UNREADABLE: Final = "unreadable"
@@ -24,111 +25,115 @@ MEMORY: Final = "memory"
 
 
 class ClientWriter(Protocol):
-    """The way to a connected client (``channel.outbound_writer``). Sending only appends, and ``flush_now`` writes:
-    neither closes, raises or calls back."""
+    """Sends to a connected client (``channel.outbound_writer``). Sending only appends, and ``flush_now`` writes;
+    neither closes the connection, raises or calls back."""
 
     writable: bool
 
     def flush_now(self) -> None:
-        """Write what is here at once instead of at the end of the loop iteration."""
+        """Write immediately instead of at the end of the loop iteration."""
 
     def send_publish0(self, message: Message) -> None:
-        """A QoS 0 PUBLISH with RETAIN 0 and no Subscription Identifiers: the common case."""
+        """Send a QoS 0 PUBLISH with RETAIN 0 and no Subscription Identifiers: the common case."""
 
     def send_run0(self, messages: list[Message]) -> None:
-        """The same for several."""
+        """Send several such messages."""
 
     def send_retained0(self, messages: list[Message], identifiers: tuple[int, ...]) -> int:
-        """Several of QoS 0 with RETAIN 1 and these Subscription Identifiers; how many, before it was not writable."""
+        """Send several messages of QoS 0 with RETAIN 1 and these Subscription Identifiers; return how many were sent
+        before the client was not writable."""
 
     def takes_packets(self, version: int) -> bool:
-        """Whether PUBLISH packets of QoS 0 of this version may go to the client as they are."""
+        """Return whether PUBLISH packets of QoS 0 of this version can be sent to the client unchanged."""
 
     def send_packets0(self, packets: bytes, count: int) -> None:
-        """So many of these, if it takes them."""
+        """Send this number of such packets."""
 
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
-        """Any other PUBLISH. False: this client cannot take it (its Maximum Packet Size), so it counts as done."""
+        """Send any other PUBLISH. Return False if this client cannot receive it (its Maximum Packet Size); it then
+        counts as done."""
 
     def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:
-        """Several of QoS 1, DUP 0; returns the identifiers of those that this client cannot take."""
+        """Send several messages of QoS 1 with DUP 0; return the identifiers of those that the client cannot receive."""
 
     def may_hold(self, count: int) -> bool:
-        """Whether it has room for so many messages with ``hold_run``."""
+        """Return whether ``hold_run`` has room for this number of messages."""
 
     def hold_run(self, run: list[Message], packet_id: int) -> int:
-        """Send messages of QoS 1 that nobody durable waits for, and keep them until they are acknowledged: none of them
-        is in flight in the session. ``packet_id``: the last one that is in use; returns the one that is then. Only of
+        """Send messages of QoS 1 for which no durable session waits, and keep them until they are acknowledged: they
+        are not in flight in the session. ``packet_id``: the last identifier in use; return the new last one. Only for
         links."""
 
     def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
-        """The same, but not before ``batch`` is on disk."""
+        """As ``send_publish``, but not before ``batch`` is on disk."""
 
     def send_pubrel(self, packet_id: int) -> None:
-        """The second half of a QoS 2 delivery."""
+        """Send the second half of a QoS 2 delivery."""
 
 
 class RetainedSource(Protocol):
-    """The retained messages that a subscription is still to be sent (``core.retained_matches``)."""
+    """The retained messages that still have to be sent for a subscription (``core.retained_matches``)."""
 
     @property
     def done(self) -> bool:
-        """Whether there are no more."""
+        """Whether there are no more messages."""
 
     def take(self, most: int, budget: "ReplayBudget") -> list[Message]:
-        """The next ones, as they are now, at most so many; what was looked at is taken off the budget. None at all,
-        though not ``done``: those that were found are not for this subscription, or the search goes on later."""
+        """Return the next messages in their current state, at most ``most``, and reduce the budget by the number of
+        steps. An empty result although it is not ``done``: the messages found are not for this subscription, or the
+        search continues later."""
 
     def put_back(self, messages: list[Message]) -> None:
-        """These were not sent: what their topics have then comes next."""
+        """Return messages that were not sent: the current messages of their topics come next."""
 
 
 class SessionJournal(Protocol):
-    """Records what a durable session holds, as it happens (``persistence.session_journal`` at level ``disk``).
+    """Records the state of a durable session when it changes (``persistence.session_journal`` at level ``disk``).
 
-    Where a number is returned, it is the batch that must be on disk before the packet it is about may go out; 0: none.
-    """
+    If a method returns a number, it is the batch that must be on disk before the packet may be sent; 0: none."""
 
     @property
     def barrier(self) -> int:
-        """The batch with the last thing that was recorded."""
+        """Return the batch with the last record."""
 
     def hold(self, session: "Session", delivery: Delivery) -> None:
-        """The session owes its client this QoS 1 or 2 delivery from now on."""
+        """Record that the session holds this QoS 1 or 2 delivery from now on."""
 
     def hold_plain(self, session: "Session", message: Message, qos: int) -> Delivery:
-        """The same, with RETAIN 0 and no identifiers; the delivery is made here, and shared among durable sessions."""
+        """The same with RETAIN 0 and no identifiers; the delivery is created here, and shared among durable
+        sessions."""
 
     def queued(self, delivery: Delivery) -> None:
-        """It waits in a session's queue, and may be paged out."""
+        """Note that a delivery waits in a session's queue, and may be paged out."""
 
     def fetch(self, session: "Session", delivery: Delivery) -> bool:
-        """The next in the session's queue is paged: ``advance`` follows when it is loaded. False: it is lost."""
+        """Load the next paged messages of the session's queue; ``advance`` is called afterwards. Return False if the
+        delivery is lost."""
 
     def sent(self, session: "Session", delivery: Delivery, packet_id: int) -> int:
-        """It goes out with this Packet Identifier."""
+        """Record that a delivery is sent with this Packet Identifier."""
 
     def sent_run(self, session: "Session", deliveries: list[Delivery], packet_ids: list[int]) -> None:
-        """These go out, all with QoS 1."""
+        """Record that these deliveries, all with QoS 1, are sent."""
 
     def done(self, session: "Session", deliveries: Iterable[Delivery]) -> None:
-        """They are acknowledged, expired, dropped or refused."""
+        """Record that deliveries were acknowledged, expired, dropped or refused."""
 
     def released(self, session: "Session", delivery: Delivery, packet_id: int) -> int:
-        """QoS 2: PUBREC arrived; from here on only PUBREL is due."""
+        """Record, for QoS 2, that PUBREC has arrived; from now on only PUBREL is sent."""
 
     def completed(self, session: "Session", packet_id: int) -> None:
-        """QoS 2: PUBCOMP arrived."""
+        """Record, for QoS 2, that PUBCOMP has arrived."""
 
     def received(self, session: "Session", packet_id: int, now: float) -> None:
-        """QoS 2 inbound: the identifier stands for one message until it is freed."""
+        """Record, for inbound QoS 2, that the identifier means one message until it is freed."""
 
     def freed(self, session: "Session", packet_id: int) -> None:
-        """QoS 2 inbound: PUBREL arrived, or the message was refused."""
+        """Record, for inbound QoS 2, that PUBREL has arrived, or that the message was refused."""
 
 
 class DropObserver(Protocol):
-    """Is told of deliveries that will not happen: ``core.broker`` counts them and fires ``delivery.dropped``."""
+    """Receives deliveries that will not happen: ``core.broker`` counts them and calls ``delivery.dropped``."""
 
     def delivery_dropped(self, session: "Session", delivery: Delivery, reason: str) -> None:
         """``reason`` is one of the names above."""
@@ -138,4 +143,4 @@ class Cancellable(Protocol):
     """A running timer (``loop.timers``)."""
 
     def cancel(self) -> None:
-        """It will not fire."""
+        """Cancel the timer."""

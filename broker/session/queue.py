@@ -1,4 +1,4 @@
-"""MessageQueue: messages of one session that wait for its send window, or for its client to come back.
+"""MessageQueue: messages of one session that wait for its send window, or for its client to reconnect.
 
      push                                 pop
 ──────────────►  [ 255 ][ ... ][ 0 ]  ──────────────►  in flight
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from .session import Session
 
 MAX_TOPICS: Final = 256
-"""Different topics of a queue that are told apart: beyond, a dict of them would take more than the messages do."""
+"""Maximum number of topics in a queue that are counted separately: a larger dict would use more memory than the
+messages."""
 EXPIRY_SLICE: Final = 5000
-"""Messages that one look for expired ones passes at most, in a millisecond or two."""
+"""Maximum number of messages that one search for expired messages checks, which takes a millisecond or two."""
 
 
 class MessageQueue:
     """First in, first out within a priority; higher priorities first.
 
-    ``max_messages`` and ``max_bytes`` (of ``Delivery.size``) are bounds, 0 for none. ``priorities`` maps Topic Filters
-    to 1..255, the exact filter deciding before wildcards and the highest of these; a topic that none matches has
-    ``default_priority``. All messages of a topic have one priority, so that their order holds [MQTT-4.6.0-5]. The
-    mapping is kept, not copied: sessions share it.
-    """
+    ``max_messages`` and ``max_bytes`` (of ``Delivery.size``) are limits, 0 for none. ``priorities`` maps Topic Filters
+    to 1..255. An exact filter takes precedence over wildcards, and the highest matching priority is used; a topic
+    without a match has ``default_priority``. All messages of a topic have the same priority, so that their order is
+    kept [MQTT-4.6.0-5]. Sessions share the mapping, so it is not copied."""
 
     __slots__ = (
         "_account",
@@ -64,10 +64,10 @@ class MessageQueue:
         account: MemoryAccount = UNACCOUNTED,
         durable: bool = False,
     ) -> None:
-        """``keep``: nothing that is here is dropped for room (``queue_full = "refuse"``).
+        """``keep``: queued messages are never dropped to make room (``queue_full = "refuse"``).
 
-        ``account`` is told what comes and goes; ``durable``: messages of QoS 1 and 2 are counted by the journal.
-        """
+        ``account`` is updated when messages are added or removed; ``durable``: the journal accounts for messages of QoS
+        1 and 2."""
         self._keep = keep
         self._account = account
         self._durable = durable
@@ -76,16 +76,16 @@ class MessageQueue:
         self._default = default_priority
         self._priorities = priorities if priorities else None
         self._wildcards = [each for each in priorities if has_wildcard(each)] if priorities else None
-        # Without priorities all is in ``_only``; with them there is a lane for each priority in use, ``_active`` in
-        # ascending order.
+        # Without priorities all messages are in ``_only``; with them there is a lane for each priority in use,
+        # ``_active`` in ascending order.
         self._only: deque[Delivery] = deque()
         self._lanes: dict[int, deque[Delivery]] | None = {} if priorities else None
         self._active: list[int] | None = [] if priorities else None
-        # Topic -> how many of it wait; None: too many topics, until all is gone.
+        # Topic -> number of waiting messages; None: too many topics, until the queue is empty.
         self._topics: dict[str, int] | None = {}
         self._count = 0
-        self._expiry: float | None = None  # nothing here expires before
-        # Of a look for expired ones that is not through: how many it has passed, and when the first of them expires.
+        self._expiry: float | None = None  # no message expires before this time
+        # Of an unfinished search for expired messages: how many it has checked, and the earliest expiry among them.
         self._looked = 0
         self._found: float | None = None
         self.size = 0
@@ -97,39 +97,37 @@ class MessageQueue:
         return self._count > 0
 
     def __iter__(self) -> Iterator[Delivery]:
-        """In the order of delivery."""
+        """Iterate in the order of delivery."""
         for lane in reversed(self._ascending()):
             yield from lane
 
     def holds(self, topic: str) -> bool:
-        """Whether a message of this topic waits; a later one must not overtake it [MQTT-4.6.0-6].
+        """Return whether a message of this topic waits; a later one must not overtake it [MQTT-4.6.0-6].
 
-        Of more than ``MAX_TOPICS`` topics it says so of any.
-        """
+        With more than ``MAX_TOPICS`` topics, the answer is True for every topic."""
         topics = self._topics
         return self._count > 0 if topics is None else topic in topics
 
     def full_for(self, size: int) -> bool:
-        """Whether something of ``size`` bytes cannot come in without something being dropped."""
+        """Return whether a message of ``size`` bytes cannot be added without dropping something."""
         return (self._max_messages > 0 and self._count >= self._max_messages) or (
             self._max_bytes > 0 and self.size + size > self._max_bytes
         )
 
     def resize(self, max_messages: int, max_bytes: int, keep: bool = False) -> None:
-        """Set other bounds. What is here stays until the next ``push``, which drops what is beyond them."""
+        """Set other limits. Messages beyond them stay until the next ``push``, which drops them."""
         self._keep = keep
         self._max_messages = max_messages
         self._max_bytes = max_bytes
 
     def push(self, delivery: Delivery) -> list[Delivery] | None:
-        """Append; returns what had to be dropped for it, ``None`` if nothing.
+        """Append a delivery; return the deliveries that were dropped for it, ``None`` if there are none.
 
-        The oldest of the lowest priority goes first. The new one itself is dropped, and nothing else, where it alone
-        is over ``max_bytes`` or where only higher priorities could make room.
+        The oldest of the lowest priority goes first. The new one itself is dropped, and nothing else, where it alone is
+        over ``max_bytes`` or where only higher priorities could make room.
 
         A queue that keeps drops a new one of QoS 0 and takes any other: who could be told was refused before
-        (``full_for``), and a will, a delayed or a shared message was promised already.
-        """
+        (``full_for``), and a will, a delayed or a shared message was promised already."""
         size = delivery.size
         priority = self._priority(delivery.message.topic) if self._priorities is not None else 0
         dropped: list[Delivery] | None = None
@@ -151,13 +149,14 @@ class MessageQueue:
         return dropped
 
     def push_front(self, delivery: Delivery) -> None:
-        """Put back what ``pop`` gave, at the head of its priority. Bounds do not apply: it was here before."""
+        """Put a delivery that ``pop`` returned back at the head of its priority. Limits do not apply, because it was
+        already in the queue."""
         priority = self._priority(delivery.message.topic) if self._priorities is not None else 0
         self._lane(priority).appendleft(delivery)
         self._added(delivery, delivery.size)
 
     def pop(self) -> Delivery | None:
-        """Take the next one out; ``None`` if there is none."""
+        """Remove and return the next delivery; ``None`` if there is none."""
         if self._count == 0:
             return None
         if self._active is None:
@@ -168,16 +167,16 @@ class MessageQueue:
         return delivery
 
     def pop_run(self, most: int) -> list[Delivery]:
-        """Take out the next ones, at most ``most``, as long as they are QoS 1, here and never expire.
+        """Remove and return the next deliveries, at most ``most``, as long as they have QoS 1, are in memory and never
+        expire.
 
-        Empty where the next is another kind, and in a queue with priorities.
-        """
+        The result is empty if the next delivery is of another kind, or if the queue has priorities."""
         run: list[Delivery] = []
         lane = self._only
         account = self._account
         durable = self._durable
         size = 0
-        last = ""  # topic of the messages before, and how many in a row are of it
+        last = ""  # topic of the previous messages, and the number of consecutive messages with it
         same = 0
         for delivery in lane:
             message = delivery.message
@@ -209,7 +208,7 @@ class MessageQueue:
         return run
 
     def shed(self, most: int) -> list[Delivery]:
-        """Take out at most ``most``: the oldest of the lowest priority, as ``push`` would for room."""
+        """Remove at most ``most`` deliveries: the oldest of the lowest priority, as ``push`` does to make room."""
         gone: list[Delivery] = []
         for lane in self._ascending():
             while lane and len(gone) < most:
@@ -222,10 +221,10 @@ class MessageQueue:
         return gone
 
     def drop_expired(self, now: float) -> list[Delivery]:
-        """Take out those whose Message Expiry Interval has passed [MQTT-3.3.2-5].
+        """Remove deliveries whose Message Expiry Interval has passed [MQTT-3.3.2-5].
 
-        Looks at them only if one can be due, and passes at most ``EXPIRY_SLICE`` of them: the next call goes on there.
-        """
+        The search runs only if one can be due, and checks at most ``EXPIRY_SLICE`` deliveries: the next call continues
+        there."""
         if self._expiry is None or now < self._expiry:
             return []
         if self._lanes is None and self._count > EXPIRY_SLICE:
@@ -250,7 +249,7 @@ class MessageQueue:
         return expired
 
     def _drop_slice(self, now: float) -> list[Delivery]:
-        """Go on with a look that is too long for one call."""
+        """Continue a search that is too long for one call."""
         lane = self._only
         start = self._looked
         end = min(start + EXPIRY_SLICE, len(lane))
@@ -278,14 +277,14 @@ class MessageQueue:
         return expired
 
     def topics(self) -> list[str]:
-        """The topics of what waits, each once."""
+        """Return the topics of the waiting messages, each once."""
         if self._topics is None:
             return list({delivery.message.topic for delivery in self})
         return list(self._topics)
 
     def take(self, topics: set[str], groups: set[str]) -> list[Delivery]:
-        """Take out what is of one of these topics and came through no shared subscription, and what came through one
-        of these."""
+        """Remove and return the deliveries that are on one of these topics and not from a shared subscription, and
+        those from one of these groups."""
         taken: list[Delivery] = []
         for lane in self._ascending():
             for _ in range(len(lane)):
@@ -307,7 +306,7 @@ class MessageQueue:
         self._active = sorted(self._lanes)
 
     def clear(self) -> list[Delivery]:
-        """Take all out, in the order of delivery."""
+        """Remove and return all deliveries, in the order of delivery."""
         left = list(self)
         for delivery in left:
             self._leaves(delivery)
@@ -323,7 +322,7 @@ class MessageQueue:
         return left
 
     def _ascending(self) -> list[deque[Delivery]]:
-        """The lanes, lowest priority first."""
+        """Return the lanes, lowest priority first."""
         if self._lanes is None or self._active is None:
             return [self._only]
         return [self._lanes[priority] for priority in self._active]
@@ -351,7 +350,7 @@ class MessageQueue:
         return lane
 
     def _take(self, priority: int) -> Delivery:
-        """The oldest of a priority that has some."""
+        """Remove and return the oldest delivery of a priority that has some."""
         if self._lanes is None or self._active is None:
             return self._only.popleft()
         lane = self._lanes[priority]
@@ -362,15 +361,14 @@ class MessageQueue:
         return delivery
 
     def _make_room(self, size: int, priority: int) -> list[Delivery] | None:
-        """Drop as many as it takes for one of ``size`` bytes at ``priority``.
+        """Drop as many deliveries as necessary for one of ``size`` bytes at ``priority``.
 
-        ``None``, and nothing dropped, if that cannot do.
-        """
+        Return ``None``, and drop nothing, if that is not possible."""
         if self._max_bytes and size > self._max_bytes:
             return None
         messages = self._count + 1 - self._max_messages if self._max_messages else 0
         excess = self.size + size - self._max_bytes if self._max_bytes else 0
-        going: list[int] = []  # the priority of each that has to go
+        going: list[int] = []  # the priority of each delivery that is dropped
         for at, lane in zip(self._active or (priority,), self._ascending(), strict=True):
             if at > priority:
                 break
@@ -415,7 +413,7 @@ class MessageQueue:
                     self._found = expires_at
 
     def _fewer(self, topic: str, count: int) -> None:
-        """So many messages of this topic wait no longer."""
+        """Note that this number of messages of the topic no longer waits."""
         topics = self._topics
         if topics is not None and count:
             left = topics[topic] - count
@@ -458,7 +456,7 @@ def expire_queued(session: "Session", now: float) -> None:
 
 
 def shed_queued(session: "Session", most: int, reason: str) -> int:
-    """The node needs the memory: drop at most ``most`` of the queue; how many."""
+    """Drop at most ``most`` queued messages because memory is short; return how many."""
     queue = session.queue
     if queue is None:
         return 0

@@ -1,4 +1,4 @@
-"""Client Identifier -> Session: at most one of each at a time [MQTT-3.1.4-3]."""
+"""Client Identifier -> Session: at most one session for each identifier [MQTT-3.1.4-3]."""
 
 from collections.abc import Iterator, KeysView
 from itertools import chain
@@ -8,7 +8,7 @@ from typing import Final
 from .session import Session
 
 _SHORT_NAMES: Final = 400
-"""Bytes of a session's names that each session counts in any case."""
+"""Bytes of a session's names that are included in the fixed size of a session."""
 
 
 class SessionRegistry:
@@ -30,7 +30,7 @@ class SessionRegistry:
         return self._sessions.get(client_id)
 
     def add(self, session: Session) -> None:
-        """:raises ValueError: a session of this Client Identifier is there already."""
+        """:raises ValueError: a session with this Client Identifier already exists."""
         sessions = self._of(session)
         if session.client_id in sessions:
             raise ValueError(f"a session of {session.client_id!r} exists")
@@ -38,14 +38,14 @@ class SessionRegistry:
         self.count_names(session)
 
     def count_names(self, session: Session) -> None:
-        """Its client is another one now."""
+        """Update the size of the names for a session with another client."""
         size = getsizeof(session.client_id) + getsizeof(session.client.username) + getsizeof(session.owner)
         size = max(0, size - _SHORT_NAMES)
         self.names += size - session.names_size
         session.names_size = size
 
     def remove(self, session: Session) -> bool:
-        """Forget it. False where another session has taken its place, or it was gone."""
+        """Remove a session. Return False if another session has replaced it, or it does not exist."""
         sessions = self._of(session)
         if sessions.get(session.client_id) is not session:
             return False
@@ -58,7 +58,8 @@ class SessionRegistry:
         return self.internal if session.internal else self._sessions
 
     def all(self) -> Iterator[Session]:
-        """Internal ones too. Take a copy before anything is created or ended meanwhile."""
+        """Iterate over all sessions, including internal ones. Copy the result if sessions may be created or ended
+        during the iteration."""
         return chain(self._sessions.values(), self.internal.values())
 
     def __contains__(self, client_id: object) -> bool:
@@ -68,9 +69,10 @@ class SessionRegistry:
         return len(self._sessions)
 
     def __iter__(self) -> Iterator[Session]:
-        """In order of creation. Take a copy before anything is created or ended meanwhile."""
+        """Iterate in the order of creation. Copy the result if sessions may be created or ended during the
+        iteration."""
         return iter(self._sessions.values())
 
     def client_ids(self) -> KeysView[str]:
-        """Of these sessions, in the same order; live."""
+        """Return the identifiers of these sessions, in the same order, as a live view."""
         return self._sessions.keys()

@@ -1,4 +1,4 @@
-"""Replay: retained messages that a session is still to be sent because of its SUBSCRIBEs."""
+"""Replay: retained messages that still have to be sent to a session because of its SUBSCRIBEs."""
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
@@ -10,17 +10,17 @@ from .subscription import Subscription
 if TYPE_CHECKING:
     from .session import Session
 
-# So many retained messages, or so many bytes of them, go to a client before its output is written, and the search for
-# them takes so many steps that find nothing.
+# Limits for one slice, after which the client's output is written: retained messages, their bytes, and steps of the
+# search that find nothing.
 REPLAY_SLICE: Final = 512
 REPLAY_BYTES: Final = 262_144
 REPLAY_STEPS = 2000
 
-MOST_REPEATS: Final = 64  # of a session: SUBSCRIBEs that wait behind another one to the same filter
+MOST_REPEATS: Final = 64  # per session: SUBSCRIBEs that wait for an earlier one with the same filter
 
 
 class ReplayBudget:
-    """What is left of a slice: messages, bytes of payload, steps that find nothing."""
+    """The rest of a slice: messages, bytes of payload, steps that find nothing."""
 
     __slots__ = ("bytes", "messages", "steps")
 
@@ -35,11 +35,10 @@ class ReplayBudget:
 
 
 class Replay:
-    """What is left to send, filter by filter, fetched as the client keeps up.
+    """The retained messages that still have to be sent, filter by filter, read when the client can receive them.
 
-    Each SUBSCRIBE to a filter, also of those in one packet, sends all of its own, in order [MQTT-3.8.4-4, -5]. When too
-    many wait, one takes the place of the one before it.
-    """
+    Each SUBSCRIBE to a filter, even within one packet, sends all of its messages, in order [MQTT-3.8.4-4, -5]. If too
+    many wait, a SUBSCRIBE replaces the one before it."""
 
     __slots__ = ("_left", "_repeats")
 
@@ -54,7 +53,7 @@ class Replay:
         return len(self._left) > 0
 
     def add(self, source: RetainedSource, subscription: Subscription) -> None:
-        """These come after those of earlier SUBSCRIBEs to the same filter."""
+        """Add retained messages after those of earlier SUBSCRIBEs to the same filter."""
         waiting = self._left.get(subscription.filter)
         if waiting is None:
             self._left[subscription.filter] = [(source, subscription)]
@@ -65,17 +64,17 @@ class Replay:
             waiting[-1] = (source, subscription)
 
     def filters(self) -> list[str]:
-        """Of which something is still to be sent, each once for each SUBSCRIBE."""
+        """Return the filters with messages that still have to be sent, once for each SUBSCRIBE."""
         return [filter for filter, waiting in self._left.items() for _ in waiting]
 
     def stop(self, filter: str) -> None:
-        """What is left of this filter is not sent."""
+        """Do not send the remaining messages of this filter."""
         waiting = self._left.pop(filter, None)
         if waiting is not None:
             self._repeats -= len(waiting) - 1
 
     def advance(self, session: "Session", writer: ClientWriter) -> None:
-        """Let ``session`` send the next ones until a slice is full, or no other may follow at once."""
+        """Send the next messages to ``session`` until a slice is full, or no further message may follow now."""
         budget = ReplayBudget()
         left = self._left
         while left and not budget.spent:
@@ -97,12 +96,13 @@ class Replay:
 
 
 def _takes_retained(session: "Session", writer: ClientWriter) -> bool:
-    """Whether another retained message may follow at once."""
+    """Return whether another retained message may follow now."""
     return writer.writable and session.queue is None
 
 
 def _room_for(session: "Session", most: int, subscription: Subscription) -> int:
-    """How many of so many retained messages to fetch: one at least, which may have to wait in the queue."""
+    """Return how many retained messages to read, at most ``most``: at least one, which may have to wait in the
+    queue."""
     if subscription.qos == 0:
         return most
     if session.resend is not None:
@@ -113,7 +113,7 @@ def _room_for(session: "Session", most: int, subscription: Subscription) -> int:
 def _send_retained(
     session: "Session", writer: ClientWriter, messages: list[Message], subscription: Subscription
 ) -> int:
-    """Send retained messages because of a SUBSCRIBE, or queue one; returns how many: the rest is to come later."""
+    """Send retained messages for a SUBSCRIBE, or queue one; return how many. The others follow later."""
     identifiers = subscription.identifiers
     if subscription.qos == 0:
         return writer.send_retained0(messages, identifiers)
@@ -141,18 +141,18 @@ def _send_retained(
 
 
 def _retained(session: "Session", message: Message, qos: int, identifiers: tuple[int, ...]) -> Delivery:
-    """It is owed from here on."""
+    """Return the delivery, which the session holds from now on."""
     journal = session.journal
     if journal is None:
         return Delivery(message, qos, True, identifiers)
-    delivery = Delivery(message.twin(), qos, True, identifiers)  # it may be on its way to this session already
+    delivery = Delivery(message.twin(), qos, True, identifiers)  # may already be in flight to this session
     journal.hold(session, delivery)
     return delivery
 
 
 def _send_retained_qos(session: "Session", writer: ClientWriter, delivery: Delivery) -> None:
     if session.resend is not None or len(session.inflight) >= session.window or not writer.writable:
-        # One waits in the queue, whatever its bounds, so that they never cut a replay short.
+        # One message waits in the queue, whatever its limits, so that they never cut a replay short.
         session.new_queue().push_front(delivery)
     else:
         session.send(writer, delivery)

@@ -1,4 +1,5 @@
-"""What is sent again: after a reconnect all that is not acknowledged; on a live connection after a retry interval."""
+"""Messages that are sent again: all unacknowledged ones after a reconnect, and after a retry interval on a live
+connection."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -12,11 +13,10 @@ if TYPE_CHECKING:
 
 
 class Resend:
-    """Packet Identifiers in flight that a new connection is still to be sent again, in their order.
+    """Packet Identifiers in flight that still have to be sent again on a new connection, in order.
 
-    ``topics`` are those of their messages, once it is known that these do not go out at once: QoS 0 of these topics
-    waits for them, in the queue.
-    """
+    ``topics`` are those of their messages, once it is known that not all can be sent immediately: QoS 0 messages of
+    these topics wait for them in the queue."""
 
     __slots__ = ("left", "topics")
 
@@ -25,7 +25,7 @@ class Resend:
         self.topics: set[str] | None = None
 
     def advance(self, session: "Session", writer: ClientWriter) -> bool:
-        """Send again as far as window and socket allow; whether nothing is left."""
+        """Send again as much as window and socket allow; return whether everything is sent."""
         left = self.left
         while left:
             packet_id = next(iter(left))
@@ -33,8 +33,8 @@ class Resend:
             if delivery is None:
                 writer.send_pubrel(packet_id)
             elif len(session.inflight) - len(left) >= session.window or not writer.writable:
-                # The new connection's Receive Maximum holds for these too [MQTT-3.3.4-9]. Some may not have been sent
-                # at all: their identifiers were not on disk when the last connection ended.
+                # The new connection's Receive Maximum also limits these [MQTT-3.3.4-9]. Some may never have been sent:
+                # their identifiers were not on disk when the last connection ended.
                 if self.topics is None:
                     waiting = [session.inflight[each] for each in left]
                     self.topics = {each.message.topic for each in waiting if each is not None}
@@ -51,10 +51,9 @@ class Resend:
 
 
 def retransmit_older(session: "Session", before: float, now: float) -> None:
-    """Send again what was sent before then and not acknowledged, on a live connection.
+    """Send messages again, on a live connection, that were sent before ``before`` and not acknowledged.
 
-    Only for 3.x clients where a retry interval is configured; 5.0 forbids it [MQTT-4.4.0-1].
-    """
+    Only for 3.x clients, if a retry interval is configured; 5.0 forbids it [MQTT-4.4.0-1]."""
     session.now = now
     writer = session.writer
     sent_at = session.sent_at
@@ -73,5 +72,5 @@ def retransmit_older(session: "Session", before: float, now: float) -> None:
 def _send_again(session: "Session", writer: ClientWriter, packet_id: int, delivery: Delivery) -> bool:
     if session.journal is None or delivery.qos != 2:
         return writer.send_publish(delivery, packet_id, True)
-    # The connection that it was first sent on may have ended before the identifier was on disk.
+    # The connection on which it was first sent may have ended before the identifier was on disk.
     return writer.send_publish_after(session.journal.barrier, delivery, packet_id, True)

@@ -1,6 +1,6 @@
-"""Session: what a Server keeps for one Client Identifier, connected or not.
+"""Session: the state that a Server keeps for one Client Identifier, connected or not.
 
-The way of a QoS 1 or 2 delivery, outbound::
+The path of an outbound QoS 1 or 2 delivery::
 
     deliver ──► window open ──► inflight[id] = Delivery ──PUBACK──────────────────────► done
        │                               │
@@ -8,8 +8,7 @@ The way of a QoS 1 or 2 delivery, outbound::
        ▼                                            (PUBREL is out)
      queue ──► advance(), when an acknowledgement, a reconnect or a drained socket makes room
 
-On reconnect all of ``inflight`` goes out again in its order, before the queue [MQTT-4.4.0-1] [MQTT-4.6.0-1].
-"""
+On reconnect, all of ``inflight`` is sent again in order, before the queue [MQTT-4.4.0-1] [MQTT-4.6.0-1]."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -37,13 +36,13 @@ from .resend import Resend
 from .subscription import Subscription
 
 WORTH_HALVING: Final = 16
-"""A send window that is smaller goes out in one piece."""
+"""Smaller send windows are sent in one piece."""
 
 _NO_SUBSCRIPTIONS: Final[Mapping[str, Subscription]] = MappingProxyType({})
 
 
 class Session:
-    """Session State (section 4.1), field by field, and what happens to it. Times are unix seconds."""
+    """Session State (section 4.1), field by field, and operations on it. Times are Unix seconds."""
 
     __slots__ = (
         "_subscriptions",
@@ -89,41 +88,42 @@ class Session:
         self.limits = limits
         self.observer = observer
         self.created_at = now
-        self.now = now  # the time of what is happening to it, told by whoever drives it
-        # Whether a CONNACK has told a client of it; until then it is no session that a client could know.
+        self.now = now  # the time of the current event, set by the caller
+        # Whether a client has received a CONNACK for it; before that, no client can know the session.
         self.announced = True
         # Session Expiry Interval in seconds; 0 ends with the connection, 0xFFFFFFFF never.
         self.expiry_interval = expiry_interval
-        self.names_size = 0  # what the registry counts for its names
-        self._subscriptions: dict[str, Subscription] | None = None  # None: it has had none
+        self.names_size = 0  # size of its names that the registry counts
+        self._subscriptions: dict[str, Subscription] | None = None  # None: there have been none
         self.filter_bytes = 0  # characters of these filters
-        # QoS 1 and 2 sent and not completely acknowledged, in order of sending; None once PUBREL is out.
+        # QoS 1 and 2 messages that were sent and not completely acknowledged, in order of sending; None once PUBREL is
+        # sent.
         self.inflight: dict[int, Delivery | None] = {}
-        # When each identifier in flight was last sent, only where the zone has a retry interval.
+        # When each identifier in flight was last sent; only if the zone has a retry interval.
         self.sent_at: dict[int, float] | None = {} if limits.retry_interval else None
-        # Messages of released identifiers, kept only while a hook asks for ``delivery.completed``.
+        # Messages of released identifiers; only while a hook uses ``delivery.completed``.
         self.completions: dict[int, Message] | None = None
-        # Inflight identifiers that a new connection's Receive Maximum did not yet let out again.
+        # Identifiers in flight that the Receive Maximum of a new connection has not yet allowed to be sent again.
         self.resend: Resend | None = None
-        # QoS 1 and 2 (and QoS 0, where configured) waiting for the window or for the client.
+        # QoS 1 and 2 (and QoS 0, if configured) messages that wait for the window or for the client.
         self.queue: MessageQueue | None = None
-        # QoS 2 received and not released (``inbound_qos2``): Packet Identifier -> when.
+        # QoS 2 received and not released (``inbound_qos2``): Packet Identifier -> time.
         self.awaiting_rel: dict[int, float] | None = None
-        # Retained messages still to be sent because of a SUBSCRIBE.
+        # Retained messages that still have to be sent because of a SUBSCRIBE.
         self.replays: Replay | None = None
         self.last_packet_id = 0
         self.writer: ClientWriter | None = None
-        # What the node's queues take.
+        # Memory of the node's queues.
         self.account: MemoryAccount = UNACCOUNTED
         self.window = min(limits.max_inflight or MAX_INFLIGHT, MAX_INFLIGHT)
         self.mqueue_dropped = 0
-        # Records what it holds, and under which number; None and 0 where nothing outlives the process.
+        # The journal of its state, and its number there; None and 0 if nothing outlives the process.
         self.journal: SessionJournal | None = None
         self.number = 0
-        # Whose it is (``ClientInfo.owner``); None: it was stored by a version that did not record that.
+        # The owner (``ClientInfo.owner``); None: stored by a version that did not record it.
         self.owner: str | None = ""
-        # Kept here for ``core``, never looked at: when its client left, the Will Message waiting for its delay, and the
-        # two running timers.
+        # Stored here for ``core`` and not used: when its client disconnected, the Will Message that waits for its
+        # delay, and the two running timers.
         self.disconnected_at = 0.0
         self.will: Message | None = None
         self.will_number = 0
@@ -134,67 +134,68 @@ class Session:
 
     @property
     def subscriptions(self) -> Mapping[str, Subscription]:
-        """Topic Filter with its ``$share/...`` and the mount point (``FilterPlan.filter``) -> Subscription."""
+        """Topic Filter, with ``$share/...`` and the mount point (``FilterPlan.filter``) -> Subscription."""
         subscriptions = self._subscriptions
         return _NO_SUBSCRIPTIONS if subscriptions is None else subscriptions
 
     def put_subscription(self, subscription: Subscription) -> None:
-        """Add it, or replace the one to the same filter."""
+        """Add a subscription, or replace the one to the same filter."""
         subscriptions = self._subscriptions
         if subscriptions is None:
             subscriptions = self._subscriptions = {}
         subscriptions[subscription.filter] = subscription
 
     def pop_subscription(self, filter: str) -> Subscription | None:
-        """Remove it; None: there was none."""
+        """Remove a subscription; return None if there was none."""
         subscriptions = self._subscriptions
         return None if subscriptions is None else subscriptions.pop(filter, None)
 
     def clear_subscriptions(self) -> None:
         self._subscriptions = None
 
-    # ------------------------------------------------------------------ facts
+    # ------------------------------------------------------------------ state
 
     @property
     def durable(self) -> bool:
-        """Whether it has a journal: it outlives its connection, and at durability level ``disk`` also the process."""
+        """Whether the session has a journal: it outlives its connection and, at durability level ``disk``, the
+        process."""
         return self.journal is not None
 
     @property
     def persistent(self) -> bool:
-        """Whether it outlives its connection, or did when it began."""
+        """Whether the session outlives its connection, or did when it began."""
         return self.expiry_interval > 0 or self.durable
 
     @property
     def connected(self) -> bool:
-        """Whether a client is there."""
+        """Whether a client is connected."""
         return self.writer is not None
 
     @property
     def ready(self) -> bool:
-        """Whether a QoS 1 message given now would go out at once."""
+        """Whether a QoS 1 message that is delivered now would be sent immediately."""
         writer = self.writer
         return writer is not None and writer.writable and len(self.inflight) < self.window and not self.queue
 
     @property
     def busy(self) -> bool:
-        """Whether something waits that an acknowledgement may set free."""
+        """Whether messages wait that an acknowledgement may release."""
         return self.queue is not None or self.resend is not None or self.replays is not None
 
     @property
     def replaying(self) -> bool:
-        """Whether retained messages are to follow that wait for nothing of the client's but its socket."""
+        """Whether retained messages will follow that wait only for the client's socket."""
         return self.replays is not None and self.queue is None
 
     @property
     def queued(self) -> int:
-        """Messages waiting."""
+        """The number of waiting messages."""
         return 0 if self.queue is None else len(self.queue)
 
-    # ------------------------------------------------------------- to the client
+    # ------------------------------------------------------------- outbound
 
     def deliver(self, message: Message, subscription: Subscription) -> None:
-        """Take a message that matched: send it, queue it, or drop it and tell the observer why."""
+        """Deliver a message that matched: send it, queue it, or drop it and report the reason to the observer."""
         qos = message.qos
         if self.limits.upgrade_qos:
             if subscription.qos > qos:
@@ -220,7 +221,7 @@ class Session:
             self._deliver_qos(delivery)
 
     def deliver_run(self, run: list[Message], subscription: Subscription) -> None:
-        """``deliver`` for messages of one QoS, 0 or 1, with RETAIN 0 that never expire, in this order."""
+        """As ``deliver``, for messages of one QoS, 0 or 1, with RETAIN 0 that never expire, in this order."""
         limits = self.limits
         if subscription.identifiers or self.sent_at is not None or limits.upgrade_qos:
             for message in run:
@@ -241,7 +242,8 @@ class Session:
             deliveries = [journal.hold_plain(self, message, 1) for message in run]
         sent = 0
         if writer is not None and self.queue is None and self.resend is None:
-            # Again and again: what its client cannot take leaves its place in the window to the next ones.
+            # Repeated, because messages that the client cannot receive leave their places in the window to the next
+            # ones.
             while sent < len(deliveries) and writer.writable and len(self.inflight) < self.window:
                 last = sent + self.window - len(self.inflight)
                 self.send_run(writer, deliveries[sent:last])
@@ -250,7 +252,8 @@ class Session:
             self._enqueue(delivery)
 
     def deliver_volatile(self, message: Message, subscription: Subscription) -> None:
-        """The same for QoS 1 that nobody durable waits for: it is not written down, if it can go out at once."""
+        """As ``deliver``, for QoS 1 without a durable receiver: it is not written to disk if it can be sent
+        immediately."""
         writer = self.writer
         if writer is None or self.queue is not None or self.resend is not None:
             self.deliver(message, subscription)
@@ -268,7 +271,7 @@ class Session:
         writer.send_publish(delivery, packet_id, False)
 
     def deliver_volatile_run(self, run: list[Message], subscription: Subscription) -> None:
-        """``deliver_volatile`` for messages of QoS 1 with RETAIN 0 that never expire, in this order."""
+        """As ``deliver_volatile``, for messages of QoS 1 with RETAIN 0 that never expire, in this order."""
         writer = self.writer
         if writer is None or self.queue is not None or self.resend is not None or not writer.may_hold(len(run)):
             self.deliver_run(run, subscription)
@@ -276,7 +279,7 @@ class Session:
         self.last_packet_id = writer.hold_run(run, self.last_packet_id)
 
     def deliver_shared(self, delivery: Delivery) -> None:
-        """Take a delivery that a shared subscription chose this session for."""
+        """Deliver a message for which a shared subscription has selected this session."""
         if delivery.message.payload_at < 0:
             self._adopt_paged(delivery)
         elif delivery.qos == 0:
@@ -285,25 +288,26 @@ class Session:
             self._deliver_qos(delivery)
 
     def _adopt_paged(self, delivery: Delivery) -> None:
-        """A paged QoS 1 or 2 one, of another durable session that is over: it comes through the queue."""
+        """Add a paged QoS 1 or 2 delivery of another durable session that has ended: it is delivered through the
+        queue."""
         assert self.journal is not None
         self.journal.hold(self, delivery)
         self._enqueue(delivery)
         self.advance(self.now)
 
     def would_refuse(self, message: Message, subscription: Subscription) -> bool:
-        """Whether its queue is full and its zone refuses rather than drops the oldest."""
+        """Return whether the queue is full and its zone refuses new messages instead of dropping the oldest."""
         queue = self.queue
         if queue is None or not self.limits.refuse_when_full or message.qos == 0 or subscription.qos == 0:
             return False
         return not self.ready and queue.full_for(Delivery(message, 1).size)
 
     def would_be_shed(self, message: Message, subscription: Subscription) -> bool:
-        """Whether memory is used up, and this message would wait in its queue until that is shed."""
+        """Return whether memory is exhausted, and this message would wait in the queue until that is shed."""
         return self.account.level >= SHEDDING and message.qos > 0 and subscription.qos > 0 and not self.ready
 
     def may_refuse(self, run: list[Message]) -> bool:
-        """Whether it might have to refuse one of these messages of QoS 1 and of one topic."""
+        """Return whether one of these QoS 1 messages of one topic might have to be refused."""
         limits = self.limits
         short = self.account.level >= SHEDDING
         if not (limits.refuse_when_full or short) or not self.may_queue(len(run)):
@@ -320,7 +324,7 @@ class Session:
         return size > limits.max_queued_bytes
 
     def may_queue(self, count: int) -> bool:
-        """Whether not all of so many messages of QoS 1 go out at once for certain."""
+        """Return whether some of this number of QoS 1 messages might not be sent immediately."""
         writer = self.writer
         return (
             writer is None
@@ -339,14 +343,14 @@ class Session:
             else:
                 self.observer.delivery_dropped(self, delivery, QOS0_MSG)
         elif self.internal and (queue is not None or self.resend is not None):
-            self._enqueue(delivery)  # of what travels between nodes nothing overtakes anything: see ``cluster.turns``
+            self._enqueue(delivery)  # between nodes, no message may overtake another: see ``cluster.turns``
         elif queue is not None and self._waits(queue, delivery.message.topic):
             self._enqueue(delivery)
         else:
             writer.send_publish(delivery, 0, False)
 
     def _waits(self, queue: MessageQueue, topic: str) -> bool:
-        """Whether a message of this topic waits, which a later one must not overtake [MQTT-4.6.0-6]."""
+        """Return whether a message of this topic waits, which a later one must not overtake [MQTT-4.6.0-6]."""
         if queue.holds(topic):
             return True
         resend = self.resend
@@ -373,7 +377,7 @@ class Session:
     def send(self, writer: ClientWriter, delivery: Delivery) -> None:
         inflight = self.inflight
         packet_id = self._free_id(self.last_packet_id)
-        # Noted before it is sent: who is told of the sending may publish something that comes here.
+        # Noted before it is sent, because a hook that is called on sending may publish a message to this session.
         before = self.last_packet_id
         self.last_packet_id = packet_id
         inflight[packet_id] = delivery
@@ -387,7 +391,7 @@ class Session:
                 self.last_packet_id = before
 
     def _free_id(self, packet_id: int) -> int:
-        """The next one after this that is not in use until its exchange ends [MQTT-2.2.1-4]."""
+        """Return the next identifier after this one that is not in use until its exchange ends [MQTT-2.2.1-4]."""
         while True:
             packet_id = packet_id + 1 if packet_id < MAX_PACKET_ID else 1
             if packet_id not in self.inflight:
@@ -407,7 +411,7 @@ class Session:
                 self.observer.delivery_dropped(self, each, QUEUE_FULL)
 
     def new_queue(self) -> MessageQueue:
-        """The queue, made now."""
+        """Return the queue, which is created now."""
         limits = self.limits
         bounds = (limits.max_queued_messages, limits.max_queued_bytes)
         keep = limits.refuse_when_full
@@ -417,7 +421,8 @@ class Session:
         return queue
 
     def advance(self, now: float) -> None:
-        """Send what waits, as far as window and socket allow: retransmissions, then the queue, then retained ones."""
+        """Send waiting messages, as far as window and socket allow: retransmissions, then the queue, then retained
+        messages."""
         writer = self.writer
         if writer is None:
             return
@@ -436,8 +441,8 @@ class Session:
     def _drain(self, writer: ClientWriter, queue: MessageQueue, now: float) -> None:
         while writer.writable and len(self.inflight) < self.window:
             room = self.window - len(self.inflight)
-            # A client with nothing in flight only waits: half a window goes out first, and from then on it works on one
-            # half while the broker makes the other.
+            # A client with nothing in flight is idle: half of the window is sent first, so that the client processes
+            # one half while the broker prepares the other.
             waits = room == self.window and room >= WORTH_HALVING
             run = queue.pop_run(room // 2 if waits else room)
             if run:
@@ -464,7 +469,7 @@ class Session:
                 self.send(writer, delivery)
 
     def send_run(self, writer: ClientWriter, run: list[Delivery]) -> None:
-        """Send deliveries of QoS 1, all of which the window has room for."""
+        """Send deliveries of QoS 1 for which the window has room."""
         inflight = self.inflight
         packet_ids = self._number(run)
         if self.sent_at is not None:
@@ -477,7 +482,7 @@ class Session:
             self.cannot_send(packet_id, refused)
 
     def _number(self, run: list[Delivery]) -> list[int]:
-        """Packet Identifiers for these, which are in flight from here on."""
+        """Return Packet Identifiers for these deliveries, which are in flight from now on."""
         inflight = self.inflight
         packet_ids = []
         packet_id = self.last_packet_id
@@ -491,13 +496,13 @@ class Session:
         return packet_ids
 
     def replay(self, source: RetainedSource, subscription: Subscription) -> None:
-        """Retained messages to send because of a SUBSCRIBE; ``advance`` pulls them as the client keeps up."""
+        """Add retained messages for a SUBSCRIBE; ``advance`` sends them as the client can receive them."""
         if self.replays is None:
             self.replays = Replay()
         self.replays.add(source, subscription)
 
     def stop_replay(self, filter: str) -> None:
-        """What a SUBSCRIBE to ``filter`` still has to send is not sent any more [MQTT-3.10.4-2]."""
+        """Do not send the remaining retained messages of a SUBSCRIBE to ``filter`` [MQTT-3.10.4-2]."""
         if self.replays is not None:
             self.replays.stop(filter)
             self._end_replay()
@@ -507,12 +512,12 @@ class Session:
             self.replays = None
 
     def cannot_send(self, packet_id: int, delivery: Delivery) -> None:
-        """Its client cannot take this one, which counts as done."""
+        """Drop a delivery that the client cannot receive; it counts as done."""
         self.forget(packet_id)
         self.done(delivery)
 
     def done(self, delivery: Delivery) -> None:
-        """It is not owed any more."""
+        """Note that a delivery is done."""
         if self.journal is not None and delivery.qos:
             self.journal.done(self, (delivery,))
 
@@ -523,10 +528,10 @@ class Session:
         if self.resend is not None:
             self.resend.left.pop(packet_id, None)
 
-    # ---------------------------------------------------- coming, going, ending
+    # ---------------------------------------------------- connect, disconnect, end
 
     def attach(self, writer: ClientWriter, window: int, limits: Limits, now: float) -> None:
-        """A client is there, and is told of it. ``window`` is how many QoS 1 and 2 it takes unacknowledged; nothing is
+        """Attach a connected client. ``window``: how many unacknowledged QoS 1 and 2 messages it accepts; nothing is
         sent yet."""
         self.announced = True
         self.writer = writer
@@ -541,40 +546,40 @@ class Session:
         self.resend = Resend(self.inflight) if self.inflight else None
 
     def undelivered(self) -> list[Delivery]:
-        """Every delivery that it holds, sent or queued."""
+        """Return every delivery that the session holds, in flight or queued."""
         held = [delivery for delivery in self.inflight.values() if delivery is not None]
         if self.queue is not None:
             held.extend(self.queue)
         return held
 
     def take_queued(self, topics: set[str], groups: set[str]) -> list[Delivery]:
-        """Take out of the queue what ``MessageQueue.take`` does; it is owed until the journal is told otherwise."""
+        """Remove deliveries from the queue as ``MessageQueue.take`` does; the session still holds them until the
+        journal is informed."""
         taken = [] if self.queue is None else self.queue.take(topics, groups)
         self.leave_empty_queue()
         return taken
 
     def leave_empty_queue(self) -> None:
-        """It stays while later messages must not overtake what is sent again."""
+        """Keep the queue while later messages must not overtake those that are sent again."""
         if not self.queue and (self.resend is None or self.resend.topics is None):
             self.queue = None
 
     def requeue(self, delivery: Delivery) -> None:
-        """Queue a delivery that was owed before the node's restart."""
+        """Queue a delivery that the session held before the node's restart."""
         self._enqueue(delivery)
 
     def detach(self) -> None:
-        """The client is gone; what was sent and not acknowledged stays in flight."""
+        """Detach the client; unacknowledged messages stay in flight."""
         self.writer = None
         self.resend = None
         if not self.queued:
             self.queue = None
 
     def end(self) -> list[Delivery]:
-        """The session is over. Returns what shared subscriptions must give to another member.
+        """End the session. Return the deliveries that shared subscriptions must give to another member.
 
-        That is QoS 1 not acknowledged and whatever was not sent; a QoS 2 delivery that was begun ends
-        with its session [MQTT-4.8.2-5].
-        """
+        These are unacknowledged QoS 1 deliveries and all unsent ones; a QoS 2 exchange that has begun ends with its
+        session [MQTT-4.8.2-5]."""
         reassignable = [
             delivery
             for delivery in self.inflight.values()

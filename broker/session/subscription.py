@@ -9,21 +9,20 @@ _NONE: Final[tuple[int, ...]] = ()
 
 
 class Subscription:
-    """Immutable, but for ``judged``. Subscribing again makes a new one that takes the old one's place [MQTT-3.8.4-3].
+    """Immutable except for ``judged``. Subscribing again creates a new one that replaces the old one [MQTT-3.8.4-3].
 
     ``filter`` is the whole string as the client sent it (``$share/...`` included, mount point applied);
     ``topic_filter`` the part that is matched; ``group`` the name of the shared subscription or ``None``.
-    ``identifiers`` has at most one entry, but any number in the merged form that the router makes where several
-    filters of one session match.
+    ``identifiers`` has at most one entry, but any number in the merged form that the router creates if several filters
+    of one session match.
 
-    ``by_operator``: an operator made it for the client, whatever the access rules say.
+    ``by_operator``: an operator created it for the client, regardless of access rules.
 
-    ``judged``: rules are asked about each topic that it matches, for they deny a part of them. The only attribute that
-    changes.
+    ``judged``: access rules deny some of the topics that it matches, so they are checked for each topic. Only this
+    attribute changes.
 
-    ``plain``: neither No Local, Retain As Published nor identifiers nor shared; the publish path then needs
-    only ``session`` and ``qos``.
-    """
+    ``plain``: without No Local, Retain As Published and identifiers, and not shared; the publish path then needs only
+    ``session`` and ``qos``."""
 
     __slots__ = (
         "by_operator",
@@ -70,7 +69,7 @@ class Subscription:
         self.plain = not (no_local or retain_as_published or identifiers or group is not None)
 
     def info(self) -> dict[str, Any]:
-        """Its options under the names EMQX gives them in ``subopts``."""
+        """Return the options under EMQX's names in ``subopts``."""
         return {
             "qos": self.qos,
             "nl": int(self.no_local),
@@ -83,18 +82,18 @@ class Subscription:
 
 
 class VolatileSubscription(Subscription):
-    """Of a session that outlives the process, for what need not: nobody it is for has a durable session. It is not
-    written down where it goes out at once (``Session.deliver_volatile``)."""
+    """Subscription of a durable session for messages that need not be durable, because they are not for any durable
+    session of a client. Such a message is not written to disk if it can be sent immediately
+    (``Session.deliver_volatile``)."""
 
     __slots__ = ()
 
 
 def merge(overlapping: list[Subscription]) -> Subscription:
-    """Several matching filters of one session as one delivery: highest QoS, all identifiers [MQTT-3.3.4-2..4].
+    """Merge several matching filters of one session into one delivery: highest QoS, all identifiers [MQTT-3.3.4-2..4].
 
-    Retain As Published is on where any of them has it. No Local suppresses only what came through its own filter,
-    so the parts are kept for the publisher's own case (``without_no_local``).
-    """
+    Retain As Published is set if any of them has it. No Local suppresses only the match of its own filter, so the parts
+    are kept for messages that the subscriber itself publishes (``without_no_local``)."""
     first = overlapping[0]
     identifiers: list[int] = []
     for each in overlapping:
@@ -112,7 +111,8 @@ def merge(overlapping: list[Subscription]) -> Subscription:
 
 
 def without_no_local(subscription: Subscription) -> Subscription | None:
-    """What is left of a match for a message of the subscriber's own; ``None``: nothing [MQTT-3.8.3-3]."""
+    """Return the rest of a match for a message that the subscriber itself has published; ``None``: nothing
+    [MQTT-3.8.3-3]."""
     if not subscription.no_local:
         return subscription
     left = [part for part in subscription.parts if not part.no_local]

@@ -1,4 +1,4 @@
-"""Commands of ``taipan``, besides running a node; ``index.COMMANDS`` has all of them.
+"""Commands of ``taipan`` other than running a node; ``index.COMMANDS`` lists them.
 
 ``add_to`` of a module adds the arguments of its command, with these defaults:
 

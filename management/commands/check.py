@@ -1,4 +1,5 @@
-"""``taipan check [--connect] FILE | -``: whether a configuration is valid, and the certificates that it names."""
+"""``taipan check [--connect] FILE | -``: checks whether a configuration is valid, and the certificates that it
+names."""
 
 import argparse
 import asyncio
@@ -44,10 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _connect(settings: BrokerSettings) -> str:
-    """What the NATS servers of ``[cluster]`` answer, in one line. Raises ConfigError."""
+    """Return the answers of the NATS servers of ``[cluster]`` in one line. Raises ConfigError."""
     if settings.cluster is None:
         raise ConfigError("--connect: the configuration has no [cluster]")
-    # Imported here: a node without a cluster needs no client of NATS.
+    # Imported here, because a node without a cluster needs no NATS client.
     try:
         from taipan.broker.cluster.nats import NatsRefused
         from taipan.broker.cluster.nats_client import NatsClient, largest_packet

@@ -1,4 +1,4 @@
-"""``taipan cluster try [--nodes N] [--share-port]``: a cluster on loopback, to try (``local_cluster``)."""
+"""``taipan cluster try [--nodes N] [--share-port]``: a trial cluster on loopback (``local_cluster``)."""
 
 import argparse
 
@@ -36,7 +36,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    # Imported here: every command of taipan would wait for the HTTP client.
+    # Imported here: otherwise every command of taipan would have to import the HTTP client.
     from . import local_cluster
 
     return local_cluster.run(

@@ -1,4 +1,4 @@
-"""The commands ``taipan`` and ``taipan-ctl`` as trees of words, taken from where they are defined."""
+"""The commands ``taipan`` and ``taipan-ctl`` as trees of words, derived from their definitions."""
 
 import argparse
 import re
@@ -22,7 +22,7 @@ _CTL_OPTIONS: Final = (
 
 @dataclass
 class Option:
-    """``value``: what follows it, as a word in capitals; empty: nothing does."""
+    """``value``: the argument of the option in capitals, empty if it has none."""
 
     names: list[str]
     value: str
@@ -31,7 +31,7 @@ class Option:
 
 @dataclass
 class Words:
-    """What may follow a word. ``arguments``: as the usage has them, of words that are not fixed."""
+    """The words that may follow a word. ``arguments``: placeholders as in the usage, for words that are not fixed."""
 
     summary: str = ""
     arguments: str = ""
@@ -39,7 +39,7 @@ class Words:
     words: dict[str, "Words"] = field(default_factory=dict)
 
     def all(self, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], "Words"]]:
-        """This and everything below, with the words that lead there."""
+        """Yield this node and everything below it, with the words that lead there."""
         found = [(path, self)]
         for word, below in self.words.items():
             found += below.all((*path, word))
@@ -47,7 +47,8 @@ class Words:
 
 
 def of_parser(parser: argparse.ArgumentParser, summary: str = "") -> Words:
-    """The tree of an argparse parser and its subparsers. argparse has no public way to ask what a parser takes."""
+    """Return the tree of an argparse parser and its subparsers. argparse has no public way to list what a parser
+    accepts."""
     tree = Words(summary or parser.description or "")
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -69,8 +70,8 @@ def _help(action: argparse.Action) -> str:
 
 
 def of_ctl() -> Words:
-    """The tree of ``taipan-ctl``."""
-    # Imported here: every command of taipan would wait for it.
+    """Return the tree of ``taipan-ctl``."""
+    # Imported here: otherwise every command of taipan would have to import it.
     from ..ctl.index import COMMANDS
 
     tree = Words("The control command of a running node.")

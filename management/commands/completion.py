@@ -1,7 +1,6 @@
 """``taipan completion SHELL`` and ``taipan manual COMMAND``: completion and man pages of ``taipan`` and ``taipan-ctl``.
 
-Both are made of the commands themselves (``command_tree``).
-"""
+Both are generated from the commands (``command_tree``)."""
 
 import argparse
 import datetime
@@ -53,13 +52,13 @@ def _manual(arguments: argparse.Namespace) -> int:
 
 
 def _candidates(words: Words) -> list[tuple[str, str]]:
-    """What may come next, each with what it means: words first, then options."""
+    """Return the words that may come next, each with its meaning: words first, then options."""
     found = [(word, below.summary) for word, below in words.words.items()]
     return found + [(name, option.summary) for option in words.options for name in option.names]
 
 
 def _short(text: str) -> str:
-    """One line without what shells read as something else."""
+    """Return one line without characters that are special in shells."""
     return " ".join(text.replace("'", "").replace("\\", "").replace("`", "").replace("$", "").split())
 
 
@@ -154,7 +153,7 @@ SHELLS: Final[dict[str, Callable[[dict[str, Words]], str]]] = {"bash": bash, "fi
 
 
 def manual_page(program: str, tree: Words, day: datetime.date) -> str:
-    """In the language of man(7)."""
+    """Return a man page in the language of man(7)."""
     lines = [
         f'.TH {program.upper()} 1 "{day.isoformat()}" "Taipan {product_version()}" "User Commands"',
         ".SH NAME",

@@ -1,4 +1,4 @@
-"""``taipan doctor [FILE]``: whether machine, files and ports are as a node wants them. Nothing is changed."""
+"""``taipan doctor [FILE]``: checks whether machine, files and ports meet a node's requirements. Nothing is changed."""
 
 import argparse
 import contextlib
@@ -46,7 +46,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what is found; 1 where one of it is an error. Raises ConfigError for two files."""
+    """Print the findings; return 1 if one of them is an error. Raises ConfigError for two files."""
     if arguments.file is not None and arguments.config is not None:
         raise ConfigError("give FILE or --config, not both")
     findings = []
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def examined(file: str | None, overrides: list[str]) -> Iterator[Finding]:
-    """Everything, one after another. ``file``: ``None`` for the defaults."""
+    """Yield all findings, one after another. ``file``: ``None`` for the defaults."""
     started = (time.time(), time.monotonic())
     try:
         settings = read(file, overrides).settings
@@ -98,7 +98,7 @@ def examined(file: str | None, overrides: list[str]) -> Iterator[Finding]:
 
 
 def default_secrets(settings: Settings) -> Iterator[Finding]:
-    """Applications of the configuration with a published secret."""
+    """Find applications of the configuration with a published secret."""
     for index, app in enumerate(settings.management.apps):
         if is_known(app.secret):
             found = f"management.apps.{index}.secret: application {app.id} has EMQX's published default"
@@ -117,7 +117,8 @@ def _of_lock(held: Holder | None, file: str | None) -> Finding:
 
 
 def certificates(served: list[ServedCertificate], now: float) -> Iterator[Finding]:
-    """Until when, and for whom; those that are over are faults of the configuration already."""
+    """Show the expiry and the names of certificates. Expired ones are already reported as faults of the
+    configuration."""
     for each in served:
         if each.fault(now) is not None:
             continue
@@ -137,7 +138,7 @@ def certificates(served: list[ServedCertificate], now: float) -> Iterator[Findin
 
 
 def _asked_name(setting: str) -> str:
-    """``listeners.0.tls.server_names.NAME.certfile``: the name; empty for other certificates."""
+    """Return the name in ``listeners.0.tls.server_names.NAME.certfile``; empty for other certificates."""
     return setting.partition(".server_names.")[2].removesuffix(".certfile").lower()
 
 
@@ -147,16 +148,16 @@ def _covers(names: tuple[str, ...], asked: str) -> bool:
 
 
 def _existing(directory: Path) -> Path:
-    """It, or the closest directory above it that is there."""
+    """Return the directory, or the closest existing directory above it."""
     for each in (directory, *directory.parents):
-        with contextlib.suppress(OSError):  # it stands in one that may not be looked into
+        with contextlib.suppress(OSError):  # its parent directory cannot be read
             if each.is_dir():
                 return each
     return Path("/")
 
 
 def data_directory(directory: Path) -> Iterator[Finding]:
-    """Its owner and its rights."""
+    """Check the owner and the permissions of the directory."""
     try:
         there, is_directory = directory.exists(), directory.is_dir()
     except OSError as error:
@@ -206,14 +207,14 @@ def _user(number: int) -> str:
 
 
 def ports(settings: Settings, process: int) -> Iterator[Finding]:
-    """Whether each address is free, or the node's own. ``process``: of the node that runs, 0 where none does."""
+    """Check whether each address is free or used by the node. ``process``: the running node, 0 if there is none."""
     shared = {each.bind for each in settings.broker.listeners if each.reuse_port}
     for setting, bind in configuration_check.binds(settings).items():
         yield _port(setting, bind, bind in shared, process)
 
 
 def socket_files(settings: Settings, process: int) -> Iterator[Finding]:
-    """The same of each Unix socket."""
+    """Check each Unix socket in the same way."""
     for setting, path in configuration_check.socket_paths(settings).items():
         where = f"{setting} {path}"
         if process and _has_socket(process, path):
@@ -275,7 +276,7 @@ def _taken(setting: str, bind: str, process: int, error: OSError) -> Finding:
 
 
 def _listens(process: int, port: int) -> bool:
-    """Whether one of the process' sockets listens at this port; no where that cannot be told."""
+    """Return whether the process listens on this port; False if this cannot be determined."""
     return _owns(
         process,
         {inode for name in ("tcp", "tcp6") for inode in _listening(Path(f"/proc/{process}/net/{name}"), port)},
@@ -283,7 +284,7 @@ def _listens(process: int, port: int) -> bool:
 
 
 def _has_socket(process: int, path: str) -> bool:
-    """Whether one of the process' sockets is bound to this path; no where that cannot be told."""
+    """Return whether a socket of the process is bound to this path; False if this cannot be determined."""
     try:
         lines = [line.split(maxsplit=7) for line in Path(f"/proc/{process}/net/unix").read_text().splitlines()[1:]]
     except OSError:
@@ -292,7 +293,7 @@ def _has_socket(process: int, path: str) -> bool:
 
 
 def _owns(process: int, inodes: set[str]) -> bool:
-    """Whether these have one of the process' sockets."""
+    """Return whether one of these sockets belongs to the process."""
     try:
         with os.scandir(f"/proc/{process}/fd") as found:
             return any(_target(each) in inodes for each in found)

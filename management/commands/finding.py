@@ -1,4 +1,4 @@
-"""What ``taipan doctor`` finds."""
+"""A finding of ``taipan doctor``."""
 
 from typing import Literal, NamedTuple
 
@@ -6,7 +6,7 @@ Level = Literal["ok", "warning", "error"]
 
 
 class Finding(NamedTuple):
-    """``check``: what was looked at. ``advice``: what to do, empty where all is well."""
+    """``check``: what was checked. ``advice``: what to do, empty if there is no problem."""
 
     level: Level
     check: str

@@ -1,4 +1,5 @@
-"""``taipan hash-password [--user NAME] [--scram]``: prints the hash of a password, as ``[[access.users]]`` takes it."""
+"""``taipan hash-password [--user NAME] [--scram]``: prints the hash of a password in the form for
+``[[access.users]]``."""
 
 import argparse
 import getpass
@@ -17,7 +18,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read the password from the terminal, or the first line of the input. 1 if none can be used."""
+    """Read the password from the terminal, or from the first line of the input. Return 1 if there is no valid one."""
     user: str | None = arguments.user
     if sys.stdin.isatty():
         try:

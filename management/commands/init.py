@@ -1,4 +1,4 @@
-"""``taipan init [DIR]``: the commented configuration, with a user and certificates where they are wanted."""
+"""``taipan init [DIR]``: writes the commented configuration and, if requested, a user and certificates."""
 
 import argparse
 import datetime
@@ -32,8 +32,8 @@ _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 @dataclass
 class Wanted:
-    """``address``: what clients connect to. ``user``: the first one, empty: none. ``tls_names``: of the certificate,
-    empty: no TLS. ``anonymous``: whether clients without a user come in from elsewhere."""
+    """``address``: the address that clients connect to. ``user``: the first user, empty: none. ``tls_names``: names in
+    the certificate, empty: no TLS. ``anonymous``: whether clients without a user are accepted from other machines."""
 
     address: str = "127.0.0.1"
     user: str = ""
@@ -75,7 +75,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the files and say what comes next. Raises ConfigError: nothing was written."""
+    """Write the files and print the next steps. Raises ConfigError if nothing was written."""
     directory = Path(arguments.directory).absolute()
     given = (arguments.address, arguments.user, arguments.tls)
     asks = sys.stdin.isatty() and not arguments.yes and not arguments.anonymous and given == (None, None, None)
@@ -114,7 +114,7 @@ def _asked() -> Wanted:
 
 
 def _password(user: str) -> str:
-    """From the terminal or standard input; a random one where nothing comes."""
+    """Read the password from the terminal or standard input; generate a random one if there is none."""
     if not sys.stdin.isatty():
         password = sys.stdin.readline().removesuffix("\n").removesuffix("\r")
     else:
@@ -132,7 +132,7 @@ def _own_names(address: str) -> list[str]:
 
 
 def written(directory: Path, wanted: Wanted, now: datetime.datetime) -> dict[str, tuple[bytes, int]]:
-    """The files, by their paths below ``directory``, with their modes. Raises ConfigError."""
+    """Return the files by their paths below ``directory``, with their modes. Raises ConfigError."""
     if not wanted.loopback and not wanted.user and not wanted.anonymous:
         raise ConfigError(
             f"{wanted.address} accepts connections from other machines: --user NAME, or --anonymous to accept"
@@ -146,7 +146,7 @@ def written(directory: Path, wanted: Wanted, now: datetime.datetime) -> dict[str
         raise ConfigError("--user: the name is not printable")
     files: dict[str, tuple[bytes, int]] = {}
     if wanted.tls_names:
-        from . import private_authority  # here: cryptography takes long to import
+        from . import private_authority  # imported here: cryptography is slow to import
 
         try:
             made = private_authority.make(wanted.tls_names, now)
@@ -164,7 +164,7 @@ def written(directory: Path, wanted: Wanted, now: datetime.datetime) -> dict[str
 
 
 def configuration(directory: Path, wanted: Wanted) -> str:
-    """The template that comes with Taipan, with what is wanted in its places."""
+    """Return the template that comes with Taipan, with the requested values."""
     text = template()
     text = _put(text, 'data_dir = "data"', f"data_dir = {toml_value(str(directory / 'data'))}")
     for kind in ("tcp", "ws"):
@@ -185,7 +185,8 @@ def configuration(directory: Path, wanted: Wanted) -> str:
 
 
 def template() -> str:
-    """The commented configuration as it ships, without the pages that it names: these lie in Taipan's sources only."""
+    """Return the commented configuration as it is shipped, without references to pages that only exist in Taipan's
+    sources."""
     text = (importlib.resources.files("taipan.config") / CONFIG).read_text("utf-8")
     text = _put(text, _PAGE_OF_KEYS, "taipan --print-defaults prints its type, too.")
     return _PAGE.sub("", text)

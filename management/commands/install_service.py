@@ -1,4 +1,4 @@
-"""``taipan install-service``: a unit of systemd for this ``taipan``, and a configuration where there is none."""
+"""``taipan install-service``: writes a systemd unit for this ``taipan``, and a configuration if there is none."""
 
 import argparse
 import os
@@ -97,7 +97,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the unit. Raises ConfigError: nothing was written."""
+    """Write the unit. Raises ConfigError if nothing was written."""
     config: Path = arguments.file.absolute()
     text = unit(program(), config)
     if arguments.print:
@@ -128,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def program() -> str:
-    """The ``taipan`` that runs this. Raises ConfigError: a service cannot use it."""
+    """Return the ``taipan`` that runs this. Raises ConfigError if a service cannot use it."""
     beside = Path(sys.prefix, "bin", "taipan")
     found = str(beside) if beside.exists() else shutil.which("taipan")
     if found is None:
@@ -144,7 +144,7 @@ def program() -> str:
 
 
 def unit(program: str, config: Path) -> str:
-    """Raises ConfigError: a path that systemd would read otherwise."""
+    """Return the unit. Raises ConfigError for a path that systemd would interpret differently."""
     for path in (program, str(config)):
         if not _PLAIN.fullmatch(path):
             raise ConfigError(f"{path}: a unit cannot contain a path with spaces or special characters")

@@ -1,4 +1,4 @@
-"""``taipan cluster try``: a NATS server and some nodes on loopback, to see a cluster at work, until Ctrl-C."""
+"""``taipan cluster try``: a NATS server and some nodes on loopback, for trying a cluster, until Ctrl-C."""
 
 import asyncio
 import contextlib
@@ -26,15 +26,15 @@ _ENDS_IN: Final = 20.0
 _POLL: Final = 0.02
 _PORTS_TRIED: Final = 1000
 _MAX_PAYLOAD: Final = "4MB"
-"""Of the NATS server: more than the largest packet by default."""
+"""The limit of the NATS server: more than the default size of the largest packet."""
 
 
 class TryError(Exception):
-    """It cannot be started; one line."""
+    """The cluster cannot be started; the message is one line."""
 
 
 class Options(NamedTuple):
-    """``port``, ``management_port``, ``dashboard_port``: the first ones to take. ``directory``: where the data stays,
+    """``port``, ``management_port``, ``dashboard_port``: the first ports to use. ``directory``: where the data stays,
     or ``None``."""
 
     nodes: int
@@ -46,7 +46,7 @@ class Options(NamedTuple):
 
 
 def run(options: Options) -> int:
-    """Until Ctrl-C, or until no node is left. Returns the exit status."""
+    """Run until Ctrl-C, or until no node is left. Return the exit status."""
     try:
         return asyncio.run(_try(options, _nats_server()))
     except (TryError, OSError) as error:
@@ -55,7 +55,8 @@ def run(options: Options) -> int:
 
 
 async def _try(options: Options, program: str) -> int:
-    """Signals to stop, however many, interrupt nothing. At the end, all that the command created is removed."""
+    """Run the cluster; further stop signals do not interrupt anything. At the end, everything that the command created
+    is removed."""
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -71,7 +72,7 @@ async def _try(options: Options, program: str) -> int:
 
 
 def _nats_server() -> str:
-    """The program, of the system or of this environment."""
+    """Return the path of the NATS server, of the system or of this environment."""
     beside = str(Path(sys.executable).parent)
     found = shutil.which("nats-server") or shutil.which("nats-server", path=beside)
     if found is None:
@@ -84,7 +85,7 @@ def _nats_server() -> str:
 
 
 class _Child:
-    """A process of ours, whose standard error goes to ``log``."""
+    """A child process, whose standard error goes to ``log``."""
 
     def __init__(self, name: str, log: Path) -> None:
         self.name = name
@@ -93,7 +94,7 @@ class _Child:
 
     async def start(self, *command: str) -> asyncio.subprocess.Process:
         with self.log.open("ab") as log:
-            # A session of its own: Ctrl-C reaches this process alone, which ends the others in order.
+            # A separate session: Ctrl-C reaches only this process, which ends the others in order.
             self.process = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log,
                 start_new_session=True,
@@ -172,7 +173,7 @@ class _Trial:
         print(f"data and logs: {self._directory}; Ctrl-C stops everything", flush=True)
 
     async def _know_each_other(self, ports: list[int]) -> bool:
-        """Whether each node lists all of them as running, in time."""
+        """Return whether each node lists all nodes as running before the timeout."""
         auth = aiohttp.BasicAuth("admin", self._secret)
         with contextlib.suppress(TimeoutError, aiohttp.ClientError):
             async with asyncio.timeout(_KNOWN_IN), aiohttp.ClientSession(auth=auth) as session:
@@ -187,7 +188,7 @@ class _Trial:
         return False
 
     def _configure(self, number: int, nats_port: int, taken: set[int]) -> tuple[str, Path, int, int]:
-        """Name, configuration file, MQTT port and management port of a node."""
+        """Return name, configuration file, MQTT port and management port of a node."""
         options = self._options
         name = f"taipan{number}@127.0.0.1"
         if not options.share_port or number == 1:
@@ -225,7 +226,7 @@ bind = "127.0.0.1:{dashboard}"
         return name, file, port, management
 
     def _free_port(self, first: int, taken: set[int]) -> int:
-        """The next one, and a word about those that another process has."""
+        """Return the next free port, and a note about ports that other processes use."""
         port = _free_port(first, taken)
         others = [f"{each}" for each in range(first, port) if each not in taken] if first else []
         if others:
@@ -244,7 +245,7 @@ bind = "127.0.0.1:{dashboard}"
                 while line := await process.stdout.readline():
                     if line.startswith(b"taipan ready"):
                         break
-                    if line.startswith(b"The dashboard:"):  # a password, told by the first node alone
+                    if line.startswith(b"The dashboard:"):  # a password, which only the first node prints
                         print(line.decode().rstrip(), flush=True)
                 else:
                     await process.wait()
@@ -269,7 +270,7 @@ bind = "127.0.0.1:{dashboard}"
         raise TryError(f"nats-server did not start: {self._nats.last_words()}")
 
     async def _watch(self, child: _Child) -> None:
-        """Say it when it dies."""
+        """Report when the process ends."""
         assert child.process is not None and child.process.stdout is not None
         while await child.process.stdout.read(65_536):
             pass
@@ -288,7 +289,8 @@ def _taipan() -> Sequence[str]:
 
 
 def _free_port(first: int, taken: set[int] | None = None) -> int:
-    """The first port of loopback from ``first`` on that is free and not in ``taken``, which gets it; 0: any."""
+    """Return the first free port of loopback from ``first`` on that is not in ``taken``, and add it there; 0: any
+    port."""
     for port in range(first, min(first + _PORTS_TRIED, 65_536)) if first else [0]:
         if taken is not None and port in taken:
             continue

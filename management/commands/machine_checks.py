@@ -1,4 +1,4 @@
-"""What ``taipan doctor`` asks of the machine: limits, clock, and the disk below the data directory."""
+"""Checks of ``taipan doctor`` on the machine: limits, clock, and the disk of the data directory."""
 
 import contextlib
 import ctypes
@@ -18,12 +18,12 @@ from taipan.broker.config import ListenerSettings
 from .finding import Finding
 
 _RESERVE: Final = 100
-"""Descriptors of a node without clients, and then some."""
+"""Descriptors that a node needs without clients, with a reserve."""
 _FEW_FILES: Final = 10_000
 _SOMAXCONN: Final = Path("/proc/sys/net/core/somaxconn")
 _TIME_ERROR: Final = 5
 _TIMEX_SIZE: Final = 512
-"""Bytes; ``struct timex`` has fewer everywhere."""
+"""In bytes; ``struct timex`` is smaller on all systems."""
 _JUMP: Final = 0.1
 _FLUSHES: Final = 100
 _FLUSH_SECONDS: Final = 2.0
@@ -38,8 +38,8 @@ _OVER_NETWORK: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "fuse
 
 
 def bytecode() -> Finding:
-    """Return whether Python finds the modules of this program compiled to bytecode. Without that each start compiles
-    them, which takes more processor time than all else that a start does."""
+    """Return whether Python finds the modules of this program compiled to bytecode. Otherwise each start compiles them,
+    which takes more processor time than the rest of the start."""
     modules = [each for name, each in sys.modules.items() if name.partition(".")[0] == "taipan"]
     specs = [each.__spec__ for each in modules if each.__spec__ is not None]
     places = [(spec.origin, spec.cached) for spec in specs if spec.origin is not None and spec.cached is not None]
@@ -54,7 +54,7 @@ def bytecode() -> Finding:
 
 
 def open_files(listeners: Sequence[ListenerSettings], process: int) -> Finding:
-    """``process``: of the node that runs, 0 where none does."""
+    """``process``: the running node, 0 if there is none."""
     limit = _limit_of(process)
     where = f"of process {process}" if limit is not None else "here"
     if limit is None:
@@ -88,7 +88,8 @@ def _limit_of(process: int) -> int | None:
 
 
 def backlog(listeners: Sequence[ListenerSettings]) -> Finding | None:
-    """Connections that wait for accept: the system cuts what a listener asks for."""
+    """Check the number of connections that may wait for accept: the system reduces the value that a listener
+    requests."""
     try:
         most = int(_SOMAXCONN.read_text("ascii"))
     except (OSError, ValueError):
@@ -101,7 +102,7 @@ def backlog(listeners: Sequence[ListenerSettings]) -> Finding | None:
 
 
 def clock(started: tuple[float, float], store: Path) -> Iterator[Finding]:
-    """``started``: wall clock and monotonic clock, some time ago. ``store``: what a node wrote to last."""
+    """``started``: wall clock and monotonic clock at an earlier time. ``store``: the file that a node wrote last."""
     jump = (time.time() - started[0]) - (time.monotonic() - started[1])
     if abs(jump) > _JUMP:
         yield Finding("warning", "clock", f"was set by {jump:+.3f} seconds while this ran", "find out who sets it")
@@ -123,7 +124,7 @@ def clock(started: tuple[float, float], store: Path) -> Iterator[Finding]:
 
 
 def _synchronised() -> bool | None:
-    """As the kernel has it (adjtimex, which changes nothing when asked for nothing); ``None``: it does not say."""
+    """Return the state of the kernel's clock (adjtimex, which changes nothing without a request); ``None``: unknown."""
     try:
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
     except (OSError, AttributeError):
@@ -133,7 +134,8 @@ def _synchronised() -> bool | None:
 
 
 def disk(directory: Path, durable: bool) -> Iterator[Finding]:
-    """``directory``: of the data, or where it would be made. ``durable``: whether acknowledgements wait for it."""
+    """``directory``: the data directory, or where it would be created. ``durable``: whether acknowledgements wait for
+    the disk."""
     kind = _file_system(directory)
     if durable and kind in _IN_MEMORY:
         what = f"{directory} is in memory ({kind}): all data is lost when the machine stops"
@@ -176,7 +178,8 @@ def _free_space(directory: Path) -> Finding:
 
 
 def _flushes(directory: Path) -> list[float]:
-    """Seconds of each, at most 100 and for two seconds. The file has no name, or loses it at once. Raises OSError."""
+    """Return the seconds that each flush took, for at most 100 flushes and two seconds. The file has no name, or loses
+    it immediately. Raises OSError."""
     flush = getattr(os, "fdatasync", os.fsync)
     times: list[float] = []
     with contextlib.closing(tempfile.TemporaryFile(dir=directory)) as file:
@@ -191,7 +194,7 @@ def _flushes(directory: Path) -> list[float]:
 
 
 def _file_system(directory: Path) -> str:
-    """Its type, as the system names it; empty where it does not."""
+    """Return the type of the file system as the system names it; empty if unknown."""
     try:
         lines = Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines()
     except OSError:

@@ -23,7 +23,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    # Imported here: only this command reads and writes these files.
+    # Imported here, because only this command reads and writes these files.
     from ..migrate import command
 
     return command.run(arguments.source, arguments.from_path, arguments.into, arguments.json)

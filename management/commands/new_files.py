@@ -1,4 +1,4 @@
-"""Files that are written together: all of them or none, and none over another."""
+"""Files that are written together: either all of them or none, and never over existing files."""
 
 import contextlib
 import os
@@ -9,14 +9,13 @@ from pathlib import Path
 
 
 class NotWritten(Exception):
-    """Nothing was written; the text is one line."""
+    """Nothing was written; the message is one line."""
 
 
 def write(directory: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
-    """``files``: path below ``directory`` -> contents and mode. The directory is made where it is missing.
+    """``files``: path below ``directory`` -> contents and mode. The directory is created if it is missing.
 
-    Raises NotWritten: one of the files, or a directory of theirs, is there already, or the system refused.
-    """
+    Raises NotWritten if one of the files, or of their directories, already exists, or on an error of the system."""
     tops = list(dict.fromkeys(name.partition("/")[0] for name in files))
     try:
         directory.mkdir(parents=True, exist_ok=True)

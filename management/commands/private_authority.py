@@ -1,4 +1,4 @@
-"""A private certification authority and a server certificate of it: for trying TLS, and for networks of one's own."""
+"""A private certification authority and its server certificate, for trying TLS and for private networks."""
 
 import datetime
 import ipaddress
@@ -12,12 +12,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_DAYS: Final = 3650
 SERVER_DAYS: Final = 825
-"""Apple's devices take no server certificate that is longer valid."""
+"""Apple's devices do not accept server certificates with a longer validity."""
 _COMMON_NAME: Final = 64
 
 
 class PemFiles(NamedTuple):
-    """Contents of four files."""
+    """The contents of four files."""
 
     authority: bytes
     authority_key: bytes
@@ -26,7 +26,7 @@ class PemFiles(NamedTuple):
 
 
 def make(names: Sequence[str], now: datetime.datetime) -> PemFiles:
-    """``names``: host names and addresses of the server. Raises ValueError: one of them is neither."""
+    """``names``: host names and addresses of the server. Raises ValueError if one of them is neither."""
     authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority_name = _name(f"Taipan, private authority of {names[0]}")
     authority = _sign(authority_name, authority_name, authority_key, authority_key, now, AUTHORITY_DAYS, ())
@@ -47,14 +47,14 @@ def _sign(
     days: int,
     names: Sequence[str],
 ) -> x509.Certificate:
-    """Without ``names`` it is an authority."""
+    """Sign a certificate; without ``names`` it is that of an authority."""
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))  # clocks differ
+        .not_valid_before(now - datetime.timedelta(hours=1))  # clocks of clients may differ
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False)

@@ -1,7 +1,7 @@
-"""From TOML file, environment and command line to settings. Each mistake is told in one line with its place.
+"""Settings from TOML file, environment and command line. Each error is reported in one line with its place.
 
-Later wins: built-in defaults < file < environment (``TAIPAN__NODE__NAME``) < command line (``--set node.name=...``).
-"""
+Later sources override earlier ones: built-in defaults < file < environment (``TAIPAN__NODE__NAME``) < command line
+(``--set node.name=...``)."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ DEFAULT_ZONE: Final = "external"
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the node writes to stderr."""
+    """The settings of the log on stderr."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["text", "json"] = "text"
@@ -72,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loaded(NamedTuple):
-    """Settings as they were read, and where each key comes from."""
+    """Settings, and the origin of each key."""
 
     settings: Settings
     origins: Origins
@@ -97,15 +97,15 @@ TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "ruleengine": RuleEngineSettings,
     "log": LogSettings,
 }
-"""The plain top-level tables. ``listeners`` and ``zones`` stand beside them."""
+"""The plain top-level tables. ``listeners`` and ``zones`` are separate."""
 REMOVED_ZONE_KEYS: Final[dict[str, RemovedKey]] = {
     "max_inflight_bytes": RemovedKey(
         0, "max_inflight limits the messages in flight, limits.memory the memory of the node"
     ),
 }
-"""Keys of a zone that earlier versions had."""
+"""Keys of a zone that existed in earlier versions."""
 OPTIONAL_TABLES: Final = ("cluster",)
-"""Those whose absence says something."""
+"""Tables whose absence has a meaning."""
 
 SETTING_TYPES: Final[dict[str, object]] = {
     **TABLES,
@@ -117,7 +117,7 @@ DEFAULT_LISTENERS: Final[tuple[dict[str, str], ...]] = (
     {"name": "default", "type": "tcp", "bind": "127.0.0.1:1883"},
     {"name": "websocket", "type": "ws", "bind": "127.0.0.1:8083"},
 )
-"""What listens where nothing says otherwise."""
+"""The listeners if none is configured."""
 
 
 def load(path: str | None = None, overrides: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Settings:
@@ -131,7 +131,7 @@ def read(
     environ: Mapping[str, str] | None = None,
     again: bool = False,
 ) -> Loaded:
-    """The same, with where each key comes from. ``again``: by a node that runs, for a reload."""
+    """As ``load``, with the origin of each key. ``again``: a running node reads the file for a reload."""
     document = ConfigDocument(SETTING_TYPES, VALUE_RULES)
     if path is not None:
         if again and path == "-":
@@ -141,7 +141,7 @@ def read(
 
 
 def read_data(data: Mapping[str, object]) -> Loaded:
-    """Settings from the tables that a file would have, and from nothing else. Raises ``ConfigError``."""
+    """Read settings only from tables like those of a file. Raises ``ConfigError``."""
     document = ConfigDocument(SETTING_TYPES, VALUE_RULES)
     document.data = deepcopy(dict(data))
     return _read(document, (), {})
@@ -167,8 +167,8 @@ def _read(document: ConfigDocument, overrides: Sequence[str], environ: Mapping[s
 
 
 def _use_sources(document: ConfigDocument, overridden: Iterable[list[str]]) -> type[AccessSettings]:
-    """The type of ``[access]`` with the tables of sources that other packages have and this configuration names, here
-    or in the keys that ``overridden`` are going to set. The document reads by it from now on."""
+    """Return the type of ``[access]`` with the tables of sources from other packages that the configuration names, in
+    the document or in the keys of ``overridden``. The document uses this type from now on."""
     names: dict[str, KeyPath] = {
         keys[1]: ("access", keys[1]) for keys in overridden if keys[0] == "access" and keys[2:]
     }
@@ -186,7 +186,7 @@ def _use_sources(document: ConfigDocument, overridden: Iterable[list[str]]) -> t
             source = installed_source(name)
         except ValueError as error:
             document.report(names[name], str(error))
-            source = AccessSource(name=name, create="")  # what it could be is not told on top of that
+            source = AccessSource(name=name, create="")  # the possible values are not reported in addition
         if source is not None:
             found.append(source)
     if not found:
@@ -244,11 +244,11 @@ _VALIDATE: Final[dict[str, Callable[[Any], Iterator[Fault]]]] = {
     "dashboard": validate_dashboard,
     "ruleengine": validate_ruleengine,
 }
-"""What is between several keys, by table."""
+"""Rules between several keys, by table."""
 
 
 def _zones(document: ConfigDocument) -> dict[str, ZoneSettings | None]:
-    """By name; ``None`` where one cannot be used, which is reported."""
+    """Read the zones by name; ``None`` for an invalid one, which is reported."""
     zones: dict[str, ZoneSettings | None] = {DEFAULT_ZONE: ZoneSettings()}
     raw = document.data.get("zones", {})
     if not isinstance(raw, dict):
@@ -265,7 +265,7 @@ def _zones(document: ConfigDocument) -> dict[str, ZoneSettings | None]:
 def _listeners(
     document: ConfigDocument, zones: dict[str, ZoneSettings | None]
 ) -> dict[int, tuple[ListenerSettings, ZoneSettings]]:
-    """Those that can be used, by index: each with its zone and what it has of its own. The others are reported."""
+    """Read the valid listeners by index, each with its zone and its own keys. Invalid ones are reported."""
     raw = document.data["listeners"]
     found: dict[int, tuple[ListenerSettings, ZoneSettings]] = {}
     if not isinstance(raw, list):
@@ -318,10 +318,10 @@ def _check_listeners_of_rules(
     access: AccessSettings | None,
     listeners: dict[int, tuple[ListenerSettings, ZoneSettings]],
 ) -> None:
-    """Report rules for a listener that there is not: one that denies would be passed over."""
+    """Report rules for a listener that does not exist: a rule that denies would be ignored."""
     raw = document.data["listeners"]
     if access is None or not isinstance(raw, list) or len(raw) != len(listeners):
-        return  # there are other mistakes to be told
+        return  # other errors are already reported
     labels = listener_labels(listener for listener, _ in listeners.values())
     for index, rule in enumerate(access.rules):
         if rule.listener is not None and rule.listener not in labels:
@@ -330,7 +330,7 @@ def _check_listeners_of_rules(
 
 
 def _check_overlap(document: ConfigDocument, bind: str, path: KeyPath, taken: Iterable[tuple[str, str]]) -> None:
-    """Report that one of ``taken`` (place and bind) has this address and port already."""
+    """Report that one of ``taken`` (place and bind) already has this address and port."""
     for place, other in taken:
         if binds_overlap(bind, other):
             document.report(path, f"{place} is bound to {other} already")
@@ -338,7 +338,7 @@ def _check_overlap(document: ConfigDocument, bind: str, path: KeyPath, taken: It
 
 
 def _check_misplaced(document: ConfigDocument, table: Mapping[str, object], path: KeyPath) -> None:
-    """A zone's key that stands where zones, or the big tables, are named."""
+    """Report a zone's key in a place for names of zones, or among the top-level tables."""
     for key, value in table.items():
         if key in ZoneSettings.__struct_fields__ and not isinstance(value, dict):
             document.report(path + (key,), f"belongs in [zones.{DEFAULT_ZONE}] or in a listener")

@@ -1,4 +1,4 @@
-"""The configuration as one document: file, environment and command line joined, each key with where it came from."""
+"""The configuration as one document: file, environment and command line combined, with the origin of each key."""
 
 import errno
 import math
@@ -18,16 +18,15 @@ from .toml_lines import KeyPath, key_lines
 from .validation import Fault, Validator, ValueRules, quoted, shown, unknown_keys
 
 MAX_TOLD: Final = 20
-"""Mistakes that are told at once."""
+"""Maximum number of errors that are reported."""
 _BEHIND_THE_FILE: Final = 1 << 62
-"""What comes from elsewhere is told after what stands in the file."""
+"""Errors of other sources are reported after those of the file."""
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. ``lines``: place, key and what is wrong, one line for each mistake.
+    """The configuration is invalid. ``lines``: place, key and problem, one line for each error.
 
-    ``faults``: each mistake by the path of its key, if the keys themselves were checked.
-    """
+    ``faults``: each error by the path of its key, if the keys themselves were checked."""
 
     def __init__(self, *lines: str, faults: Sequence[Fault] = ()) -> None:
         super().__init__("\n".join(lines))
@@ -57,11 +56,12 @@ class Origins:
         self._set: dict[KeyPath, Origin] = {}
 
     def add(self, path: KeyPath, origin: Origin) -> None:
-        """What environment or command line set."""
+        """Add the origin of a key from environment or command line."""
         self._set[path] = origin
 
     def of(self, path: KeyPath) -> Origin:
-        """Of a value; one that is in a list or table that was written as a whole comes from where that does."""
+        """Return the origin of a key. A value inside a list or table that was written as a whole has the origin of that
+        list or table."""
         for length in range(len(path), 0, -1):
             origin = self._set.get(path[:length])
             if origin is not None:
@@ -72,31 +72,31 @@ class Origins:
 
 
 class RemovedKey(NamedTuple):
-    """A setting of an earlier version. ``harmless``: the value that means what holds now, so that a file with it is
-    still read. ``instead``: the settings for the same purpose."""
+    """A setting of an earlier version. ``harmless``: the value that corresponds to the current behaviour, so that a
+    file with it is still accepted. ``instead``: the settings for the same purpose."""
 
     harmless: object
     instead: str
 
 
 class ConfigDocument:
-    """The joined data and where each of its keys comes from."""
+    """The combined data, and the origin of each key."""
 
     def __init__(self, roots: Mapping[str, object], rules: ValueRules) -> None:
-        """``roots``: the types of the top-level keys. ``rules``: what values must be like beyond their types."""
+        """``roots``: the types of the top-level keys. ``rules``: requirements of values beyond their types."""
         self.data: dict[str, object] = {}
         self._roots = roots
         self._validator = Validator(rules=rules)
         self._file = ""
         self._lines: dict[KeyPath, int] = {}
-        self._origins: dict[KeyPath, str] = {}  # of what environment and command line set
+        self._origins: dict[KeyPath, str] = {}  # for the keys of environment and command line
         self.origins = Origins()
-        self._wrong: dict[KeyPath, tuple[int, str]] = {}  # line of the file, and what is told
+        self._wrong: dict[KeyPath, tuple[int, str]] = {}  # line of the file, and the error
         self._faults_found: dict[KeyPath, Fault] = {}
 
     def read_file(self, path: str, again: bool = False) -> None:
-        """Take a TOML file as the data; ``-``: the input. ``again``: by a node that runs, which waits for no writer.
-        Raises ConfigError."""
+        """Read a TOML file as the data; ``-``: the input. ``again``: for a running node, which does not wait for a
+        writer. Raises ConfigError."""
         self._file = path
         try:
             text = (read_regular(path, MAX_CONFIGURATION) if again else _read(path)).decode("utf-8")
@@ -120,13 +120,13 @@ class ConfigDocument:
         self.origins = Origins(path, self._lines)
 
     def use(self, roots: Mapping[str, object], rules: ValueRules) -> None:
-        """Other types and rules in place of those that were given at first."""
+        """Use other types and rules than those given at first."""
         self._roots = roots
         self._validator = Validator(rules=rules)
 
     def override(self, keys: list[str], text: str, origin: str, source: Origin) -> None:
-        """Set one key. List members go by index; the next free index adds one. ``origin``: ``source`` as mistakes are
-        told."""
+        """Set one key. List members are addressed by index; the next free index adds one. ``origin``: ``source`` in the
+        words of error messages."""
         node: Any = self.data
         path: KeyPath = ()
         for position, key in enumerate(keys):
@@ -151,7 +151,7 @@ class ConfigDocument:
         self.origins.add(path, source)
 
     def convert(self, raw: object, kind: type[msgspec.Struct], path: KeyPath) -> Any:
-        """``raw`` as the struct ``kind``, ``None`` where it cannot be one. What is wrong in it is reported."""
+        """Return ``raw`` as the struct ``kind``, ``None`` if it is invalid. Errors are reported."""
         self.refuse(self._faults(raw, kind, path))
         try:
             return msgspec.convert(raw, kind)
@@ -169,20 +169,20 @@ class ConfigDocument:
         yield from self._validator.faults(raw, kind, path)
 
     def check_keys(self, table: Mapping[str, object], known: Collection[str], path: KeyPath) -> None:
-        """Report keys that are not ``known``, with the nearest of those."""
+        """Report keys that are not ``known``, with the most similar known key."""
         self.refuse(unknown_keys(table, known, path))
 
     def without_removed(
         self, table: Mapping[str, Any], removed: Mapping[str, RemovedKey], path: KeyPath
     ) -> dict[str, Any]:
-        """Return ``table`` without ``removed`` keys. Report each one whose value has no effect any more."""
+        """Return ``table`` without ``removed`` keys. Report each one whose value no longer has an effect."""
         for key in removed.keys() & table.keys():
             if table[key] != removed[key].harmless:
                 self.report(path + (key,), f"is no longer a setting: {removed[key].instead}; delete this line")
         return {key: value for key, value in table.items() if key not in removed}
 
     def check_finite(self, value: object, path: KeyPath = ()) -> None:
-        """Report inf and nan, wherever they stand in ``value``."""
+        """Report inf and nan anywhere in ``value``."""
         if isinstance(value, float) and not math.isfinite(value):
             self.report(path, f"expected a finite number, got {value}")
         members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -190,24 +190,24 @@ class ConfigDocument:
             self.check_finite(member, path + (key,))
 
     def refuse(self, found: Iterable[Fault], path: KeyPath = ()) -> None:
-        """Report each of them. ``path``: what their places are in."""
+        """Report each fault. ``path``: the prefix of their places."""
         for fault in found:
             self.report(path + fault.place, fault.what)
 
     def report(self, path: KeyPath, what: str) -> None:
-        """Something is wrong at ``path``: the first thing that is said of a place counts."""
+        """Report an error at ``path``. Only the first error at a place is kept."""
         self._wrong.setdefault(path, self._told(path, what))
         self._faults_found.setdefault(path, Fault(path, what))
 
     def finish(self) -> None:
-        """Raises ConfigError with all that was reported."""
+        """Raise ConfigError with all reported errors."""
         if self._wrong:
             lines = [line for _, line in sorted(self._wrong.values(), key=lambda each: each[0])]
             more = [f"and {len(lines) - MAX_TOLD} more"] if len(lines) > MAX_TOLD else []
             raise ConfigError(*lines[:MAX_TOLD], *more, faults=tuple(self._faults_found.values()))
 
     def _told(self, path: KeyPath, what: str) -> tuple[int, str]:
-        """With the place of ``path``, or of the nearest thing around it that was written somewhere."""
+        """Return the error with the place of ``path``, or of the closest enclosing table that was written."""
         for length in range(len(path), 0, -1):
             origin = self._origins.get(path[:length])
             if origin is not None:
@@ -219,7 +219,7 @@ class ConfigDocument:
 
 
 def _read(path: str) -> bytes:
-    """What a start reads may also be a pipe. Raises OSError."""
+    """Read the file. At a start it may also be a pipe. Raises OSError."""
     if path == "-":
         data = sys.stdin.buffer.read(MAX_CONFIGURATION + 1)
     else:
@@ -231,7 +231,8 @@ def _read(path: str) -> bytes:
 
 
 def _override_value(text: str, kind: object) -> Any:
-    """``text`` as a TOML value. A string where it is none, or where the key wants a string and nothing of its type."""
+    """Return ``text`` as a TOML value. It is a string if it is not valid TOML, or if the key requires a string and the
+    value has another type."""
     try:
         value = tomllib.loads(f"value = {text}")
     except (tomllib.TOMLDecodeError, RecursionError):

@@ -1,7 +1,6 @@
-"""``taipan --print-defaults``: every setting with its default as a TOML file, made of the settings' types themselves.
+"""``taipan --print-defaults``: every setting with its default as a TOML file, generated from the types of the settings.
 
-What stands above a key is what its type allows and the comments that stand beside the field in the source.
-"""
+The comment above a key describes its type, and contains the comment next to the field in the source."""
 
 import ast
 import inspect
@@ -31,7 +30,7 @@ A line that begins with "#" and a key or a table is a setting that is not set un
 
 
 def as_toml() -> str:
-    """The whole file."""
+    """Return the whole file."""
     lines = [*_comment(_HEAD.format(version=product_version())), ""]
     for name, struct in TABLES.items():
         off = "#" if name in OPTIONAL_TABLES else ""
@@ -44,7 +43,7 @@ def as_toml() -> str:
 
 
 def _keys(struct: type[msgspec.Struct], place: str, given: Mapping[str, object], off: str = "") -> Iterator[str]:
-    """The keys of a table, its own tables last; ``off``: put before what is not in force."""
+    """Yield the keys of a table, its own tables last. ``off``: the prefix of lines that are not active."""
     notes = _notes(struct)
     tables = []
     unused = LISTENER_KINDS[str(given["type"])].unused_keys() if struct is ListenerSettings else {}
@@ -80,7 +79,7 @@ def _default(field: msgspec.structs.FieldInfo) -> object:
 
 
 def _example(kind: object) -> object:
-    """Some value that the type allows, for a key that has no default."""
+    """Return a value that the type allows, for a key without a default."""
     members = [each for each in union_members(kind) if each is not type(None)]
     value: object
     for value in ("", False, 1, 1.0, [1, 1.0], [], {}):
@@ -94,7 +93,7 @@ def _example(kind: object) -> object:
 
 
 def toml_value(value: object) -> str:
-    """A value as TOML has it."""
+    """Return a value in TOML."""
     if isinstance(value, Mapping):
         inside = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {toml_value(each)}" for key, each in value.items())
         return f"{{ {inside} }}" if inside else "{}"
@@ -109,9 +108,9 @@ def _comment(text: str) -> Iterator[str]:
 
 
 def _notes(struct: type[msgspec.Struct]) -> dict[str, list[str]]:
-    """The comments of each field: the lines right above it, and what stands behind it."""
+    """Return the comments of each field: the lines directly above it, and the comment after it."""
     written: list[type[msgspec.Struct]] = [written_type(struct)]
-    if struct is RuleEngineSettings:  # composed of these
+    if struct is RuleEngineSettings:  # the struct inherits from these
         written = [EngineSettings, *settings_of_sinks()]
     return {name: lines for each in written for name, lines in _notes_in_source(each).items()}
 

@@ -1,5 +1,5 @@
-"""Known secrets: passwords, secrets and keys that another broker publishes as defaults or samples. They protect
-nothing, so they never come in."""
+"""Known secrets: passwords, secrets and keys that other brokers publish as defaults or samples. They protect nothing,
+so they are never accepted."""
 
 import hashlib
 from collections.abc import Iterable
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from cryptography import x509
 
 SECRETS: Final = ("public", "emqxsecret")
-"""EMQX's: of its application and its dashboard user ``admin``, and of its JSON Web Tokens."""
+"""Defaults of EMQX: the secrets of its application, of its dashboard user ``admin`` and of its JSON Web Tokens."""
 _HASHES: Final = frozenset(hashlib.sha256(each.encode()).digest() for each in SECRETS)
 
 _KEYS: Final = {
     "EMQX": (
         "cfdb1efe28e30f2c9c050454c0980b05776798a885040dec7945a1b80b952fda",  # of 2020: server
         "8f7c4873021d221297d475f13b3361bfdc19d91c256f8de4a2ed5308bcde74e9",  # client
-        "8328da4b78fade21d5b12430e661b1a8558b289df1f6c89fca8604329cc85aac",  # authority: anybody has its client's key
+        "8328da4b78fade21d5b12430e661b1a8558b289df1f6c89fca8604329cc85aac",  # authority: anyone has its client's key
         "5f17bfb9b78388ed06566dd68bdc8bf8b488edb6cc1a057d684d05414462a946",  # of 2019: server
         "995788d6c7346d05f66e51c907c0c847a16db25b30df019391ca120972ee32c5",  # of 2017: client
         "7948a61996def25a05022fddbe9136982e3882d6efb045c69b3c46958e320e42",  # authority
@@ -43,7 +43,7 @@ _KEYS: Final = {
         "6b0b6c704adf5f76b98b7549abec5423c3a9b0eec898ec1622f9e8b4a2ab7322",  # root
     ),
 }
-"""SHA-256 of public keys (SubjectPublicKeyInfo, DER) of the sample certificates, by whose they are."""
+"""SHA-256 of public keys (SubjectPublicKeyInfo, DER) of sample certificates, by their publisher."""
 _OWNERS: Final = {bytes.fromhex(each): owner for owner, digests in _KEYS.items() for each in digests}
 
 
@@ -57,7 +57,7 @@ def is_known_hash(digest: bytes) -> bool:
 
 
 def is_known_password(written: str) -> bool:
-    """Whether a stored password with a fast hash is a known one. ``SlowHashes`` looks at slow ones."""
+    """Return whether a stored password with a fast hash is a known one. ``SlowHashes`` checks slow hashes."""
     if written.startswith("$6$"):
         salted = Sha512Hash.parse(written)
         return any(hashlib.sha512(secret.encode() + salted.salt).digest() == salted.digest for secret in SECRETS)
@@ -69,18 +69,17 @@ def is_known_password(written: str) -> bool:
 
 
 class SlowHashes:
-    """Tries the known secrets against slow hashes, until this has taken ``budget`` seconds of a thread.
+    """Checks slow hashes against the known secrets, until this has taken ``budget`` seconds of a thread.
 
-    ``not_tried`` counts the slow hashes after that.
-    """
+    ``not_tried`` counts the slow hashes after that."""
 
     def __init__(self, budget: float = 2.0) -> None:
         self._left = budget
         self.not_tried = 0
 
     def wants(self, written: str) -> bool:
-        """Whether ``is_known`` is to be asked about this hash. Its cost is estimated: the answer is the same on every
-        machine."""
+        """Return whether ``is_known`` should be called for this hash. Its cost is estimated, so that the answer is the
+        same on every machine."""
         seconds = _seconds(written)
         if not seconds:
             return False
@@ -92,7 +91,7 @@ class SlowHashes:
 
     @staticmethod
     def is_known(written: str) -> bool:
-        """Whether it is the hash of a known secret. Takes long, and releases the interpreter lock."""
+        """Return whether this is the hash of a known secret. Takes long, and releases the GIL."""
         try:
             found = parse_hash(written)
             return any(found.verify(secret.encode()) for secret in SECRETS)
@@ -101,7 +100,7 @@ class SlowHashes:
 
 
 def _seconds(written: str) -> float:
-    """About what one verification of a slow hash takes; 0 for a fast one."""
+    """Return the approximate time of one verification of a slow hash; 0 for a fast one."""
     try:
         found = parse_hash(written)
     except ValueError:
@@ -120,8 +119,8 @@ def _digest(found: EmqxHash, secret: str) -> bytes:
 
 
 def whose_certificate(files: Iterable[str]) -> tuple[str, str] | None:
-    """The first of some PEM files with a certificate of a key that is published, and whose samples it belongs to. What
-    cannot be read is none."""
+    """Return the first of some PEM files with a certificate whose key is published, and the publisher. Files that
+    cannot be read are ignored."""
     for file in files:
         try:
             chain = _read(read_regular(file, MAX_CREDENTIALS))
@@ -135,7 +134,7 @@ def whose_certificate(files: Iterable[str]) -> tuple[str, str] | None:
 
 
 def _read(text: bytes) -> "list[x509.Certificate]":
-    from cryptography import x509  # here: a node without certificates needs none of it
+    from cryptography import x509  # imported here: a node without certificates does not need it
 
     return x509.load_pem_x509_certificates(text)
 

@@ -1,4 +1,4 @@
-"""The certificates that a node serves, and until when they are valid."""
+"""The certificates that a node serves, and their validity."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class ServedCertificate(NamedTuple):
-    """``setting``: where its file is named. ``begins``, ``ends``: unix seconds, of the chain's narrowest. ``names``:
-    hosts and addresses that it is for, as clients compare them (subjectAltName)."""
+    """``setting``: the setting that names the file. ``begins``, ``ends``: Unix seconds, of the certificate in the chain
+    with the shortest validity. ``names``: the hosts and addresses that clients compare (subjectAltName)."""
 
     setting: str
     file: str
@@ -28,7 +28,7 @@ class ServedCertificate(NamedTuple):
         return f"certificate/{self.setting}/expires"
 
     def fault(self, now: float) -> str | None:
-        """Why clients refuse it now."""
+        """Return why clients refuse the certificate now."""
         if now >= self.ends:
             return f"{self.setting}: the certificate in {self.file!r} expired on {date_text(self.ends)}"
         if now < self.begins:
@@ -37,8 +37,8 @@ class ServedCertificate(NamedTuple):
 
 
 def served_certificates(settings: Settings) -> list[ServedCertificate]:
-    """Of every listener, its server names, of management and of the dashboard. Files that cannot be read are left out:
-    who opens the listener says so."""
+    """Return the certificates of every listener, its server names, of management and of the dashboard. Files that
+    cannot be read are left out, because opening the listener reports them."""
     places = [(f"listeners.{index}", each.tls) for index, each in enumerate(settings.broker.listeners)]
     for name, table in (("management", settings.management), ("dashboard", settings.dashboard)):
         if table.enabled:
@@ -57,7 +57,7 @@ def served_certificates(settings: Settings) -> list[ServedCertificate]:
 
 
 def _read(text: bytes) -> "list[x509.Certificate]":
-    from cryptography import x509  # here: a node without certificates needs none of it
+    from cryptography import x509  # imported here: a node without certificates does not need it
 
     return x509.load_pem_x509_certificates(text)
 
@@ -82,5 +82,5 @@ def _files(place: str, tls: TlsSettings | None) -> Iterator[tuple[str, str]]:
 
 
 def date_text(when: float) -> str:
-    """In UTC, and saying so."""
+    """Return the date in UTC, with the time zone."""
     return datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

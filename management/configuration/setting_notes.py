@@ -1,4 +1,5 @@
-"""What each setting means, in a sentence or two: the comments of ``config/taipan.toml``, which has every key."""
+"""The meaning of each setting in a sentence or two, from the comments of ``config/taipan.toml``, which contains every
+key."""
 
 import re
 from functools import cache
@@ -12,7 +13,8 @@ _SECTION: Final = "# ---"
 
 @cache
 def setting_notes() -> dict[str, str]:
-    """By key as ``note_of`` names it: ``listeners.bind``, ``zones.max_qos``, ``access.users.username``."""
+    """Return the notes by key, as ``note_of`` names it: ``listeners.bind``, ``zones.max_qos``,
+    ``access.users.username``."""
     notes: dict[str, str] = {}
     table = note = ""
     lines: list[str] = []
@@ -23,7 +25,7 @@ def setting_notes() -> dict[str, str]:
             if lines:
                 notes.setdefault(table, " ".join(lines))
         elif key is not None:
-            # Keys right below one another share what stands above the first.
+            # Consecutive keys share the comment above the first.
             note = " ".join(lines) or note
             notes.setdefault(f"{table}.{key[1]}", note)
         if line.startswith("# ") and not line.startswith(_SECTION):
@@ -34,7 +36,7 @@ def setting_notes() -> dict[str, str]:
 
 
 def note_of(table: str, key: str) -> str:
-    """``table``: without indices and names of zones; empty for a table itself. A listener may have a zone's key."""
+    """``table``: without indices and names of zones; empty for a table itself. A listener may have keys of a zone."""
     notes = setting_notes()
     if not table:
         return notes.get(key, "")

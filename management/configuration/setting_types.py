@@ -1,4 +1,4 @@
-"""The types of settings, walked: what a key of the configuration is by the types of the structs it ends up in."""
+"""The types of settings: the type of a configuration key, found by walking through the structs."""
 
 import types
 import typing
@@ -14,10 +14,9 @@ from .toml_lines import KeyPath
 
 
 def type_at(roots: Mapping[str, object], path: KeyPath) -> object:
-    """The type of the settings field at ``path``, ``None`` where there is no such field.
+    """Return the type of the settings field at ``path``, ``None`` if there is no such field.
 
-    ``roots``: the types of the top-level keys.
-    """
+    ``roots``: the types of the top-level keys."""
     if not path:
         return None
     kind = roots.get(str(path[0]))
@@ -26,7 +25,7 @@ def type_at(roots: Mapping[str, object], path: KeyPath) -> object:
         if struct is not None:
             fields = {field.name: field.type for field in fields_of(struct)}
             if struct is ListenerSettings:
-                # Its zone's keys stand beside its own.
+                # The keys of its zone are next to its own.
                 fields = {field.name: field.type for field in fields_of(ZoneSettings)} | fields
             kind = fields.get(str(step))
             continue
@@ -35,7 +34,7 @@ def type_at(roots: Mapping[str, object], path: KeyPath) -> object:
 
 
 def union_members(kind: object) -> tuple[object, ...]:
-    """What it may be: the members of a union, the types of literals, or itself alone."""
+    """Return the members of a union, the types of literals, or the type itself."""
     if typing.get_origin(kind) is typing.Annotated:
         kind = typing.get_args(kind)[0]
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
@@ -46,7 +45,7 @@ def union_members(kind: object) -> tuple[object, ...]:
 
 
 def member_type(kind: object) -> object:
-    """What a list, tuple or dict holds."""
+    """Return the type of the members of a list, tuple or dict."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (list, tuple) and arguments:
         return arguments[0]
@@ -67,7 +66,7 @@ def struct_of(kind: object) -> type[msgspec.Struct] | None:
 
 
 def struct_in(kind: object) -> type[msgspec.Struct] | None:
-    """The struct that a field is, or is a list of."""
+    """Return the struct of a field, or of the members of its list."""
     return struct_of(kind) or next(
         (found for member in union_members(kind) if (found := struct_of(member_type(member))) is not None), None
     )
@@ -75,11 +74,11 @@ def struct_in(kind: object) -> type[msgspec.Struct] | None:
 
 @cache
 def fields_of(struct: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """Its fields, with their types; to find these out takes long."""
+    """Return the fields of a struct with their types; cached because this is slow."""
     return msgspec.structs.fields(struct)
 
 
 @cache
 def table_lists(struct: type[msgspec.Struct]) -> frozenset[str]:
-    """Its fields that are lists of structs."""
+    """Return the fields of a struct that are lists of structs."""
     return frozenset(field.name for field in fields_of(struct) if struct_in(field.type) and is_list(field.type))

@@ -1,4 +1,4 @@
-"""What ``[management]`` and ``[dashboard]`` say: addresses, who may use them, and how they answer."""
+"""The settings ``[management]`` and ``[dashboard]``: addresses, access, and how they answer."""
 
 from typing import Final, Literal
 
@@ -8,14 +8,14 @@ from taipan.broker.config import Natural, PositiveBytes, PositiveSeconds, TlsSet
 
 
 class AppSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An application that is always there, with a secret that stands in the configuration."""
+    """A permanent application, with its secret in the configuration."""
 
     id: str
     secret: str
 
 
 class HistorySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``[history]``: the figures of the last hour and day."""
+    """``[history]``: the metrics of the last hour and day."""
 
     enabled: bool = True  # kept in node.data_dir, 5 MB, for GET /api/v4/monitor and the dashboard
 
@@ -61,4 +61,4 @@ class DashboardSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 RELOADED: Final[dict[str, object]] = {"apps": [], "host_names": [], "allowed_origins": []}
-"""What a reload may change of ``[management]``, as it is unless it is set."""
+"""The settings of ``[management]`` that a reload may change, with their defaults."""

@@ -1,7 +1,6 @@
-"""Rules of settings that their types do not say: of single values, and between several keys.
+"""Rules of settings that their types do not express: for single values, and between several keys.
 
-Each tells all that is wrong, and not only the first of it, with its place below what it is of.
-"""
+Each rule yields all faults, not only the first one, with places relative to its value."""
 
 import posixpath
 import re
@@ -46,11 +45,10 @@ _NATS_SERVER: Final = re.compile(r"(nats|tls)://(?:\[([0-9A-Fa-f:.]+)\]|[\w.-]+)
 
 
 def binds_overlap(one: str, other: str) -> bool:
-    """Whether two binds want the same port of the same address; port 0 is another one each time.
+    """Return whether two binds use the same port of the same address; port 0 is a different port each time.
 
-    Every address of a family (``0.0.0.0``, ``[::]``) holds each one of it, ``localhost`` is the loopback of both. Two
-    paths overlap where they are the same file.
-    """
+    Wildcard addresses (``0.0.0.0``, ``[::]``) include every address of their family, and ``localhost`` means the
+    loopback of both. Two paths overlap if they are the same file."""
     if one.startswith("/") and other.startswith("/"):
         return posixpath.normpath(one) == posixpath.normpath(other)
     try:
@@ -81,7 +79,7 @@ def _addresses(host: str) -> list[IPv4Address | IPv6Address]:
 
 
 def _like(pattern: str, words: str) -> ValueRule:
-    """A text of that form; ``words`` say which."""
+    """Return a rule for text of this form, which ``words`` describe."""
     form = re.compile(pattern, re.ASCII)
 
     def check(value: str) -> Iterator[Fault]:
@@ -92,7 +90,7 @@ def _like(pattern: str, words: str) -> ValueRule:
 
 
 def _each(rule: ValueRule) -> ValueRule:
-    """Every member of a list."""
+    """Return a rule that applies to every member of a list."""
 
     def check(value: list[Any]) -> Iterator[Fault]:
         for index, member in enumerate(value):
@@ -125,7 +123,7 @@ def _mountpoint(value: str) -> Iterator[Fault]:
 
 
 def _is_text(text: str) -> bool:
-    """Whether it can be written as UTF-8: bytes of the environment that are none come in as surrogates."""
+    """Return whether a text can be encoded as UTF-8: invalid bytes of the environment arrive as surrogates."""
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
@@ -139,7 +137,7 @@ _PATH_OR_ANY: Final = _like(r"/[\s\S]*|\*", 'a path that begins with /, or "*" f
 
 
 def _paths(value: str | list[str]) -> Iterator[Fault]:
-    """One or several; any is a text of its own."""
+    """Check one path or several; any path is a separate text."""
     if isinstance(value, str):
         yield from _PATH_OR_ANY(value)
         return
@@ -227,7 +225,7 @@ def _socket_path(value: str) -> Iterator[Fault]:
 
 
 def rules_of_sources(sources: Iterable[AccessSource]) -> ValueRules:
-    """Those of the values in ``[access.<name>]``."""
+    """Return the rules of the values in ``[access.<name>]``."""
     return {source.settings: source.rules for source in sources if source.settings is not None}
 
 
@@ -284,10 +282,10 @@ VALUE_RULES: Final[ValueRules] = {
     },
     RuleEngineSettings: {"refused_networks": _each(parsed(ip_network))},
 }
-"""What a value must be like beyond its type, by struct and key."""
+"""The requirements of values beyond their types, by struct and key."""
 
 
-# Several keys together: of structs whose types are right
+# Rules between several keys, for structs with valid types
 
 
 def validate_listener(listener: ListenerSettings, given: Collection[str]) -> Iterator[Fault]:
@@ -295,7 +293,7 @@ def validate_listener(listener: ListenerSettings, given: Collection[str]) -> Ite
     kind = LISTENER_KINDS.get(listener.type)
     if kind is None:
         return
-    if kind.local != listener.bind.startswith("/"):  # each form for itself is judged by ``VALUE_RULES``
+    if kind.local != listener.bind.startswith("/"):  # ``VALUE_RULES`` checks each form separately
         yield from below(("bind",), _socket_path(listener.bind) if kind.local else _HOST_AND_PORT(listener.bind))
     if kind.tls and listener.tls is None:
         yield Fault((), f"{quoted(listener.type)} needs tls with certfile and keyfile")
@@ -346,7 +344,7 @@ def validate_access(access: AccessSettings, given: Collection[str]) -> Iterator[
 
 
 def _validate_user(user: UserSettings, names: set[str]) -> Iterator[Fault]:
-    """``names``: those of the users before."""
+    """``names``: the names of the users before this one."""
     if user.username in names:
         yield Fault(("username",), f"{quoted(user.username)} occurs twice")
     if user.scram:
@@ -359,7 +357,7 @@ def _validate_user(user: UserSettings, names: set[str]) -> Iterator[Fault]:
 
 
 def validate_cluster(cluster: ClusterSettings) -> Iterator[Fault]:
-    """What the files have is read by ``configuration_check``, and at the start."""
+    """The contents of the files are checked by ``configuration_check`` and at the start."""
     given = [key for key in ("user", "token", "nkey_file", "credentials_file") if getattr(cluster, key)]
     for key in given[1:]:
         yield Fault((key,), f"{given[0]} already identifies this node")

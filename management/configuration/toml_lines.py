@@ -1,4 +1,4 @@
-"""Where each key of a TOML document stands, which ``tomllib`` does not tell."""
+"""The line of each key in a TOML document, which ``tomllib`` does not report."""
 
 import tomllib
 from typing import Final
@@ -12,16 +12,15 @@ _BARE_END: Final = " \t\r\n.=]}#,"
 def key_lines(text: str) -> dict[KeyPath, int]:
     """The line (from 1) on which each key of a *valid* document is first written.
 
-    Members of arrays are keys by their index: ``("listeners", 0, "bind")``. Tables named only on the way to another
-    (``a`` in ``[a.b]``) stand where that one does.
-    """
+    Members of arrays have their index as key: ``("listeners", 0, "bind")``. A table that is named only as part of
+    another (``a`` in ``[a.b]``) has the line of that one."""
     scanner = _Scanner(text)
     scanner.document()
     return scanner.lines
 
 
 class _Scanner:
-    """Walks the text once. The document was parsed before, so it only has to know where things end."""
+    """Scans the text once. The document has already been parsed, so the scanner only has to find where values end."""
 
     __slots__ = ("_arrays", "_at", "_counted_to", "_line", "_text", "lines")
 
@@ -80,14 +79,14 @@ class _Scanner:
         self._value(path)
 
     def _key(self) -> list[str]:
-        """A dotted key; ends before ``=`` or ``]``."""
+        """Read a dotted key, up to ``=`` or ``]``."""
         names = []
         while True:
             self._skip_blank()
             start = self._at
             if self._text[start] in "\"'":
                 self._string()
-                # A quoted key's escapes are TOML's own business.
+                # The escapes of a quoted key are decoded by TOML.
                 names.append(_unquote(self._text[start : self._at]))
             else:
                 while self._text[self._at] not in _BARE_END:
@@ -129,7 +128,7 @@ class _Scanner:
                 self._key_value(path)
             self._at += 1
         else:
-            # A number, date or truth value. A date may hold a space, which ends nothing here.
+            # A number, date or boolean. A date may contain a space, which does not end it.
             while self._at < len(self._text) and self._text[self._at] not in ",]}#\n":
                 self._at += 1
 
@@ -141,7 +140,7 @@ class _Scanner:
             while not self._text.startswith(triple, self._at):
                 self._at += 2 if quote == '"' and self._text[self._at] == "\\" else 1
             self._at += 3
-            # Up to two quotes may belong to the text, just before the closing three.
+            # Up to two quotes may belong to the text, directly before the closing three.
             while self._text.startswith(quote, self._at):
                 self._at += 1
             return

@@ -1,7 +1,6 @@
-"""Values from outside held against the types they should have: each fault with its place, in words a person knows.
+"""Validation of external values against their types: each fault with its place, in words for people.
 
-Both the configuration file and the bodies and queries of the HTTP API are checked with it.
-"""
+It checks both the configuration file and the bodies and queries of the HTTP API."""
 
 import difflib
 import typing
@@ -30,11 +29,10 @@ _KINDS: Final[dict[Any, str]] = {
 
 
 class Validator:
-    """Walks a value along the types it should have.
+    """Walks through a value and its types.
 
-    ``strict``: ``"1"`` is no number. ``table``: what the outside calls a mapping, ``table`` or ``object``. ``rules``:
-    what values must be like beyond their types.
-    """
+    ``strict``: ``"1"`` is not a number. ``table``: the name of a mapping, ``table`` or ``object``. ``rules``:
+    requirements of values beyond their types."""
 
     def __init__(self, strict: bool = True, table: str = "table", rules: ValueRules | None = None) -> None:
         self._strict = strict
@@ -42,7 +40,7 @@ class Validator:
         self._rules: ValueRules = rules or {}
 
     def faults(self, value: object, kind: object, place: KeyPath = ()) -> Iterator[Fault]:
-        """Everything in ``value`` that is not as ``kind`` has it; a value without faults converts."""
+        """Yield all faults of ``value``; a value without faults can be converted to ``kind``."""
         struct, member = struct_of(kind), _member(kind)
         if struct is not None and isinstance(value, dict):
             yield from self._of_struct(value, struct, place)
@@ -90,14 +88,14 @@ class Validator:
 
 
 def unknown_keys(value: Collection[str], known: Collection[str], place: KeyPath) -> Iterator[Fault]:
-    """Keys that are not ``known``, each with the nearest of those."""
+    """Yield keys that are not ``known``, each with the most similar known key."""
     for key in value:
         if key not in known:
             yield Fault(place + (key,), f"unknown key{nearest(key, known)}")
 
 
 def _member(kind: object) -> Any:
-    """What it holds, where it may be a list, a tuple of any length or a mapping."""
+    """Return the member type, if this may be a list, a tuple of any length or a mapping."""
     for each in union_members(kind):
         arguments = typing.get_args(each)
         if typing.get_origin(each) is tuple and arguments[1:] != (...,):
@@ -116,7 +114,7 @@ def _holds(kind: object, *wanted: type) -> bool:
 
 
 def expected(kind: object, table: str = "table") -> str:
-    """``kind`` in words: what is allowed, in which unit. ``a whole number of seconds from 0 to 65535``."""
+    """Describe the allowed values of ``kind`` with their unit: ``a whole number of seconds from 0 to 65535``."""
     if typing.get_origin(kind) is Annotated:
         inner, *metas = typing.get_args(kind)
         meta = next((each for each in metas if isinstance(each, Meta)), Meta())
@@ -132,7 +130,7 @@ def expected(kind: object, table: str = "table") -> str:
     alternatives = [each for each in _alternatives(kind) if each not in (type(None), msgspec.UnsetType)]
     if len(alternatives) > 1:
         words = dict.fromkeys(expected(each, table) for each in alternatives)
-        return " or ".join(sorted(words, key=lambda each: each.startswith("a list")))  # what is in a list comes last
+        return " or ".join(sorted(words, key=lambda each: each.startswith("a list")))  # the members of a list come last
     if not alternatives:
         return "null"
     (only,) = alternatives
@@ -181,7 +179,7 @@ def _number(value: float) -> str:
 
 
 def _alternatives(kind: object) -> tuple[Any, ...]:
-    """The members of a union as they are written, ``Annotated`` kept."""
+    """Return the members of a union as they are written, including ``Annotated``."""
     if typing.get_origin(kind) in (typing.Union, type(int | str)):
         return typing.get_args(kind)
     return (kind,)
@@ -201,7 +199,7 @@ def _one_of(words: list[str]) -> str:
 
 
 def shown(value: object, table: str = "table") -> str:
-    """What was given, short enough for a line."""
+    """Return the given value, short enough for a line."""
     if isinstance(value, str):
         return quoted(value if len(value) <= _MAX_SHOWN_LENGTH else value[:_MAX_SHOWN_LENGTH] + "...")
     if isinstance(value, dict):
@@ -220,11 +218,11 @@ def _json(value: object) -> str:
 
 
 def nearest(key: str, known: Collection[str]) -> str:
-    """What was probably meant, as the end of a message; empty where nothing is near."""
+    """Return the most similar known key, as the end of a message; empty if no key is similar."""
     found = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.5)
     return f"; did you mean {quoted(found[0])}?" if found else ""
 
 
 def quoted(text: str) -> str:
-    """In double quotes, control characters escaped, so that an error stays one line."""
+    """Return the text in double quotes with escaped control characters, so that an error stays one line."""
     return '"' + one_line(text).replace('"', '\\"') + '"'

@@ -1,4 +1,4 @@
-"""The dashboard's own side of HTTP: the files of its page, what a browser may do with them, and who may come in.
+"""The server side of the dashboard: the files of its page, the browser's permissions, and access control.
 
-The page asks the API as everybody does; no endpoint lives here. ``management_server`` makes all of it.
-"""
+The page uses the API like any other client; this package has no endpoints. ``management_server`` creates all
+objects."""

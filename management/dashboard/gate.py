@@ -1,4 +1,5 @@
-"""DashboardGate: who may come in where the dashboard is: its users, by session or by name and password."""
+"""DashboardGate: access control for the dashboard's server. Its users authenticate by session or by name and
+password."""
 
 from typing import Final
 
@@ -13,8 +14,8 @@ from ..operations.refusal import NO_CREDENTIALS, Refusal
 
 
 class DashboardGate:
-    """``applications``: on the management port, where HTTP Basic has an AppID and an AppSecret; ``None``: it has a
-    dashboard user's name and password, as EMQX 4's dashboard sends them."""
+    """``applications``: on the management port, HTTP Basic contains AppID and AppSecret; ``None``: it contains name and
+    password of a dashboard user, as EMQX 4's dashboard sends them."""
 
     has_login: Final = True
 
@@ -26,7 +27,7 @@ class DashboardGate:
         self._applications = applications
 
     async def check(self, request: web.Request) -> Caller:
-        """A session goes first. Raises Refusal."""
+        """Return the caller. A session takes precedence. Raises Refusal."""
         address = request.remote or ""
         token = token_of(request)
         if token:

@@ -1,4 +1,4 @@
-"""Pages: the files of the dashboard over HTTP, with what a browser may do with them."""
+"""Pages: the files of the dashboard over HTTP, with the headers that limit the page's permissions in a browser."""
 
 import logging
 import re
@@ -18,7 +18,7 @@ from .static_files import ENCODINGS, INDEX, StaticFile, StaticFiles, StaticFiles
 logger = logging.getLogger(__name__)
 
 BUILT: Final = Path(__file__).parent / "static"
-"""Where a build puts the page."""
+"""The directory in which a build stores the page."""
 _BASE: Final = b'<base href="/">'
 _HOST: Final = re.compile(r"([0-9A-Za-z](?:[0-9A-Za-z.-]*[0-9A-Za-z])?)(?::\d+)?")
 _OURS: Final = "script-src 'self'; style-src 'self'"
@@ -45,13 +45,12 @@ already. <code>dashboard.static_dir</code> in the configuration serves another d
 
 
 class Pages:
-    """Answers what is not the API's: files by their path, and the index for every path that is none's.
+    """Answers requests that are not for the API: with files by their path, and with the index for every other path.
 
-    ``below``: the first segment of their paths, empty for all.
-    """
+    ``below``: the first segment of their paths, empty for all."""
 
     def __init__(self, directory: str, listeners: Sequence[Listener], below: str = "", eval: bool = False) -> None:
-        """``directory``: ``dashboard.static_dir``. ``listeners``: those of MQTT, which the page may connect to.
+        """``directory``: ``dashboard.static_dir``. ``listeners``: the MQTT listeners that the page may connect to.
         ``eval``: ``dashboard.static_dir_eval``."""
         self._directory = Path(directory) if directory else BUILT
         self._eval = eval and directory != ""
@@ -61,7 +60,7 @@ class Pages:
         self._below = below
 
     def read(self) -> None:
-        """Read the files; what is wrong with them is one line of the log."""
+        """Read the files; an error is logged in one line."""
         try:
             self._files.read()
         except StaticFilesError as error:
@@ -81,7 +80,7 @@ class Pages:
         self._files = other._files
 
     def answer(self, request: web.Request, segments: list[str]) -> web.Response | None:
-        """``segments`` are as they came, still encoded."""
+        """``segments``: the segments as received, still encoded."""
         if self._below:
             if segments[:1] != [self._below]:
                 return None
@@ -97,7 +96,7 @@ class Pages:
         name = "/".join(names) or INDEX
         found = self._files.files.get(name)
         if found is None and name != INDEX and "." in name.rpartition("/")[2]:
-            # A file that is not there, unless a browser opens it as a page.
+            # The file does not exist, unless a browser requests the path as a page.
             if "text/html" not in request.headers.get("Accept", ""):
                 return None
         if found is None or name == INDEX:
@@ -144,8 +143,8 @@ class Pages:
         }
 
     def _websockets(self, request: web.Request) -> list[str]:
-        """MQTT's WebSocket listeners, under the name by which the page was asked for. What is no host name, such as an
-        IPv6 address, cannot stand in a policy: then any host is good at these ports."""
+        """Return MQTT's WebSocket listeners under the host name of the request. A policy cannot contain anything but
+        host names, for example no IPv6 addresses; in that case any host is allowed for these ports."""
         host = _HOST.fullmatch(request.headers.get("Host", ""))
         name = host[1] if host else "*"
         return [
@@ -156,7 +155,7 @@ class Pages:
 
 
 def _preferred(accepted: str, encoded: dict[str, bytes]) -> str:
-    """The encoding to answer in, of those that there are; ``""`` for none."""
+    """Return the preferred encoding of those available, ``""`` for none."""
     wanted: dict[str, bool] = {}
     for part in accepted.split(","):
         name, _, weight = part.partition(";")
@@ -168,6 +167,6 @@ def _preferred(accepted: str, encoded: dict[str, bytes]) -> str:
 
 
 def _has_tag(given: str, tag: str) -> bool:
-    """Whether ``If-None-Match`` has it."""
+    """Return whether ``If-None-Match`` contains the tag."""
     tags = [each.strip().removeprefix("W/") for each in given.split(",")]
     return "*" in tags or f'"{tag}"' in tags

@@ -1,7 +1,6 @@
-"""StaticFiles: the files of a directory, read once, by the path under which a browser asks for them.
+"""StaticFiles: the files of a directory, read once, by the path under which a browser requests them.
 
-What is not in the directory when it is read cannot be asked for, so that no path leads out of it.
-"""
+Only files that are in the directory when it is read can be requested, so no path leads out of it."""
 
 import hashlib
 import re
@@ -11,9 +10,9 @@ from typing import Final, NamedTuple
 INDEX: Final = "index.html"
 MAX_FILES: Final = 10_000
 MAX_BYTES: Final = 134_217_728
-"""Of all files together, in memory."""
+"""Limit for all files together, in memory."""
 ENCODINGS: Final = {"br": ".br", "gzip": ".gz"}
-"""Of HTTP, the preferred first; and what a file made beside the plain one ends in."""
+"""The encodings of HTTP, in order of preference; and the suffix of a file that was created next to the plain one."""
 _HASHED: Final = re.compile(r"[.-](?=[0-9A-Za-z_-]*[0-9A-Z])[0-9A-Za-z_-]{8,}\.\w+(\.map)?")
 _TYPES: Final = {
     "css": "text/css; charset=utf-8",
@@ -40,11 +39,12 @@ _TYPES: Final = {
 
 
 class StaticFilesError(Exception):
-    """The directory cannot be served; one line."""
+    """The directory cannot be served; the message is one line."""
 
 
 class StaticFile(NamedTuple):
-    """``encoded``: the same bytes, by HTTP's name of the encoding. ``immutable``: another content has another name."""
+    """``encoded``: the same content, by the HTTP name of the encoding. ``immutable``: other content has another
+    name."""
 
     content: bytes
     encoded: dict[str, bytes]
@@ -54,7 +54,7 @@ class StaticFile(NamedTuple):
 
 
 class StaticFiles:
-    """``files``: by path, ``assets/index-BxY3kLm9.js``."""
+    """``files``: the files by path, such as ``assets/index-BxY3kLm9.js``."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -63,7 +63,7 @@ class StaticFiles:
 
     @property
     def changed(self) -> bool:
-        """Whether there is another index than the one that was read."""
+        """Return whether the index has changed since it was read."""
         return self._index_state() != self._seen
 
     def _index_state(self) -> object:
@@ -74,7 +74,7 @@ class StaticFiles:
         return state.st_ino, state.st_mtime_ns, state.st_size
 
     def read(self) -> None:
-        """All files anew. Links that lead out of the directory are left out. Raises StaticFilesError."""
+        """Read all files again. Links that lead out of the directory are left out. Raises StaticFilesError."""
         self._seen = self._index_state()
         root = self._directory.resolve()
         found: dict[str, bytes] = {}

@@ -1,4 +1,3 @@
-"""History: the figures of the node, one point a second of the last hour and one a minute of the last day.
+"""History: the metrics of the node, with one point per second for the last hour and one per minute for the last day.
 
-Made by ``management_server``; ``operations`` reads it. What the figures are is in ``point.py``.
-"""
+``management_server`` creates it; ``operations`` reads it. ``point.py`` defines the metrics."""

@@ -1,11 +1,11 @@
-"""DiskSpace: how much room there is where the node's data lies."""
+"""DiskSpace: the free space of the file system with the node's data."""
 
 import os
 from pathlib import Path
 
 
 class DiskSpace:
-    """``free`` and ``used``: bytes of the file system, as ``look`` found them; 0 before."""
+    """``free`` and ``used``: bytes of the file system, as ``look`` found them; 0 before the first call."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -13,7 +13,7 @@ class DiskSpace:
         self.used = 0
 
     def look(self) -> None:
-        """Ask the system: not on the event loop, for a disk may not answer."""
+        """Ask the system. Not on the event loop, because a disk may not answer."""
         try:
             found = os.statvfs(self._directory)
         except OSError:

@@ -1,4 +1,4 @@
-"""DiskThread: writes points and looks how much room there is, so that no disk holds the event loop."""
+"""DiskThread: writes points and checks the free space, so that a disk cannot block the event loop."""
 
 import logging
 import threading
@@ -10,15 +10,15 @@ from .ring_file import RingFile
 logger = logging.getLogger(__name__)
 
 MAX_WAITING = 4096
-"""Points for a disk that does not answer: those of an hour."""
+"""Limit of points that wait for a disk that does not answer: those of an hour."""
 STOP_TIMEOUT = 2.0
 
 Job = tuple[int, int, bytes]
-"""Part, slot and point, as ``RingFile.write`` wants them."""
+"""Part, slot and point, for ``RingFile.write``."""
 
 
 class DiskThread(threading.Thread):
-    """``file``: open, or ``None`` where nothing is kept. What cannot be written is said once."""
+    """``file``: open, or ``None`` if nothing is stored. A write error is logged once."""
 
     def __init__(self, disk: DiskSpace, file: RingFile | None) -> None:
         # A daemon: a disk that never answers must not keep the process from ending.
@@ -31,7 +31,7 @@ class DiskThread(threading.Thread):
         self.lost = 0
 
     def put(self, part: int, slot: int, encoded: bytes) -> None:
-        """Have it written, soon."""
+        """Request that a point is written soon."""
         if self._file is None:
             return
         if self._jobs.qsize() >= MAX_WAITING:
@@ -40,12 +40,12 @@ class DiskThread(threading.Thread):
             self._jobs.put((part, slot, encoded))
 
     def look(self) -> None:
-        """Have the room looked at, soon."""
+        """Request a check of the free space soon."""
         if self._jobs.empty():
             self._jobs.put(None)
 
     def stop(self) -> None:
-        """Write the rest and close the file; bounded in time."""
+        """Write the remaining points and close the file, within a limited time."""
         self._stopping = True
         self._jobs.put(None)
         self.join(STOP_TIMEOUT)

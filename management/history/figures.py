@@ -1,4 +1,4 @@
-"""FigureReader: reads the counters that the node has, and makes a point of what they have grown by."""
+"""FigureReader: reads the node's counters and creates a point from their growth."""
 
 from typing import Final
 
@@ -17,13 +17,13 @@ DROPS: Final = {
     "delivery.dropped.queue_full": "delivery_dropped_queue_full",
     "delivery.dropped.expired": "delivery_dropped_expired",
 }
-"""Reasons that are counters of their own, by their names in ``/metrics``; the others are those of
+"""Reasons with counters of their own, by their names in ``/metrics``; other reasons are those of
 ``taipan_refusals_total``."""
 _LONGEST_TIME: Final = 10.0
 
 
 class FigureReader:
-    """``read`` gives the figures since it was called last. Each reader has its own."""
+    """``read`` returns the metrics since the last call. Each reader has its own state."""
 
     def __init__(self, server: Server, disk: DiskSpace) -> None:
         self._server = server
@@ -34,7 +34,7 @@ class FigureReader:
 
     @property
     def seconds(self) -> float:
-        """Since it was read last."""
+        """Seconds since the last read."""
         return self._server.clock.now() - self._read_at
 
     def read(self) -> Point:
@@ -46,7 +46,7 @@ class FigureReader:
         drops, drops_before = _drops(metrics), self._drops
         self._read_at, self._totals, self._drops = now, totals, drops
         durability = broker.durability
-        # What a longer time had is in the points of each second.
+        # For a longer time, these are in the points of each second.
         recent = min(seconds, _LONGEST_TIME)
         commit = 0.0 if durability is None else durability.commit.log.longest_commit(recent)
         router = broker.router
@@ -68,7 +68,7 @@ class FigureReader:
             for reason, count in drops.items()
             if count != drops_before.get(reason, 0)
         }
-        # To the second in which it was read: the tick that a timer waits for may come a little early.
+        # Rounded to the second of the read, because the tick of a timer may come slightly early.
         return Point(int(server.clock.wall() + 0.005), round(seconds, 3), figures, grown)
 
 

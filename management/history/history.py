@@ -23,10 +23,10 @@ logger = logging.getLogger(__name__)
 STEPS: Final[dict[Resolution, int]] = {"second": 1, "minute": 60}
 """Seconds from one point to the next."""
 KEPT: Final[dict[Resolution, int]] = {"second": 3600, "minute": 1440}
-"""Points that are kept."""
+"""Number of points that are kept."""
 
 PARTS: Final[dict[Resolution, int]] = {"second": 0, "minute": 1}
-"""Of the file."""
+"""The parts of the file."""
 FILE: Final = "taipan.history"
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -34,8 +34,8 @@ _decode: Final = msgspec.msgpack.Decoder(Point).decode
 
 
 class Ring:
-    """The latest points of one resolution, each at a place that its time gives it. They are kept encoded: some hundred
-    bytes each, nothing that the collector looks at."""
+    """The latest points of one resolution, each at a position determined by its time. They are kept encoded: about a
+    hundred bytes each, and no objects for the garbage collector."""
 
     def __init__(self, resolution: Resolution) -> None:
         self.step = STEPS[resolution]
@@ -52,7 +52,7 @@ class Ring:
         self._points[place] = encoded
 
     def between(self, start: int, end: int, now: int) -> list[bytes]:
-        """Those at ``start`` to ``end``, in order, as far as they are kept at ``now``; unix seconds."""
+        """Return the points from ``start`` to ``end``, in order, as far as they are kept at ``now``; Unix seconds."""
         step, size = self.step, self.size
         last = min(end, now)
         first = max(start, now - step * size + 1)
@@ -80,12 +80,12 @@ class History:
         self._thread: DiskThread | None = None
 
     async def start(self) -> None:
-        """Read what is on disk, and go on. Nothing that is there, or is not, keeps the node from starting."""
+        """Read the points on disk and continue. No content of the file, or its absence, prevents the start."""
         await asyncio.to_thread(self.disk.look)
         file = await asyncio.to_thread(self._open) if self.settings.enabled else None
         self._thread = DiskThread(self.disk, file)
         self._thread.start()
-        # Of the minute that was not over, only the seconds are there.
+        # Of the incomplete minute, only the seconds are stored.
         last = self._last_minute()
         for encoded in self.between("second", last + 1, self.now):
             self._add(_decode(encoded))
@@ -103,13 +103,13 @@ class History:
         now = self.now
         for ring, points in zip(self._rings.values(), parts, strict=True):
             for point in points:
-                # What is older has been written over since, or its second has had no other point.
+                # Older points have been overwritten since, or there was no other point for their second.
                 if now - ring.step * ring.size < point.at <= now:
                     ring.put(point.at, _encode(point))
         return file
 
     def _last_minute(self) -> int:
-        """When the latest point of a minute was; 0: there is none."""
+        """Return the time of the latest point of a minute; 0 if there is none."""
         minutes = self.between("minute", 0, self.now)
         return _decode(minutes[-1]).at if minutes else 0
 
@@ -122,16 +122,16 @@ class History:
             self._thread = None
 
     def reader(self) -> FigureReader:
-        """For who wants the figures of other times than these."""
+        """Return a reader for other intervals than these."""
         return FigureReader(self._server, self.disk)
 
     def between(self, resolution: Resolution, start: int, end: int) -> list[bytes]:
-        """Points as ``decoded`` reads them; ``start`` and ``end`` in unix seconds."""
+        """Return points for ``decoded``; ``start`` and ``end`` in Unix seconds."""
         return self._rings[resolution].between(start, end, self.now)
 
     @property
     def now(self) -> int:
-        """Unix seconds."""
+        """The time in Unix seconds."""
         return int(self._server.clock.wall())
 
     def _wait(self) -> None:
@@ -148,7 +148,7 @@ class History:
             self._add(point)
 
     def _add(self, point: Point) -> None:
-        """Into its minute, which has the points behind the whole minute before and up to its own."""
+        """Add a point to its minute, which includes the points after the previous full minute up to its own."""
         end = -(-point.at // 60) * 60
         if self._minute is not None and self._minute.end != end:
             self._keep("minute", self._minute.point())
@@ -169,7 +169,8 @@ class History:
 
 
 def _fitting(point: Point) -> bytes:
-    """Encoded so that it fits into its slot: of many reasons, the rarest count as ``other``."""
+    """Return the point encoded so that it fits into its slot: if there are many reasons, the rarest are counted as
+    ``other``."""
     encoded = _encode(point)
     most = len(point.drops)
     while len(encoded) > MAX_POINT:

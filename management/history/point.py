@@ -1,4 +1,4 @@
-"""Point: the figures of one moment, and the time that they are about."""
+"""Point: the metrics of one interval, and its time."""
 
 from typing import Final, Literal
 
@@ -9,25 +9,25 @@ Resolution = Literal["second", "minute"]
 RATES: Final = (
     "messages_received", "messages_sent", "messages_dropped", "deliveries_dropped", "bytes_received", "bytes_sent",
 )  # fmt: skip
-"""A second, over the time of the point."""
+"""Per second, over the interval of the point."""
 COUNTS: Final = ("connections", "sessions", "subscriptions", "topics", "retained")
-"""At the end of that time."""
+"""At the end of the interval."""
 LONGEST: Final = ("loop_lag", "commit_time")
-"""Milliseconds, the longest of that time."""
+"""Milliseconds, the maximum of the interval."""
 BYTES: Final = ("disk_free", "disk_used", "memory")
-"""At the end of that time."""
+"""At the end of the interval."""
 FIGURES: Final = (*RATES, *COUNTS, *LONGEST, *BYTES)
 COLUMNS: Final = ("at", *FIGURES)
 OTHER: Final = "other"
-"""The reason of what is told under none of its own."""
+"""The reason for drops that are not listed under their own."""
 
 _FIRST_LONGEST: Final = len(RATES) + len(COUNTS)
 _AFTER_LONGEST: Final = _FIRST_LONGEST + len(LONGEST)
 
 
 class Point(msgspec.Struct, array_like=True, frozen=True):
-    """``at``: unix seconds, the end of the ``seconds`` that it is about. ``figures``: as ``FIGURES`` names them.
-    ``drops``: what was dropped or refused a second, by reason, without reasons of which there was none."""
+    """``at``: Unix seconds at the end of the interval, which lasts ``seconds``. ``figures``: the values named by
+    ``FIGURES``. ``drops``: drops and refusals per second by reason, without reasons that did not occur."""
 
     at: int
     seconds: float
@@ -35,13 +35,13 @@ class Point(msgspec.Struct, array_like=True, frozen=True):
     drops: dict[str, int | float]
 
     def row(self) -> list[int | float]:
-        """As ``COLUMNS`` names them; the time in unix milliseconds."""
+        """Return the values of ``COLUMNS``; the time is in Unix milliseconds."""
         return [self.at * 1000, *self.figures]
 
 
 class Sum:
-    """Points that follow each other, as one: of rates the average, of lag and commit time the longest, else the
-    last."""
+    """Combine consecutive points: rates are averaged, lag and commit time are maxima, other values are the last
+    ones."""
 
     def __init__(self, end: int) -> None:
         self.end = end
@@ -75,7 +75,7 @@ class Sum:
 
 
 def total(points: list[Point]) -> Point:
-    """Points of several nodes of one moment, as one: lag and commit time the longest, else the sum."""
+    """Combine points of several nodes for one moment: lag and commit time are maxima, other values are sums."""
     figures: list[int | float] = []
     for at, each in enumerate(zip(*(point.figures for point in points), strict=True)):
         figures.append(max(each) if _FIRST_LONGEST <= at < _AFTER_LONGEST else rounded(sum(each)))
@@ -87,7 +87,7 @@ def total(points: list[Point]) -> Point:
 
 
 def with_fewer_reasons(point: Point, most: int) -> Point:
-    """With ``most`` reasons, the most frequent ones, beside ``OTHER``."""
+    """Return the point with the ``most`` most frequent reasons, and ``OTHER``."""
     reasons = sorted(point.drops, key=lambda reason: -point.drops[reason])
     drops = {reason: point.drops[reason] for reason in reasons[:most]}
     drops[OTHER] = rounded(drops.get(OTHER, 0) + sum(point.drops[reason] for reason in reasons[most:]))
@@ -95,14 +95,14 @@ def with_fewer_reasons(point: Point, most: int) -> Point:
 
 
 def rounded(number: float) -> int | float:
-    """Two decimals; a whole number as one."""
+    """Return the number with two decimals, or as a whole number if it is one."""
     near = round(number, 2)
     return int(near) if near == int(near) else near
 
 
 def gaps(points: list[Point], start: int, end: int, step: int) -> list[list[int]]:
-    """Times between ``start`` and ``end`` that no point is about, as pairs of unix milliseconds. ``step``: seconds from
-    one point to the next; a node that was busy is late by less."""
+    """Return the times between ``start`` and ``end`` without points, as pairs of Unix milliseconds. ``step``: seconds
+    between two points; the delay of a busy node is shorter than that."""
     most = step * 1.25
     found: list[list[int]] = []
     known = float(start)
@@ -111,6 +111,6 @@ def gaps(points: list[Point], start: int, end: int, step: int) -> list[list[int]
         if begin - known > most:
             found.append([round(known * 1000), round(begin * 1000)])
         known = max(known, float(point.at))
-    if end - known > most + step:  # the last point may still be to come
+    if end - known > most + step:  # the last point may still arrive
         found.append([round(known * 1000), end * 1000])
     return found

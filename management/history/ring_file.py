@@ -1,9 +1,8 @@
 """RingFile: the points on disk, in a file that never grows.
 
-Each point has a slot that its time gives it, and a checksum there. Nothing is forced to the disk: a process that is
-killed loses nothing that was written, a machine that loses its power some seconds. Whatever is in the file, reading it
-raises nothing: a file that is none of these is begun anew, and a slot that cannot be read is empty.
-"""
+The time of a point determines its slot, which also contains a checksum. Writes are not flushed: if the process is
+killed, nothing is lost; if the machine loses power, some seconds are. Reading never raises: a file of another kind is
+started again from empty, and a slot that cannot be read counts as empty."""
 
 import contextlib
 import errno
@@ -22,18 +21,18 @@ from .point import COLUMNS, FIGURES, Point
 logger = logging.getLogger(__name__)
 
 SLOT: Final = 1024
-"""Bytes."""
+"""In bytes."""
 _HEAD: Final = 4096
 _MAGIC: Final = b"taipan history 1\n"
 _PREFIX: Final = struct.Struct("<IH")
-"""Checksum of what follows it, and length of the point."""
+"""Checksum of the rest, and length of the point."""
 MAX_POINT: Final = SLOT - _PREFIX.size
 
 _decode: Final = msgspec.msgpack.Decoder(Point).decode
 
 
 class RingFile:
-    """``sizes``: how many slots each part has. Used by one thread at a time."""
+    """``sizes``: number of slots of each part. Only one thread may use the file at a time."""
 
     def __init__(self, path: Path, sizes: tuple[int, ...]) -> None:
         self.path = path
@@ -44,7 +43,7 @@ class RingFile:
         self.size = _HEAD + SLOT * sum(sizes)
 
     def open(self) -> list[list[Point]]:
-        """The points of each part, in the order of the slots. Raises OSError where there can be no such file."""
+        """Return the points of each part, in the order of the slots. Raises OSError if the file cannot be created."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         self._file = os.open(self.path, flags, 0o600)
         try:
@@ -66,7 +65,7 @@ class RingFile:
         return [[] for _ in self._sizes]
 
     def write(self, part: int, slot: int, encoded: bytes) -> None:
-        """Put a point, encoded, into a slot. Raises OSError."""
+        """Write an encoded point into a slot. Raises OSError."""
         length = _PREFIX.pack(0, len(encoded))[4:]
         data = _PREFIX.pack(crc32(length + encoded), len(encoded)) + encoded
         written = os.pwrite(self._file, data, _HEAD + SLOT * (sum(self._sizes[:part]) + slot))
@@ -79,14 +78,14 @@ class RingFile:
             self._file = -1
 
     def _begin(self) -> None:
-        """Empty slots; the room for all of them is taken at once."""
+        """Create empty slots, and reserve the space for all of them at once."""
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, self._head, 0)
         os.ftruncate(self._file, self.size)
         try:
             os.posix_fallocate(self._file, 0, self.size)
         except (AttributeError, OSError) as error:
-            # Where the system or the file system knows no such thing, room is taken slot by slot.
+            # If the system or the file system does not support this, space is reserved slot by slot.
             if isinstance(error, OSError) and error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
                 raise
 
@@ -112,7 +111,7 @@ class RingFile:
 
 
 def _point(slot: bytes, checksum: int, length: int) -> Point | None:
-    """``None`` where it is damaged."""
+    """Return the point in a slot; ``None`` if it is damaged."""
     end = _PREFIX.size + length
     if end <= SLOT and crc32(slot[4:end]) == checksum:
         with contextlib.suppress(msgspec.MsgspecError):
