@@ -1,6 +1,5 @@
-"""The rule engine: EMQX 4.x rule SQL, its functions, and what rules and their actions are made of.
+"""The rule engine: EMQX 4.x rule SQL, its functions, and the parts of rules and their actions.
 
-What a message is and how it is routed stays in `broker`; the HTTP shapes of rules and resources stay in `management`.
-`management` calls in. The broker does so with `Broker.on_rule_match` for messages, and with the hooks that the engine
-registers with it for other events.
-"""
+Messages and their routing are in `broker`; the HTTP forms of rules and resources are in `management`, which calls this
+package. The broker calls it through `Broker.on_rule_match` for messages, and through the hooks that the engine
+registers for other events."""

@@ -1,7 +1,6 @@
 """The settings of the rule engine and of its sinks: table ``[ruleengine]`` of the configuration file.
 
-A sink with settings has a struct of them, ``SETTINGS`` in ``settings.py`` of its folder.
-"""
+A sink with settings defines a struct for them, ``SETTINGS`` in ``settings.py`` of its directory."""
 
 import pkgutil
 from collections.abc import Iterator
@@ -22,11 +21,11 @@ METADATA_NETWORKS: Final = (
     "100.100.100.200/32",  # Alibaba
     "168.63.129.16/32",  # Azure
 )
-"""Refused unless the configuration says otherwise."""
+"""Refused unless the configuration specifies other networks."""
 
 
 class FunctionModule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A Python module of the operator's, ``[[ruleengine.functions]]``: importing it registers functions."""
+    """A Python module of the operator, ``[[ruleengine.functions]]``: importing it registers functions."""
 
     module: Annotated[str, Meta(min_length=1)]
 
@@ -79,7 +78,7 @@ Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 
 def settings_of(kind: type[Settings], settings: EngineSettings) -> Settings:
-    """The settings of a sink, of those of the node."""
+    """Return the settings of a sink from the settings of the node."""
     return kind(**{name: getattr(settings, name) for name in kind.__struct_fields__})
 
 
@@ -94,7 +93,7 @@ def settings_of_sinks() -> Iterator[type[msgspec.Struct]]:
 if TYPE_CHECKING:
 
     class RuleEngineSettings(EngineSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-        """Those of the engine and of its sinks."""
+        """The settings of the engine and of its sinks."""
 
 else:
     RuleEngineSettings = msgspec.defstruct(

@@ -1,4 +1,5 @@
-"""RuleEngine: the rules, the resources and what they run in. Made before the broker starts, closed before it."""
+"""RuleEngine: the rules, the resources and their environment. Created before the broker starts, closed before it
+stops."""
 
 from __future__ import annotations
 
@@ -30,10 +31,9 @@ from .types.operator_modules import OperatorModuleError, load_operator_modules
 
 
 class RuleEngine:
-    """Rules, their actions, and the resources these share.
+    """Rules, their actions, and the resources that these share.
 
-    Stored ones are started when the server has restored its tables, before the first client connects.
-    """
+    Stored rules are started when the server has restored its tables, before the first client connects."""
 
     def __init__(self, server: Server, settings: RuleEngineSettings) -> None:
         self.server = server
@@ -48,7 +48,7 @@ class RuleEngine:
                 self.add_action_type(action_type)
         except ValueError as error:
             raise OperatorModuleError(str(error)) from None
-        # Those of this node alone come first in the look-up; they cannot have names that exist.
+        # Those added for this node only are looked up first; they cannot have existing names.
         self._functions: ChainMap[str, Function] = ChainMap({}, FUNCTIONS)
         broker, name = server.broker, server.settings.node.name
         self.buffers = BufferStore(server.tables, server.metrics.refusals.add)
@@ -84,22 +84,22 @@ class RuleEngine:
 
     @staticmethod
     def prepare() -> None:
-        """What takes long and is to be done before the first rule is read: before the loop runs, or in a thread."""
-        from .sql.parser import prepare  # here: a node that reads no rule needs no grammar
+        """Do slow preparations before the first rule is read: before the loop runs, or in a thread."""
+        from .sql.parser import prepare  # imported here: a node without rules needs no grammar
 
         prepare()
 
     def start(self) -> None:
-        """Begin to measure speeds and to watch resources; the server runs already."""
+        """Start measuring speeds and checking resources; the server is already running."""
         self.server.ticker.every(TICK, self._tick)
 
     def check(self, settings: RuleEngineSettings) -> None:
-        """Whether a reload could take these. Raises ValueError where anything is new."""
+        """Check whether a reload could apply these settings. Raises ValueError if anything has changed."""
         if settings != self.settings:
             raise ValueError("[ruleengine] cannot change while the node runs")
 
     async def close(self) -> None:
-        """End all rules and resources, once. What waits in buffers stays on disk where there is one."""
+        """Stop all rules and resources, once. Buffered rows stay on disk, if there is one."""
         if self._closed:
             return
         self._closed = True
@@ -114,35 +114,35 @@ class RuleEngine:
         self.rules.tick()
 
     async def adopt(self, resources: Sequence[StoredResource], rules: Sequence[StoredRule]) -> None:
-        """Take rows that ``ImportCheck`` has checked, in place of those of the same ids."""
+        """Apply rows that ``ImportCheck`` has checked, replacing those with the same ids."""
         await self.resources.adopt(resources)
         await self.rules.adopt(rules)
 
     def add_action_type(self, action_type: ActionType) -> None:
-        """An action of this node alone; before the start where stored rules use it. Raises ValueError."""
+        """Add an action for this node only; before the start if stored rules use it. Raises ValueError."""
         if action_type.name in self.action_types:
             raise ValueError(f"action {action_type.name} already exists")
         self.action_types[action_type.name] = action_type
 
     def add_resource_type(self, resource_type: ResourceType) -> None:
-        """A resource type of this node alone; before the start if stored resources are of it. Raises ValueError."""
+        """Add a resource type for this node only; before the start if stored resources have it. Raises ValueError."""
         if resource_type.name in self.resource_types:
             raise ValueError(f"resource type {resource_type.name} already exists")
         self.resource_types[resource_type.name] = resource_type
 
     def add_function(self, function: Function) -> None:
-        """A function of this node's SQL alone; before the start where stored rules use it. Raises ValueError."""
+        """Add an SQL function for this node only; before the start if stored rules use it. Raises ValueError."""
         if function.name in self._functions:
             raise ValueError(f"function {function.name} already exists")
         self._functions[function.name] = function
 
     def rule_events(self) -> list[RuleEventRecord]:
-        """Every event with its columns, for who writes a rule."""
+        """Return every event with its columns, for authors of rules."""
         return [kind.record() for kind in KINDS]
 
     def watch(self, source: str, kept: int = KEPT, a_second: int = A_SECOND) -> EventWatch:
-        """Look at the events of a topic filter, or of an event by its topic, until ``unwatch``: at so many of a second,
-        of which so many are kept. Raises RuleEngineError."""
+        """Observe the events of a topic filter, or of an event by its topic, until ``unwatch``: ``a_second`` events per
+        second, of which ``kept`` are kept. Raises RuleEngineError."""
         if source not in EVENTS and (source.startswith("$events/") or not valid_filter(source)):
             raise RuleEngineError(WRONG, f"events: expected a topic filter or an event, not {source[:64]}")
         watch = EventWatch(source, kept, a_second)
@@ -157,12 +157,12 @@ class RuleEngine:
         self._bindings.sync()
 
     def functions(self) -> list[RuleFunction]:
-        """What SQL can call, functions of the operator too, by name."""
+        """Return the functions of SQL by name, including those of the operator."""
         known = sorted(self._functions.values(), key=lambda each: each.name)
         return [RuleFunction(each.name, each.min_args, each.max_args, list(each.kinds)) for each in known]
 
     def action_type(self, name: str) -> ActionType:
-        """Raises RuleEngineError."""
+        """Return the action type. Raises RuleEngineError."""
         kind = self.action_types.get(name)
         if kind is None:
             raise RuleEngineError(UNKNOWN, f"there is no action {name[:64]}")

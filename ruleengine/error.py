@@ -1,4 +1,4 @@
-"""What can be refused when rules and resources are created, changed or deleted."""
+"""Refusals when rules and resources are created, changed or deleted."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ IN_USE: Final = "in_use"
 
 
 class RuleEngineError(Exception):
-    """A refusal in one line. ``kind``: a required key is missing, a value is wrong, something named is unknown, exists
-    already, or is in use by the rules ``ids``. ``line`` and ``column`` are positions in SQL, 0 where there is none.
-    """
+    """A refusal in one line. ``kind``: a required key is missing, a value is invalid, or the named object is unknown,
+    already exists, or is used by the rules ``ids``. ``line`` and ``column`` are a position in SQL, 0 if there is
+    none."""
 
     def __init__(
         self, kind: ErrorKind, message: str, ids: tuple[str, ...] = (), line: int = 0, column: int = 0

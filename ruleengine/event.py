@@ -1,4 +1,4 @@
-"""Event: one event of the broker, as rules and actions see it."""
+"""Event: one event of the broker, as input for rules and actions."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NO_FACTS: Final[Mapping[str, object]] = {}
 
 @dataclass(slots=True)
 class EventEnvironment:
-    """What the makers of columns need beside the event: the node's name, randomness for message identifiers, and what
-    makes dates of times (``taipan.broker.loop.clock``)."""
+    """The data that columns need in addition to the event: the node's name, randomness for message identifiers, and the
+    difference between dates and times (``taipan.broker.loop.clock``)."""
 
     node: str
     rng: Random
@@ -32,10 +32,9 @@ class EventEnvironment:
 
 @dataclass(slots=True, eq=False)
 class EventKind:
-    """One kind of event: the ``topic`` that FROM names it by, its columns and how each is made.
+    """One kind of event: the ``topic`` by which FROM names it, its columns and how each is computed.
 
-    ``name`` is the value of the column ``event``. ``examples`` stand in for columns that a test does not give.
-    """
+    ``name`` is the value of the column ``event``. ``examples`` replace columns that a test does not provide."""
 
     topic: str
     name: str
@@ -52,9 +51,8 @@ class EventKind:
 
 
 class Event:
-    """One event. ``client`` is whom it is about (the receiver of a delivery), ``message`` what was sent, where there is
-    one; ``facts`` are further arguments of the hook; ``at`` is unix seconds.
-    """
+    """One event. ``client`` is its subject (the receiver of a delivery), ``message`` the message, if there is one;
+    ``facts`` are further arguments of the hook; ``at`` is in Unix seconds."""
 
     __slots__ = ("_columns", "at", "client", "environment", "facts", "kind", "message")
 
@@ -77,14 +75,14 @@ class Event:
 
     @property
     def columns(self) -> Columns:
-        """Its columns, computed when they are read; one object for all rules that look at the event."""
+        """The columns, computed when they are read. All rules share this object."""
         if self._columns is None:
             self._columns = Columns({}, self.kind.makers, self)
         return self._columns
 
     @property
     def hops(self) -> int:
-        """How many republish actions and bridges its message has gone through."""
+        """The number of republish actions and bridges that the message has passed."""
         message = self.message
         if message is None:
             return 0

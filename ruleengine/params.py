@@ -39,16 +39,16 @@ RESOURCE: Final = "$resource"
 """The parameter of an action that names its resource."""
 _SHOWN: Final = 60
 MAX_FILE: Final = 262_144
-"""Characters of a file that is given with its text."""
+"""Maximum length of a file given with its text, in characters."""
 _DURATION: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h)")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _MAX_RETRY_FOR: Final = 31_536_000.0
-"""Seconds."""
+"""In seconds."""
 _TRUTH: Final = {"true": True, "false": False}
 
 
 class ParamError(ValueError):
-    """A parameter that cannot be taken. ``key`` names it; ``missing``: it is required and was not given."""
+    """An invalid parameter. ``key`` is its name; ``missing``: it is required and was not given."""
 
     def __init__(self, key: str, text: str, missing: bool = False) -> None:
         super().__init__(f"{key}: {text}" if not missing else f"{key} is missing")
@@ -95,10 +95,10 @@ class Param:
         input: str | None = None,
         parts: bool = False,
     ) -> None:
-        """``format``: ``url`` or a regular expression that must match the whole text. ``insist``: it must be given
-        although it has a default, which is for forms to show. ``parts``: parts of the value may be secrets, such
-        as a password in a URL or an authorization header; answers mask them. A value of the type ``password`` is a
-        secret as a whole. All others are shown as they are."""
+        """``format``: ``url`` or a regular expression that must match the whole text. ``insist``: it is required
+        although it has a default, which only forms show. ``parts``: parts of the value may be secrets, such as a
+        password in a URL or an authorization header; answers mask them. A value of the type ``password`` is a secret as
+        a whole. All other values are shown unchanged."""
         self.name = name
         self.order = order
         self.type = type
@@ -132,10 +132,10 @@ class Param:
         )
 
     def check(self, value: Any) -> object:
-        """``value`` as the parameter has it. Raises ParamError."""
+        """Return ``value`` in the parameter's form. Raises ParamError."""
         types = [self.type] if isinstance(self.type, str) else self.type
         if value == [] and "object" in types and "array" not in types:
-            return {}  # as PHP writes an object without members
+            return {}  # PHP encodes an object without members in this way
         if "file" in types and isinstance(value, dict | None):
             return _file(self.name, value)
         if isinstance(value, str) and "boolean" in types and value in _TRUTH:
@@ -158,12 +158,13 @@ class Param:
         return value
 
     def gives(self, value: object) -> bool:
-        """Whether ``value`` is given: a form sends an empty text for a choice that was not filled in."""
+        """Return whether ``value`` is given: a form sends an empty text if no choice was made."""
         return value != "" or self.enum is None or "" in self.enum
 
 
 def _file(name: str, value: dict[str, Any] | None) -> str | dict[str, str]:
-    """A file as EMQX's dashboard sends it, ``{"filename", "file"}``: its text with it; an empty one is none."""
+    """Read a file as EMQX's dashboard sends it, ``{"filename", "file"}``, including its text; an empty one means
+    none."""
     given = value or {}
     filename, text = given.get("filename") or "", given.get("file") or ""
     if not given.keys() <= {"filename", "file"} or not isinstance(filename, str) or not isinstance(text, str):
@@ -174,17 +175,17 @@ def _file(name: str, value: dict[str, Any] | None) -> str | dict[str, str]:
 
 
 def one_of(values: Iterable[object]) -> str:
-    """Allowed values as JSON has them."""
+    """Return the allowed values in JSON."""
     return ", ".join(json.dumps(each, ensure_ascii=False) for each in values)
 
 
 def number(value: float) -> str:
-    """A bound in digits."""
+    """Return a limit in digits."""
     return str(int(value)) if value == int(value) else str(value)
 
 
 def _given(value: object) -> str:
-    """A wrong value as JSON has it, short enough for a line."""
+    """Return an invalid value in JSON, short enough for a line."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):
@@ -193,7 +194,7 @@ def _given(value: object) -> str:
 
 
 def check_params(given: Mapping[str, object], params: tuple[Param, ...]) -> dict[str, object]:
-    """``given`` checked, defaults filled in; undeclared keys are kept. Raises ParamError."""
+    """Return the checked parameters with defaults; undeclared keys are kept. Raises ParamError."""
     checked = dict(given)
     for param in params:
         if param.name in given and param.gives(given[param.name]):
@@ -208,7 +209,7 @@ def check_params(given: Mapping[str, object], params: tuple[Param, ...]) -> dict
 
 
 def undeclared(type: str, given: Iterable[str], params: tuple[Param, ...]) -> list[str]:
-    """A sentence for each parameter that an action or a resource of this type does not have, and keeps, as in EMQX."""
+    """Return a sentence for each parameter that this type does not have; such parameters are kept, as in EMQX."""
     known = {param.name for param in params}
     return [
         f"{name[:_SHOWN]}: {type} has no such parameter; the value has no effect" for name in given if name not in known
@@ -236,7 +237,7 @@ def _check_url(key: str, value: str) -> None:
 
 
 def read_duration(key: str, text: str, least: float = 0.001, most: float = 86_400.0) -> float:
-    """Seconds of a time as EMQX writes it in parameters: ``500ms``, ``30s``, ``5m``, ``1h``. Raises ParamError."""
+    """Return the seconds of a duration in EMQX's form: ``500ms``, ``30s``, ``5m``, ``1h``. Raises ParamError."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise ParamError(key, "expected a time such as 500ms, 5s or 1m")
@@ -247,7 +248,7 @@ def read_duration(key: str, text: str, least: float = 0.001, most: float = 86_40
 
 
 def resource_param(type: str) -> Param:
-    """The resource of an action, which is of this type."""
+    """Return the parameter for the resource of an action, which must be of this type."""
     return Param(
         RESOURCE,
         0,
@@ -259,7 +260,7 @@ def resource_param(type: str) -> Param:
 
 
 def retry_for_param(order: int) -> Param:
-    """How long a row of an action may wait for a side that is away."""
+    """Return the parameter for how long a row of an action may wait for an unreachable system."""
     return Param(
         "retry_for",
         order,
@@ -274,7 +275,7 @@ def retry_for_param(order: int) -> Param:
 
 
 def read_retry_for(params: Mapping[str, Any]) -> float | None:
-    """Seconds of ``retry_for``; None: as long as it takes. Raises ParamError."""
+    """Return ``retry_for`` in seconds; None: without a limit. Raises ParamError."""
     given = params.get("retry_for")
     if given is None or given in ("", "infinity"):
         return None

@@ -41,7 +41,7 @@ class ParamDefinition(msgspec.Struct, kw_only=True):
 
 
 class LastError(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What went wrong last. ``clause``: of the SQL; ``at``: unix milliseconds."""
+    """The most recent error. ``clause``: clause of the SQL; ``at``: Unix milliseconds."""
 
     at: int
     reason: str
@@ -55,8 +55,8 @@ class LastError(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RuleMetrics(msgspec.Struct):
-    """Specification, Rule, ``metrics``: ``matched`` is how often WHERE was true. What follows ``speed_last5m`` is
-    beyond it: ``evaluated`` is what EMQX 4.4 calls matched."""
+    """Specification, Rule, ``metrics``: ``matched`` is how often WHERE was true. The fields after ``speed_last5m`` are
+    additions: ``evaluated`` is ``matched`` of EMQX 4.4."""
 
     node: str
     matched: int
@@ -71,7 +71,7 @@ class RuleMetrics(msgspec.Struct):
 
 
 class ActionMetrics(msgspec.Struct):
-    """``taken`` (beyond the specification): rows that the action was given."""
+    """``taken`` (an addition to the specification): number of rows that the action received."""
 
     node: str
     success: int
@@ -91,7 +91,7 @@ class RuleActionRecord(msgspec.Struct, kw_only=True):
 
 
 class RuleRecord(msgspec.Struct, kw_only=True):
-    """Specification, Rule; ``on_action_failed``, ``created_at`` (unix milliseconds) and the last three are beyond it.
+    """Specification, Rule; ``on_action_failed``, ``created_at`` (Unix milliseconds) and the last three are additions.
     ``warnings``: only in the answer to a change."""
 
     id: str
@@ -109,7 +109,7 @@ class RuleRecord(msgspec.Struct, kw_only=True):
 
 
 class TracedAction(msgspec.Struct, frozen=True):
-    """``outcome``: ``success``, ``failed``, or ``taken`` where the action answers later."""
+    """``outcome``: ``success``, ``failed``, or ``taken`` if the outcome comes later."""
 
     id: str
     outcome: str
@@ -117,7 +117,7 @@ class TracedAction(msgspec.Struct, frozen=True):
 
 
 class EvaluationRecord(msgspec.Struct):
-    """One evaluation. ``rows``: what was selected, each as JSON text, cut where it is long; ``at``: milliseconds."""
+    """One evaluation. ``rows``: the result, each row as JSON text, truncated if it is long; ``at``: milliseconds."""
 
     at: int
     event: str
@@ -130,8 +130,8 @@ class EvaluationRecord(msgspec.Struct):
 
 
 class RuleFunction(msgspec.Struct):
-    """A function of SQL. ``max_args``: null where any number may follow. ``kinds``: what each argument is; where any
-    number may follow, the last is that of these."""
+    """An SQL function. ``max_args``: null if any number may follow. ``kinds``: the kind of each argument; if any number
+    may follow, the last one applies to all of these."""
 
     name: str
     min_args: int
@@ -140,7 +140,7 @@ class RuleFunction(msgspec.Struct):
 
 
 class RuleEventRecord(msgspec.Struct):
-    """``event`` is what FROM names; ``test_columns`` are examples for trying SQL."""
+    """``event`` is the name for FROM; ``test_columns`` are examples for testing SQL."""
 
     event: str
     title: Text
@@ -151,7 +151,7 @@ class RuleEventRecord(msgspec.Struct):
 
 
 class ActionTypeRecord(msgspec.Struct, kw_only=True):
-    """Specification, Action; ``category`` is beyond it."""
+    """Specification, Action; ``category`` is an addition."""
 
     name: str
     events: str = msgspec.field(name="for")
@@ -174,7 +174,7 @@ class ResourceTypeRecord(msgspec.Struct):
 
 
 class BufferStatus(msgspec.Struct):
-    """What waits in a buffer, and what became of the rest; ``dropped``: by reason."""
+    """The rows that wait in a buffer, and the results of others; ``dropped``: by reason."""
 
     waiting: int
     waiting_bytes: int
@@ -189,8 +189,8 @@ class BufferStatus(msgspec.Struct):
 
 
 class ResourceStatus(msgspec.Struct, kw_only=True):
-    """On one node. ``reason``: why it is not alive; ``buffer``: what waits there. ``connections``, ``received`` and
-    ``received_refused`` are those of a bridge."""
+    """The status on one node. ``reason``: why it is not alive; ``buffer``: its waiting rows. ``connections``,
+    ``received`` and ``received_refused`` are those of a bridge."""
 
     node: str
     is_alive: bool
@@ -202,8 +202,8 @@ class ResourceStatus(msgspec.Struct, kw_only=True):
 
 
 class ListedResource(msgspec.Struct, kw_only=True):
-    """Specification, Resource. ``status``: whether it is alive on all nodes. ``fault`` (beyond the specification): why
-    its configuration cannot be used any more. Secrets are masked."""
+    """Specification, Resource. ``status``: whether it is alive on all nodes. ``fault`` (an addition): why its
+    configuration can no longer be used. Secrets are masked."""
 
     id: str
     type: str
@@ -214,8 +214,8 @@ class ListedResource(msgspec.Struct, kw_only=True):
 
 
 class ResourceRecord(msgspec.Struct, kw_only=True):
-    """Specification, Resource; ``status`` of each node, where one was asked for. Secrets are masked. ``warnings``: only
-    in the answer to a change."""
+    """Specification, Resource; ``status`` of each node, if one was requested. Secrets are masked. ``warnings``: only in
+    the answer to a change."""
 
     id: str
     type: str

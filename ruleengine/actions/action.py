@@ -1,4 +1,4 @@
-"""Action: what a rule does with one row of its result; the type that is offered and the instance that runs."""
+"""Action: an operation on one row of a rule's result; the type that is offered and the instance that runs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,22 +19,23 @@ class Action(Protocol):
     """A running instance. ``run`` is on the publish path: it never waits."""
 
     def run(self, row: Row, event: "Event") -> bool:
-        """True: done. False: taken, and the Report gets the outcome later. Raises ActionFailed."""
+        """Run the action for a row. Return True if it is done, False if the row was accepted and the Report receives
+        the outcome later. Raises ActionFailed."""
         ...
 
     def close(self) -> None:
-        """The rule is deleted or disabled; the resource's buffer still delivers what was taken before."""
+        """End the instance because its rule was deleted or disabled; the resource's buffer still delivers the accepted
+        rows."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ActionContext:
-    """What an instance is made for, and what it may use.
+    """The data of an instance, and the parts of the node that it may use.
 
-    ``id`` is the action's, ``params`` are its checked parameters, ``report`` gets the outcome of rows that it took.
-    ``resource`` gives the running resource of an id and raises RuleEngineError where there is none. ``take_hop`` gives
-    the hops of a message that an event gives rise to and raises ActionFailed where a chain of rules must end.
-    """
+    ``id`` is the action's, ``params`` are its checked parameters, ``report`` receives the outcome of accepted rows.
+    ``resource`` returns the running resource with an id and raises RuleEngineError if there is none. ``take_hop``
+    returns the hops of a message that an event causes, and raises ActionFailed if a chain of rules has to end."""
 
     id: str
     rule_id: str
@@ -47,11 +48,10 @@ class ActionContext:
 
 @dataclass(slots=True, eq=False)
 class ActionType:
-    """What ``GET /actions`` offers. ``create`` checks what only the instance can know and raises ParamError.
+    """An entry of ``GET /actions``. ``create`` checks what only the instance can check, and raises ParamError.
 
-    ``resource_types``: names of the types that ``$resource`` may be of; empty: it takes no resource. ``any_params``: it
-    has a use for parameters of every name. ``order``: its place in lists; those with the same one are listed by name.
-    """
+    ``resource_types``: types that ``$resource`` may have; empty: the action uses no resource. ``any_params``: it uses
+    parameters of any name. ``order``: its position in lists; types with the same position are listed by name."""
 
     name: str
     title: Text

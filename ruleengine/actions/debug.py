@@ -1,4 +1,4 @@
-"""``inspect`` and ``do_nothing``: actions to look at a rule with."""
+"""``inspect`` and ``do_nothing``: actions for debugging a rule."""
 
 import logging
 from typing import Final
@@ -15,7 +15,7 @@ MAX_LOGGED_LENGTH: Final = 16_384
 
 
 class Inspect:
-    """Writes what a rule selected, all columns of the event and the action's parameters to the log, at INFO."""
+    """Logs the result of a rule, all columns of the event and the action's parameters, at INFO."""
 
     def __init__(self, context: ActionContext) -> None:
         self._context = context
@@ -42,7 +42,7 @@ class Inspect:
 
 
 class DoNothing:
-    """Succeeds."""
+    """Always succeeds."""
 
     def run(self, row: Row, event: Event) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""What a network action needs of the event that its row came from, beside the row."""
+"""The properties of a row's event that network actions need in addition to the row."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 class MessageFacts(NamedTuple):
-    """Of the message behind an event; an event without a message has no topic, QoS 0 and no RETAIN."""
+    """The properties of the message behind an event; an event without a message has no topic, QoS 0 and no RETAIN."""
 
     topic: str
     qos: int
@@ -15,12 +15,12 @@ class MessageFacts(NamedTuple):
 
 
 def message_facts(event: "Event") -> MessageFacts:
-    """How the message behind the event was published, where there is one."""
+    """Return how the message behind the event was published, if there is one."""
     message = event.message
     return MessageFacts("", 0, False) if message is None else MessageFacts(message.topic, message.qos, message.retain)
 
 
 def order_key(event: "Event") -> str:
-    """Rows with the same key are to be delivered in order: those of one client."""
+    """Return the key of rows that have to be delivered in order: those of one client."""
     client_id = event.columns.get("clientid", "")
     return client_id if isinstance(client_id, str) else ""

@@ -1,4 +1,4 @@
-"""``republish``: publish a message made of what a rule has selected."""
+"""``republish``: publish a message created from the result of a rule."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ _QOS: Final[dict[object, int]] = {0: 0, 1: 1, 2: 2, "0": 0, "1": 1, "2": 2}
 
 
 class Republish:
-    """Publishes through the broker as clients do; its messages have the action's id for a client id.
+    """Publishes through the broker as clients do; the client ID of its messages is the action's id.
 
-    A message that this very action published is not published again by it, and a chain of any rules ends after
-    ``ruleengine.max_hops`` messages.
-    """
+    A message that this action has published is not published again by the same action, and a chain of any rules ends
+    after ``ruleengine.max_hops`` messages."""
 
     def __init__(self, context: ActionContext) -> None:
         params = context.params
@@ -65,7 +64,7 @@ class Republish:
             raise ActionFailed(str(error)) from error
         message.hops = self._take_hop(event)
         if source is not None and source.has_properties and hops_of(source.properties):
-            # It came over a bridge, and may go over the next one.
+            # The message came over a bridge, and may be sent over the next one.
             message.properties = with_hops(message.properties, message.hops)
         outcome = self._accept(message, RULE)
         if outcome is RESERVED:
@@ -103,7 +102,7 @@ class Republish:
 
 
 def _one_of(key: str, value: object, choices: Mapping[object, Choice]) -> Choice | Template:
-    """What a fixed value means, or the one placeholder that stands for it. Raises ParamError."""
+    """Return the value of a fixed choice, or the single placeholder for it. Raises ParamError."""
     if isinstance(value, str) and "${" in value:
         template = Template(value)
         if not template.single:
@@ -116,7 +115,7 @@ def _one_of(key: str, value: object, choices: Mapping[object, Choice]) -> Choice
 
 
 def _chosen(key: str, value: Template, row: Row, choices: Mapping[object, Choice]) -> Choice:
-    """What the value of a placeholder means. Raises ValueError."""
+    """Return the choice that the value of a placeholder means. Raises ValueError."""
     found = value.value(row)
     try:
         return choices[found]

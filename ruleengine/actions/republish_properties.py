@@ -1,4 +1,4 @@
-"""The properties of MQTT 5.0 that ``republish`` gives to its messages, made of templates."""
+"""The MQTT 5.0 properties of messages from ``republish``, created from templates."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _MQTT: Final[dict[str, Property]] = {
         c.CORRELATION_DATA,
     )
 }
-"""Those that a publisher may set, by their names in the standard and in ``pub_props``."""
+"""The properties that a publisher may set, by their names in the standard and in ``pub_props``."""
 
 _Pairs = list[tuple[Template, Template]]
 
 
 def property_templates(params: Mapping[str, Any]) -> Callable[[Row], Properties] | None:
-    """What makes the properties of a message from a row, or raises ValueError; None: messages get none.
+    """Return the function that creates the properties of a message from a row, or raises ValueError; None: messages
+    have none.
 
-    Raises ParamError for what no row could make right.
-    """
+    Raises ParamError for templates that are invalid for every row."""
     users = _user_properties(params)
     others = _pairs(MQTT_TEMPLATE, params.get(MQTT_TEMPLATE) or [])
     _check_mqtt(others)
@@ -57,7 +57,7 @@ def property_templates(params: Mapping[str, Any]) -> Callable[[Row], Properties]
 
 
 def _user_properties(params: Mapping[str, Any]) -> Template | _Pairs:
-    """Of ``user_properties``, or of ``user_properties_template`` of EMQX."""
+    """Read ``user_properties``, or EMQX's ``user_properties_template``."""
     given, listed = params.get(USER, {}), params.get(USER_TEMPLATE) or []
     if listed and given:
         raise ParamError(USER_TEMPLATE, f"cannot be given together with {USER}")
@@ -77,8 +77,8 @@ def _user_properties(params: Mapping[str, Any]) -> Template | _Pairs:
 
 
 def _pairs(param: str, given: object) -> _Pairs:
-    """The templates of a list of ``{"key", "value"}``. Raises ParamError."""
-    if not isinstance(given, list):  # only where an older version has stored what it did not know
+    """Return the templates of a list of ``{"key", "value"}``. Raises ParamError."""
+    if not isinstance(given, list):  # only if an older version stored an unknown parameter
         raise ParamError(param, "expected a list")
     pairs = []
     for index, each in enumerate(given):
@@ -87,7 +87,7 @@ def _pairs(param: str, given: object) -> _Pairs:
         key, value = each["key"], each["value"]
         if not isinstance(key, str) or isinstance(value, bool) or not isinstance(value, str | int):
             raise ParamError(param, f"[{index}]: expected a string as key, and a string or a whole number as value")
-        if key == "" and value == "":  # a row of a form that was not filled in
+        if key == "" and value == "":  # an empty row of a form
             continue
         if key == "":
             raise ParamError(param, f"[{index}]: key is empty")
@@ -96,7 +96,7 @@ def _pairs(param: str, given: object) -> _Pairs:
 
 
 def _check_mqtt(pairs: _Pairs) -> None:
-    """Raises ParamError for a fixed name that is none, is there twice, or has a fixed value that it cannot have."""
+    """Raise ParamError for a fixed name that is invalid or occurs twice, or for an invalid fixed value."""
     seen = set()
     for key, value in pairs:
         if key.placeholders:
@@ -118,7 +118,7 @@ def _mqtt_properties(pairs: _Pairs, row: Row) -> Properties:
         try:
             kind = _kind(_utf8(key.render(row)))
             if value.single and value.value(row) in (UNDEFINED, None):
-                continue  # such as the Response Topic of a message that has none
+                continue  # such as the Response Topic of a message without one
             text = value.render(row) if value.text else ""
             if kind.identifier in found:
                 raise ValueError(f"{kind.name} occurs twice")
@@ -136,7 +136,7 @@ def _kind(name: str) -> Property:
 
 
 def _valid(kind: Property, value: str | bytes) -> int | str | bytes:
-    """The value as a property of this kind has it. Raises ValueError."""
+    """Return the value in the form for a property of this kind. Raises ValueError."""
     if kind.type == BINARY:
         data = value.encode() if isinstance(value, str) else value
         if len(data) > c.MAX_STRING:
@@ -173,12 +173,12 @@ def _user_pairs(users: Template | _Pairs, row: Row) -> list[tuple[str, str]]:
 
 
 def _rendered(template: Template, row: Row) -> str | bytes:
-    """An empty text is one here, and not the whole row."""
+    """Return the text; an empty template is an empty text here, and not the whole row."""
     return template.render(row) if template.text else ""
 
 
 def _utf8(value: str | bytes, name: str = "a string") -> str:
-    """What a UTF-8 Encoded String can hold [MQTT-1.5.4-1, -2]. Raises ValueError."""
+    """Return the value if it can be a UTF-8 Encoded String [MQTT-1.5.4-1, -2]. Raises ValueError."""
     if isinstance(value, bytes):
         raise ValueError(f"{name} is not UTF-8")
     try:

@@ -1,4 +1,4 @@
-"""SinkAction: puts each row into the buffer of its resource; an action of a sink says only how a row is written."""
+"""SinkAction: puts each row into the buffer of its resource. The action of a sink only defines how a row is encoded."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from .action import Action, ActionContext, ActionFailed, Row
 
 _MAX_BATCH: Final = 10_000
 _MAX_BATCH_TIME: Final = 60_000
-"""Milliseconds."""
+"""In milliseconds."""
 
 SinkT = TypeVar("SinkT", bound=Sink)
 _Taken = TypeVar("_Taken", bound=Sink, contravariant=True)
 
 
 class RequestMaker(Protocol[_Taken]):
-    """What an action of a sink implements. Its constructor takes the ActionContext and raises ParamError."""
+    """The interface for an action of a sink. Its constructor receives the ActionContext and raises ParamError."""
 
     def request(self, row: Row, event: Event, sink: _Taken) -> SinkRequest:
-        """The row as ``sink`` writes it. On the publish path: never waits. Raises ActionFailed or ValueError."""
+        """Return the row in the form for ``sink``. On the publish path: never waits. Raises ActionFailed or
+        ValueError."""
         ...
 
 
 class Batch(NamedTuple):
-    """How many rows may share a ``write``, and how many seconds one waits for others."""
+    """How many rows may share a ``write``, and how many seconds a row waits for others."""
 
     size: int
     linger: float
@@ -39,7 +40,7 @@ class SinkAction(Generic[SinkT]):
     def __init__(
         self, context: ActionContext, sink_type: type[SinkT], maker: RequestMaker[SinkT], batch: Batch | None
     ) -> None:
-        """``batch`` None: each request says it. Raises ParamError."""
+        """``batch`` None: each request specifies it. Raises ParamError."""
         self._id = context.id
         self._find_resource = context.resource
         self._buffers = context.node.buffers
@@ -72,7 +73,8 @@ class SinkAction(Generic[SinkT]):
 def to_sink(
     sink_type: type[SinkT], create: Callable[[ActionContext], RequestMaker[SinkT]], batches: bool = False
 ) -> Callable[[ActionContext], Action]:
-    """``create`` of an ActionType whose rows go to sinks of this type. ``batches``: it has ``batch_params``."""
+    """Return ``create`` of an ActionType whose rows are sent to sinks of this type. ``batches``: it has
+    ``batch_params``."""
 
     def action(context: ActionContext) -> Action:
         maker = create(context)
@@ -82,7 +84,7 @@ def to_sink(
 
 
 def batch_params(order: int) -> tuple[Param, ...]:
-    """``enable_batch``, ``batch_size`` and ``batch_time``, as EMQX has them; numbered from ``order``."""
+    """Return ``enable_batch``, ``batch_size`` and ``batch_time``, as in EMQX; numbered from ``order``."""
     return (
         Param("enable_batch", order, "boolean", Text("Enable Batch", "启用批量"),
               Text("Write several rows at once", "将多条数据合并写入"), default=True),

@@ -1,4 +1,4 @@
-"""Templates: texts with ``${a.b}`` in them, filled in from the row that a rule has selected."""
+"""Templates: texts with ``${a.b}``, which is replaced by a value of the row."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -23,17 +23,18 @@ class _Placeholder(NamedTuple):
 
 
 class Template:
-    """A text compiled once. ``placeholders`` are the paths it reads, in order: ``payload.x`` as ``("payload", "x")``.
+    """A text that is compiled once. ``placeholders`` are the paths that it reads, in order: ``payload.x`` as
+    ``("payload", "x")``.
 
-    A template that is empty stands for the JSON of the whole row. A missing value renders as ``undefined``, as in EMQX.
-    ``${json(payload.x)}`` is the value as JSON, a text with its quotes and escapes, and ``null`` where it is missing.
-    """
+    An empty template means the JSON of the whole row. A missing value renders as ``undefined``, as in EMQX.
+    ``${json(payload.x)}`` is the value as JSON, a text with its quotes and escapes, and ``null`` where it is
+    missing."""
 
     __slots__ = ("_pieces", "placeholders", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        # Literal text and placeholders alternating, beginning and ending with literal text.
+        # Literal text and placeholders in turn, with literal text at the beginning and the end.
         self._pieces: list[str | _Placeholder] = []
         end = 0
         for match in _PLACEHOLDER.finditer(text):
@@ -46,18 +47,18 @@ class Template:
 
     @property
     def beginning(self) -> str:
-        """What stands before the first placeholder."""
+        """The text before the first placeholder."""
         first = self._pieces[0]
         assert isinstance(first, str)
         return first
 
     @property
     def single(self) -> bool:
-        """Whether it is one placeholder and nothing else."""
+        """Whether the template consists of a single placeholder."""
         return len(self._pieces) == 3 and not self._pieces[0] and not self._pieces[2]
 
     def value(self, row: Mapping[str, object]) -> object:
-        """What a ``single`` template stands for, as it is: a number, a boolean, binary; text otherwise."""
+        """Return the value of a ``single`` template with its type: a number, a boolean, binary; otherwise text."""
         if self.single:
             piece = self._pieces[1]
             assert isinstance(piece, _Placeholder)
@@ -66,7 +67,8 @@ class Template:
         return self.render(row)
 
     def render(self, row: Mapping[str, object]) -> str | bytes:
-        """The text; binary where a value that is not UTF-8 went in. ValueError: more output than is allowed."""
+        """Return the text; binary if a value that is not UTF-8 was inserted. Raises ValueError for more output than
+        allowed."""
         budget = Budget()
         if not self.text:
             return encode_json(dict(row), budget)
@@ -87,7 +89,7 @@ class Template:
     def _render_binary(
         self, row: Mapping[str, object], before: list[str], part: bytes, index: int, budget: Budget
     ) -> str | bytes:
-        """The rest of ``render`` from the first binary value on."""
+        """Return the rest of ``render`` from the first binary value on."""
         parts = ["".join(before).encode(), part]
         budget.take_bytes(len(parts[0]) + len(part))
         for piece in self._pieces[index + 1 :]:
@@ -97,12 +99,12 @@ class Template:
         return restore(b"".join(parts))
 
     def render_bytes(self, row: Mapping[str, object]) -> bytes:
-        """The text as UTF-8, or the binary: what goes into a payload or a body."""
+        """Return the text as UTF-8, or the binary, for a payload or a body."""
         rendered = self.render(row)
         return rendered.encode("utf-8", "surrogatepass") if isinstance(rendered, str) else rendered
 
     def render_each(self, row: Mapping[str, object], escape: Callable[[str | bytes], str]) -> str:
-        """The text with each value, but not the literal parts, passed through ``escape``."""
+        """Return the text with ``escape`` applied to each value, but not to the literal parts."""
         budget = Budget()
         parts: list[str] = []
         for piece in self._pieces:
@@ -114,8 +116,8 @@ class Template:
 
 
 def always_reserved(topic: Template) -> bool:
-    """Whether every topic that the template can stand for is one of the server's own."""
-    # A placeholder may stand for anything: it ends no level and begins none here.
+    """Return whether every topic that the template can produce is reserved for the server."""
+    # A placeholder may have any value: it neither ends nor begins a level here.
     return reserved(f"{topic.beginning}x" if topic.placeholders else topic.text)
 
 

@@ -1,5 +1,4 @@
-"""What stands between an action and a network: the buffer on disk, retries, the circuit breaker, dead letters.
+"""The parts between an action and a network: the buffer on disk, retries, the circuit breaker, dead letters.
 
-``buffer`` retries what failed, of web hooks, MQTT bridges and any other resource. Nothing here depends on a protocol.
-Actions put rows in, resources take them out.
-"""
+``buffer`` retries failed rows of web hooks, MQTT bridges and all other resources. Nothing here depends on a protocol.
+Actions add rows, resources remove them."""

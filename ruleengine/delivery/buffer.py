@@ -1,6 +1,6 @@
-"""Buffer: the rows that wait for one resource. An action appends a row without waiting; delivery is done here.
+"""Buffer: the rows that wait for one resource. An action appends a row without waiting, and the buffer delivers it.
 
-Lanes work side by side, each in order::
+Lanes deliver in parallel, each in order::
 
     append ──► store (disk) ──► lane by key ──► batch ──► breaker ──► write ────► done: removed, reported
                                    ▲                                    │
@@ -8,9 +8,8 @@ Lanes work side by side, each in order::
                                    └─ its key waits ◄─── jittered back-off ◄── answered with an error of its own;
                                                                                set aside after a few attempts
 
-A row is delivered once when the other side answered once. If the answer is lost, by a broken connection or with the
-process, it is delivered again.
-"""
+A row is delivered once if its answer arrives. If the answer is lost, because of a broken connection or the end of the
+process, the row is delivered again."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ logger = logging.getLogger(__name__)
 _NO_LIMITS: Final[Mapping[str, int]] = {}
 _LOG_INTERVAL: Final = 10.0
 _MAX_SLICE: Final = 0.005
-"""Seconds after which a run of failing rows yields to other tasks."""
+"""Seconds after which a series of failing rows lets other tasks run."""
 _CHECK_INTERVAL: Final = 1.0
 """Seconds between two checks of the rows that have a deadline."""
 _MAX_STALE: Final = 1000
@@ -50,10 +49,10 @@ _MAX_REFUSED_KEYS: Final = 1000
 
 
 class DeliveryOutcome(NamedTuple):
-    """The result of one row of a batch. ``retry``: to be tried again; ``unreachable``: without limit.
+    """The result of one row of a batch. ``retry``: try it again; ``unreachable``: without a limit.
 
-    ``attributed`` False: some rows of the batch failed, and the answer does not say which; no fallback runs for it.
-    """
+    ``attributed`` False: some rows of the batch failed, but the answer does not show which; no fallback runs for
+    them."""
 
     reason: str = ""
     retry: bool = False
@@ -65,21 +64,20 @@ DELIVERED: Final = DeliveryOutcome()
 
 
 class RowWriter(Protocol):
-    """What the buffer delivers to: the resource."""
+    """The resource to which the buffer delivers."""
 
     async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
-        """One outcome for each row, in order. Limits its own time."""
+        """Return one outcome for each row, in order. Limits its own time."""
         ...
 
 
 class Buffer:
-    """Bounded in rows and bytes; what does not fit is refused at once, counted and logged.
+    """Limited in rows and bytes; a row beyond a limit is refused immediately, counted and logged.
 
-    ``durable`` False: kept in memory only, whatever the node's durability level is. Between two buffers of one resource
-    id the first must be closed before the second starts.
+    ``durable`` False: only in memory, whatever the node's durability level is. A new buffer of the same resource id
+    must not start before the old one is closed.
 
-    ``limits``: keys of ``[ruleengine]`` that the resource has a value of its own for.
-    """
+    ``limits``: keys of ``[ruleengine]`` for which the resource has its own value."""
 
     def __init__(
         self,
@@ -99,7 +97,7 @@ class Buffer:
         self.retried = 0
         self.set_aside = 0
         self.last_error = ""
-        # Why the last row that is to be tried again was not delivered.
+        # Why the last row that will be retried was not delivered.
         self._last_failure = ""
         self._store = store
         self._settings = settings
@@ -110,7 +108,7 @@ class Buffer:
         self._limits = limits
         self._lanes = [Lane(index) for index in range(lanes)]
         self._breaker = CircuitBreaker(settings.breaker_failures, settings.breaker_pause)
-        # Keys whose rows were answered with an error of their own since the last success, and how often.
+        # Keys whose rows were answered with an error since the last success, and how often.
         self._refused: dict[str, int] = {}
         self._messages = 0
         self._bytes = 0
@@ -119,7 +117,7 @@ class Buffer:
         self._restoring: asyncio.Task[None] | None = None
         self._retry = asyncio.Event()
         self._warned_at: dict[str, float] = {}
-        # Rows with a deadline, the earliest first; some of them are done already.
+        # Rows with a deadline, the earliest first; some of them are already done.
         self._deadlines: list[tuple[float, int, WaitingRow, Lane]] = []
         self._deadline_count = 0
         self._expiring: asyncio.Task[None] | None = None
@@ -140,7 +138,7 @@ class Buffer:
         )
 
     def append(self, buffered: BufferedRow) -> None:
-        """Store and enqueue a row. Never waits. Raises ActionFailed where it does not fit."""
+        """Store and enqueue a row. Never waits. Raises ActionFailed if a limit is exceeded."""
         if self._closed:
             raise ActionFailed(f"the resource {self.resource_id} has stopped")
         if buffered.single_attempt and self._breaker.blocked:
@@ -154,7 +152,7 @@ class Buffer:
         number = self._store.put(self.resource_id, buffered, self._durable)
         if self._restored:
             self._enqueue(number, buffered)
-        else:  # ``_restore`` will enqueue it; counted now, so that the limits hold
+        else:  # ``_restore`` will enqueue it; counted now, so that the limits apply
             self._messages += 1
             self._bytes += buffered.size
 
@@ -164,7 +162,7 @@ class Buffer:
         raise ActionFailed(f"the buffer of {self.resource_id} is full (ruleengine.{setting} = {bound})")
 
     def _warn(self, event: str, setting: str, bound: float, count: int, reason: str = "") -> None:
-        """A log line that names the setting; at most one for each event within ``_LOG_INTERVAL`` seconds."""
+        """Log a warning with the setting, at most once for each event within ``_LOG_INTERVAL`` seconds."""
         now = asyncio.get_running_loop().time()
         if now < self._warned_at.get(event, 0.0):
             return
@@ -183,12 +181,12 @@ class Buffer:
         return int(self._limits.get(setting, getattr(self._settings, setting)))
 
     def start(self) -> None:
-        """Begin to deliver, first of all what an earlier buffer of this resource left in the store."""
+        """Start delivery, beginning with the rows of an earlier buffer of this resource in the store."""
         self._restoring = asyncio.get_running_loop().create_task(self._restore())
 
     async def _restore(self) -> None:
         last = 0
-        # What was appended before the start has been counted, what was there before has not: count all of it anew.
+        # Rows appended before the start were counted, but the stored ones were not: count all of them again.
         self._messages = self._bytes = 0
         rows = self._store.after(self.resource_id, last)
         self._messages = len(rows)
@@ -205,7 +203,7 @@ class Buffer:
         self._restored = True
 
     def retry_now(self) -> None:
-        """The other side is back: try again now."""
+        """The other system is reachable again: retry now."""
         self._breaker.retry_now()
         for lane in self._lanes:
             lane.release_all()
@@ -213,7 +211,7 @@ class Buffer:
         self._retry = asyncio.Event()
 
     def send_again(self, number: int) -> bool:
-        """Whether there was a row of this number set aside; it waits among the others again. Raises ActionFailed."""
+        """Queue a dead letter again; return whether it existed. Raises ActionFailed."""
         letter = self._store.dead_letters.of(self.resource_id).get(number)
         if letter is None:
             return False
@@ -225,7 +223,7 @@ class Buffer:
         return True
 
     async def close(self) -> None:
-        """Stop. Requests in flight have ``close_timeout`` seconds to end; the rest stays in the store."""
+        """Stop. Requests in flight have ``close_timeout`` seconds to end; other rows stay in the store."""
         self._closed = True
         tasks = [lane.task for lane in self._lanes if lane.task is not None]
         if self._expiring is not None:
@@ -326,7 +324,7 @@ class Buffer:
         return outcomes
 
     def _counts_for_breaker(self, batch: list[BufferedRow], outcomes: list[DeliveryOutcome]) -> bool:
-        """Whether this is a failure of the other side, and not again one of the rows of a single key."""
+        """Return whether this is a failure of the other system, and not just of one key whose rows keep failing."""
         counts = any(each.unreachable for each in outcomes) or len(self._refused) >= self._settings.breaker_failures
         for buffered, outcome in zip(batch, outcomes, strict=True):
             if outcome.retry and not outcome.unreachable:
@@ -336,13 +334,13 @@ class Buffer:
         return counts
 
     def _pass_over_refused(self, lane: Lane) -> None:
-        """While the breaker is half open, try rows of a key that was not refused, where there are any."""
+        """While the breaker is half open, try rows of a key without errors, if there are any."""
         if self._refused and self._breaker.state == HALF_OPEN:
             if any(each.reaches_past(self._refused) for each in self._lanes):
                 lane.pass_over(self._refused, asyncio.get_running_loop().time() + self._pause(0))
 
     def _apply(self, lane: Lane, batch: list[WaitingRow], outcomes: list[DeliveryOutcome]) -> str:
-        """Remove what is done from the lane; the reason why the other side is away, else empty."""
+        """Remove completed rows from the lane; return why the other system is unreachable, or an empty text."""
         away = ""
         for each, outcome in zip(batch, outcomes, strict=True):
             each.in_flight = False
@@ -391,14 +389,14 @@ class Buffer:
         self._done(lane, waiting, DeliveryOutcome(reason))
 
     def _fail_expired(self, lane: Lane, waiting: WaitingRow, reason: str) -> None:
-        """``retry_for`` of its action is over."""
+        """Fail a row because ``retry_for`` of its action has passed."""
         buffered = waiting.buffered
         self._count_drop("retry_for")
         limit = f"retry_for = {max(buffered.until - buffered.at, 0):g} seconds"
         self._done(lane, waiting, DeliveryOutcome(f"{reason or 'it had to wait'}; given up after {limit}"))
 
     async def _fail_single_attempts(self, lane: Lane, reason: str) -> None:
-        """The other side is away: rows with ``retry_for`` 0 fail now."""
+        """Fail the rows with ``retry_for`` 0, because the other system is unreachable."""
         work = CooperativeSlice()
         for each in lane.single_attempt_rows() if lane.single_attempts else ():
             if not each.done and not each.in_flight:
@@ -406,14 +404,14 @@ class Buffer:
             await work.checkpoint()
 
     async def _expire(self) -> None:
-        """Rows whose deadline has passed fail."""
+        """Fail the rows whose deadline has passed."""
         try:
             while self._deadlines and not self._closed:
                 began = time.perf_counter()
                 now = self._now()
                 while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][2].done):
                     _, _, waiting, lane = heapq.heappop(self._deadlines)
-                    if not waiting.done and not waiting.in_flight:  # the answer decides about what is in flight
+                    if not waiting.done and not waiting.in_flight:  # the answer decides about rows in flight
                         self._fail_expired(lane, waiting, self._last_failure)
                     if time.perf_counter() - began > _MAX_SLICE:
                         break
@@ -461,7 +459,7 @@ class Buffer:
         return longest * self._rng.uniform(0.5, 1.0)
 
     def _due(self, key: str, pause: float) -> float:
-        """When a key of which a row was refused is tried again; where it was often, after the breaker's pause."""
+        """Return when a key with a refused row is tried again; after many refusals, after the breaker's pause."""
         often = self._refused.get(key, 0) >= self._settings.breaker_failures
         return asyncio.get_running_loop().time() + (max(pause, self._settings.breaker_pause) if often else pause)
 

@@ -1,4 +1,4 @@
-"""BufferStore: the rows of all buffers, by resource, and on disk where the node has one."""
+"""BufferStore: the rows of all buffers, by resource, and on disk if the node has a store."""
 
 from collections.abc import Callable
 from typing import Final
@@ -19,13 +19,12 @@ def _uncounted(reason: str, count: int) -> None:
 class BufferStore:
     """Rows that wait in the buffers of all resources. They survive the resources, and at level ``disk`` the process.
 
-    One for each engine, made before the server starts. A record of its table has the key ``<resource id>/<number>``. A
-    row that is put while a message is published is part of what the publisher's acknowledgement waits for.
-    ``reports``: where the outcomes of an action's rows go, by action id, those of an earlier process too.
-    """
+    An engine has one, created before the server starts. Records in its table have the key ``<resource id>/<number>``.
+    If a row is stored while a message is published, the publisher's acknowledgement also waits for the row.
+    ``reports``: the receivers of outcomes by action id, including rows of an earlier process."""
 
     def __init__(self, tables: Tables, count: Callable[[str, int], None] = _uncounted) -> None:
-        """``count`` is called with the reason and number of rows that were not delivered."""
+        """``count`` is called with the reason and the number of rows that were not delivered."""
         self.count = count
         self.dead_letters = DeadLetters(tables)
         self._tables = tables
@@ -35,7 +34,7 @@ class BufferStore:
         self.reports: dict[str, Report] = {}
 
     def put(self, resource_id: str, buffered: BufferedRow, durable: bool = True) -> int:
-        """Store it; its number, larger than all before."""
+        """Store a row; return its number, which is greater than all earlier ones."""
         entries = self._all().setdefault(resource_id, {})
         number = self._last = self._last + 1
         entries[number] = buffered
@@ -44,7 +43,7 @@ class BufferStore:
         return number
 
     def remove(self, resource_id: str, number: int) -> None:
-        """It is done."""
+        """Remove a completed row."""
         entries = self._all().get(resource_id, {})
         if entries.pop(number, None) is not None:
             self._table.remove(_key(resource_id, number))
@@ -52,11 +51,11 @@ class BufferStore:
                 del self._all()[resource_id]
 
     def after(self, resource_id: str, number: int) -> list[tuple[int, BufferedRow]]:
-        """Rows of a resource with larger numbers, in order."""
+        """Return the rows of a resource with greater numbers, in order."""
         return [each for each in self._all().get(resource_id, {}).items() if each[0] > number]
 
     def forget(self, resource_id: str) -> int:
-        """The resource is deleted, and its rows with it; how many these were."""
+        """Delete the rows of a deleted resource; return how many."""
         self.dead_letters.forget(resource_id)
         entries = self._all().pop(resource_id, {})
         for number in entries:
@@ -64,12 +63,12 @@ class BufferStore:
         return len(entries)
 
     def remove_report(self, action: str, report: Report) -> None:
-        """An instance of an action has ended; one that has replaced it keeps its report."""
+        """Remove the report of an instance that has ended, unless another instance has replaced it."""
         if self.reports.get(action) is report:
             del self.reports[action]
 
     def _all(self) -> dict[str, dict[int, BufferedRow]]:
-        # Loaded at the first use: the server has restored its tables by then.
+        # Loaded at the first use, because the server has restored its tables by then.
         if self._entries is None:
             self._entries = {}
             for key, buffered in sorted(self._table.items()):

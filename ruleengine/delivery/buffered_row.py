@@ -1,4 +1,4 @@
-"""BufferedRow: one row of a rule as it waits in a buffer and on disk."""
+"""BufferedRow: one row of a rule in a buffer and on disk."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -8,7 +8,7 @@ import msgspec
 from ..functions.undefined import UNDEFINED
 
 OVERHEAD: Final = 500
-"""About what one takes beside its request and row: objects here, keys and lengths on disk."""
+"""Approximate memory of a row without its request and content: objects in memory, keys and lengths on disk."""
 
 _UNDEFINED: Final = 1
 _LARGE_INTEGER: Final = 2
@@ -18,12 +18,11 @@ _BROKEN_TEXT: Final = 3
 class BufferedRow(msgspec.Struct, frozen=True, array_like=True):
     """A row that an action has put into a buffer. On disk it is an array: the order of the fields is the format.
 
-    ``key``: rows of one key are delivered one after the other, in order. ``group``: only rows of one group share a
-    request, at most ``max_batch`` of them. ``request`` is encoded by the resource, ``row`` is for fallbacks
-    (``decode_row``). ``at``: when the rule made it, in unix seconds. ``until``: from then on it fails even if
-    the other side only cannot be reached; 0: it never does; the same as ``at``: it has one attempt. ``linger``: seconds
-    that it waits for others to share a request; None: ``ruleengine.batch_linger``.
-    """
+    ``key``: rows with the same key are delivered one after the other, in order. ``group``: only rows of one group share
+    a request, at most ``max_batch`` of them. ``request`` is encoded by the resource, ``row`` is for fallbacks
+    (``decode_row``). ``at``: when the rule created it, in Unix seconds. ``until``: when it fails even if the other
+    system is merely unreachable; 0: never; equal to ``at``: it has one attempt. ``linger``: seconds that it waits for
+    others to share a request; None: ``ruleengine.batch_linger``."""
 
     action: str
     key: str
@@ -37,22 +36,22 @@ class BufferedRow(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def single_attempt(self) -> bool:
-        """Whether it is tried once and does not wait for a side that is away."""
+        """Whether the row has only one attempt, and does not wait for an unreachable system."""
         return 0.0 < self.until <= self.at
 
     @property
     def size(self) -> int:
-        """About what it takes in memory, in bytes."""
+        """Approximate memory in bytes."""
         return len(self.request) + len(self.row) + OVERHEAD
 
 
 def deadline(at: float, retry_for: float | None) -> float:
-    """``until`` of a row of ``at`` that is tried for ``retry_for`` seconds; None: without limit."""
+    """Return ``until`` of a row from ``at`` that is retried for ``retry_for`` seconds; None: without a limit."""
     return 0.0 if retry_for is None else at + retry_for
 
 
 def encode_row(row: Mapping[str, object]) -> bytes:
-    """A row as bytes; whatever a rule can select comes back as it was."""
+    """Encode a row; ``decode_row`` restores any value that a rule can select."""
     try:
         return _encoder.encode(row if type(row) is dict else dict(row))
     except (OverflowError, UnicodeEncodeError):
@@ -60,12 +59,12 @@ def encode_row(row: Mapping[str, object]) -> bytes:
 
 
 def decode_row(data: bytes) -> dict[str, object]:
-    """The row that ``encode_row`` was given. Raises ValueError."""
+    """Decode a row from ``encode_row``. Raises ValueError."""
     return _decoder.decode(data)
 
 
 def _storable(value: object) -> object:
-    """The value with what MessagePack has no type for as extensions."""
+    """Return the value with MessagePack extensions for types that MessagePack does not have."""
     if type(value) is int and not -(2**63) <= value < 2**64:
         return msgspec.msgpack.Ext(_LARGE_INTEGER, str(value).encode())
     if type(value) is str:

@@ -1,4 +1,4 @@
-"""CircuitBreaker: stops all attempts after failures in a row; after a pause one attempt decides.
+"""CircuitBreaker: stops all attempts after consecutive failures; after a pause, one attempt decides.
 
 ::
 
@@ -20,7 +20,7 @@ class CircuitBreaker:
     """``await admit()`` before each attempt; then call ``succeeded``, ``failed`` or ``withdraw``."""
 
     def __init__(self, failures: int, pause: float) -> None:
-        """``failures`` in a row open it for ``pause`` seconds."""
+        """``failures``: number of consecutive failures that open it for ``pause`` seconds."""
         self.state: str = CLOSED
         self.opened = 0
         self._max_failures = failures
@@ -30,7 +30,7 @@ class CircuitBreaker:
         self._changed = asyncio.Event()
 
     async def admit(self) -> None:
-        """Wait until an attempt may be made. The one that is admitted from open is the test (half open)."""
+        """Wait until an attempt is allowed. The attempt that is admitted in the state open is the test (half open)."""
         while self.state != CLOSED:
             left = self._until - asyncio.get_running_loop().time()
             if self.state == OPEN and left <= 0:
@@ -44,13 +44,13 @@ class CircuitBreaker:
 
     @property
     def blocked(self) -> bool:
-        """Whether ``admit`` would wait."""
+        """Return whether ``admit`` would wait."""
         if self.state == OPEN:
             return asyncio.get_running_loop().time() < self._until
         return self.state == HALF_OPEN
 
     def withdraw(self) -> None:
-        """The admitted caller made no attempt, or one that decides nothing: the next one is admitted."""
+        """The admitted caller made no attempt, or an attempt without a clear result: the next caller is admitted."""
         if self.state == HALF_OPEN:
             self.state = OPEN
             self._until = 0.0
@@ -72,7 +72,7 @@ class CircuitBreaker:
             self._notify()
 
     def retry_now(self) -> None:
-        """The other side is back: the next attempt may be made now."""
+        """The other system is reachable again: allow the next attempt now."""
         if self.state == OPEN:
             self._until = 0.0
             self._notify()

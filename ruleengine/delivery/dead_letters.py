@@ -1,4 +1,4 @@
-"""DeadLetters: rows that the other side answered with an error too often, kept for an operator."""
+"""DeadLetters: rows that the other system answered too often with an error, kept for an operator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ TABLE: Final = "rule_dead_letters"
 
 
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
-    """A row that was set aside at ``at`` (unix seconds) after ``attempts``, with the last error of the other side."""
+    """A row that became a dead letter at ``at`` (Unix seconds) after ``attempts``, with the last error of the other
+    system."""
 
     buffered: BufferedRow
     attempts: int
@@ -23,12 +24,13 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def size(self) -> int:
-        """About what it takes in memory, in bytes."""
+        """Approximate memory in bytes."""
         return self.buffered.size + len(self.reason)
 
 
 class DeadLetters:
-    """Those of all resources, by number. They survive the resources' instances, and at level ``disk`` the process."""
+    """The dead letters of all resources, by number. They survive the resources' instances, and at level ``disk`` the
+    process."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -38,7 +40,7 @@ class DeadLetters:
         self._last = 0
 
     def put(self, resource_id: str, letter: DeadLetter, max_letters: int, max_bytes: int, durable: bool = True) -> int:
-        """Store it; how many older ones were removed to stay within these limits."""
+        """Store a dead letter; return how many older ones were removed because of these limits."""
         letters = self._all().setdefault(resource_id, {})
         number = self._last = self._last + 1
         letters[number] = letter
@@ -53,14 +55,14 @@ class DeadLetters:
         return removed
 
     def of(self, resource_id: str) -> dict[int, DeadLetter]:
-        """Those of one resource, the oldest first."""
+        """Return the dead letters of one resource, oldest first."""
         return dict(self._all().get(resource_id, {}))
 
     def count(self, resource_id: str) -> int:
         return len(self._all().get(resource_id, {}))
 
     def remove(self, resource_id: str, number: int) -> bool:
-        """Whether there was one of this number."""
+        """Remove a dead letter; return whether it existed."""
         letters = self._all().get(resource_id, {})
         letter = letters.pop(number, None)
         if letter is None:
@@ -70,14 +72,14 @@ class DeadLetters:
         return True
 
     def forget(self, resource_id: str) -> None:
-        """The resource is deleted."""
+        """Delete the dead letters of a deleted resource."""
         for number in list(self._all().get(resource_id, {})):
             self.remove(resource_id, number)
         self._all().pop(resource_id, None)
         self._bytes.pop(resource_id, None)
 
     def _all(self) -> dict[str, dict[int, DeadLetter]]:
-        # Loaded at the first use: the server has restored its tables by then.
+        # Loaded at the first use, because the server has restored its tables by then.
         if self._letters is None:
             self._letters = {}
             for key, letter in sorted(self._table.items()):

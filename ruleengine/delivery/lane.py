@@ -15,7 +15,7 @@ _NEVER: Final = float("inf")
 
 @dataclass(slots=True, eq=False)
 class WaitingRow:
-    """A row in a lane. ``in_flight``: its answer may still come; ``done``: delivered or given up."""
+    """A row in a lane. ``in_flight``: its answer may still arrive; ``done``: delivered or failed."""
 
     number: int
     buffered: BufferedRow
@@ -27,14 +27,14 @@ class WaitingRow:
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """The rows of one key, of which the first is not tried again before ``due`` (seconds of the loop)."""
+    """The rows of one key. The first is not retried before ``due`` (seconds of the loop)."""
 
     due: float
     rows: OrderedDict[int, WaitingRow] = field(default_factory=OrderedDict)
 
 
 class Lane:
-    """Rows in order. A key that is held waits with all its rows; those of other keys go on."""
+    """Rows in order. If a key is held, all its rows wait; rows of other keys continue."""
 
     __slots__ = ("_held", "_rows", "busy", "failures", "index", "single_attempts", "task", "woken")
 
@@ -43,9 +43,9 @@ class Lane:
         self._rows: OrderedDict[int, WaitingRow] = OrderedDict()
         self._held: dict[str, _Held] = {}
         self.single_attempts = 0
-        """How many rows here have ``retry_for`` 0."""
+        """Number of rows with ``retry_for`` 0."""
         self.task: asyncio.Task[None] | None = None
-        # A request is in flight, and its answer may still come.
+        # A request is in flight, and its answer may still arrive.
         self.busy = False
         self.failures = 0
         self.woken = asyncio.Event()
@@ -56,12 +56,12 @@ class Lane:
 
     @property
     def ready(self) -> bool:
-        """Whether there are rows that nothing holds."""
+        """Whether there are rows that are not held."""
         return bool(self._rows)
 
     @property
     def due(self) -> float:
-        """When the next key is held no longer."""
+        """When the next key is released."""
         return min((each.due for each in self._held.values()), default=_NEVER)
 
     def append(self, waiting: WaitingRow) -> None:
@@ -71,7 +71,7 @@ class Lane:
         self.woken.set()
 
     def remove(self, waiting: WaitingRow) -> None:
-        """It was delivered or given up."""
+        """Remove a row that was delivered or has failed."""
         assert waiting.holder is not None
         del waiting.holder[waiting.number]
         waiting.holder = None
@@ -79,30 +79,30 @@ class Lane:
         self.single_attempts -= waiting.buffered.single_attempt
 
     def hold(self, waiting: WaitingRow, due: float) -> None:
-        """Try it again from ``due`` on, and nothing of its key before."""
+        """Retry a row from ``due`` on, and no other row of its key before."""
         self.hold_key(waiting.buffered.key, due)
         assert waiting.holder is not None
         del waiting.holder[waiting.number]
         _put(self._held[waiting.buffered.key].rows, waiting)
 
     def hold_key(self, key: str, due: float) -> None:
-        """Try nothing of this key before ``due``."""
+        """Try no row of this key before ``due``."""
         if key not in self._held:
             self._held[key] = _Held(due)
 
     def reaches_past(self, keys: Container[str]) -> bool:
-        """Whether rows that nothing holds are of other keys than these."""
+        """Return whether there are rows of other keys that are not held."""
         return any(each.buffered.key not in keys for each in self._rows.values())
 
     def pass_over(self, keys: Container[str], due: float) -> None:
-        """Hold the rows of these keys that stand before all others until ``due``."""
+        """Hold the rows of these keys at the front until ``due``."""
         for waiting in list(self._rows.values()):
             if waiting.buffered.key not in keys:
                 return
             self.hold(waiting, due)
 
     def release(self, now: float) -> None:
-        """Put the rows of the keys that are due back to where they were."""
+        """Return the rows of released keys to their positions."""
         for key in [key for key, held in self._held.items() if held.due <= now]:
             for waiting in reversed(self._held.pop(key).rows.values()):
                 _put(self._rows, waiting)
@@ -113,7 +113,7 @@ class Lane:
         self.woken.set()
 
     def batch(self) -> list[WaitingRow]:
-        """The next rows that may share a request."""
+        """Return the next rows that may share a request."""
         batch: list[WaitingRow] = []
         passed: list[WaitingRow] = []
         for waiting in self._rows.values():
@@ -131,7 +131,7 @@ class Lane:
         return batch
 
     def single_attempt_rows(self) -> list[WaitingRow]:
-        """Rows with ``retry_for`` 0 that are not in flight."""
+        """Return the rows with ``retry_for`` 0 that are not in flight."""
         every = [*self._rows.values(), *(each for held in self._held.values() for each in held.rows.values())]
         return [each for each in every if each.buffered.single_attempt and not each.in_flight]
 

@@ -10,14 +10,14 @@ Row = Mapping[str, object]
 
 
 class ActionFailed(Exception):
-    """The action failed for this row; the text gives the reason in one line."""
+    """The action failed for this row; the message is the reason in one line."""
 
 
 class Report(Protocol):
-    """Gets the outcome of a row whose action could not decide at once."""
+    """Receives the outcome of a row whose action returned before it was known."""
 
     def success(self, count: int = 1) -> None: ...
 
     def failed(self, reason: str, row: Row | None = None, event: "Event | None" = None, count: int = 1) -> None:
-        """Count it, keep it as the last error, and run the fallbacks where there is a ``row``."""
+        """Count the failure, store it as the last error, and run the fallbacks if there is a ``row``."""
         ...

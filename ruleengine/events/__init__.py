@@ -1,4 +1,3 @@
-"""What rules select from: the kinds of events, and their columns, which are computed when a rule reads them.
+"""The input of rules: the kinds of events, and their columns, which are computed when a rule reads them.
 
-``hops`` counts the rules and brokers that a message has come through. It knows no rule.
-"""
+``hops`` counts the rules and brokers that a message has passed. The package does not know rules."""

@@ -1,4 +1,4 @@
-"""What a rule sees of one event: columns that are computed when they are read."""
+"""The columns of an event, computed when a rule reads them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ _NONE: Final[Mapping[str, Callable[[object], object]]] = MappingProxyType({})
 
 
 class Columns(Mapping[str, Any]):
-    """The columns of one event, shared by all rules that look at it.
+    """The columns of one event, shared by all rules.
 
-    `values` are those known already (the dictionary becomes this object's own); `makers` compute the others from
-    `source` when they are first read, and one such table serves all events of a kind. Text is `str`; a payload
-    that is not UTF-8 is `bytes`.
-    """
+    `values` are the columns that are already known (the dictionary then belongs to this object); `makers` compute the
+    others from `source` when they are first read. All events of a kind share one such table. Text is `str`; a payload
+    that is not UTF-8 is `bytes`."""
 
     __slots__ = ("_json", "_json_error", "_makers", "_shared", "_source", "_values")
 
@@ -44,7 +43,7 @@ class Columns(Mapping[str, Any]):
             return value
 
     def get(self, name: str, default: object = None) -> object:
-        """The column, or `default` where the event has none of that name."""
+        """Return the column, or `default` if the event does not have it."""
         values = self._values
         if name in values:
             return values[name]
@@ -65,14 +64,13 @@ class Columns(Mapping[str, Any]):
         return len(self._makers.keys() | self._values.keys())
 
     def share_payload(self, other: Columns) -> None:
-        """These are columns of another event of the same message: its decoded payload is used here too."""
+        """Use the decoded payload of another event of the same message."""
         self._shared = other._shared or other
 
     def payload_json(self) -> object:
-        """The payload decoded as JSON, once for all rules; ValueError if it is none, each time.
+        """Return the payload decoded as JSON, once for all rules. Raises ValueError each time if it is not JSON.
 
-        UNDEFINED where the event has no payload; a payload that is no text is taken as decoded.
-        """
+        UNDEFINED if the event has no payload; a payload that is not text is already decoded."""
         if self._shared is not None:
             return self._shared.payload_json()
         if self._json is _UNREAD:
@@ -99,7 +97,7 @@ def _decode(payload: str | bytes) -> object:
         openings = payload.count("[") + payload.count("{")
     else:
         openings = payload.count(b"[") + payload.count(b"{")
-    # Fewer brackets than levels allowed: so for nearly every payload, which need not be walked.
+    # Fewer brackets than levels allowed: this is true for nearly every payload, which then need not be walked.
     if openings > MAX_DEPTH:
         _check_depth(value)
     return value

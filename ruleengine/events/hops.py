@@ -1,7 +1,6 @@
-"""Hops: how often a message was made of another one, by rules here and by bridges between brokers.
+"""Hops: the number of rules on this node and of bridges between brokers that a message has passed.
 
-Inside one node ``Message.hops`` counts; over a bridge of MQTT 5.0 the User Property ``bridge-hops`` does.
-"""
+Within a node, ``Message.hops`` is the count; over a bridge with MQTT 5.0, the User Property ``bridge-hops`` is."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ _DIGITS: Final = 3
 
 
 def hops_of(properties: Properties) -> int:
-    """The value of its User Property; 0 where there is none, or no valid one."""
+    """Return the value of the User Property; 0 if it is absent or invalid."""
     values = [value for name, value in properties.get(USER_PROPERTY, ()) if name == NAME]
     return max((int(each) for each in values if each.isascii() and each.isdigit() and len(each) <= _DIGITS), default=0)
 
 
 def with_hops(properties: Properties, hops: int) -> Properties:
-    """The same with this count in the place of another."""
+    """Return the properties with this count."""
     if not hops:
         return properties or NO_PROPERTIES
     pairs = [pair for pair in properties.get(USER_PROPERTY, ()) if pair[0] != NAME]

@@ -1,7 +1,6 @@
-"""The events that rules can select from: one table of kinds, their columns, and examples for the tester.
+"""The events that rules can select from: one table of kinds with their columns, and examples for tests.
 
-Names of topics, events, columns and reasons are EMQX 4.4's.
-"""
+Names of topics, events, columns and reasons are those of EMQX 4.4."""
 
 from __future__ import annotations
 
@@ -22,11 +21,12 @@ from ..params import Text
 _Who = TypeVar("_Who", bound=Publisher)
 
 PUBLISH_TOPIC: Final = "$events/message_publish"
-"""How ``GET /rule_events`` names what rules get by plain topics and filters; FROM takes no event of that name."""
+"""The name in ``GET /rule_events`` for messages that rules select by plain topics and filters; FROM does not accept
+it."""
 
 
 def message_id(event: Event) -> str:
-    """The identifier of the message, 32 upper-case hexadecimal digits: given at the first use, and kept."""
+    """Return the identifier of the message, 32 upper-case hexadecimal digits; it is assigned at the first use."""
     message = _message(event)
     if not message.id:
         message.id = f"{event.environment.rng.getrandbits(128):032X}"
@@ -34,7 +34,8 @@ def message_id(event: Event) -> str:
 
 
 def present_properties(properties: Properties) -> dict[str, object]:
-    """Properties under their names in the standard; binary as text where it is UTF-8, user properties in two forms."""
+    """Return the properties under their names in the standard; binary as text if it is UTF-8, user properties in two
+    forms."""
     presented: dict[str, object] = {}
     for identifier, value in properties.items():
         if identifier == USER_PROPERTY:
@@ -78,7 +79,7 @@ def _connected_at(event: Event) -> object:
 
 
 def _of(whose: Callable[[Event], _Who | None], read: Callable[[_Who], object]) -> Maker:
-    """A column about a client; undefined where there is none, or it has no such value."""
+    """Return a column about a client; undefined if there is no client, or it has no such value."""
 
     def make(event: Event) -> object:
         client = whose(event)
@@ -122,7 +123,7 @@ def _headers(event: Event) -> dict[str, object]:
 
 
 def _payload(event: Event) -> object:
-    """Undefined where it is only on disk: of a message dropped from a queue that had outgrown its memory."""
+    """Undefined if the payload is only on disk: for a message that was dropped from a paged queue."""
     message = _message(event)
     return UNDEFINED if message.paged else _text_of(message.payload)
 
@@ -213,7 +214,7 @@ _EXAMPLES: Final[dict[str, object]] = {
     "result": "allow",
     "is_cache": False,
 }
-# Not offered by a form: they have a value at run time, whatever a test gives.
+# Not shown in forms, because tests cannot change their values.
 _UNLISTED: Final = frozenset({"event", "timestamp", "node", "headers", "mountpoint"})
 
 
@@ -355,13 +356,13 @@ KINDS: Final[tuple[EventKind, ...]] = (
 """In the order of ``GET /rule_events``."""
 
 EVENTS: Final[dict[str, EventKind]] = {kind.topic: kind for kind in KINDS if kind is not MESSAGE_PUBLISH}
-"""What FROM may name, beside topics and filters."""
+"""The events that FROM may name, in addition to topics and filters."""
 
 
 def kind_of(sources: Iterable[str]) -> EventKind:
-    """The event that a rule's test is about: the first that FROM names, else a published message."""
+    """Return the event of a rule's test: the first one that FROM names, otherwise a published message."""
     return next((EVENTS[source] for source in sources if source in EVENTS), MESSAGE_PUBLISH)
 
 
 RESTORED_EVENT: Final = EventKind("", "", Text("", ""), Text("", ""), "", _ALWAYS, {})
-"""Of an event that was before the last restart, where only the row of a rule is left of it."""
+"""Replaces an event from before the last restart, of which only the row of a rule remains."""

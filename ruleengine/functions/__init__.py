@@ -1,5 +1,4 @@
-"""What rule SQL can call: the functions of EMQX 4.x and those that an operator registers in Python.
+"""The functions of rule SQL: those of EMQX 4.x and those that an operator registers in Python.
 
-How a call stands in a statement is in `taipan.ruleengine.sql`; what an event's columns are is in
-`taipan.ruleengine.events.kinds`. The SQL compiler calls in through `registry.FUNCTIONS`.
-"""
+The syntax of calls is in `taipan.ruleengine.sql`, the columns of events in `taipan.ruleengine.events.kinds`. The SQL
+compiler uses `registry.FUNCTIONS`."""

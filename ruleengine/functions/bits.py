@@ -14,31 +14,31 @@ _FLOATS: Final = {16: "e", 32: "f", 64: "d"}
 
 @register("bitnot", INTEGER)
 def bit_not(number: int) -> int:
-    """All bits turned over."""
+    """Invert all bits."""
     return ~number
 
 
 @register("bitand", INTEGER, INTEGER)
 def bit_and(left: int, right: int) -> int:
-    """The bits that both have."""
+    """Return the bits that are set in both."""
     return left & right
 
 
 @register("bitor", INTEGER, INTEGER)
 def bit_or(left: int, right: int) -> int:
-    """The bits that either has."""
+    """Return the bits that are set in either."""
     return left | right
 
 
 @register("bitxor", INTEGER, INTEGER)
 def bit_xor(left: int, right: int) -> int:
-    """The bits that only one has."""
+    """Return the bits that are set in exactly one."""
     return left ^ right
 
 
 @register("bitsl", INTEGER, INTEGER)
 def shift_left(number: int, places: int) -> int:
-    """Shifted left; to the right where the places are negative."""
+    """Shift left; for negative places, shift right."""
     if places < 0:
         return number >> min(-places, number.bit_length() + 1)
     if number and number.bit_length() + places > MAX_BITS:
@@ -48,13 +48,13 @@ def shift_left(number: int, places: int) -> int:
 
 @register("bitsr", INTEGER, INTEGER)
 def shift_right(number: int, places: int) -> int:
-    """Shifted right, the sign kept; to the left where the places are negative."""
+    """Shift right, keeping the sign; for negative places, shift left."""
     return shift_left(number, -places)
 
 
 @register("bitsize", BYTES)
 def size(data: bytes) -> int:
-    """How many bits the string has."""
+    """Return the number of bits in the string."""
     return len(data) * 8
 
 
@@ -76,10 +76,10 @@ def sub_bits(
     sign: str = "unsigned",
     endian: str = "big",
 ) -> object:
-    """So many bits from the beginning, or from a position counted from 1, as an integer, a float or a string.
+    """Return a number of bits from the beginning, or from a position counted from 1, as an integer, a float or a
+    string.
 
-    Where fewer are left it takes these; from the end on it is undefined.
-    """
+    If fewer bits remain, these are returned; a position beyond the end is undefined."""
     start, count = (1, first) if second is None else (first, second)
     if start < 1:
         raise ValueError(f"the position {start} does not exist, the first bit is 1")
@@ -109,7 +109,7 @@ def sub_bits(
 
 
 def _little(bits: int, count: int) -> int:
-    """The bits read from their least byte on; a last piece of less than a byte is the most significant."""
+    """Return the bits read from their least significant byte on; an incomplete last byte is the most significant."""
     size, rest = divmod(count, 8)
     low = int.from_bytes((bits >> rest).to_bytes(size, "big"), "little")
     return low | (bits & ((1 << rest) - 1)) << (size * 8)

@@ -1,4 +1,4 @@
-"""What one evaluation of one rule may cost, so that no rule can block the event loop."""
+"""The cost limit of one evaluation of one rule, so that no rule can block the event loop."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ DEFAULT_BYTES: Final = 16 * 1024 * 1024
 
 
 class BudgetExceeded(ValueError):
-    """An evaluation asked for more steps or bytes than it was given."""
+    """An evaluation needed more steps or bytes than allowed."""
 
 
 class Budget:
     """Counts down the steps (iterations, list elements) and bytes (of values built) that an evaluation may still use.
 
-    Take from it *before* building something large, so that the refusal comes in time.
-    """
+    Charge it *before* building something large, so that the evaluation stops in time."""
 
     __slots__ = ("bytes_left", "steps_left")
 

@@ -1,4 +1,4 @@
-"""Compression: gzip, raw deflate (`zip`) and zlib (`zip_compress`), with bounds on what goes in and what comes out."""
+"""Compression: gzip, raw deflate (`zip`) and zlib (`zip_compress`), with limits for input and output."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 from .function import BYTES, FunctionContext, register
 
 MAX_PLAIN: Final = 512 * 1024
-"""What may be compressed at once, and what anything may unpack to."""
+"""Maximum size of data to compress, and of unpacked data."""
 BYTES_PER_STEP: Final = 48
-"""Of what is compressed: so much takes more than a microsecond."""
+"""Bytes of data to compress that cost one step: this takes more than a microsecond."""
 
 _GZIP: Final = 31
 _RAW: Final = -15
@@ -26,7 +26,7 @@ def _deflate(context: FunctionContext, data: bytes, form: int) -> bytes:
 
 
 def _inflate(context: FunctionContext, data: bytes, form: int) -> bytes:
-    """Never unpacks more than the limit, and checks it while it unpacks."""
+    """Unpack data; the limit is checked while unpacking."""
     limit = min(MAX_PLAIN, context.budget.bytes_left)
     found = b""
     while True:
@@ -49,35 +49,35 @@ def _inflate(context: FunctionContext, data: bytes, form: int) -> bytes:
 
 @register("gzip", BYTES, context=True)
 def gzip(context: FunctionContext, data: bytes) -> bytes:
-    """The string as a gzip file."""
+    """Compress the string to a gzip file."""
     return _deflate(context, data, _GZIP)
 
 
 @register("gunzip", BYTES, context=True)
 def gunzip(context: FunctionContext, data: bytes) -> str | bytes:
-    """What a gzip file holds."""
+    """Unpack a gzip file."""
     return _inflate(context, data, _GZIP)
 
 
 @register("zip", BYTES, context=True)
 def deflate(context: FunctionContext, data: bytes) -> bytes:
-    """The string as raw deflate data."""
+    """Compress the string to raw deflate data."""
     return _deflate(context, data, _RAW)
 
 
 @register("unzip", BYTES, context=True)
 def inflate(context: FunctionContext, data: bytes) -> str | bytes:
-    """What raw deflate data holds."""
+    """Unpack raw deflate data."""
     return _inflate(context, data, _RAW)
 
 
 @register("zip_compress", BYTES, context=True)
 def compress(context: FunctionContext, data: bytes) -> bytes:
-    """The string as zlib data."""
+    """Compress the string to zlib data."""
     return _deflate(context, data, _ZLIB)
 
 
 @register("zip_uncompress", BYTES, context=True)
 def uncompress(context: FunctionContext, data: bytes) -> str | bytes:
-    """What zlib data holds."""
+    """Unpack zlib data."""
     return _inflate(context, data, _ZLIB)

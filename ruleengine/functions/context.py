@@ -1,4 +1,4 @@
-"""Columns of the event, by functions without an argument."""
+"""Functions that return columns of the event."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ for _name, _column in _COLUMNS.items():
 
 @register("null")
 def undefined() -> object:
-    """The value of what is missing."""
+    """The undefined value."""
     return UNDEFINED
 
 
 @register("topic", INTEGER, optional=1, context=True)
 def topic(context: FunctionContext, level: int | None = None) -> object:
-    """The topic, or one level of it, counted from 1."""
+    """Return the topic, or one level of it, counted from 1."""
     name = context.columns.get("topic", UNDEFINED)
     if level is None:
         return name
@@ -53,20 +53,20 @@ def topic(context: FunctionContext, level: int | None = None) -> object:
 
 @register("flags", context=True)
 def flags(context: FunctionContext) -> Any:
-    """The flags of the message, an empty map if it has none."""
+    """Return the flags of the message, an empty map if it has none."""
     found = context.columns.get("flags", UNDEFINED)
     return found if type(found) is dict else {}
 
 
 @register("flag", KEY, context=True)
 def flag(context: FunctionContext, name: str) -> Any:
-    """One flag of the message."""
+    """Return one flag of the message."""
     return flags(context).get(name, UNDEFINED)
 
 
 @register("payload", KEY, optional=1, context=True)
 def payload(context: FunctionContext, path: str | None = None) -> Any:
-    """The payload, or what stands at a path such as 'a.b' in its JSON."""
+    """Return the payload, or the value at a path such as 'a.b' in its JSON."""
     found = context.columns.get("payload", UNDEFINED)
     if path is None:
         return found
@@ -76,7 +76,7 @@ def payload(context: FunctionContext, path: str | None = None) -> Any:
 
 
 def _entries(context: FunctionContext, entries: list[object], qos: int | None) -> list[str]:
-    """The topics of a list of `{topic, qos}`, only those of one QoS if it is given."""
+    """Return the topics of a list of `{topic, qos}`, optionally only those of one QoS."""
     context.budget.step(len(entries))
     return [
         each["topic"]
@@ -87,11 +87,11 @@ def _entries(context: FunctionContext, entries: list[object], qos: int | None) -
 
 @register("contains_topic", LIST, TEXT, INTEGER, optional=1, context=True)
 def contains_topic(context: FunctionContext, entries: list[object], wanted: str, qos: int | None = None) -> bool:
-    """Whether a list of `{topic, qos}` has exactly this topic, with this QoS if it is given."""
+    """Return whether a list of `{topic, qos}` contains exactly this topic, optionally with this QoS."""
     return wanted in _entries(context, entries, qos)
 
 
 @register("contains_topic_match", LIST, TEXT, INTEGER, optional=1, context=True)
 def contains_topic_match(context: FunctionContext, entries: list[object], filter: str, qos: int | None = None) -> bool:
-    """Whether a list of `{topic, qos}` has a topic that the filter matches, with this QoS if it is given."""
+    """Return whether a list of `{topic, qos}` contains a topic that the filter matches, optionally with this QoS."""
     return any(filter != "" and matches(filter, name) for name in _entries(context, entries, qos))

@@ -1,4 +1,4 @@
-"""Dates and times: Unix time in four units, RFC 3339, and formats of one's own."""
+"""Dates and times: Unix time in four units, RFC 3339, and custom formats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PER_SECOND: Final = {"second": 1, "millisecond": 10**3, "microsecond": 10**6, "n
 _FRACTION: Final = {"second": 0, "millisecond": 3, "microsecond": 6, "nanosecond": 9}
 _NANO: Final = 10**9
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# The first second of the year 1 and the last one of 9999.
+# The first second of the year 1 and the last second of the year 9999.
 _FIRST: Final = -62_135_596_800
 _LAST: Final = 253_402_300_799
 
@@ -37,7 +37,7 @@ def _local_offset(second: int) -> int:
 
 
 def _offset(offset: str | int, second: int) -> int:
-    """Seconds east of Greenwich; that of the node's zone depends on the moment."""
+    """Return the seconds east of Greenwich; for the node's zone they depend on the moment."""
     if isinstance(offset, int):
         if abs(offset) >= 86_400:
             raise ValueError(f"the offset {offset} is a day or more")
@@ -60,7 +60,7 @@ def _offset_text(offset: int, separator: str, seconds: bool) -> str:
 
 
 def _date(second: int) -> datetime:
-    """The date of a Unix time in seconds, offset and all."""
+    """Return the date of a Unix time in seconds with its offset."""
     if not _FIRST <= second <= _LAST:
         raise ValueError(f"{describe(second)} is not within the years 1 to 9999")
     return _EPOCH + timedelta(seconds=second)
@@ -88,25 +88,26 @@ def _rfc3339(stamp: int, unit: str) -> str:
 
 @register("now_timestamp", UNIT, optional=1, context=True)
 def now_timestamp(context: FunctionContext, unit: str = "second") -> int:
-    """The Unix time now, in seconds or another unit."""
+    """Return the current Unix time, in seconds or another unit."""
     return _now(context, unit)
 
 
 @register("now_rfc3339", UNIT, optional=1, context=True)
 def now_rfc3339(context: FunctionContext, unit: str = "second") -> str:
-    """The date and time now in the zone of the node."""
+    """Return the current date and time in the node's time zone."""
     return _rfc3339(_now(context, unit), unit)
 
 
 @register("unix_ts_to_rfc3339", INTEGER, UNIT, optional=1)
 def to_rfc3339(stamp: int, unit: str = "second") -> str:
-    """The date and time of a Unix time in the zone of the node; finer units give a fraction of 3, 6 or 9 digits."""
+    """Return the date and time of a Unix time in the node's time zone; finer units add a fraction of 3, 6 or 9
+    digits."""
     return _rfc3339(stamp, unit)
 
 
 @register("rfc3339_to_unix_ts", TEXT, UNIT, optional=1)
 def from_rfc3339(text: str, unit: str = "second") -> int:
-    """The Unix time of a date and time; fractions of the unit are cut off."""
+    """Return the Unix time of a date and time; fractions of the unit are truncated."""
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError(f"{describe(text)} is not an RFC 3339 date: expected 2026-01-31T12:30:00Z or +08:00 for Z")
@@ -118,13 +119,14 @@ def from_rfc3339(text: str, unit: str = "second") -> int:
 
 @register("timezone_to_second", OFFSET, context=True)
 def offset_seconds(context: FunctionContext, offset: str | int) -> int:
-    """The seconds that an offset stands for; 'local' is that of the node now."""
+    """Return the seconds of an offset; 'local' is the current offset of the node."""
     return _offset(offset, int(context.now // 1))
 
 
 @register("format_date", UNIT, OFFSET, TEXT, INTEGER, optional=1, context=True)
 def format_date(context: FunctionContext, unit: str, offset: str | int, template: str, stamp: int | None = None) -> str:
-    """A Unix time, or now, in a format of `%Y %m %d %H %M %S %3N %6N %N %z %:z %::z`; all else stands as it is."""
+    """Return a Unix time, or the current time, in a format of `%Y %m %d %H %M %S %3N %6N %N %z %:z %::z`; other
+    characters remain unchanged."""
     if stamp is None:
         stamp = _now(context, unit)
     second, fraction = divmod(stamp, PER_SECOND[unit])
@@ -132,7 +134,7 @@ def format_date(context: FunctionContext, unit: str, offset: str | int, template
     east = _offset(offset, second)
     date = _date(second + east)
     nano = f"{fraction * (_NANO // PER_SECOND[unit]):09d}"
-    # Not by strftime: its %Y below 1000 depends on the platform.
+    # Not with strftime, whose %Y below 1000 depends on the platform.
     fields = {
         "%Y": f"{date.year:04d}",
         "%m": f"{date.month:02d}",
@@ -156,10 +158,9 @@ def format_date(context: FunctionContext, unit: str, offset: str | int, template
 def date_to_unix_ts(
     context: FunctionContext, unit: str, first: str | int, second: str, third: str | None = None
 ) -> int:
-    """The Unix time of a date written in a format (see `format_date`), read with or without an offset.
+    """Return the Unix time of a date in a format (see `format_date`), read with or without an offset.
 
-    Each field has its fixed width, what stands between them is skipped, and what the format lacks is the beginning.
-    """
+    Each field has a fixed width, characters between fields are skipped, and missing fields have their first value."""
     if third is None:
         if isinstance(first, int):
             raise ValueError("argument 2 is an integer, expected a format")
@@ -172,13 +173,14 @@ def date_to_unix_ts(
     seconds = _second(
         *(found.get(key, start) for key, start in (("%Y", 1970), ("%m", 1), ("%d", 1), ("%H", 0), ("%M", 0), ("%S", 0)))
     )
-    # Seconds as if in Greenwich: close enough to choose between summer and winter time of the node's own zone.
+    # Seconds as if in Greenwich: close enough to distinguish summer and winter time of the node's zone.
     seconds -= east + _offset(offset, seconds)
     return (seconds * _NANO + found.get("%N", 0)) // (_NANO // PER_SECOND[unit])
 
 
 def _read(template: str, text: str) -> tuple[dict[str, int], int]:
-    """The fields by their directive, fractions in nanoseconds under `%N`, and the seconds east that the text names."""
+    """Return the fields by their directive, with fractions in nanoseconds under `%N`, and the seconds east that the
+    text contains."""
     fields: dict[str, int] = {}
     east = 0
     at = end = 0

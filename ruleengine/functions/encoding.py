@@ -11,13 +11,13 @@ from .values import decode_json, encode_json
 
 @register("base64_encode", BYTES)
 def to_base64(data: bytes) -> str:
-    """The string in Base64, padded."""
+    """Encode the string as Base64 with padding."""
     return base64.b64encode(data).decode()
 
 
 @register("base64_decode", BYTES)
 def from_base64(data: bytes) -> bytes:
-    """What a padded Base64 text holds; white space in it is skipped."""
+    """Decode a padded Base64 text; white space in it is skipped."""
     try:
         return binascii.a2b_base64(data.translate(None, b" \t\r\n"), strict_mode=True)
     except binascii.Error as error:
@@ -26,11 +26,11 @@ def from_base64(data: bytes) -> bytes:
 
 @register("json_encode", ANY, context=True)
 def to_json(context: FunctionContext, value: object) -> str:
-    """Compact JSON; undefined becomes null, and binary Base64."""
+    """Encode the value as compact JSON; undefined becomes null, and binary becomes Base64."""
     return encode_json(value, context.budget)
 
 
 @register("json_decode", BYTES, context=True)
 def from_json(context: FunctionContext, data: bytes) -> object:
-    """The value of a JSON text."""
+    """Decode a JSON text."""
     return decode_json(data, context.budget)

@@ -1,4 +1,4 @@
-"""`sprintf`: text made from a format with the directives of Erlang's `io:format`."""
+"""`sprintf`: text from a format with the directives of Erlang's `io:format`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def _word(value: object) -> str | None:
 
 
 def _term(value: object, pretty: bool, budget: Budget, depth: int = 0) -> str:
-    """The value as Erlang writes a term; `pretty` shows printable bytes as text, as `~p` does and `~w` does not."""
+    """Return the value as Erlang writes a term; `pretty` shows printable bytes as text, as `~p` does and `~w` does
+    not."""
     budget.step()
     if depth > MAX_DEPTH:
         raise ValueError(f"the value is nested deeper than {MAX_DEPTH}")
@@ -75,7 +76,7 @@ def _shortest(number: float) -> str:
 
 
 def _plain(value: object, budget: Budget) -> str:
-    """What `~s` prints: strings, words such as true, lists of characters and strings; no number."""
+    """Return the output of `~s`: strings, words such as true, lists of characters and strings; not numbers."""
     if type(value) is str:
         return value
     if type(value) is bytes:
@@ -134,7 +135,8 @@ def _field(text: str, width: int | None, fill: str, cut: bool, budget: Budget) -
 
 
 def sprintf(template: str, values: list[object], budget: Budget) -> str:
-    """The format with its directives replaced; ValueError for an unknown one, and for too few or too many values."""
+    """Replace the directives of the format. Raises ValueError for an unknown directive, and for too few or too many
+    values."""
     given = iter(values)
     parts: list[str] = []
     end = 0
@@ -206,11 +208,11 @@ def _directive(match: re.Match[str], given: Iterator[object], budget: Budget) ->
 
 @register("sprintf", TEXT, more=ANY, context=True)
 def format_values(context: FunctionContext, template: str, *values: object) -> str:
-    """The format with its directives replaced by the values that follow."""
+    """Replace the directives of the format by the following values."""
     return sprintf(template, list(values), context.budget)
 
 
 @register("sprintf_s", TEXT, LIST, context=True)
 def format_list(context: FunctionContext, template: str, values: list[object]) -> str:
-    """The format with its directives replaced by the values of a list."""
+    """Replace the directives of the format by the values of a list."""
     return sprintf(template, values, context.budget)

@@ -1,4 +1,4 @@
-"""One SQL function: its name, how many arguments it takes and of which kinds, and what it costs to call it."""
+"""One SQL function: its name, the number and kinds of its arguments, and the cost of a call."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MAX_BITS: Final = 8192
-"""No integer grows beyond this, so that none takes long to multiply or to print."""
+"""Maximum size of an integer, so that multiplying and printing it is fast."""
 
 BYTES_PER_STEP: Final = 128
-"""Text that a function reads costs steps too: a hash of a large payload is not free because its result is short."""
+"""Text that a function reads also costs steps: the hash of a large payload is not free because its result is short."""
 
 REFUSED: Final = object()
 
@@ -27,16 +27,16 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[-+*/]")
 
 
 class FunctionError(ValueError):
-    """A call that cannot be answered; the text names the function, the argument, what came and what was expected."""
+    """A call that failed; the message contains the function, the argument, its value and the expected kind."""
 
 
 @dataclass(slots=True)
 class FunctionContext:
-    """What a function may see beside its arguments.
+    """The data that a function may use in addition to its arguments.
 
-    `columns` are those of the event, `now` is Unix time in seconds, `node` the node's name, `state` what functions keep
-    between evaluations (one dictionary for the life of the engine), `budget` what this evaluation may still cost.
-    """
+    `columns` are those of the event, `now` is Unix time in seconds, `node` the node's name, `state` the values that
+    functions keep between evaluations (one dictionary for the life of the engine), `budget` the remaining cost of this
+    evaluation."""
 
     columns: Mapping[str, Any]
     now: float
@@ -47,11 +47,11 @@ class FunctionContext:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function as SQL calls it: `call(context, arguments)` checks, charges and answers, or raises `FunctionError`.
+    """A function for SQL: `call(context, arguments)` checks and charges the arguments and returns the result, or raises
+    `FunctionError`.
 
-    `max_args` is None where any number may follow. `kinds`: what each argument is, by the names of kinds; where any
-    number may follow, the last is that of these.
-    """
+    `max_args` is None if any number may follow. `kinds`: the kinds of the arguments by name; if any number may follow,
+    the last one applies to all of these."""
 
     name: str
     min_args: int
@@ -60,7 +60,7 @@ class Function:
     kinds: tuple[str, ...] = ()
 
     def takes(self, count: int) -> bool:
-        """Whether it can be called with so many arguments."""
+        """Return whether the function accepts this number of arguments."""
         return count >= self.min_args and (self.max_args is None or count <= self.max_args)
 
 
@@ -72,7 +72,7 @@ class Kind:
     take: Callable[[Any], Any]
 
     def either(self, other: Kind) -> Kind:
-        """A kind that accepts what this or the other one accepts."""
+        """Return a kind that accepts the values of either kind."""
 
         def take(value: object) -> object:
             taken = self.take(value)
@@ -101,7 +101,7 @@ def _finite(value: Any) -> object:
 
 
 def one_of(*words: str) -> Kind:
-    """A parameter that accepts these words only."""
+    """Return a kind that accepts only these words."""
     return Kind(" or ".join(f"'{word}'" for word in words), lambda value: value if value in words else REFUSED)
 
 
@@ -111,9 +111,9 @@ FLOAT: Final = Kind("a float", lambda value: value if type(value) is float and m
 NUMBER: Final = Kind("a number", _finite)
 BOOLEAN: Final = Kind("a boolean", lambda value: value if type(value) is bool else REFUSED)
 TEXT: Final = Kind("a string", _text)
-"""Arrives as `str`; bytes that are not UTF-8 stand in it as surrogates and come out as they were."""
+"""Passed as `str`; bytes that are not UTF-8 are represented as surrogates and returned unchanged."""
 BYTES: Final = Kind("a string", _bytes)
-"""Arrives as `bytes`, whether it was text or binary."""
+"""Passed as `bytes`, whether it was text or binary."""
 LIST: Final = Kind("a list", lambda value: value if type(value) is list else REFUSED)
 MAP: Final = Kind("a map", lambda value: value if type(value) is dict else REFUSED)
 
@@ -121,7 +121,7 @@ FUNCTIONS: Final[dict[str, Function]] = {}
 
 
 def _checked(result: Any, budget: Budget) -> object:
-    """The result as SQL may have it: text or binary decided, no number out of bounds, its size paid for."""
+    """Return the result in the form for SQL: text or binary, with numbers in range and its size charged."""
     kind = type(result)
     if kind is str or kind is bytes:
         budget.take_bytes(len(result))
@@ -156,9 +156,9 @@ def register(
     """Make a Python function callable in SQL under `name`, with one kind for each of its parameters.
 
     The last `optional` parameters may be left out (give them defaults); `more` is the kind of any further ones; with
-    `context` the function gets the `FunctionContext` first. It answers None (JSON null), UNDEFINED, bool, int, float,
-    str, bytes, list or dict, and raises ValueError for what it cannot answer; the name is put in front of the text.
-    It runs on the event loop: what takes long has to charge `context.budget` before it begins. A name is registered
+    `context` the function gets the `FunctionContext` first. It returns None (JSON null), UNDEFINED, bool, int, float,
+    str, bytes, list or dict, and raises ValueError for invalid arguments; the function's name is added before the text.
+    It runs on the event loop: before slow work it has to charge `context.budget`. Each name can be registered only
     once.
 
         @register("celsius", NUMBER)
@@ -186,7 +186,7 @@ def make_function(
     more: Kind | None = None,
     context: bool = False,
 ) -> Function:
-    """The function that `register` registers: it checks and charges its arguments before the call."""
+    """Return the function that `register` registers: it checks and charges its arguments before the call."""
     _check_name(name)
     least = len(kinds) - optional
     most = None if more is not None else len(kinds)

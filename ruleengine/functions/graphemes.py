@@ -1,4 +1,4 @@
-"""Text cut into what a reader takes for one character: a letter with its accents, a family of emoji, a flag."""
+"""Text split into the characters that a reader sees: a letter with its accents, a family of emoji, a flag."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Final
 from .budget import Budget
 
 _JOINER: Final = "\u200d"
-# Characters that may join the one before lie in these blocks; Latin, Greek, Cyrillic, CJK and Hangul syllables do not.
+# Characters that may join the previous one are in these blocks; Latin, Greek, Cyrillic, CJK and Hangul syllables are
+# not.
 _MAY_JOIN = re.compile("\r\n|[\u0300-\u036f\u0483-\u0489\u0591-\u302f\u3099\u309a\ua000-\uabff\ud7a4-\U0010ffff]")
 
 
 def is_plain(text: str) -> bool:
-    """Whether every code point is surely a character of its own; quick, so that only the rest is looked at closely."""
+    """Return whether every code point is certainly a separate character; fast, so that only other texts are checked in
+    detail."""
     return _MAY_JOIN.search(text) is None
 
 
@@ -60,10 +62,9 @@ def _regional(character: str) -> bool:
 
 
 def graphemes(text: str, budget: Budget) -> list[str]:
-    """The characters as a reader counts them; CR LF is one. Every code point costs a step.
+    """Return the characters that a reader sees; CR LF is one. Every code point costs a step.
 
-    Follows the extended clusters of Unicode's annex 29 with the categories that Python's own tables give.
-    """
+    Follows the extended clusters of Unicode's annex 29 with the categories in Python's own tables."""
     budget.step(len(text))
     found: list[str] = []
     flags = 0
@@ -86,7 +87,7 @@ def graphemes(text: str, budget: Budget) -> list[str]:
 
 
 def count_graphemes(text: str, budget: Budget) -> int:
-    """How many characters a reader counts."""
+    """Return the number of characters that a reader sees."""
     if is_plain(text):
         return len(text)
     return len(graphemes(text, budget))

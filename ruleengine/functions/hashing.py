@@ -9,17 +9,17 @@ from .function import BYTES, register
 
 @register("md5", BYTES)
 def md5(data: bytes) -> str:
-    """The MD5 digest."""
+    """Return the MD5 digest."""
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 @register("sha", BYTES)
 def sha(data: bytes) -> str:
-    """The SHA-1 digest."""
+    """Return the SHA-1 digest."""
     return hashlib.sha1(data, usedforsecurity=False).hexdigest()
 
 
 @register("sha256", BYTES)
 def sha256(data: bytes) -> str:
-    """The SHA-256 digest."""
+    """Return the SHA-256 digest."""
     return hashlib.sha256(data).hexdigest()

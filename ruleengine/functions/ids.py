@@ -10,17 +10,17 @@ from .function import register
 
 @register("random")
 def random_number() -> float:
-    """A float from 0 up to, but not including, 1."""
+    """Return a random float from 0 up to, but not including, 1."""
     return random.random()
 
 
 @register("uuid_v4")
 def uuid_v4() -> str:
-    """A random UUID, with hyphens."""
+    """Return a random UUID with hyphens."""
     return str(uuid.uuid4())
 
 
 @register("uuid_v4_no_hyphen")
 def uuid_v4_no_hyphen() -> str:
-    """A random UUID of 32 digits."""
+    """Return a random UUID of 32 digits."""
     return uuid.uuid4().hex

@@ -1,4 +1,4 @@
-"""Maps and lists. No function changes its argument: a value put into a map is only in the returned map."""
+"""Maps and lists. No function changes its arguments: a value that is put into a map is only in the returned map."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEY: Final = Kind("a string", lambda value: value if type(value) is str else REF
 
 
 def walk(value: object, path: Sequence[str], missing: object, budget: Budget) -> object:
-    """What lies at the end of the path, through maps and through JSON texts that hold maps; else `missing`."""
+    """Return the value at the end of the path, through maps and JSON texts of maps; `missing` if there is none."""
     for key in path:
         if type(value) is str or type(value) is bytes:
             try:
@@ -31,19 +31,19 @@ def walk(value: object, path: Sequence[str], missing: object, budget: Budget) ->
 
 @register("map_new")
 def new() -> dict[str, object]:
-    """An empty map."""
+    """Return an empty map."""
     return {}
 
 
 @register("map_get", KEY, ANY, ANY, optional=1, context=True)
 def get_at(context: FunctionContext, path: str, value: object, missing: object = UNDEFINED) -> object:
-    """What stands at a path such as 'a.b', or the default; a stored null is null."""
+    """Return the value at a path such as 'a.b', or the default; a stored null is null."""
     return walk(value, path.split("."), missing, context.budget)
 
 
 @register("map_put", KEY, ANY, ANY, context=True)
 def put_at(context: FunctionContext, path: str, new_value: object, value: object) -> dict[str, object]:
-    """A map with a value at a path such as 'a.b'; missing maps on the path are created, other values on it are
+    """Return a map with a value at a path such as 'a.b'; missing maps on the path are created, other values on it are
     replaced."""
     keys = path.split(".")
     if len(keys) > MAX_DEPTH:
@@ -68,36 +68,36 @@ def _copy(value: dict[str, object], budget: Budget) -> dict[str, Any]:
 
 @register("mget", KEY, MAP, ANY, optional=1)
 def get(key: str, value: dict[str, object], missing: object = UNDEFINED) -> object:
-    """What stands under the key, taken literally, or the default."""
+    """Return the value of the literal key, or the default."""
     return value.get(key, missing)
 
 
 @register("mput", KEY, ANY, MAP, context=True)
 def put(context: FunctionContext, key: str, new_value: object, value: dict[str, object]) -> dict[str, object]:
-    """A map with a value under the key, taken literally."""
+    """Return a map with a value for the literal key."""
     return {**_copy(value, context.budget), key: new_value}
 
 
 @register("map_keys", ANY, context=True)
 def keys(context: FunctionContext, value: object) -> list[str]:
-    """The keys of a map, or of a JSON text of one, in its order."""
+    """Return the keys of a map, or of its JSON text, in order."""
     return list(_map(value, context.budget))
 
 
 @register("map_values", ANY, context=True)
 def values(context: FunctionContext, value: object) -> list[object]:
-    """The values of a map, or of a JSON text of one, in its order."""
+    """Return the values of a map, or of its JSON text, in order."""
     return list(_map(value, context.budget).values())
 
 
 @register("map_to_entries", ANY, context=True)
 def entries(context: FunctionContext, value: object) -> list[dict[str, object]]:
-    """A map of `key` and `value` for each pair of a map, or of a JSON text of one, in its order."""
+    """Return a map of `key` and `value` for each pair of a map, or of its JSON text, in order."""
     return [{"key": key, "value": each} for key, each in _map(value, context.budget).items()]
 
 
 def _map(value: object, budget: Budget) -> dict[str, object]:
-    """The map, decoded if it is a JSON text. Raises ValueError."""
+    """Return the map, decoded if it is a JSON text. Raises ValueError."""
     given = value
     if type(value) is str or type(value) is bytes:
         value = decode_json(value, budget)
@@ -108,7 +108,7 @@ def _map(value: object, budget: Budget) -> dict[str, object]:
 
 @register("nth", INTEGER, LIST)
 def nth(position: int, elements: list[object]) -> object:
-    """The element at a position, counted from 1."""
+    """Return the element at a position, counted from 1."""
     if not 1 <= position <= len(elements):
         raise ValueError(f"there is no element {position} in a list of {len(elements)}")
     return elements[position - 1]
@@ -116,13 +116,13 @@ def nth(position: int, elements: list[object]) -> object:
 
 @register("length", LIST)
 def length(elements: list[object]) -> int:
-    """How many elements."""
+    """Return the number of elements."""
     return len(elements)
 
 
 @register("sublist", INTEGER, INTEGER.either(LIST), LIST, optional=1)
 def sublist(first: int, second: int | list[object], third: list[object] | None = None) -> list[object]:
-    """So many elements from the beginning, or from a position counted from 1."""
+    """Return a number of elements from the beginning, or from a position counted from 1."""
     count: int | list[object]
     elements: int | list[object]
     if third is None:
@@ -142,7 +142,7 @@ def sublist(first: int, second: int | list[object], third: list[object] | None =
 
 @register("first", LIST)
 def first(elements: list[object]) -> object:
-    """The first element."""
+    """Return the first element."""
     if not elements:
         raise ValueError("the list is empty")
     return elements[0]
@@ -150,7 +150,7 @@ def first(elements: list[object]) -> object:
 
 @register("last", LIST)
 def last(elements: list[object]) -> object:
-    """The last element."""
+    """Return the last element."""
     if not elements:
         raise ValueError("the list is empty")
     return elements[-1]
@@ -158,6 +158,6 @@ def last(elements: list[object]) -> object:
 
 @register("contains", ANY, LIST, context=True)
 def contains(context: FunctionContext, value: object, elements: list[object]) -> bool:
-    """Whether the list has exactly this element; 1.0 is not in [1]."""
+    """Return whether the list contains exactly this element; 1.0 is not in [1]."""
     context.budget.step(len(elements))
     return any(same(value, each, context.budget) for each in elements)

@@ -1,4 +1,4 @@
-"""Arithmetic, and the functions of mathematics."""
+"""Arithmetic and mathematical functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TEXT: Final = (str, bytes)
 
 @register("+", ANY, ANY)
 def add(left: Any, right: Any) -> object:
-    """Sum of two numbers, or two strings joined; never one of each."""
+    """Return the sum of two numbers, or two strings concatenated; both arguments must be of the same kind."""
     if type(left) in (int, float) and type(right) in (int, float):
         return left + right
     if type(left) is str and type(right) is str:
@@ -26,62 +26,62 @@ def add(left: Any, right: Any) -> object:
 
 @register("-", NUMBER, NUMBER)
 def subtract(left: float, right: float) -> float:
-    """The difference; an integer of two integers."""
+    """Return the difference; an integer for two integers."""
     return left - right
 
 
 @register("*", NUMBER, NUMBER)
 def multiply(left: float, right: float) -> float:
-    """The product; an integer of two integers."""
+    """Return the product; an integer for two integers."""
     return left * right
 
 
 @register("/", NUMBER, NUMBER)
 def divide(left: float, right: float) -> float:
-    """The quotient, always a float."""
+    """Return the quotient, always a float."""
     return left / right
 
 
 @register("div", INTEGER, INTEGER)
 def divide_whole(left: int, right: int) -> int:
-    """The quotient of integers, cut towards zero."""
+    """Return the quotient of integers, truncated towards zero."""
     quotient = abs(left) // abs(right)
     return quotient if (left < 0) == (right < 0) else -quotient
 
 
 @register("mod", INTEGER, INTEGER)
 def modulo(left: int, right: int) -> int:
-    """What `div` leaves over; it has the sign of the dividend."""
+    """Return the remainder of `div`, with the sign of the dividend."""
     return left - right * divide_whole(left, right)
 
 
 @register("eq", ANY, ANY, context=True)
 def equals(context: FunctionContext, left: object, right: object) -> bool:
-    """Equality by value: 1 is 1.0, and no string is a number."""
+    """Return whether the values are equal: 1 equals 1.0, and no string equals a number."""
     return equal(left, right, context.budget)
 
 
 @register("abs", NUMBER)
 def absolute(number: float) -> float:
-    """The number without its sign."""
+    """Return the absolute value."""
     return abs(number)
 
 
 @register("ceil", NUMBER)
 def ceil(number: float) -> int:
-    """The least integer that is not below."""
+    """Return the smallest integer that is not less than the number."""
     return math.ceil(number)
 
 
 @register("floor", NUMBER)
 def floor(number: float) -> int:
-    """The greatest integer that is not above."""
+    """Return the greatest integer that is not greater than the number."""
     return math.floor(number)
 
 
 @register("round", NUMBER)
 def round_half_away(number: float) -> int:
-    """The nearest integer; halves go away from zero."""
+    """Return the nearest integer; halves are rounded away from zero."""
     size = abs(number)
     whole = math.floor(size)
     if size - whole >= 0.5:
@@ -91,17 +91,17 @@ def round_half_away(number: float) -> int:
 
 @register("power", NUMBER, NUMBER)
 def power(base: float, exponent: float) -> float:
-    """One number raised to the other, a float."""
+    """Return one number raised to the power of the other, a float."""
     return math.pow(base, exponent)
 
 
 @register("fmod", NUMBER, NUMBER)
 def float_modulo(left: float, right: float) -> float:
-    """The rest of a division of floats, with the sign of the dividend."""
+    """Return the remainder of a division of floats, with the sign of the dividend."""
     return math.fmod(left, right)
 
 
-# Each answers a float; outside their domain they raise.
+# Each returns a float, and raises outside its domain.
 _OF_ONE_NUMBER: Final[tuple[Callable[[float], float], ...]] = (
     math.sqrt,
     math.exp,

@@ -1,4 +1,4 @@
-"""Regular expressions, by RE2: time in proportion to the text, whatever the expression."""
+"""Regular expressions with RE2, whose time is proportional to the text for every expression."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from .function import BYTES, FunctionContext, register
 
 MAX_EXPRESSION: Final = 4096
 HIT_STEPS: Final = 4
-"""Putting a hit together takes as long as some list elements."""
+"""Steps for one hit: building it takes as long as some list elements."""
 
 WORK_PER_STEP: Final = 128
-"""Bytes times instructions of the compiled expression: what the slowest way to search takes, at a microsecond."""
+"""Bytes times instructions of the compiled expression that cost one step: a microsecond of the slowest way to
+search."""
 FREE: Final = 8
-"""Instructions of an expression that is searched for at full speed in any text."""
+"""Number of instructions of an expression that is searched for at full speed in any text."""
 MAX_TIME: Final = 0.05
-"""Seconds of processor time that all searches of one replacement may take: each may look at all of the text."""
+"""Maximum seconds of processor time for all searches of one replacement, because each may read the whole text."""
 
 _SHORT: Final = 1024
 _MEMORY: Final = 1 << 19
@@ -47,7 +48,7 @@ def _compiled(expression: bytes, groups: bool) -> Any:
 
 
 def _charge(context: FunctionContext, data: bytes, compiled: Any) -> None:
-    """Pay for one search through all of the text."""
+    """Charge one search through the whole text."""
     work = len(data) * (max(compiled.programsize, compiled.reverseprogramsize) - FREE)
     try:
         context.budget.step(max(work // WORK_PER_STEP, 0))
@@ -59,7 +60,7 @@ def _charge(context: FunctionContext, data: bytes, compiled: Any) -> None:
 
 
 def _replacement(by: bytes, groups: int) -> list[bytes | int]:
-    """The replacement in pieces: bytes as they are, and numbers of groups, 0 for the whole hit."""
+    """Return the replacement in pieces: bytes, and numbers of groups, 0 for the whole hit."""
     pieces: list[bytes | int] = []
     plain = bytearray()
     index = 0
@@ -93,7 +94,7 @@ def _replacement(by: bytes, groups: int) -> list[bytes | int]:
 
 @register("regex_match", BYTES, BYTES, context=True)
 def matches(context: FunctionContext, data: bytes, expression: bytes) -> bool:
-    """Whether the expression hits anywhere in the string."""
+    """Return whether the expression matches anywhere in the string."""
     compiled = _compiled(expression, groups=False)
     _charge(context, data, compiled)
     return compiled.search(data) is not None
@@ -101,7 +102,7 @@ def matches(context: FunctionContext, data: bytes, expression: bytes) -> bool:
 
 @register("regex_replace", BYTES, BYTES, BYTES, context=True)
 def replace(context: FunctionContext, data: bytes, expression: bytes, by: bytes) -> bytes:
-    r"""All hits replaced; in the replacement `&` is the hit, `\1` or `\g1` a group, `\&` the character."""
+    r"""Replace all hits; in the replacement `&` is the hit, `\1` or `\g1` a group, `\&` the character."""
     compiled = _compiled(expression, groups=True)
     _charge(context, data, compiled)
     until = time.thread_time() + MAX_TIME

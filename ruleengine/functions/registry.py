@@ -1,4 +1,4 @@
-"""Every function by its name, and what operators need to register their own."""
+"""All functions by name, and the interface for operators to register their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What functions keep between evaluations: one store for all rules of the node, one for each client."""
+"""Values that functions keep between evaluations: one store for all rules of the node, and one for each client."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ MAX_VALUE: Final = 64 * 1024
 
 
 class FunctionStore:
-    """Values by key, bounded in number and in bytes.
+    """Values by key, limited in number and in bytes.
 
-    A full store refuses new keys, or, with `forget`, gives up those that were not used for the longest time.
-    """
+    A full store refuses new keys or, with `forget`, removes the least recently used ones."""
 
     __slots__ = ("entries", "forget", "size")
 
@@ -44,7 +43,7 @@ class FunctionStore:
             self.delete(next(iter(self.entries)))
 
     def get(self, key: object, missing: object) -> object:
-        """The value, or `missing`."""
+        """Return the value, or `missing`."""
         entry = self.entries.get(key)
         if entry is None:
             return missing
@@ -53,7 +52,7 @@ class FunctionStore:
         return entry[0]
 
     def delete(self, key: object) -> None:
-        """Forget the key, known or not."""
+        """Remove the key, if it exists."""
         entry = self.entries.pop(key, None)
         if entry is not None:
             self.size -= entry[1]
@@ -65,7 +64,7 @@ def _node_store(context: FunctionContext) -> FunctionStore:
 
 
 def _client_store(context: FunctionContext) -> tuple[FunctionStore, str]:
-    """The store of all clients, and the client of this event."""
+    """Return the store of all clients, and the client of this event."""
     store: FunctionStore = context.state.setdefault("proc_dict", FunctionStore(forget=True))
     client_id = context.columns.get("clientid", "")
     return store, client_id if type(client_id) is str else ""
@@ -73,27 +72,27 @@ def _client_store(context: FunctionContext) -> tuple[FunctionStore, str]:
 
 @register("kv_store_put", KEY, ANY, context=True)
 def kv_put(context: FunctionContext, key: str, value: object) -> object:
-    """Keep a value under the key for all rules of this node, as long as it runs; answers the value."""
+    """Store a value under the key for all rules of this node, until it stops; return the value."""
     _node_store(context).put(key, len(key), value, context.budget)
     return value
 
 
 @register("kv_store_get", KEY, ANY, optional=1, context=True)
 def kv_get(context: FunctionContext, key: str, missing: object = UNDEFINED) -> object:
-    """The value kept under the key, or the default."""
+    """Return the value under the key, or the default."""
     return _node_store(context).get(key, missing)
 
 
 @register("kv_store_del", KEY, context=True)
 def kv_delete(context: FunctionContext, key: str) -> bool:
-    """Forget the key; answers true."""
+    """Remove the key; return true."""
     _node_store(context).delete(key)
     return True
 
 
 @register("proc_dict_put", KEY, ANY, context=True)
 def client_put(context: FunctionContext, key: str, value: object) -> object:
-    """Keep a value under the key for the client of this event; answers the value."""
+    """Store a value under the key for the client of this event; return the value."""
     store, client_id = _client_store(context)
     store.put((client_id, key), len(client_id) + len(key), value, context.budget)
     return value
@@ -101,14 +100,14 @@ def client_put(context: FunctionContext, key: str, value: object) -> object:
 
 @register("proc_dict_get", KEY, context=True)
 def client_get(context: FunctionContext, key: str) -> object:
-    """The value kept under the key for the client of this event."""
+    """Return the value under the key for the client of this event."""
     store, client_id = _client_store(context)
     return store.get((client_id, key), UNDEFINED)
 
 
 @register("proc_dict_del", KEY, context=True)
 def client_delete(context: FunctionContext, key: str) -> bool:
-    """Forget the key for the client of this event; answers true."""
+    """Remove the key for the client of this event; return true."""
     store, client_id = _client_store(context)
     store.delete((client_id, key))
     return True

@@ -1,7 +1,6 @@
 """Strings: case, white space, parts and padding. Positions count characters from 0.
 
-Bytes that are not UTF-8 travel through as one character each.
-"""
+Each byte that is not UTF-8 counts as one character and remains unchanged."""
 
 from __future__ import annotations
 
@@ -21,37 +20,37 @@ _SPLIT_MODE: Final = one_of("notrim", "leading", "leading_notrim", "trailing", "
 
 @register("lower", TEXT)
 def lower(text: str) -> str:
-    """All letters in lower case."""
+    """Convert all letters to lower case."""
     return text.lower()
 
 
 @register("upper", TEXT)
 def upper(text: str) -> str:
-    """All letters in upper case."""
+    """Convert all letters to upper case."""
     return text.upper()
 
 
 @register("trim", TEXT)
 def trim(text: str) -> str:
-    """Without white space at either end."""
+    """Remove white space at both ends."""
     return text.strip(WHITE_SPACE)
 
 
 @register("ltrim", TEXT)
 def trim_left(text: str) -> str:
-    """Without white space at the beginning."""
+    """Remove white space at the beginning."""
     return text.lstrip(WHITE_SPACE)
 
 
 @register("rtrim", TEXT)
 def trim_right(text: str) -> str:
-    """Without white space at the end."""
+    """Remove white space at the end."""
     return text.rstrip(WHITE_SPACE)
 
 
 @register("reverse", TEXT, context=True)
 def reverse(context: FunctionContext, text: str) -> str:
-    """The characters from the last to the first."""
+    """Reverse the order of the characters."""
     if is_plain(text):
         return text[::-1]
     return "".join(reversed(graphemes(text, context.budget)))
@@ -59,13 +58,13 @@ def reverse(context: FunctionContext, text: str) -> str:
 
 @register("strlen", TEXT, context=True)
 def length(context: FunctionContext, text: str) -> int:
-    """How many characters."""
+    """Return the number of characters."""
     return count_graphemes(text, context.budget)
 
 
 @register("substr", TEXT, INTEGER, INTEGER, optional=1, context=True)
 def substring(context: FunctionContext, text: str, start: int, count: int | None = None) -> str:
-    """The characters from a position on, all or so many."""
+    """Return the characters from a position on, all or a number of them."""
     if start < 0 or (count is not None and count < 0):
         raise ValueError("a position and a length must not be negative")
     end = None if count is None else start + count
@@ -80,7 +79,8 @@ def _restored(parts: list[str]) -> list[str | bytes]:
 
 @register("split", TEXT, TEXT, _SPLIT_MODE, optional=1, context=True)
 def split(context: FunctionContext, text: str, separator: str, mode: str = "") -> list[str | bytes]:
-    """The parts between separators, or around the first (leading) or last (trailing) one; notrim keeps empty parts."""
+    """Return the parts between separators, or before and after the first (leading) or last (trailing) one; notrim keeps
+    empty parts."""
     if separator == "":
         parts = [text]
     elif mode.startswith("leading"):
@@ -95,7 +95,7 @@ def split(context: FunctionContext, text: str, separator: str, mode: str = "") -
 
 @register("tokens", TEXT, TEXT, one_of("nocrlf"), optional=1, context=True)
 def tokens(context: FunctionContext, text: str, separators: str, ends: str = "") -> list[str | bytes]:
-    """The parts between any of the characters, none of them empty; with 'nocrlf' line ends separate as well."""
+    """Return the non-empty parts between any of the characters; with 'nocrlf', line ends are separators, too."""
     if ends:
         separators += "\r\n"
     if not separators:
@@ -107,13 +107,14 @@ def tokens(context: FunctionContext, text: str, separators: str, ends: str = "")
 
 @register("concat", TEXT, TEXT)
 def concat(left: str, right: str) -> str:
-    """Two strings joined."""
+    """Concatenate two strings."""
     return left + right
 
 
 @register("pad", TEXT, INTEGER, one_of("leading", "trailing", "both"), TEXT, optional=2, context=True)
 def pad(context: FunctionContext, text: str, size: int, side: str = "trailing", fill: str = " ") -> str:
-    """The string with as many fills as it lacks characters to the size; a fill counts as one whatever its length."""
+    """Pad the string with as many fills as characters are missing to the size; each fill counts as one, whatever its
+    length."""
     lacking = size - count_graphemes(text, context.budget)
     if lacking <= 0:
         return text
@@ -127,7 +128,7 @@ def pad(context: FunctionContext, text: str, size: int, side: str = "trailing", 
 
 @register("replace", TEXT, TEXT, TEXT, one_of("all", "leading", "trailing"), optional=1, context=True)
 def replace(context: FunctionContext, text: str, wanted: str, by: str, which: str = "all") -> str:
-    """Each hit, the first or the last one replaced."""
+    """Replace every hit, or only the first or the last one."""
     if wanted == "":
         return text
     if which == "leading":
@@ -142,7 +143,7 @@ def replace(context: FunctionContext, text: str, wanted: str, by: str, which: st
 
 @register("ascii", BYTES)
 def first_byte(data: bytes) -> int:
-    """The number of the first byte."""
+    """Return the number of the first byte."""
     if not data:
         raise ValueError("the string is empty")
     return data[0]
@@ -150,7 +151,7 @@ def first_byte(data: bytes) -> int:
 
 @register("find", TEXT, TEXT, _SIDE, optional=1)
 def find(text: str, wanted: str, side: str = "leading") -> str:
-    """The string from the first or last match to its end; empty if there is no match."""
+    """Return the string from the first or last match to its end; empty if there is no match."""
     if wanted == "":
         return text
     position = text.find(wanted) if side == "leading" else text.rfind(wanted)
@@ -167,10 +168,10 @@ def _join(context: FunctionContext, separator: str, parts: list[str]) -> str:
     return separator.join(parts)
 
 
-# One argument is the list, two are separator and list: the order that EMQX has.
+# One argument is the list; two are separator and list, in EMQX's order.
 @register("join_to_string", _SEPARATOR_OR_LIST, LIST, optional=1, context=True)
 def join(context: FunctionContext, first: str | list[object], second: list[object] | None = None) -> str:
-    """The elements as `str` prints them, joined by a separator, ', ' when none is given."""
+    """Join the elements, converted as by `str`, with a separator, by default ', '."""
     if second is None:
         if isinstance(first, str):
             raise ValueError("a separator without a list to join")
@@ -185,7 +186,8 @@ def join(context: FunctionContext, first: str | list[object], second: list[objec
 
 @register("join_to_sql_values_string", LIST, context=True)
 def join_sql(context: FunctionContext, elements: list[object]) -> str:
-    """The elements as SQL literals joined by ', ': strings quoted, quotes in them doubled, NULL for what is missing."""
+    """Join the elements as SQL literals with ', ': strings quoted, quotes in them doubled, NULL for undefined
+    values."""
     context.budget.step(len(elements))
     parts = []
     for each in elements:

@@ -1,4 +1,4 @@
-"""The value of what is not there: a missing key, an unknown column, a CASE without a hit."""
+"""The undefined value: a missing key, an unknown column, a CASE without a match."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final, Literal, final
 
 @final
 class Undefined:
-    """Has one instance, `UNDEFINED`; it is neither JSON null (`None`) nor a text, and it is false."""
+    """Has one instance, `UNDEFINED`; it is neither JSON null (`None`) nor text, and it is false."""
 
     __slots__ = ()
     _instance: Undefined | None = None
 
     def __new__(cls) -> Undefined:
-        """The one instance, so that `is UNDEFINED` holds after copying and pickling too."""
+        """Return the only instance, so that `is UNDEFINED` also works after copying and pickling."""
         if cls._instance is None:
             cls._instance = super().__new__(cls)
         return cls._instance

@@ -1,7 +1,6 @@
-"""The values that rules handle: how they compare, how they print, and their JSON.
+"""The values of rules: comparison, text form, and JSON.
 
-A value is None (JSON null), UNDEFINED, bool, int, float, str, bytes (binary that is not UTF-8), list or dict.
-"""
+A value is None (JSON null), UNDEFINED, bool, int, float, str, bytes (binary that is not UTF-8), list or dict."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ from .undefined import UNDEFINED
 
 MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 200_000
-"""In one JSON text, counting an object or a list as five: what is decoded in some twenty milliseconds."""
+"""Maximum number of values in one JSON text, with an object or a list counted as five: decoding takes about twenty
+milliseconds."""
 
 _QUICKLY_PRINTED: Final = 128
 _SMALL: Final = 4096
@@ -30,7 +30,7 @@ _PRINTABLE: Final = frozenset([*range(32, 127), *range(160, 256), 8, 9, 10, 11, 
 
 
 def describe(value: object) -> str:
-    """The value in some words for an error: short, and never the whole of a large one."""
+    """Describe the value in a few words for an error; a large one is never shown completely."""
     if value is UNDEFINED:
         return "undefined"
     if value is None or type(value) is bool:
@@ -67,12 +67,13 @@ def restore(text: str | bytes) -> str | bytes:
 
 
 def same(left: object, right: object, budget: Budget, depth: int = 0) -> bool:
-    """Exact equality: 1 and 1.0 differ, true and 1 differ, in lists and maps too."""
+    """Return whether the values are exactly equal: 1 and 1.0 differ, true and 1 differ, also in lists and maps."""
     return _equal(left, right, budget, True, depth)
 
 
 def equal(left: object, right: object, budget: Budget) -> bool:
-    """Equality by value: 1 is 1.0, in lists and maps too; no string is a number, and true is not 1."""
+    """Return whether the values are equal: 1 equals 1.0, also in lists and maps; no string equals a number, and true is
+    not 1."""
     return _equal(left, right, budget, False, 0)
 
 
@@ -97,7 +98,8 @@ def _equal(left: Any, right: Any, budget: Budget, exact: bool, depth: int) -> bo
 
 
 def parse_number(text: str) -> int | float:
-    """The number that a decimal text stands for; ValueError for anything else, an empty text and white space too."""
+    """Return the number in a decimal text. Raises ValueError for anything else, including an empty text and white
+    space."""
     if len(text) <= 2400:
         if _INTEGER.fullmatch(text):
             return int(text)
@@ -109,7 +111,8 @@ def parse_number(text: str) -> int | float:
 
 
 def float_text(number: float) -> str:
-    """The shortest decimals that read back as the same float, always with a point and never with an exponent."""
+    """Return the shortest decimals that convert back to the same float, always with a point and never with an
+    exponent."""
     text = repr(number)
     if "e" in text:
         text = format(Decimal(text), "f")
@@ -119,10 +122,10 @@ def float_text(number: float) -> str:
 
 
 def value_text(value: object, budget: Budget) -> str | bytes:
-    """The value as `str()` and templates print it: text as it is, lists and maps as JSON, undefined by its name.
+    """Return the value as `str()` and templates print it: text unchanged, lists and maps as JSON, undefined by its
+    name.
 
-    A list of the codes of printable characters is text, as EMQX has it.
-    """
+    A list of the codes of printable characters is text, as in EMQX."""
     if type(value) is str or type(value) is bytes:
         return value
     if type(value) is bool:
@@ -144,12 +147,14 @@ def value_text(value: object, budget: Budget) -> str | bytes:
 
 
 def integer_text(number: int) -> str:
-    """The decimal digits; ValueError for an integer of more digits than Python prints at once (4300)."""
+    """Return the decimal digits. Raises ValueError for an integer with more digits than Python prints at once
+    (4300)."""
     return str(number)
 
 
 def measure(value: Any, budget: Budget) -> int:
-    """About how many bytes the value takes as JSON; each element costs a step, and depth beyond 64 is refused."""
+    """Return the approximate size of the value as JSON in bytes; each element costs a step, and a depth beyond 64 is
+    refused."""
     size = 0
     level = [value]
     for depth in range(MAX_DEPTH + 1):
@@ -189,13 +194,13 @@ def _other_json(value: object) -> object:
 
 
 def encode_json(value: object, budget: Budget) -> str:
-    """Compact JSON with its characters unescaped; undefined becomes null, and binary becomes base64."""
+    """Encode compact JSON with unescaped characters; undefined becomes null, and binary becomes base64."""
     budget.take_bytes(measure(value, budget))
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_other_json)
 
 
 def decode_json(text: str | bytes, budget: Budget) -> object:
-    """The value of a JSON text, nested at most 64 deep; ValueError for what is no JSON."""
+    """Decode a JSON text with at most 64 levels. Raises ValueError for invalid JSON."""
     budget.take_bytes(len(text))
     try:
         value = read_json(text)
@@ -208,7 +213,7 @@ def decode_json(text: str | bytes, budget: Budget) -> object:
 
 
 def read_json(text: str | bytes) -> object:
-    """The value of a JSON text of any depth; ValueError for what is no JSON, or has more than `MAX_VALUES`."""
+    """Decode a JSON text of any depth. Raises ValueError for invalid JSON, or for more than `MAX_VALUES` values."""
     size = len(text)
     if size <= _SMALL:
         return msgspec.json.decode(text)
@@ -218,7 +223,7 @@ def read_json(text: str | bytes) -> object:
 
 
 def _count_values(text: str | bytes) -> int:
-    """Return an upper limit of the number of values: commas and brackets inside strings are counted as well."""
+    """Return an upper limit of the number of values: commas and brackets inside strings are included."""
     if isinstance(text, str):
         return text.count(",") + 5 * (text.count("[") + text.count("{"))
     return text.count(b",") + 5 * (text.count(b"[") + text.count(b"{"))
@@ -231,5 +236,5 @@ def _read_float(text: str) -> float:
     return number
 
 
-# Some floats take msgspec itself eight microseconds, of which a large text has many.
+# For some floats msgspec itself needs eight microseconds, and a large text can contain many.
 _large_json: Final = msgspec.json.Decoder(float_hook=_read_float)

@@ -1,4 +1,5 @@
-"""MqttClient: a client of another broker that connects by itself, and again whenever the connection is lost."""
+"""MqttClient: a client of another broker that connects automatically, and reconnects whenever the connection is
+lost."""
 
 import asyncio
 import contextlib
@@ -21,17 +22,16 @@ logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE: Final = 1.0
 _CLEAN_UP: Final = 1.0
-"""Seconds that the end of a session of 3.1.1 there may take."""
+"""Maximum seconds for ending a 3.1.1 session on the server."""
 _SENDER_EXPIRY: Final = 3600
-"""Seconds for which a server of 5.0 keeps what it knows of messages in flight while the connection is away."""
+"""Seconds for which a 5.0 server keeps the state of messages in flight while the client is disconnected."""
 
 
 class ClientOptions(NamedTuple):
     """How to connect. Times are seconds; ``version``: 3, 4 or 5.
 
-    ``reconnect_interval``: the longest pause between two attempts. ``answer_timeout``: for an acknowledgement.
-    ``bridge_mode``: CONNECT says that a bridge connects (3.x), as Mosquitto's do.
-    """
+    ``reconnect_interval``: the longest pause between two attempts. ``answer_timeout``: timeout for an acknowledgement.
+    ``bridge_mode``: CONNECT marks the client as a bridge (3.x), as Mosquitto's bridges do."""
 
     address: Address
     version: int
@@ -47,12 +47,11 @@ class ClientOptions(NamedTuple):
 
 
 class MqttClient:
-    """One that publishes, or one that has ``filters`` and a ``receiver``.
+    """A client that publishes, or one with ``filters`` and a ``receiver``.
 
-    The latter's session on the server stays, so that messages wait there. The former's goes on over lost connections
-    only: what was in flight is sent again with DUP, and arrives once at QoS 2 where the server still has the session.
-    Where it has not, ``publish`` has failed and whoever tries again sends a new message.
-    """
+    The session of a receiving client stays on the server, so that messages wait there. The session of a publishing
+    client only continues across lost connections: messages in flight are sent again with DUP, and at QoS 2 arrive once
+    if the server still has the session. If it does not, ``publish`` fails, and another attempt sends a new message."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class MqttClient:
         self._filters = filters or []
         self._receiver = receiver
         self._state = SessionState()
-        # Whether the session that the server has, if it has one, is that of ``_state``.
+        # Whether the session on the server, if there is one, matches ``_state``.
         self._session_known = bool(self._filters)
         self._connection: BrokerConnection | None = None
         self._task: asyncio.Task[None] | None = None
@@ -98,11 +97,10 @@ class MqttClient:
             raise BrokerUnreachable(reason_of(error)) from None
 
     async def publish(self, key: object, message: Message) -> int:
-        """The Reason Code of the server's answer, when the message is there; below 0x80 it has taken it.
+        """Return the Reason Code of the server's answer when the message is stored there; below 0x80 it was accepted.
 
-        ``key``: the object that stands for the message; tried again with the same one, it is not sent twice within the
-        session. Raises BrokerUnreachable.
-        """
+        ``key``: the object that identifies the message; with the same key, it is not sent twice within the session.
+        Raises BrokerUnreachable."""
         if self._connection is None:
             raise BrokerUnreachable(f"not connected: {self.reason}")
         return await self._connection.publish(key, message)
@@ -114,7 +112,7 @@ class MqttClient:
             began = loop.time()
             try:
                 connection = await self._connect()
-            except (OSError, BrokerUnreachable, ValueError) as error:  # ValueError: the address is none after all
+            except (OSError, BrokerUnreachable, ValueError) as error:  # ValueError: the address is invalid
                 self.reason = reason_of(error)
                 logger.info("bridge_refused client_id=%s reason=%s", self.client_id, self.reason)
                 self._on_change()
@@ -149,11 +147,11 @@ class MqttClient:
     # ---------------------------------------------------------------- connecting
 
     async def _connect(self) -> BrokerConnection:
-        """Connected and subscribed. Raises OSError, BrokerUnreachable."""
+        """Connect and subscribe. Raises OSError, BrokerUnreachable."""
         options = self._options
         if options.version == c.V4 and not self._session_known:
-            # Of an earlier process: its Packet Identifiers may stand for other messages. Only a CONNECT with Clean
-            # Session 1 ends it, and a session with Clean Session 1 does not last.
+            # The session of an earlier process: its Packet Identifiers may belong to other messages. Only a CONNECT
+            # with Clean Session 1 ends it, and a session with Clean Session 1 does not outlive the connection.
             connection, present = await self._open(self._state, False)
             if not present:
                 self._session_known = True
@@ -166,18 +164,18 @@ class MqttClient:
         return connection
 
     async def _visit(self) -> None:
-        """Connect with a clean session, and leave. Raises OSError, BrokerUnreachable."""
+        """Connect with a clean session, and disconnect. Raises OSError, BrokerUnreachable."""
         connection, _ = await self._open(SessionState(), True, visit=True)
         await connection.close(session_ends=True)
 
     async def _end_session(self) -> None:
-        """A session of 3.1.1 that nobody comes back to stays on the server for ever otherwise."""
+        """End a 3.1.1 session that will not be used again; otherwise it stays on the server indefinitely."""
         with contextlib.suppress(OSError, BrokerUnreachable):
             async with asyncio.timeout(_CLEAN_UP):
                 await self._visit()
 
     async def _open(self, state: SessionState, clean: bool, visit: bool = False) -> tuple[BrokerConnection, bool]:
-        """A connection, and whether the server had the session. ``visit``: without subscriptions."""
+        """Return a connection, and whether the server had the session. ``visit``: without subscriptions."""
         options = self._options
         stream = await open_stream(
             options.address,

@@ -1,4 +1,4 @@
-"""BrokerConnection: MQTT in the client's role over one network connection, from CONNECT to its end."""
+"""BrokerConnection: MQTT in the client's role over one network connection, from CONNECT to DISCONNECT."""
 
 import asyncio
 import contextlib
@@ -33,11 +33,12 @@ from .stream import Stream
 logger = logging.getLogger(__name__)
 
 MAX_PACKET_SIZE: Final = 16_777_216
-"""Bytes of one Control Packet from the other side."""
+"""Maximum size of a Control Packet from the other broker."""
 RECEIVE_MAXIMUM: Final = 100
-"""Messages of QoS 1 and 2 from the other side that wait to be stored here; no more is read meanwhile."""
+"""Maximum number of QoS 1 and 2 messages from the other broker that wait to be stored here; nothing more is read in the
+meantime."""
 _MAX_UNSENT: Final = 262_144
-"""Bytes that wait for the socket, from which on no more messages are sent and nothing is read."""
+"""Bytes waiting for the socket from which on no more messages are sent and nothing is read."""
 _MESSAGES_A_TURN: Final = 100
 _REFUSALS: Final = {
     reason_codes.UNSUPPORTED_PROTOCOL_VERSION: "unacceptable protocol version",
@@ -46,35 +47,36 @@ _REFUSALS: Final = {
     reason_codes.BAD_USER_NAME_OR_PASSWORD: "bad username or password",
     reason_codes.NOT_AUTHORIZED: "not authorized",
 }
-"""What 3.x calls them in CONNACK (MQTT 3.1.1, table 3.1)."""
+"""Names of the refusals in a 3.x CONNACK (MQTT 3.1.1, table 3.1)."""
 _GOODBYE: Final = 1.0
-"""Seconds that the end of a connection may take."""
+"""Maximum seconds for closing a connection."""
 _PING: Final = 0.75
-"""Part of the keep alive after which PINGREQ goes out, so that it arrives in time."""
+"""Fraction of the Keep Alive after which PINGREQ is sent, so that it arrives in time."""
 
 
 class BrokerUnreachable(Exception):
-    """The other side cannot be reached or used at present; the text says why, in one line."""
+    """The other broker cannot be reached or used at present; the message is the reason in one line."""
 
 
 class MessageReceiver(Protocol):
-    """Who takes what the other side publishes."""
+    """Receives the messages that the other broker sends."""
 
     async def ready(self) -> None:
-        """Until more may come; nothing is read before."""
+        """Wait until more messages may arrive; nothing is read before that."""
         ...
 
     def take(self, message: Message) -> None:
-        """Publish it here."""
+        """Publish the message on this node."""
         ...
 
     async def stored(self) -> bool:
-        """Until everything taken so far is kept here. False: it is not, and must come again."""
+        """Wait until all accepted messages are stored here. Return False if they are not, and have to be sent again."""
         ...
 
 
 class BrokerConnection:
-    """``await connect(...)``, then ``publish``; ``await ended()`` says why it ended, and ``close`` is for its owner."""
+    """``await connect(...)``, then ``publish``; ``await ended()`` returns why it ended, and the owner calls
+    ``close``."""
 
     def __init__(
         self,
@@ -84,7 +86,7 @@ class BrokerConnection:
         receiver: MessageReceiver | None,
         answer_timeout: float,
     ) -> None:
-        """``answer_timeout``: seconds for an acknowledgement, and for the other side to read."""
+        """``answer_timeout``: maximum seconds for an acknowledgement, and for the other broker to read."""
         self._loop = asyncio.get_running_loop()
         self._stream = stream
         self._version = version
@@ -96,18 +98,18 @@ class BrokerConnection:
         self._ended: asyncio.Future[str] = self._loop.create_future()
         self._connack: asyncio.Future[Connack] = self._loop.create_future()
         self._suback: asyncio.Future[Suback] = self._loop.create_future()
-        self._broken = ""  # how the other side has broken the protocol
+        self._broken = ""  # how the other broker has violated the protocol
         self._max_qos = 2
         self._max_packet_size = 0
         self._retain_available = True
-        # What waits for the socket, and which messages of QoS 0 are among it.
+        # Data that waits for the socket, and the messages of QoS 0 in it.
         self._unsent: list[bytes] = []
         self._unsent_octets = 0
         self._unsent0: list[OutgoingMessages] = []
         self._writing0: list[OutgoingMessages] = []
         self._to_write = asyncio.Event()
         self._written = asyncio.Event()
-        # PUBACK and PUBREC that wait until what they acknowledge is stored, in order [MQTT-4.6.0-2] [MQTT-4.6.0-3].
+        # PUBACK and PUBREC that wait until their messages are stored, in order [MQTT-4.6.0-2] [MQTT-4.6.0-3].
         self._to_acknowledge: list[int] = []
         self._to_store = asyncio.Event()
         self._acknowledged = asyncio.Event()
@@ -117,13 +119,12 @@ class BrokerConnection:
         self._overdue: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    # ---------------------------------------------------------------- beginning
+    # ---------------------------------------------------------------- connect
 
     async def connect(self, packet: Connect, filters: list[TopicFilter]) -> bool:
-        """CONNECT and SUBSCRIBE; whether the other side had a session. Call it within a timeout.
+        """Send CONNECT and SUBSCRIBE; return whether the other broker had a session. Call it with a timeout.
 
-        Raises BrokerUnreachable.
-        """
+        Raises BrokerUnreachable."""
         self._send(encoder.encode(packet, self._version))
         for work in (self._read, self._write, self._acknowledge):
             self._spawn(work)
@@ -171,10 +172,10 @@ class BrokerConnection:
             raise BrokerUnreachable(self._ended.result())
         return answer.result()
 
-    # ---------------------------------------------------------------- the end
+    # ---------------------------------------------------------------- end
 
     async def ended(self) -> str:
-        """Why it ended, when it has."""
+        """Wait for the end and return its reason."""
         return await asyncio.shield(self._ended)
 
     def _end(self, reason: str) -> None:
@@ -190,11 +191,11 @@ class BrokerConnection:
                 each.waiter.set_exception(error)
 
     def abort(self) -> None:
-        """End it at once, without goodbye; ``close`` is still to come."""
+        """End the connection immediately, without DISCONNECT; ``close`` still has to be called."""
         self._end("closed")
 
     async def close(self, session_ends: bool = False) -> None:
-        """Say goodbye if there is anybody left to hear it. ``session_ends``: of 5.0, at once."""
+        """Send DISCONNECT if the connection is still open. ``session_ends``: in 5.0, end the session immediately."""
         try:
             if not self._ended.done() and not self._broken:
                 properties = {c.SESSION_EXPIRY_INTERVAL: 0} if session_ends and self._version == c.V5 else {}
@@ -231,13 +232,13 @@ class BrokerConnection:
             logger.exception("bridge_connection_failed error=%s", error)
             self._end(reason_of(error))
 
-    # ---------------------------------------------------------------- messages out
+    # ---------------------------------------------------------------- outbound messages
 
     async def publish(self, key: object, message: Message) -> int:
-        """The Reason Code with which the other side has answered; QoS 0: 0 when it is sent. Raises BrokerUnreachable.
+        """Return the Reason Code of the other broker's answer; for QoS 0, 0 when the message is sent. Raises
+        BrokerUnreachable.
 
-        ``key`` names the message: where it was in flight when an earlier connection broke, it is not sent twice.
-        """
+        ``key`` identifies the message: if it was in flight when an earlier connection broke, it is not sent twice."""
         if self._ended.done():
             raise BrokerUnreachable(self._ended.result())
         message.qos = min(message.qos, self._max_qos)  # [MQTT-3.2.2-11]
@@ -251,7 +252,7 @@ class BrokerConnection:
         return outgoing.answer
 
     def _send_messages(self) -> None:
-        """As many as the window and the socket take."""
+        """Send as many messages as the window and the socket allow."""
         while self._unsent_octets < _MAX_UNSENT and not self._ended.done():
             outgoing = self._state.next_to_send(self._loop.time())
             if outgoing is None:
@@ -271,10 +272,10 @@ class BrokerConnection:
                 self._overdue = self._loop.call_later(self._answer_timeout, self._look_for_overdue)
 
     def _encode(self, message: Message) -> bytes | None:
-        """None: larger than the other side takes [MQTT-3.2.2-15]."""
+        """Return None for a message that is larger than the other broker accepts [MQTT-3.2.2-15]."""
         try:
             octets = encoder.encode(message, self._version)
-        except ValueError:  # more than any packet has room for
+        except ValueError:  # larger than any packet can be
             return None
         return None if 0 < self._max_packet_size < len(octets) else octets
 
@@ -287,7 +288,7 @@ class BrokerConnection:
         if left > 0:
             self._overdue = self._loop.call_later(left, self._look_for_overdue)
         else:
-            # Nothing may be sent again but on a new connection [MQTT-4.4.0-1].
+            # Messages may only be sent again on a new connection [MQTT-4.4.0-1].
             self._end(f"no acknowledgement within {self._answer_timeout:g} seconds")
 
     def _send(self, octets: bytes) -> None:
@@ -329,7 +330,7 @@ class BrokerConnection:
     async def _read(self) -> None:
         count = 0
         while True:
-            # What came while nobody read is no silence of the other side.
+            # Data that arrived while reading was paused shows that the other broker is alive.
             self._heard_at = self._loop.time()
             self._reads = True
             octets = await self._stream.read()
@@ -348,7 +349,7 @@ class BrokerConnection:
             await self._room()
 
     async def _room(self) -> None:
-        """Others have their turn, and what is to be stored or sent becomes less."""
+        """Wait while other tasks run, and until less data has to be stored or sent."""
         await asyncio.sleep(0)
         if self._receiver is not None:
             await self._receiver.ready()
@@ -409,11 +410,11 @@ class BrokerConnection:
             outgoing.sent_at = self._loop.time()
             self._send(encoder.ack(c.PUBREL, packet_id))
             return
-        # PUBCOMP says that it is through, or that it is not known any more, which is the same after PUBREC.
+        # PUBCOMP means complete or unknown, which is the same after PUBREC.
         self._state.answered(outgoing, reason_codes.SUCCESS if kind == c.PUBCOMP else code)
         self._send_messages()
 
-    # ---------------------------------------------------------------- messages in
+    # ---------------------------------------------------------------- inbound messages
 
     def _message(self, message: Message) -> None:
         if message.has_alias:
@@ -431,14 +432,14 @@ class BrokerConnection:
             self._to_store.set()
 
     async def _acknowledge(self) -> None:
-        """PUBACK and PUBREC when what they are for is stored; one wait serves all that came before it."""
+        """Send PUBACK and PUBREC when their messages are stored; one wait covers all earlier messages."""
         while True:
             await self._to_store.wait()
             self._to_store.clear()
             acks, self._to_acknowledge = self._to_acknowledge, []
             assert self._receiver is not None
             if not await self._receiver.stored():
-                # Not acknowledged, they come again on the next connection.
+                # Without an acknowledgement they are sent again on the next connection.
                 self._state.unreleased.difference_update([ack & 0xFFFF for ack in acks if ack >> 16 == c.PUBREC])
                 self._end("a message could not be stored here")
                 return
@@ -454,6 +455,6 @@ class BrokerConnection:
 
 
 def _told(code: int, properties: Properties) -> str:
-    """A Reason Code by its name, with what the other side says of it."""
+    """Return a Reason Code by its name, with the other broker's Reason String."""
     said = [properties[each] for each in (c.REASON_STRING, c.SERVER_REFERENCE) if each in properties]
     return " ".join([reason_codes.name(code), *(one_line(shorten(each)) for each in said)])

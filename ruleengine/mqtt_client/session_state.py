@@ -1,7 +1,6 @@
-"""SessionState: what a client keeps of its session from one network connection to the next (MQTT 5.0, section 4.1).
+"""SessionState: the client's part of a session, kept between network connections (MQTT 5.0, section 4.1).
 
-No I/O and no clock: ``connection.py`` sends what ``next_to_send`` gives, and tells what is answered.
-"""
+Without I/O and clock: ``connection.py`` sends the results of ``next_to_send``, and reports answers."""
 
 import asyncio
 import itertools
@@ -12,15 +11,14 @@ from typing import Final
 from taipan.broker.mqtt.message import Message
 
 MAX_IN_FLIGHT: Final = 64
-"""Messages of QoS 1 and 2 that are sent and not answered, however many the other side would take."""
+"""Maximum number of QoS 1 and 2 messages in flight, even if the other broker accepts more."""
 
 
 class OutgoingMessages:
-    """One PUBLISH on its way. ``key`` is the caller's name for it: the same object is the same message.
+    """One PUBLISH to be sent. ``key`` identifies it for the caller: the same object means the same message.
 
-    ``released``: PUBREC has come, PUBREL is what is to be sent. ``sent_at``: when, on this connection (0: not yet).
-    ``answer``: the Reason Code of the other side, None while there is none; ``waiter`` is told of it.
-    """
+    ``released``: PUBREC has arrived, so PUBREL has to be sent. ``sent_at``: when it was sent on this connection (0: not
+    yet). ``answer``: the Reason Code of the other broker, None if there is none yet; ``waiter`` receives it."""
 
     __slots__ = ("answer", "key", "message", "released", "sent_at", "waiter")
 
@@ -34,21 +32,21 @@ class OutgoingMessages:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for its answer."""
+        """Whether a caller waits for its answer."""
         return self.waiter is not None and not self.waiter.done()
 
 
 class SessionState:
-    """``unreleased``: Packet Identifiers of QoS 2 messages that were taken from the other side and are not released."""
+    """``unreleased``: Packet Identifiers of received QoS 2 messages that are not released."""
 
     def __init__(self) -> None:
         self.unreleased: set[int] = set()
         self._waiting: deque[OutgoingMessages] = deque()
         self._resend: deque[OutgoingMessages] = deque()
-        # Sent and not answered, by Packet Identifier, in the order in which they were sent first.
+        # Sent without an answer, by Packet Identifier, in the order in which they were first sent.
         self._in_flight: dict[int, OutgoingMessages] = {}
         self._by_key: dict[int, OutgoingMessages] = {}
-        # Answered when nobody waited: whoever offers them again is told.
+        # Answered while no caller waited: the next caller with the same key gets the answer.
         self._answered: OrderedDict[int, OutgoingMessages] = OrderedDict()
         self._window = MAX_IN_FLIGHT
         self._unanswered = 0
@@ -57,18 +55,19 @@ class SessionState:
     # ---------------------------------------------------------------- connections
 
     def connected(self, session_present: bool, receive_maximum: int, max_qos: int) -> None:
-        """A connection is there. Without a session of the other side nothing of this one is left [MQTT-3.2.2-5]."""
+        """Note a new connection. If the other broker has no session, this one is discarded, too [MQTT-3.2.2-5]."""
         if not session_present:
             self.unreleased.clear()
         gone = [each for each in self._in_flight.values() if not session_present or each.message.qos > max_qos]
-        for each in gone:  # whoever offers it again offers a new message
+        for each in gone:  # a caller with the same key then offers a new message
             del self._in_flight[each.message.packet_id]
             self._by_key.pop(id(each.key), None)
         self._window = min(receive_maximum, MAX_IN_FLIGHT)
         self._resend = deque(self._in_flight.values())
 
     def disconnected(self, error: Exception) -> None:
-        """The connection is gone; what was sent on it stays, for who offers it again and for the next connection."""
+        """Note the end of the connection; sent messages stay for callers with the same key and for the next
+        connection."""
         for each in [*self._waiting, *self._in_flight.values()]:
             each.sent_at = 0.0
             if each.waiter is not None and not each.waiter.done():
@@ -80,10 +79,10 @@ class SessionState:
         self._resend.clear()
         self._unanswered = 0
 
-    # ---------------------------------------------------------------- messages to the other side
+    # ---------------------------------------------------------------- outbound messages
 
     def offer(self, key: object, message: Message) -> OutgoingMessages:
-        """What becomes of the message: the one that is on its way under this key, or a new one that waits."""
+        """Return the message with this key that is already being sent, or a new one that waits."""
         answered = self._answered.pop(id(key), None)
         if answered is not None:
             return answered
@@ -96,10 +95,10 @@ class SessionState:
         return known
 
     def next_to_send(self, now: float) -> OutgoingMessages | None:
-        """The next one in order, within the window: PUBLISH, or PUBREL where it is ``released``. None: not now.
+        """Return the next message in order, within the window: send PUBLISH, or PUBREL if it is ``released``. None:
+        nothing now.
 
-        First of all what the last connection left, in its order and with DUP [MQTT-4.4.0-1] [MQTT-4.6.0-1].
-        """
+        Messages from the last connection come first, in order and with DUP [MQTT-4.4.0-1] [MQTT-4.6.0-1]."""
         while self._waiting and not self._resend and not self._waiting[0].wanted:
             self._by_key.pop(id(self._waiting.popleft().key), None)
         queue = self._resend or self._waiting
@@ -121,15 +120,15 @@ class SessionState:
         return outgoing
 
     def free_packet_id(self) -> int:
-        """One that nothing in flight has [MQTT-2.2.1-3]."""
+        """Return an identifier that is not in flight [MQTT-2.2.1-3]."""
         return next(number for number in self._packet_ids if number not in self._in_flight)
 
     def find(self, packet_id: int) -> OutgoingMessages | None:
-        """What is in flight under this Packet Identifier."""
+        """Return the message in flight with this Packet Identifier."""
         return self._in_flight.get(packet_id)
 
     def answered(self, outgoing: OutgoingMessages, reason_code: int) -> None:
-        """The other side is through with it; at QoS 0 it is sent."""
+        """Note that the other broker has answered; at QoS 0, that the message was sent."""
         outgoing.answer = reason_code
         if self._in_flight.pop(outgoing.message.packet_id, None) is not None:
             self._by_key.pop(id(outgoing.key), None)
@@ -143,5 +142,5 @@ class SessionState:
 
     @property
     def oldest(self) -> float | None:
-        """Since when the other side owes an answer on this connection."""
+        """Return since when the other broker has not answered on this connection."""
         return min((each.sent_at for each in self._in_flight.values() if each.sent_at), default=None)

@@ -1,4 +1,4 @@
-"""The network connection below an MQTT client: a socket, with TLS or without, bare or with WebSocket on it."""
+"""The network connection of an MQTT client: a socket, with or without TLS and WebSocket."""
 
 import asyncio
 import socket
@@ -8,13 +8,13 @@ from typing import Final, NamedTuple, Protocol
 from ..network.allowed_networks import Networks
 
 _READ: Final = 65_536
-# Linux. A server without TCP_NODELAY (Mosquitto) holds its next answer back until this one is acknowledged, for which
-# the kernel waits up to 40 ms where nothing is on its way back.
+# Linux. A server without TCP_NODELAY (Mosquitto) delays its next answer until this one is acknowledged, and the kernel
+# waits up to 40 ms for that if no data is sent back.
 _QUICKACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
 
 
 class Address(NamedTuple):
-    """Where the other side listens; ``path``: of the WebSocket there, empty where it is plain TCP or TLS."""
+    """The address of the other broker; ``path``: path of its WebSocket, empty for plain TCP or TLS."""
 
     host: str
     port: int
@@ -22,27 +22,27 @@ class Address(NamedTuple):
 
 
 class Stream(Protocol):
-    """Bytes both ways. Each method may raise OSError."""
+    """A bidirectional stream of bytes. All methods may raise OSError."""
 
     async def read(self) -> bytes:
-        """What has come; empty at the end."""
+        """Return received data; empty at the end."""
         ...
 
     async def write(self, data: bytes) -> None:
-        """Until there is room for more."""
+        """Write data, and wait until there is room for more."""
         ...
 
     def abort(self) -> None:
-        """End at once; what was not sent is lost."""
+        """Close immediately; unsent data is lost."""
         ...
 
     async def close(self) -> None:
-        """End when what was written is sent."""
+        """Close when all data is sent."""
         ...
 
 
 class SocketStream:
-    """TCP or TLS."""
+    """A stream over TCP or TLS."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -52,12 +52,12 @@ class SocketStream:
         data = await self._reader.read(most)
         if _QUICKACK is not None and not self._writer.is_closing():
             below = self._writer.get_extra_info("socket")
-            if below is not None:  # TLS that the other side has ended has none
+            if below is not None:  # none if the other side has ended TLS
                 below.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
         return data
 
     async def write(self, data: bytes) -> None:
-        if self._writer.is_closing():  # asyncio passes over such data, uvloop raises RuntimeError
+        if self._writer.is_closing():  # asyncio ignores such data, uvloop raises RuntimeError
             raise ConnectionResetError("the connection is closed")
         self._writer.write(data)
         await self._writer.drain()
@@ -80,12 +80,13 @@ async def open_stream(
     subprotocol: str,
     max_packet_size: int,
 ) -> Stream:
-    """A connection to ``address``. ``max_packet_size``: the largest Control Packet that may come. Raises OSError."""
+    """Return a connection to ``address``. ``max_packet_size``: maximum size of received Control Packets. Raises
+    OSError."""
     async with asyncio.timeout(timeout):
         below = SocketStream(*await networks.connect(address.host, address.port, timeout, tls, server_hostname))
         if not address.path:
             return below
-        from .websocket_stream import WebSocketStream  # here: few bridges want WebSocket
+        from .websocket_stream import WebSocketStream  # imported here: few bridges use WebSocket
 
         try:
             return await WebSocketStream.open(below, address, tls is not None, subprotocol, max_packet_size)

@@ -1,4 +1,4 @@
-"""The connection of an MQTT client with WebSocket on it."""
+"""The connection of an MQTT client over WebSocket."""
 
 import logging
 from typing import Final
@@ -14,16 +14,16 @@ from taipan.broker.observability.log_text import one_line, shorten
 from .stream import Address, SocketStream
 
 _FRAMES: Final = 8_192
-"""Bytes of WebSocket frames that are parsed before others have their turn; a frame takes at least 2."""
+"""Bytes of WebSocket frames that are parsed before other tasks run; a frame has at least 2."""
 _SLACK: Final = 16_384
 
-# The library tells of each connection at INFO and of each frame at DEBUG.
+# The library logs each connection at INFO and each frame at DEBUG.
 _library_logger = logging.getLogger(__name__ + ".library")
 _library_logger.setLevel(logging.WARNING)
 
 
 class WebSocketStream:
-    """MQTT's bytes in binary frames [MQTT-6.0.0-1], wherever these begin and end [MQTT-6.0.0-2]."""
+    """MQTT's bytes in binary frames [MQTT-6.0.0-1], independent of frame boundaries [MQTT-6.0.0-2]."""
 
     def __init__(self, below: SocketStream, protocol: ClientProtocol) -> None:
         self._below = below
@@ -33,7 +33,7 @@ class WebSocketStream:
     async def open(
         cls, below: SocketStream, address: Address, secure: bool, subprotocol: str, max_packet_size: int
     ) -> "WebSocketStream":
-        """With the handshake done."""
+        """Return the stream after the handshake."""
         host = f"[{address.host}]" if ":" in address.host else address.host
         protocol = ClientProtocol(
             parse_uri(f"{'wss' if secure else 'ws'}://{host}:{address.port}{address.path}"),

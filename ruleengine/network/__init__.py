@@ -1,4 +1,3 @@
-"""Where resources may connect to, and how: addresses that are refused, and the TLS parameters they share.
+"""The connections of resources: addresses that are refused, and the common TLS parameters.
 
-It knows no protocol and no resource type.
-"""
+The package does not know protocols or resource types."""

@@ -1,8 +1,8 @@
-"""Where resources may connect to: every address is checked when a socket is made for it, whatever name it is from.
+"""The networks to which resources may connect: every address is checked when a socket is created for it, whatever name
+it comes from.
 
-So the check also holds for redirects, for names that resolve differently the second time, and for IPv4 addresses that
-are embedded in IPv6 ones.
-"""
+So the check also applies to redirects, to names that resolve differently the second time, and to IPv4 addresses that
+are embedded in IPv6 ones."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ class RefusedAddress(OSError):
     """An address in a network that the configuration refuses."""
 
     def __init__(self, text: str) -> None:
-        # aiohttp wraps it and shows the second argument only.
+        # aiohttp wraps it and only shows the second argument.
         super().__init__(errno.EACCES, text)
 
     def __str__(self) -> str:
@@ -44,14 +44,14 @@ class Networks:
         self._refused = [ipaddress.ip_network(each) for each in refused]
 
     def check(self, address: str) -> None:
-        """Raises RefusedAddress where this IP address may not be connected to."""
+        """Raise RefusedAddress if this IP address is in a refused network."""
         for each in _addresses(address):
             for network in self._refused:
                 if each.version == network.version and each in network:
                     raise RefusedAddress(f"{address} is in {network}, refused by {SETTING}")
 
     def make_socket(self, info: AddrInfo) -> socket.socket:
-        """A socket for this address: aiohttp and ``connect`` call it right before they connect."""
+        """Return a socket for this address: aiohttp and ``connect`` call this immediately before they connect."""
         family, kind, protocol, _, address = info
         self.check(str(address[0]))
         made = socket.socket(family, kind, protocol)
@@ -66,26 +66,27 @@ class Networks:
         tls: ssl.SSLContext | None = None,
         server_hostname: str | None = None,
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to the first address of ``host`` that takes one. Raises OSError (TimeoutError is one)."""
+        """Return a connection to the first address of ``host`` that accepts one. Raises OSError (including
+        TimeoutError)."""
         async with asyncio.timeout(timeout):
             loop = asyncio.get_running_loop()
             refusal: OSError | None = None
             try:
                 found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            except UnicodeError:  # a part of it is empty, longer than 63 characters, or has none that IDNA knows
+            except UnicodeError:  # a part of the name is empty, longer than 63 characters, or invalid in IDNA
                 raise OSError(f"{host} is not a host name") from None
             for info in found:
                 try:
                     made = await self._connected(info)
                     return await _open(made, tls, (server_hostname or host) if tls is not None else None)
                 except OSError as error:
-                    # A refused address explains more than one that is merely down.
+                    # A refused address is a better explanation than an unreachable one.
                     if refusal is None or isinstance(error, RefusedAddress):
                         refusal = error
             raise refusal or OSError(f"{host} has no address")
 
     async def _connected(self, info: AddrInfo) -> socket.socket:
-        """A socket for this address, connected. Raises OSError."""
+        """Return a connected socket for this address. Raises OSError."""
         made = self.make_socket(info)
         try:
             await asyncio.get_running_loop().sock_connect(made, info[4])
@@ -102,12 +103,12 @@ class Networks:
         tls: ssl.SSLContext | None = None,
         server_hostname: str | None = None,
     ) -> None:
-        """Connect, complete the TLS handshake where there is one, and close. Raises OSError, also for certificates that
-        one side refuses."""
+        """Connect, complete the TLS handshake if there is one, and close. Raises OSError, including for certificates
+        that one side refuses."""
         reader, writer = await self.connect(host, port, timeout, tls, server_hostname)
         try:
             if tls is not None:
-                # Of TLS 1.3 our half of the handshake is over before the server has looked at our certificate.
+                # In TLS 1.3, our part of the handshake is complete before the server has checked our certificate.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(_ALERT, timeout)):
                         await reader.read(1)
@@ -118,7 +119,7 @@ class Networks:
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    """The protocol of asyncio's streams. It remembers its transport, for a connection that is given up."""
+    """The protocol of asyncio's streams. It remembers its transport, for connections that are abandoned."""
 
     made: asyncio.Transport | None = None
 
@@ -143,21 +144,21 @@ async def _open(
             lambda: protocol, sock=sock, ssl=tls, server_hostname=server_hostname
         )
     except BaseException:
-        if protocol.made is not None:  # cancelled as it came about
+        if protocol.made is not None:  # cancelled at the moment it was established
             protocol.made.abort()
         raise
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a connection did not come about, in one line."""
+    """Return in one line why a connection failed."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return mask_text(str(error) or type(error).__name__).replace("\n", " ")
 
 
 def _addresses(address: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """The address, and the IPv4 addresses that are embedded in an IPv6 one."""
+    """Return the address, and the IPv4 addresses embedded in an IPv6 address."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     addresses: list[ipaddress.IPv4Address | ipaddress.IPv6Address] = [parsed]
     if isinstance(parsed, ipaddress.IPv6Address):

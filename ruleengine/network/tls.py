@@ -1,4 +1,4 @@
-"""The TLS parameters that resources share, and the context that they make."""
+"""The TLS parameters that resources share, and the TLS context for them."""
 
 import contextlib
 import ssl
@@ -14,7 +14,8 @@ NO_CHECK: Final = "disable"
 
 
 def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
-    """``cacertfile``, ``keyfile``, ``certfile``, ``verify``, ``server_name_indication``; numbered from ``order``."""
+    """Return ``cacertfile``, ``keyfile``, ``certfile``, ``verify``, ``server_name_indication``; numbered from
+    ``order``."""
     files = [
         ("cacertfile", Text("CA Certificates", "CA 证书"), Text("PEM file of the authorities that may have signed the "
          "server's certificate; by default those of the system", "校验服务器证书的 CA 证书文件")),
@@ -47,7 +48,7 @@ def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
 
 
 def client_context(config: Mapping[str, Any]) -> ssl.SSLContext:
-    """The context for these parameters; the files are read here. Raises ParamError."""
+    """Return the context for these parameters; reads the files. Raises ParamError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     cacertfile: str | dict[str, str] | None = config.get("cacertfile") or None
     if config.get("verify"):
@@ -86,8 +87,8 @@ def client_context(config: Mapping[str, Any]) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def _on_disk(file: str | dict[str, str]) -> Iterator[str]:
-    """The path of a file; one that came with its text is there for its owner only, and only meanwhile: OpenSSL takes
-    a chain and its key from files alone."""
+    """Return the path of a file. A file given with its text exists only temporarily and only for its owner, because
+    OpenSSL reads a chain and its key only from files."""
     if isinstance(file, str):
         check_regular(file, MAX_CREDENTIALS)
         yield file
@@ -99,11 +100,11 @@ def _on_disk(file: str | dict[str, str]) -> Iterator[str]:
 
 
 def server_name(config: Mapping[str, Any]) -> str | None:
-    """``server_name_indication`` where one is given."""
+    """Return ``server_name_indication`` if it is given."""
     return config.get("server_name_indication") or None
 
 
 def asked_name(config: Mapping[str, object]) -> str | None:
-    """The name to ask the server for instead of its host's; None: the host's."""
+    """Return the name to send to the server instead of its host name; None: the host name."""
     name = server_name(config)
     return None if name == NO_CHECK else name

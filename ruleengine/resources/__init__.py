@@ -1,5 +1,4 @@
-"""Connections that actions share: one file for each resource type, its parameters declared as data.
+"""Connections that actions share: one file for each resource type, with its parameters declared as data.
 
-A resource says whether it is alive and keeps trying; it knows no rule.
-The engine makes, restarts and ends them; actions are handed theirs.
-"""
+A resource reports whether it is alive and keeps trying; it does not know rules. The engine creates, restarts and ends
+resources, and passes them to actions."""

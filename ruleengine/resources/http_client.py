@@ -1,4 +1,4 @@
-"""HttpClient: requests of a resource, with bounds on everything and no address that is refused."""
+"""HttpClient: requests of a resource, with limits for everything and without refused addresses."""
 
 import ssl
 import zlib
@@ -15,11 +15,11 @@ from .http_reply import BadRequest, HttpReply
 from .resource import ResourceError
 
 _ENCODINGS: Final = {"gzip": 47, "x-gzip": 47, "deflate": 47}
-"""Content codings that are decoded, with the window that zlib is to expect: gzip or zlib, by the first bytes."""
+"""Supported content codings, with the window for zlib: gzip or zlib, detected by the first bytes."""
 
 
 class _Attempt:
-    """One request. ``reused``: whether its connection had had another one before."""
+    """One request. ``reused``: whether its connection had an earlier request."""
 
     __slots__ = ("reused",)
 
@@ -45,7 +45,7 @@ class HttpClient:
         server_hostname: str | None = None,
         keep_open: bool = True,
     ) -> None:
-        """Needs the running loop. ``keep_open`` False: each request has a connection of its own."""
+        """Requires the running loop. ``keep_open`` False: each request has its own connection."""
         self._max_reply = max_reply
         self._server_hostname = server_hostname
         self._timeout = aiohttp.ClientTimeout(
@@ -62,7 +62,7 @@ class HttpClient:
             limit=self._connections,
             ssl=self._tls if self._tls is not None else True,
             force_close=not keep_open,
-            # Each connection resolves anew, and what it resolves to is checked.
+            # Each connection resolves the name again, and the result is checked.
             use_dns_cache=False,
             socket_factory=self._networks.make_socket,
         )
@@ -80,13 +80,13 @@ class HttpClient:
         )
 
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpReply:
-        """The server's answer. Raises ResourceError where there is none; BadRequest where nothing could be sent."""
+        """Return the server's answer. Raises ResourceError if there is none; BadRequest if nothing could be sent."""
         try:
             async with self._answered(method, url, headers, body) as response:
                 return HttpReply(response.status, await self._read(response))
         except aiohttp.InvalidURL as error:
             raise BadRequest(reason_of(error)) from error
-        except (aiohttp.ClientError, OSError) as error:  # also a certificate that does not hold, which is a ValueError
+        except (aiohttp.ClientError, OSError) as error:  # including an invalid certificate, which is a ValueError
             raise ResourceError(reason_of(error)) from error
         except ValueError as error:  # aiohttp raises it for invalid headers
             raise BadRequest(reason_of(error)) from error
@@ -99,7 +99,7 @@ class HttpClient:
         try:
             response = await self._request(self._session, attempt, method, url, headers, body)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionResetError) as error:
-            # ServerDisconnectedError has the beginning of the answer, if there was one.
+            # ServerDisconnectedError contains the beginning of the answer, if there was one.
             answering = isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str)
             if not attempt.reused or answering:
                 raise
@@ -129,7 +129,7 @@ class HttpClient:
         )
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        """The body, decoded, up to ``max_reply``: neither more than that is read nor decoded to more."""
+        """Return the decoded body, up to ``max_reply``: no more is read or decoded."""
         window = _ENCODINGS.get(response.headers.get("Content-Encoding", "").strip().lower())
         decoder = None if window is None else zlib.decompressobj(window)
         parts: list[bytes] = []
@@ -140,12 +140,12 @@ class HttpClient:
                 try:
                     part = decoder.decompress(part, left)
                 except zlib.error:
-                    left = 0  # what follows cannot be decoded either
+                    left = 0  # the rest cannot be decoded either
                     part = b""
             parts.append(part[:left])
             left -= len(part)
             if unread < 0 or (decoder is not None and left <= 0):
-                # The rest is not wanted, and not waited for either.
+                # The rest is not needed, so do not wait for it.
                 response.close()
                 break
         return b"".join(parts)

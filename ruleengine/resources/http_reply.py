@@ -1,4 +1,4 @@
-"""What a resource's HTTP server answered, and what becomes of the row; without the client that asks."""
+"""The answer of a resource's HTTP server, and the resulting outcome of the row; without the client."""
 
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -10,18 +10,18 @@ _SHOWN: Final = 200
 
 
 class HttpReply(NamedTuple):
-    """``body`` is cut to ``max_reply`` bytes."""
+    """``body`` is truncated to ``max_reply`` bytes."""
 
     status: int
     body: bytes
 
 
 class BadRequest(ResourceError):
-    """What was to be sent is no HTTP request."""
+    """The data to send is not a valid HTTP request."""
 
 
 def outcome_of(reply: HttpReply) -> DeliveryOutcome:
-    """2xx is success. What the server may take later is tried again: 408, 429, and any 5xx."""
+    """2xx is success. Answers of a server that may accept the row later cause a retry: 408, 429, and any 5xx."""
     status = reply.status
     if 200 <= status < 300:
         return DeliveryOutcome()
@@ -29,14 +29,14 @@ def outcome_of(reply: HttpReply) -> DeliveryOutcome:
     reason = f"HTTP {status}" + (f": {shown}" if shown else "")
     if 300 <= status < 400:
         return DeliveryOutcome(f"HTTP {status}: redirects are not followed")
-    # 502 to 504: a proxy reports that the server is away.
+    # 502 to 504: a proxy reports that the server is unreachable.
     return DeliveryOutcome(
         reason, retry=status in (408, 429) or status >= 500, unreachable=status in (408, 429, 502, 503, 504)
     )
 
 
 def host_and_port(url: str) -> tuple[str, int]:
-    """Where a URL of http or https leads."""
+    """Return host and port of an http or https URL."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)

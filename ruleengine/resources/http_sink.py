@@ -1,4 +1,4 @@
-"""HttpSink: what the sinks behind an HTTP server share."""
+"""HttpSink: the common part of sinks with an HTTP server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class HttpSink(Sink):
-    """A client with a connection for each lane."""
+    """An HTTP client with one connection for each lane."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class HttpSink(Sink):
         server_hostname: str | None = None,
         keep_open: bool = True,
     ) -> None:
-        """``url``: of http or https, with a host. Timeouts are in seconds."""
+        """``url``: an http or https URL with a host. Timeouts are in seconds."""
         self._noticed = context.noticed
         self._settings = context.node.settings
         self._networks = Networks(self._settings.refused_networks)
@@ -43,7 +43,7 @@ class HttpSink(Sink):
         self._client: HttpClient | None = None
 
     async def connect(self) -> None:
-        from .http_client import HttpClient  # here: a node without such a resource needs no aiohttp
+        from .http_client import HttpClient  # imported here: a node without such a resource needs no aiohttp
 
         if self._client is None:
             self._client = HttpClient(

@@ -1,4 +1,5 @@
-"""LivenessCheck: whether the other side of a resource can be reached, probed at once and then at an interval."""
+"""LivenessCheck: whether the other system of a resource can be reached, checked at the start and then at an
+interval."""
 
 import asyncio
 import logging
@@ -19,7 +20,7 @@ class LivenessCheck:
         interval: float,
         on_change: Callable[[bool], None],
     ) -> None:
-        """``probe`` raises OSError where nothing can be reached, and limits its own time."""
+        """``probe`` raises OSError if the system cannot be reached, and limits its own time."""
         self.alive = False
         self.reason = NOT_TRIED
         self._resource_id = resource_id
@@ -38,7 +39,7 @@ class LivenessCheck:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def learn(self, reason: str = "") -> None:
-        """The result of a probe or of a request: alive, or not for this ``reason``."""
+        """Note the result of a probe or of a request: alive, or not for this ``reason``."""
         alive = not reason
         self.reason = reason
         first, self._known = not self._known, True

@@ -19,11 +19,11 @@ from ..records import ResourceStatus, ResourceTypeRecord
 
 
 class ResourceError(Exception):
-    """The resource cannot be reached or used; the text gives the reason in one line."""
+    """The resource cannot be reached or used; the message is the reason in one line."""
 
 
 class Resource(Protocol):
-    """A running instance: it connects by itself, knows whether it is alive, and tries again while it is not."""
+    """A running instance: it connects automatically, knows whether it is alive, and retries while it is not."""
 
     @property
     def alive(self) -> bool: ...
@@ -32,25 +32,25 @@ class Resource(Protocol):
     def status(self) -> ResourceStatus: ...
 
     def start(self) -> None:
-        """Begin to connect; never waits."""
+        """Start connecting; never waits."""
         ...
 
     async def test(self) -> None:
-        """Try once whether it can be reached. Raises ResourceError."""
+        """Try once to reach the other system. Raises ResourceError."""
         ...
 
     async def close(self) -> None:
-        """Stop for good, within seconds; what is buffered on disk stays there for a resource of the same id."""
+        """Stop permanently, within seconds; rows that are buffered on disk stay there for a resource with the same
+        id."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """What resources and actions may use of the node.
+    """The parts of the node that resources and actions may use.
 
-    ``node`` is its name, ``settings`` are ``[ruleengine]``. ``accept`` is ``Broker.accept``: it publishes a
-    message or refuses it with a reason.
-    """
+    ``node`` is its name, ``settings`` are ``[ruleengine]``. ``accept`` is ``Broker.accept``: it publishes a message or
+    refuses it with a reason."""
 
     node: str
     settings: RuleEngineSettings
@@ -65,10 +65,9 @@ class NodeContext:
 
 @dataclass(frozen=True, slots=True)
 class ResourceContext:
-    """What an instance is made for: ``id`` of the resource and its checked configuration; what it may use.
+    """The data of an instance: ``id`` of the resource, its checked configuration, and the parts that it may use.
 
-    ``on_alive`` is called each time that liveness changes.
-    """
+    ``on_alive`` is called each time that liveness changes."""
 
     id: str
     config: dict[str, Any]
@@ -78,7 +77,7 @@ class ResourceContext:
 
 @dataclass(slots=True, eq=False)
 class ResourceType:
-    """What ``GET /resource_types`` offers. ``create`` raises ParamError for what does not go together."""
+    """An entry of ``GET /resource_types``. ``create`` raises ParamError for parameters that exclude each other."""
 
     name: str
     title: Text
@@ -87,12 +86,12 @@ class ResourceType:
     params: tuple[Param, ...]
     provider: str = "taipan_rule_engine"
     connection: tuple[str, ...] = ()
-    """The parameters that decide whether the other side can be reached; empty: all."""
+    """The parameters that determine whether the other system can be reached; empty: all."""
     order: int = 100
-    """Its place in lists; types with the same one are listed by name."""
+    """The position in lists; types with the same position are listed by name."""
 
     def same_connection(self, one: Mapping[str, object], other: Mapping[str, object]) -> bool:
-        """Whether the two configurations connect alike, so that a change needs no trial."""
+        """Return whether two configurations connect in the same way, so that a change needs no test."""
         names = self.connection or tuple(param.name for param in self.params)
         return all(one.get(name) == other.get(name) for name in names)
 

@@ -1,4 +1,4 @@
-"""All resources of the node: what is stored of them, their running instances, and the alarms while one is down."""
+"""All resources of the node: their stored rows, their running instances, and the alarms while one is down."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ PROBE: Final = "__probe__:"
 _SILENT: Final = "no answer in time"
 _CHANGING: Final = "it is being changed"
 FIRST_TRY: Final = 3.0
-"""Seconds that a creation waits for the first answer of the other side."""
+"""Maximum seconds that a creation waits for the first answer of the other system."""
 
 
 @dataclass(slots=True, eq=False)
 class ManagedResource:
-    """One resource. ``instance`` is None where its configuration cannot be used any more; ``fault`` says why."""
+    """One resource. ``instance`` is None if its configuration can no longer be used; ``fault`` is the reason."""
 
     stored: StoredResource
     instance: Resource | None = None
     fault: str = ""
-    # The error of its first attempt, which may come before the instance has tried by itself.
+    # The error of its first attempt, which may occur before the instance has tried by itself.
     tried: str = ""
 
     @property
@@ -53,7 +53,7 @@ class ManagedResource:
 
     @property
     def reason(self) -> str:
-        """Why it is not alive."""
+        """Why the resource is not alive."""
         if self.instance is None:
             return self.fault
         reason = self.instance.status.reason or ""
@@ -61,30 +61,29 @@ class ManagedResource:
 
 
 class ResourceUsers(Protocol):
-    """The rules, whose actions use resources."""
+    """The rules whose actions use resources."""
 
     def ids_with(self, resource_id: str, enabled_only: bool = False) -> list[str]:
-        """Ids of the rules on a resource."""
+        """Return the ids of the rules that use a resource."""
         ...
 
     def restart_users_of(self, resource_id: str) -> None:
-        """It was made anew."""
+        """The resource has a new instance."""
         ...
 
     def retry_suspended(self) -> None:
-        """A resource that suspended rules wait for may be available."""
+        """A resource for which suspended rules wait may be available."""
         ...
 
 
 class ResourceManager:
     """Resources by id, in the order of their creation.
 
-    What can be refused is refused with RuleEngineError. A change is in memory when its call returns; for disk, wait for
-    ``tables.stored()``.
-    """
+    All refusals are RuleEngineError. A change is in memory when its call returns; for disk, wait for
+    ``tables.stored()``."""
 
     users: ResourceUsers
-    """Set by the manager of the rules, which is made after this one."""
+    """Set by the manager of the rules, which is created after this one."""
 
     def __init__(self, node: NodeContext, types: Mapping[str, ResourceType], alarms: RaisedAlarms) -> None:
         self.types = types
@@ -106,7 +105,7 @@ class ResourceManager:
         return list(self._entries.values())
 
     def stored_row(self, id: str) -> StoredResource | None:
-        """The row of this id, if there is one."""
+        """Return the row with this id, if it exists."""
         entry = self._entries.get(id)
         return None if entry is None else entry.stored
 
@@ -117,7 +116,7 @@ class ResourceManager:
         return entry
 
     def lookup(self, id: str) -> ResourceRecord:
-        """One record, with ``status``."""
+        """Return one record with ``status``."""
         entry = self.get(id)
         row = entry.stored
         return ResourceRecord(
@@ -130,32 +129,32 @@ class ResourceManager:
         )
 
     def running(self, id: str) -> Resource:
-        """The running instance, for actions. Raises RuleEngineError where there is none."""
+        """Return the running instance for actions. Raises RuleEngineError if there is none."""
         entry = self.get(id)
         if entry.instance is None:
             raise RuleEngineError(UNKNOWN, f"resource {id} does not run: {entry.fault}")
         return entry.instance
 
     def stored(self) -> list[StoredResource]:
-        """Rows as they are, secrets included, for an export."""
+        """Return the rows with their secrets, for an export."""
         return [entry.stored for entry in self._entries.values()]
 
     def restore(self) -> None:
-        """Start the stored resources; none of them waits for its other side."""
+        """Start the stored resources without waiting for other systems."""
         for row in sorted(self._table.values(), key=lambda row: row.created_at):
             entry = self._entries[row.id] = ManagedResource(row)
             try:
                 self._start(entry)
             except RuleEngineError as error:
                 entry.fault = error.message
-                level = logging.WARNING if row.fault else logging.ERROR  # the former was logged when it was imported
+                level = logging.WARNING if row.fault else logging.ERROR  # the former was logged at the import
                 logger.log(level, "resource_unusable resource=%s reason=%s", row.id, error.message)
 
     async def create(
         self, type: str, config: Mapping[str, object], id: str | None = None, description: str = ""
     ) -> ResourceRecord:
-        """The record of a new resource, whether its other side can be reached or not: its first attempt is waited for,
-        at most ``FIRST_TRY`` seconds."""
+        """Create a resource, whether its other system can be reached or not; return its record. The first attempt is
+        awaited for at most ``FIRST_TRY`` seconds."""
         async with self._lock:
             entry = await self._create(type, config, id, description)
             return self._answer(entry.stored)
@@ -179,10 +178,10 @@ class ResourceManager:
         return entry
 
     async def test(self, type: str, config: Mapping[str, object], id: str | None = None) -> None:
-        """Whether it could be reached, with nothing stored; what is masked is that of the resource ``id``.
+        """Test whether the resource could be reached, without storing it; masked secrets are those of the resource
+        ``id``.
 
-        Raises RuleEngineError.
-        """
+        Raises RuleEngineError."""
         kind = self.type(type)
         known = self._entries.get(id) if id is not None else None
         config = self._unmasked(
@@ -201,7 +200,7 @@ class ResourceManager:
             await instance.close()
 
     async def start(self, id: str) -> None:
-        """Try again at once. Raises RuleEngineError where it cannot be reached."""
+        """Retry immediately. Raises RuleEngineError if the resource cannot be reached."""
         async with self._lock:
             await self._start_now(id)
 
@@ -209,7 +208,7 @@ class ResourceManager:
         entry = self.get(id)
         if entry.instance is None:
             row = entry.stored
-            if row.fault:  # what was missing, such as a file, may exist now
+            if row.fault:  # a missing part, such as a file, may exist now
                 row = msgspec.structs.replace(row, config=self._check(self.type(row.type), row.config), fault="")
             self._start(entry, row)
             entry.fault = ""
@@ -229,15 +228,15 @@ class ResourceManager:
     async def update(
         self, id: str, config: Mapping[str, object] | None = None, description: str | None = None
     ) -> ResourceRecord:
-        """The record after the change. A new configuration is tried first, as EMQX does, if it connects otherwise; what
-        the answers mask stays as it was. It is refused while an enabled rule uses the resource, unless that could not
-        be started."""
+        """Change a resource; return its record. A new configuration that changes the connection is tested first, as in
+        EMQX; masked secrets remain unchanged. The change is refused while an enabled rule uses the resource, unless the
+        resource could not be started."""
         async with self._lock:
             await self._update(id, config, description)
             return self.lookup(id) if config is None else self._answer(self.get(id).stored)
 
     def _answer(self, row: StoredResource) -> ResourceRecord:
-        """The record, with what has no effect of the configuration that was given."""
+        """Return the record, with warnings about parameters without an effect."""
         record = self.lookup(row.id)
         found = undeclared(row.type, row.config, self.type(row.type).params)
         record.warnings = found or UNSET
@@ -260,7 +259,7 @@ class ResourceManager:
         checked = self._check(kind, self._unmasked(kind, dict(config), row.config))
         if row.fault or not kind.same_connection(checked, row.config):
             await self._test(kind, checked)
-        self._refuse_if_running(id)  # by a rule that was created meanwhile
+        self._refuse_if_running(id)  # by a rule that was created in the meantime
         check_unchanged(self._table, id, entry.stored)
         row = self.check_row(msgspec.structs.replace(row, config=checked, fault=""))
         new = ManagedResource(row)
@@ -278,13 +277,13 @@ class ResourceManager:
             _refuse_in_use(id, self.users.ids_with(id, enabled_only=True))
 
     async def adopt(self, rows: Sequence[StoredResource]) -> None:
-        """Take rows that ``ImportCheck`` has checked, in place of those of the same ids."""
+        """Apply rows that ``ImportCheck`` has checked, replacing those with the same ids."""
         async with self._lock:
             for row in rows:
                 await self._adopt(row)
 
     async def _adopt(self, row: StoredResource) -> None:
-        """Take a checked row as it is, in place of the one of its id; nothing waits for its other side."""
+        """Apply a checked row, replacing the one with its id, without waiting for the other system."""
         check_stored(row)
         old = self._entries.get(row.id)
         if old is not None and old.stored == row:
@@ -294,7 +293,7 @@ class ResourceManager:
         logger.info("resource_adopted resource=%s type=%s", row.id, row.type)
 
     async def _replace(self, row: StoredResource) -> None:
-        """Run what this row says in place of what runs under its id."""
+        """Run an instance for this row, replacing the one with its id."""
         old = self._entries.get(row.id)
         if old is not None:
             if old.instance is not None:
@@ -310,7 +309,7 @@ class ResourceManager:
         self.users.restart_users_of(row.id)
 
     async def _take(self, id: str) -> None:
-        """Another node has changed it."""
+        """Handle a change by another node."""
         async with self._lock:
             row, entry = self._table.get(id), self._entries.get(id)
             if row is None:
@@ -326,7 +325,7 @@ class ResourceManager:
                 logger.info("resource_taken resource=%s type=%s", row.id, row.type)
 
     async def delete(self, id: str) -> None:
-        """Refused while rules use it, in fallbacks too, enabled or not."""
+        """Delete a resource. Refused while rules use it, including in fallbacks, enabled or not."""
         async with self._lock:
             entry = self.get(id)
             _refuse_in_use(id, self.users.ids_with(id))
@@ -344,7 +343,7 @@ class ResourceManager:
         logger.info("resource_deleted resource=%s", id)
 
     def check_row(self, row: StoredResource) -> StoredResource:
-        """The row, if it can be stored, and given to other nodes. Raises RuleEngineError."""
+        """Return the row if it can be stored and sent to other nodes. Raises RuleEngineError."""
         return check_row(self._table, row)
 
     def _refuse_taken(self, id: str) -> None:
@@ -354,12 +353,12 @@ class ResourceManager:
     # Dead letters
 
     def dead_letters(self, id: str) -> dict[int, DeadLetter]:
-        """The rows of a resource that were set aside, by number, the oldest first."""
+        """Return the dead letters of a resource, oldest first."""
         self.get(id)
         return self._node.buffers.dead_letters.of(id)
 
     def send_dead_letters(self, id: str, numbers: Sequence[int] | None = None) -> int:
-        """Put them among the rows that wait, in their order; all without ``numbers``. How many."""
+        """Queue dead letters again, in order; without ``numbers`` all. Return how many."""
         wanted = self._chosen(id, numbers)
         buffer = getattr(self.running(id), "buffer", None)
         assert isinstance(buffer, Buffer)
@@ -371,7 +370,7 @@ class ResourceManager:
         return len(wanted)
 
     def remove_dead_letters(self, id: str, numbers: Sequence[int] | None = None) -> int:
-        """Remove them; all without ``numbers``. How many."""
+        """Delete dead letters; without ``numbers`` all. Return how many."""
         wanted = self._chosen(id, numbers)
         for number in wanted:
             self._node.buffers.dead_letters.remove(id, number)
@@ -385,7 +384,7 @@ class ResourceManager:
         return sorted(there if numbers is None else set(numbers))
 
     def tick(self) -> None:
-        """Raise the alarm of what is down, end that of what is not."""
+        """Raise the alarms of resources that are down, and end the others."""
         for entry in self._entries.values():
             self._sync_alarm(entry)
 
@@ -403,7 +402,7 @@ class ResourceManager:
     # Records
 
     def records(self, type: str | None = None) -> list[ListedResource]:
-        """Records in the order of creation; those of one ``type``."""
+        """Return records in the order of creation, optionally of one ``type``."""
         if type is not None:
             self.type(type)
         return [
@@ -428,7 +427,7 @@ class ResourceManager:
             return ResourceStatus(node=self._node.node, is_alive=False)
         status = entry.instance.status
         if status.reason is not UNSET and not entry.alive:
-            status.reason = entry.reason  # the same reason as in the alarm, from the first attempt on
+            status.reason = entry.reason  # the same reason as in the alarm, starting with the first attempt
         return status
 
     # Running
@@ -465,7 +464,7 @@ class ResourceManager:
             if entry is not None and not probe:
                 self._sync_alarm(entry)
 
-        # What the type does not declare is kept for an export, and has no effect.
+        # Undeclared parameters are kept for an export, and have no effect.
         declared = {param.name for param in kind.params}
         config = {name: value for name, value in row.config.items() if name in declared}
         try:
@@ -474,7 +473,7 @@ class ResourceManager:
             raise RuleEngineError.of_param(error) from error
 
     def fault_of(self, row: StoredResource) -> str:
-        """Why a resource of this configuration could not be started; empty: it could."""
+        """Return why a resource with this configuration could not be started; empty if it could."""
         try:
             self._make(self.type(row.type), row, probe=True)
         except RuleEngineError as error:
@@ -501,27 +500,27 @@ class ResourceManager:
                 entry.tried = str(error)
                 logger.info("resource_not_reached resource=%s reason=%s", entry.stored.id, entry.tried)
             else:
-                # The instance finds out by a probe of its own.
+                # The instance checks this with its own probe.
                 while loop.time() < end and not entry.alive:
                     await asyncio.sleep(0.02)
         self._sync_alarm(entry)
 
     def _sync_alarm(self, entry: ManagedResource) -> None:
-        """Raise or end the alarm by liveness; suspended rules on the resource start when it is alive."""
+        """Raise or end the alarm by liveness; when the resource is alive, suspended rules that use it start."""
         row = entry.stored
         alarms = self._alarms
         name = _alarm(row)
         if entry.alive:
             if alarms.deactivate(name):
                 self.users.retry_suspended()
-        elif self._entries.get(row.id) is entry and entry.reason != NOT_TRIED:  # a start raises no alarm by itself
+        elif self._entries.get(row.id) is entry and entry.reason != NOT_TRIED:  # a start raises no alarm
             details = {"id": row.id, "type": row.type, "fault": entry.reason}
             if not alarms.activate(name, f"resource {row.id} is down", details):
                 alarms.amend(name, details)
 
 
 async def _test(instance: Resource, seconds: float) -> None:
-    """Try whether a resource can be reached. Raises ResourceError, whatever a resource type raises."""
+    """Test whether a resource can be reached. Raises ResourceError for any error of a resource type."""
     try:
         await asyncio.wait_for(instance.test(), seconds)
     except (ResourceError, TimeoutError) as error:

@@ -1,9 +1,8 @@
-"""Sink: what a system that rows are sent to brings along; ``SinkResource`` does the rest, for all of them.
+"""Sink: the part that each target system has to implement; ``SinkResource`` does the rest for all of them.
 
 A type implements ``connect``, ``test``, ``write`` and ``close``. Batches, the buffer on disk, the order of rows with
-one key, retries, the circuit breaker, dead letters, the watch on the other side, fallbacks and metrics are here and in
-``delivery``.
-"""
+the same key, retries, the circuit breaker, dead letters, liveness checks, fallbacks and metrics are here and in
+``delivery``."""
 
 from __future__ import annotations
 
@@ -26,15 +25,14 @@ from .resource import NodeContext, Resource, ResourceContext, ResourceError
 _LIMITS: Final = ("retry_attempts", "dead_letters")
 _NO_DETAILS: Final[Mapping[str, int]] = {}
 _GRACE: Final = 2.0
-"""Seconds that ``connect`` and ``test`` may take beyond ``ruleengine.liveness_timeout``."""
+"""Additional seconds for ``connect`` and ``test`` beyond ``ruleengine.liveness_timeout``."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """What a sink is created for: the ``id`` of the resource, its checked configuration, and the node.
+    """The data of a sink: the ``id`` of the resource, its checked configuration, and the node.
 
-    ``noticed``: the sink calls it when the other side has answered, and when its ``report`` has changed.
-    """
+    ``noticed``: the sink calls it when the other system has answered, and when its ``report`` has changed."""
 
     id: str
     config: dict[str, Any]
@@ -43,7 +41,7 @@ class SinkContext:
 
 
 class SinkReport(NamedTuple):
-    """What a sink that watches its own connections says of them. ``details``: further fields of ResourceStatus."""
+    """The status from a sink that monitors its own connections. ``details``: further fields of ResourceStatus."""
 
     alive: bool
     reason: str = ""
@@ -51,46 +49,43 @@ class SinkReport(NamedTuple):
 
 
 class Sink(ABC):
-    """A system that rows are sent to. Each method limits its own time, except ``connect`` and ``test``.
+    """A system to which rows are sent. Each method limits its own time, except ``connect`` and ``test``.
 
-    The constructor checks the configuration and raises ParamError; it does not connect, and needs no event loop.
-    """
+    The constructor checks the configuration and raises ParamError; it does not connect, and needs no event loop."""
 
     async def connect(self) -> None:  # noqa: B027 - not every sink keeps connections
-        """Make what ``write`` and ``test`` need. Called before the first of them, and again after one of them has
-        raised: what can still be used may stay. Raises OSError or ResourceError."""
+        """Prepare for ``write`` and ``test``. Called before the first of them, and again after one of them has raised;
+        parts that can still be used may stay. Raises OSError or ResourceError."""
 
     @abstractmethod
     async def test(self) -> None:
-        """Ask whether the other side takes rows. Called at an interval. Raises OSError or ResourceError."""
+        """Ask whether the other system accepts rows. Called at an interval. Raises OSError or ResourceError."""
 
     @abstractmethod
     async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
-        """Send rows that may share a request: one outcome for each row, in order.
+        """Send rows that may share a request; return one outcome for each row, in order.
 
-        Raises OSError or ResourceError if the other side cannot be reached: all of them are then sent again. ``lane``:
-        below ``pool_size``; the rows of one key are always in the same lane, and a lane has one call at a time.
-        """
+        Raises OSError or ResourceError if the other system cannot be reached: all rows are then sent again. ``lane``:
+        below ``pool_size``; rows with the same key are always in the same lane, and a lane has one call at a time."""
 
     async def stop_receiving(self) -> None:  # noqa: B027
-        """End what brings messages from the other side. Called before ``close``, while rows are still sent."""
+        """Stop receiving messages from the other system. Called before ``close``, while rows are still sent."""
 
     async def close(self) -> None:  # noqa: B027
-        """End what ``connect`` has made; nothing is called any more."""
+        """Close everything that ``connect`` has opened; no method is called afterwards."""
 
     @property
     def report(self) -> SinkReport | None:
-        """None: the engine watches the other side with ``test``. Else the sink does, and ``test`` is for trials only,
-        without ``connect``."""
+        """None: the engine monitors the other system with ``test``. Otherwise the sink does, and ``test`` is only for
+        tests of a configuration, without ``connect``."""
         return None
 
 
 class SinkRequest(NamedTuple):
-    """A row as ``write`` gets it: ``body`` is for the sink alone.
+    """A row for ``write``: only the sink uses ``body``.
 
     ``key``: rows with the same key are written in order. ``group``: only rows of one group share a ``write``, at most
-    ``max_batch`` of them. ``linger``: seconds that a row waits for others; None: ``ruleengine.batch_linger``.
-    """
+    ``max_batch`` of them. ``linger``: seconds that a row waits for others; None: ``ruleengine.batch_linger``."""
 
     body: bytes
     key: str = ""
@@ -100,7 +95,7 @@ class SinkRequest(NamedTuple):
 
 
 class SinkResource:
-    """A running resource: a sink behind a buffer with ``pool_size`` lanes, and a watch on the other side."""
+    """A running resource: a sink with a buffer of ``pool_size`` lanes, and a liveness check of the other system."""
 
     def __init__(self, context: ResourceContext, create: Callable[[SinkContext], Sink]) -> None:
         """Raises ParamError."""
@@ -161,7 +156,7 @@ class SinkResource:
         await self.sink.close()
 
     def put(self, action: str, request: SinkRequest, row: Mapping[str, object], retry_for: float | None = None) -> None:
-        """Take a row of an action, whose report gets the outcome. Raises ActionFailed."""
+        """Accept a row of an action, whose report receives the outcome. Raises ActionFailed."""
         now = self._node.clock.now()
         self.buffer.append(
             BufferedRow(
@@ -178,7 +173,7 @@ class SinkResource:
         )
 
     async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
-        """As the buffer's ``RowWriter``."""
+        """See ``RowWriter`` of the buffer."""
         try:
             if self.sink.report is None:
                 await self._connect()
@@ -200,7 +195,7 @@ class SinkResource:
                 self._connected = True
 
     async def _probe(self) -> None:
-        """As ``LivenessCheck`` calls it. Raises OSError."""
+        """Probe for ``LivenessCheck``. Raises OSError."""
         try:
             await self._connect()
             async with asyncio.timeout(self._node.settings.liveness_timeout + _GRACE):
@@ -229,7 +224,7 @@ class SinkResource:
 
 
 def buffered(create: Callable[[SinkContext], Sink]) -> Callable[[ResourceContext], Resource]:
-    """``create`` of a ResourceType whose resources are sinks."""
+    """Return ``create`` of a ResourceType whose resources are sinks."""
 
     def resource(context: ResourceContext) -> Resource:
         return SinkResource(context, create)
@@ -238,7 +233,7 @@ def buffered(create: Callable[[SinkContext], Sink]) -> Callable[[ResourceContext
 
 
 def limit_params(order: int) -> tuple[Param, ...]:
-    """What a resource may have of its own instead of the node's; numbered from ``order``."""
+    """Return the limits that a resource may set instead of the node's; numbered from ``order``."""
     return (
         Param("retry_attempts", order, "number", Text("Attempts", "尝试次数"),
               Text("How often a row is tried if the server answers with an internal error (HTTP 500); then the row "

@@ -1,4 +1,3 @@
-"""Rules: their records, the index that finds those of a message, and the runtime that evaluates them.
+"""Rules: their records, the index that finds the rules of a message, and the runtime that evaluates them.
 
-``rule_manager`` creates, changes and deletes them. Actions and resources know nothing of this package.
-"""
+``rule_manager`` creates, changes and deletes them. Actions and resources do not know this package."""

@@ -1,4 +1,4 @@
-"""EventWatch: the latest events of one topic filter or event, as rules see them, while somebody watches."""
+"""EventWatch: the latest events of one topic filter or event, as rules receive them, while there is a reader."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ if TYPE_CHECKING:
     from ..events.columns import Columns
 
 KEPT: Final = 20
-"""Events."""
+"""Number of events."""
 A_SECOND: Final = 20
-"""Events that are looked at; the others of that second are only counted."""
+"""Events per second that are processed; further ones are only counted."""
 MAX_PAYLOAD: Final = 8192
 MAX_EVENT: Final = 16_384
-"""Characters of its JSON."""
+"""Maximum length of an event's JSON in characters."""
 MAX_KEPT: Final = 1_048_576
-"""Characters of all that are kept."""
+"""Maximum total length of the stored events in characters."""
 
 
 class EventWatch:
-    """What a rule would have for its SQL: it looks at the columns and selects nothing, so that no counter sees it.
+    """Acts as the program of a rule: it reads the columns but selects nothing, so that it does not change any counter.
 
-    ``latest``: the events as JSON, each with its number; ``seen``: how many there were.
-    """
+    ``latest``: the events as JSON, each with its number; ``seen``: number of events."""
 
     def __init__(self, source: str, kept: int = KEPT, a_second: int = A_SECOND) -> None:
         self.sources = (source,)
@@ -39,15 +38,15 @@ class EventWatch:
         self._size = 0
         self._second = 0
         self._this_second = 0
-        # Before all rules, so that none of them uses up the time of an event.
+        # Before all rules, so that they do not use up the time of an event.
         self.rule = Rule(StoredRule(f"watch of {source}", "", order=-1), self, ())
 
     def since(self, number: int) -> tuple[int, list[str]]:
-        """The events after the one of this number, oldest first; and the number of the last one there was."""
+        """Return the events after the one with this number, oldest first; and the number of the last event."""
         return self.seen, [text for each, text in self.latest if each > number]
 
     def run(self, columns: Columns, budget: Budget) -> None:
-        """Remember the event."""
+        """Store the event."""
         self.seen += 1
         at = columns.get("timestamp")
         second = at // 1000 if isinstance(at, int) else 0

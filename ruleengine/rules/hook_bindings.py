@@ -1,7 +1,6 @@
 """HookBindings: the callbacks in the broker's hooks, each attached only while a rule selects from its event.
 
-Messages come through no hook: ``Broker.on_rule_match`` is called with them.
-"""
+Messages do not use hooks: ``Broker.on_rule_match`` is called with them."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from .rule_index import RuleIndex
 from .runtime import Runtime
 
 _ZONE: Final = ZoneSettings()
-# EMQX's words for CONNACK codes of 3.x, its spelling included.
+# EMQX's words for CONNACK codes of 3.x, with its spelling.
 _V3_CONNACK: Final[Mapping[int, str]] = {
     reason_codes.V3_ACCEPTED: "connection_accepted",
     reason_codes.V3_UNACCEPTABLE_PROTOCOL_VERSION: "unacceptable_protocol_version",
@@ -37,7 +36,7 @@ _V3_CONNACK: Final[Mapping[int, str]] = {
 
 
 class HookBindings:
-    """Callbacks that make an ``Event`` of the arguments of a hook and apply the rules on it."""
+    """Callbacks that create an ``Event`` from the arguments of a hook and apply the rules to it."""
 
     def __init__(self, broker: Broker, rule_index: RuleIndex, runtime: Runtime) -> None:
         self._broker = broker
@@ -58,14 +57,14 @@ class HookBindings:
             events.CLIENT_CHECK_ACL_COMPLETE.topic: (hooks.client_check_acl_complete, self._acl_checked),
         }
         self._attached: set[str] = set()
-        # Messages published during recovery, such as wills: they are kept until the rules are started.
+        # Messages published during recovery, such as Wills: kept until the rules are started.
         self._early: list[Message] | None = []
-        # The latest event of a message: it may be the first of many deliveries.
+        # The latest event of a message, for the case of many deliveries.
         self._latest: Event | None = None
         broker.attach_rules({}, self._hold_early)
 
     def sync(self) -> None:
-        """Attach and detach, so that just the hooks that rules need are attached."""
+        """Attach exactly the hooks that rules need, and detach the others."""
         wanted = {topic for topic in self._points if topic in self._rule_index.events}
         for topic in wanted - self._attached:
             point, callback = self._points[topic]
@@ -82,7 +81,7 @@ class HookBindings:
             for message in early:
                 self._message_publish(message)
 
-    # Callbacks, in the order of the hooks' catalogue
+    # Callbacks, in the order of the list of hooks
 
     def _hold_early(self, message: Message) -> None:
         if self._early is not None and self._rule_index.sees(message.topic):
@@ -105,7 +104,7 @@ class HookBindings:
         self._dispatch(events.MESSAGE_DROPPED, None, message, {"reason": reason})
 
     def _delivery_dropped(self, client: ClientInfo | None, session: Session, message: Message, reason: str) -> None:
-        if client is None:  # restored, and not seen since
+        if client is None:  # restored, and not connected since
             client = ClientInfo(self._runtime.environment.node, _ZONE, client_id=session.client_id)
         self._dispatch(events.DELIVERY_DROPPED, client, message, {"reason": reason})
 

@@ -1,4 +1,4 @@
-"""ImportCheck: rules and resources that come from a file, all checked before the first is stored."""
+"""ImportCheck: rules and resources from a file, all of which are checked before the first is stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ImportCheck:
-    """One for each file."""
+    """The check of one file."""
 
     def __init__(self, engine: RuleEngine) -> None:
         self._rules = engine.rules
@@ -29,10 +29,10 @@ class ImportCheck:
         self._now = int(engine.server.clock.wall() * 1000)
 
     def check_resource(self, record: Mapping[str, Any]) -> StoredResource | None:
-        """The row of a record; ``None``: its type is not offered here. Raises RuleEngineError.
+        """Return the row of a record; ``None`` if its type is not available here. Raises RuleEngineError.
 
-        One whose configuration cannot be used here has a ``fault``, and does not start until that is corrected.
-        """
+        If its configuration cannot be used here, the row has a ``fault``, and does not start until that is
+        corrected."""
         kind = self._resources.types.get(record["type"])
         if kind is None:
             return None
@@ -54,10 +54,9 @@ class ImportCheck:
         return self._resources.check_row(row)
 
     async def check_rule(self, record: Mapping[str, Any]) -> StoredRule | None:
-        """The row of a record; ``None``: it has an action that is not offered here. Raises RuleEngineError.
+        """Return the row of a record; ``None`` if one of its actions is not available here. Raises RuleEngineError.
 
-        Its resources are not checked: without them it is suspended.
-        """
+        Its resources are not checked: without them the rule is suspended."""
         id = _checked_id(record["id"])
         count = [0]
         actions = [self._action(each, 1, count) for each in record["actions"]]

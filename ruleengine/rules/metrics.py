@@ -1,4 +1,4 @@
-"""What is counted of rules and actions: plain integers, and speeds taken from them at each tick."""
+"""The metrics of rules and actions: integers, and speeds that are computed from them at each tick."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..records import ActionMetrics, RuleMetrics
 TICK: Final = 10.0
 """Seconds between two measurements of speed."""
 TICKS: Final = 30
-"""Measurements that ``speed_last5m`` is the mean of."""
+"""Number of measurements over which ``speed_last5m`` is averaged."""
 
 
 class RuleCounters:
-    """Of one rule. ``matched``: WHERE was true; ``passed``: and there was at least one row; ``no_result``: neither;
-    ``exception``: the evaluation failed, or an action did in a rule that stops then. Speeds are those of ``matched``.
-    """
+    """The counters of one rule. ``matched``: WHERE was true; ``passed``: and there was at least one row; ``no_result``:
+    neither; ``exception``: the evaluation failed, or an action failed in a rule that then stops. Speeds are those of
+    ``matched``."""
 
     __slots__ = ("_before", "_speeds", "exception", "matched", "no_result", "passed", "speed", "speed_max")
 
@@ -24,7 +24,7 @@ class RuleCounters:
         self.reset()
 
     def reset(self) -> None:
-        """As new."""
+        """Reset all values."""
         self.matched = 0
         self.passed = 0
         self.no_result = 0
@@ -35,7 +35,7 @@ class RuleCounters:
         self._speeds: deque[float] = deque(maxlen=TICKS)
 
     def resume(self, matched: int, passed: int, no_result: int, exception: int, speed_max: float) -> None:
-        """Go on counting from here."""
+        """Continue counting from these values."""
         self.matched = self._before = matched
         self.passed = passed
         self.no_result = no_result
@@ -56,7 +56,7 @@ class RuleCounters:
         return sum(self._speeds) / len(self._speeds) if self._speeds else 0.0
 
     def tick(self) -> None:
-        """Measure; called every ``TICK`` seconds."""
+        """Measure the speed; called every ``TICK`` seconds."""
         self.speed = (self.matched - self._before) / TICK
         self._before = self.matched
         self.speed_max = max(self.speed_max, self.speed)
@@ -78,7 +78,7 @@ class RuleCounters:
 
 
 class ActionCounters:
-    """Of one action: rows it was given (``taken``), and their outcomes."""
+    """The counters of one action: rows that it received (``taken``), and their outcomes."""
 
     __slots__ = ("failed", "success", "taken")
 
@@ -86,13 +86,13 @@ class ActionCounters:
         self.reset()
 
     def reset(self) -> None:
-        """As new."""
+        """Reset all values."""
         self.taken = 0
         self.success = 0
         self.failed = 0
 
     def resume(self, taken: int, success: int, failed: int) -> None:
-        """Go on counting from here."""
+        """Continue counting from these values."""
         self.taken = taken
         self.success = success
         self.failed = failed

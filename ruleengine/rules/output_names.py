@@ -1,4 +1,4 @@
-"""Which names the rows of a statement can have, so that a placeholder for any other is found when a rule is created."""
+"""The names that rows of a statement can have, to report placeholders for other names when a rule is created."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ def output_names(statement: Statement) -> frozenset[str]:
 
 
 def check_placeholders(params: Mapping[str, object], declared: Iterable[Param], names: frozenset[str]) -> None:
-    """Raises ParamError for a template that reads a name which no row can have.
+    """Raise ParamError for a template with a name that no row can have.
 
-    A default that was not given explicitly is accepted, as by EMQX: it renders as ``undefined``.
-    """
+    A default that was not given explicitly is accepted, as in EMQX: it renders as ``undefined``."""
     for param in declared:
         if param.name == RESOURCE or params.get(param.name) == param.default:
             continue
@@ -43,10 +42,9 @@ def check_placeholders(params: Mapping[str, object], declared: Iterable[Param], 
 
 
 def warnings(statement: Statement, actions: Iterable[tuple[Mapping[str, object], Iterable[Param]]]) -> list[str]:
-    """What is accepted, as by EMQX, and hardly meant: a name that is undefined where it is used.
+    """Return warnings about accepted but probably unintended input: names that are undefined where they are used.
 
-    ``actions``: for each its parameters, and those that its type declares.
-    """
+    ``actions``: for each action its parameters, and the declared ones of its type."""
     found = []
     if statement.is_foreach and statement.incase is not None and statement.do is not None:
         collection = statement.fields[-1]
@@ -71,7 +69,7 @@ def warnings(statement: Statement, actions: Iterable[tuple[Mapping[str, object],
 
 
 def _columns(statement: Statement) -> set[str]:
-    """What the events of the sources have."""
+    """Return the columns of the events in FROM."""
     kinds = [EVENTS.get(source.topic, MESSAGE_PUBLISH) for source in statement.sources]
     return {name for kind in kinds for name in kind.makers} | {"metadata"}
 

@@ -1,4 +1,4 @@
-"""Rule: a stored rule (``StoredRule``) as it runs, with its program, its actions and its counters."""
+"""Rule: a stored rule (``StoredRule``) at run time, with its program, its actions and its counters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_SAMPLE_LENGTH: Final = 512
 
 
 class Selection(Protocol):
-    """What is run over the columns of an event: the program of an SQL text (``sql.compiler.Program``)."""
+    """The program that is run for the columns of an event: that of an SQL text (``sql.compiler.Program``)."""
 
     @property
     def sources(self) -> tuple[str, ...]: ...
@@ -38,10 +38,9 @@ class Selection(Protocol):
 
 
 class RuleAction:
-    """One action of a rule, with its fallbacks; also the ``Report`` of an action that answers later.
+    """One action of a rule, with its fallbacks; also the ``Report`` of an action whose outcome comes later.
 
-    ``instance`` is None while the rule does not run.
-    """
+    ``instance`` is None while the rule is not running."""
 
     __slots__ = ("_logged_at", "_runtime", "counters", "fallbacks", "instance", "last_error", "stored")
 
@@ -55,7 +54,7 @@ class RuleAction:
         self._logged_at = float("-inf")
 
     def run(self, row: Row, event: Event, evaluation: Evaluation | None = None) -> bool:
-        """Run the action for one row; False: it failed, and its fallbacks were run."""
+        """Run the action for one row; return False if it failed, and its fallbacks were run."""
         instance = self.instance
         if instance is None:
             return True
@@ -65,7 +64,7 @@ class RuleAction:
         except ActionFailed as error:
             reason = str(error)
         except Exception as error:
-            # The code may be the operator's own: an error in it must not end the publish.
+            # The code may be the operator's own: an error in it must not end the publication.
             reason = f"{type(error).__name__}: {error}"
             logger.debug("action_crashed action=%s", self.stored.id, exc_info=True)
         else:
@@ -103,13 +102,13 @@ class RuleAction:
             fallback.run(row, event or runtime.restored_event(), trace)
 
     def walk(self) -> Iterator[RuleAction]:
-        """This one and all fallbacks below it."""
+        """Yield this action and all fallbacks below it."""
         yield self
         for fallback in self.fallbacks:
             yield from fallback.walk()
 
     def inherit(self, other: RuleAction) -> None:
-        """Go on counting where the action in its place stopped."""
+        """Continue counting from the action that this one replaces."""
         self.counters = other.counters
         for fallback, before in zip(self.fallbacks, other.fallbacks, strict=False):
             fallback.inherit(before)
@@ -133,11 +132,10 @@ class RuleAction:
 
 
 class Rule:
-    """One rule. ``running``: it is evaluated; ``suspended``: why it is not although it is enabled, else empty.
+    """One rule. ``running``: it is evaluated; ``suspended``: why it is not, although it is enabled, otherwise empty.
 
-    ``program`` is None for a stored rule whose SQL cannot be used any more. A change makes a new ``Rule`` that goes on
-    with these counters, so that an evaluation under way sees that its own has ended.
-    """
+    ``program`` is None for a stored rule whose SQL can no longer be used. A change creates a new ``Rule`` that
+    continues these counters, so that a running evaluation notices that its rule has ended."""
 
     __slots__ = ("actions", "counters", "last_error", "logged_at", "program", "running", "stored", "suspended", "trace")
 
@@ -163,12 +161,12 @@ class Rule:
 
     @property
     def all_actions(self) -> Iterator[RuleAction]:
-        """Its actions and their fallbacks."""
+        """Yield its actions and their fallbacks."""
         for action in self.actions:
             yield from action.walk()
 
     def inherit(self, other: Rule) -> None:
-        """Go on counting where the rule before a change stopped; actions by their position."""
+        """Continue counting from the rule before a change; actions are matched by their position."""
         self.counters = other.counters
         self.last_error = other.last_error
         self.trace = other.trace

@@ -1,4 +1,4 @@
-"""RuleIndex: which running rules want a message or an event, found by a trie of their filters."""
+"""RuleIndex: the running rules that select a message or an event, found by a trie of their filters."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..events.kinds import EVENTS
 from .rule import Rule
 
 CACHED_TOPICS: Final = 8192
-"""In each of the two halves of the cache."""
+"""Number of topics in each of the two halves of the cache."""
 MAX_CACHED_LENGTH: Final = 256
 MAX_CACHED_RULES: Final = 16 * CACHED_TOPICS
-"""Rules in one half, counted once for each topic that has them."""
+"""Maximum number of rules in one half, counted once for each topic."""
 
 _NONE: Final[tuple[Rule, ...]] = ()
 
@@ -22,15 +22,14 @@ _NONE: Final[tuple[Rule, ...]] = ()
 class RuleIndex:
     """Running rules by topic, filter and event, always in the order of their creation.
 
-    With ``ignore_sys`` no rule gets messages on topics below ``$SYS``.
-    """
+    With ``ignore_sys``, rules do not receive messages on topics below ``$SYS``."""
 
     __slots__ = ("_filters", "_ignore_sys", "_older", "_recent", "_weight", "events")
 
     def __init__(self, ignore_sys: bool = True) -> None:
         self._filters: Trie[tuple[Rule, ...]] = Trie()
         self._ignore_sys = ignore_sys
-        # As in the router: when the recent half is full it becomes the older one. The broker holds a reference to this
+        # As in the router, the recent half becomes the older one when it is full. The broker keeps a reference to this
         # dictionary, so it is cleared and never replaced.
         self._recent: dict[str, tuple[Rule, ...]] = {}
         self._older: dict[str, tuple[Rule, ...]] = {}
@@ -38,7 +37,7 @@ class RuleIndex:
         self.events: dict[str, tuple[Rule, ...]] = {}
 
     def add(self, rule: Rule) -> None:
-        """A rule that begins to run."""
+        """Add a rule that starts to run."""
         for source in rule.sources:
             if source in EVENTS:
                 self.events[source] = _ordered((*self.events.get(source, _NONE), rule))
@@ -47,7 +46,7 @@ class RuleIndex:
         self._clear_cache()
 
     def remove(self, rule: Rule) -> None:
-        """A rule that ends; nothing happens if it does not run."""
+        """Remove a rule that stops; no effect if it is not running."""
         for source in rule.sources:
             if source in EVENTS:
                 left = tuple(each for each in self.events.get(source, _NONE) if each is not rule)
@@ -73,16 +72,16 @@ class RuleIndex:
 
     @property
     def known(self) -> Mapping[str, tuple[Rule, ...]]:
-        """The rules of each topic that was matched lately: the index that the broker looks into."""
+        """The rules of each recently matched topic: the index that the broker reads."""
         return self._recent
 
     def match(self, topic: str) -> tuple[Rule, ...]:
-        """The rules that want a message, each once."""
+        """Return the rules that select a message, each once."""
         rules = self._recent.get(topic)
         return self._look_up(topic) if rules is None else rules
 
     def sees(self, topic: str) -> bool:
-        """Whether rules get events about messages on this topic."""
+        """Return whether rules receive events about messages on this topic."""
         return not (self._ignore_sys and topic.startswith("$SYS/"))
 
     def _look_up(self, topic: str) -> tuple[Rule, ...]:

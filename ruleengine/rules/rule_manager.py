@@ -1,4 +1,4 @@
-"""RuleManager: all rules of the node, changed one at a time; those that run are in the rule index."""
+"""RuleManager: all rules of the node, changed one at a time; running rules are in the rule index."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 TABLE: Final = "rules"
 MAX_ACTIONS: Final = 100
-"""Of one rule, its fallbacks included."""
+"""Maximum number of actions of one rule, including fallbacks."""
 MAX_FALLBACK_DEPTH: Final = 8
 MAX_TRACE: Final = 100
 ON_FAILED: Final = ("continue", "stop")
@@ -49,9 +49,8 @@ ON_FAILED: Final = ("continue", "stop")
 class RuleManager:
     """Rules by id, in the order of their creation.
 
-    What can be refused is refused with RuleEngineError. A change is in memory when its call returns; for disk, wait for
-    ``tables.stored()``.
-    """
+    All refusals are RuleEngineError. A change is in memory when its call returns; for disk, wait for
+    ``tables.stored()``."""
 
     def __init__(
         self,
@@ -92,7 +91,7 @@ class RuleManager:
         return list(self._rules.values())
 
     def stored_row(self, id: str) -> StoredRule | None:
-        """The row of this id, if there is one."""
+        """Return the row with this id, if it exists."""
         rule = self._rules.get(id)
         return None if rule is None else rule.stored
 
@@ -106,18 +105,19 @@ class RuleManager:
         return self.record(self.get(id))
 
     def records(self) -> list[RuleRecord]:
-        """Records, in the order of creation."""
+        """Return the records in the order of creation."""
         return [self.record(rule) for rule in self._rules.values()]
 
     def record(self, rule: Rule) -> RuleRecord:
         return rule.record(self._node.node, self.action_types)
 
     def stored(self) -> list[StoredRule]:
-        """Rows as they are, for an export."""
+        """Return the stored rows, for an export."""
         return [rule.stored for rule in self._rules.values()]
 
     def restore(self) -> None:
-        """Start the stored rules before the first client connects; one that cannot run is suspended with the reason."""
+        """Start the stored rules before the first client connects; a rule that cannot run is suspended with the
+        reason."""
         for row in sorted(self._table.values(), key=lambda row: row.order):
             actions = tuple(RuleAction(each, self._runtime) for each in row.actions)
             try:
@@ -142,7 +142,7 @@ class RuleManager:
         enabled: bool = True,
         on_action_failed: str = "continue",
     ) -> RuleRecord:
-        """The record of a new rule. ``actions``: ``{"name", "params", "fallbacks"}`` each."""
+        """Create a rule; return its record. ``actions``: ``{"name", "params", "fallbacks"}`` each."""
         async with self._lock:
             return self._answer(*await self._create(rawsql, actions, id, description, enabled, on_action_failed))
 
@@ -172,13 +172,13 @@ class RuleManager:
         return rule, statement
 
     async def update(self, id: str, changes: Mapping[str, object]) -> RuleRecord:
-        """The record after changing any of ``rawsql``, ``actions``, ``description``, ``enabled``,
-        ``on_action_failed``; the rest stays."""
+        """Change any of ``rawsql``, ``actions``, ``description``, ``enabled``, ``on_action_failed``; the rest remains.
+        Return the record."""
         async with self._lock:
             return self._answer(*await self._update(id, changes))
 
     def _answer(self, rule: Rule, statement: Statement | None) -> RuleRecord:
-        """The record; if SQL or actions were given, with what is hardly meant so."""
+        """Return the record; if SQL or actions were given, with warnings about probably unintended input."""
         record = self.record(rule)
         if statement is not None:
             every = _with_fallbacks(rule.stored.actions)
@@ -211,7 +211,7 @@ class RuleManager:
         return rule, statement
 
     async def check_sql(self, rawsql: str, id: str) -> None:
-        """Whether a rule could have it. Raises RuleEngineError."""
+        """Check whether a rule could have this SQL. Raises RuleEngineError."""
         self._compiled(await self._parse(rawsql), id)
 
     def _compiled(self, statement: Statement, id: str) -> Program:
@@ -221,13 +221,13 @@ class RuleManager:
             raise RuleEngineError.of_sql(error) from error
 
     async def adopt(self, rows: Sequence[StoredRule]) -> None:
-        """Take rows that ``ImportCheck`` has checked, in place of those of the same ids."""
+        """Apply rows that ``ImportCheck`` has checked, replacing those with the same ids."""
         async with self._lock:
             for row in rows:
                 await self._adopt(row)
 
     async def _adopt(self, row: StoredRule) -> None:
-        """Take a checked row as it is but for its position, which is that of the rule of its id or the last; one that
+        """Apply a checked row except its position, which is that of the rule with its id, or the last; a rule that
         cannot run is suspended with the reason."""
         statement = await self._parse(row.rawsql)
         old = self._rules.get(row.id)
@@ -247,11 +247,11 @@ class RuleManager:
         logger.info("rule_adopted rule=%s enabled=%s for=%s", row.id, row.enabled, ",".join(rule.sources)[:256])
 
     def check_row(self, row: StoredRule) -> StoredRule:
-        """The row, if it can be stored, and given to other nodes. Raises RuleEngineError."""
+        """Return the row if it can be stored and sent to other nodes. Raises RuleEngineError."""
         return check_row(self._table, row)
 
     async def _take(self, id: str) -> None:
-        """Another node has changed it; what is counted of it here stays."""
+        """Handle a change by another node; the counters of this node stay."""
         async with self._lock:
             row, old = self._table.get(id), self._rules.get(id)
             if row is None:
@@ -261,7 +261,7 @@ class RuleManager:
                 await self._replace(row, old)
 
     async def _replace(self, row: StoredRule, old: Rule | None) -> None:
-        """Run what this row says in place of ``old``; one that cannot run is suspended with the reason."""
+        """Run the rule of this row instead of ``old``; a rule that cannot run is suspended with the reason."""
         self._order = max(self._order, row.order)
         actions = tuple(RuleAction(each, self._runtime) for each in row.actions)
         try:
@@ -312,25 +312,25 @@ class RuleManager:
             action.last_error = None
 
     def trace(self, id: str, size: int = 20) -> None:
-        """Keep the last ``size`` evaluations from now on; 0: none any more."""
+        """Keep the last ``size`` evaluations from now on; 0: none."""
         expect("size", size, int, "a whole number")
         if not 0 <= size <= MAX_TRACE:
             raise RuleEngineError(WRONG, f"size: expected 0 to {MAX_TRACE}")
         self.get(id).trace = RuleTrace(size) if size else None
 
     def traced(self, id: str) -> list[EvaluationRecord]:
-        """The last evaluations of a rule, the oldest first; empty where no trace is on."""
+        """Return the last evaluations of a rule, oldest first; empty if none are kept."""
         trace = self.get(id).trace
         return [] if trace is None else trace.records()
 
     async def test_sql(self, rawsql: str, ctx: Mapping[str, object]) -> object:
-        """What a rule would select from an example: a row, or for FOREACH the list of rows."""
+        """Return the result for an example: a row, or for FOREACH the list of rows."""
         expect("rawsql", rawsql, str, "a string")
         expect("ctx", ctx, Mapping, "an object")
         return tester.test_sql(await self._parse(rawsql), ctx, self._node.settings, self._node.node, self._functions)
 
     def ids_with(self, resource_id: str, enabled_only: bool = False) -> list[str]:
-        """Ids of the rules with an action or a fallback on a resource."""
+        """Return the ids of the rules with an action or a fallback that uses a resource."""
         return [rule.stored.id for rule in self._users_of(resource_id) if rule.stored.enabled or not enabled_only]
 
     def _users_of(self, resource_id: str) -> list[Rule]:
@@ -341,7 +341,7 @@ class RuleManager:
         ]
 
     def retry_suspended(self) -> None:
-        """Start those whose resources are available now."""
+        """Start the suspended rules whose resources are available now."""
         again = [rule for rule in self._rules.values() if rule.suspended and rule.usable and rule.stored.enabled]
         for rule in again:
             if self._start_or_suspend(rule, quiet=True):
@@ -350,7 +350,7 @@ class RuleManager:
             self._bindings.sync()
 
     def restart_users_of(self, resource_id: str) -> None:
-        """New action instances for the rules on a resource that was made anew."""
+        """Create new action instances for the rules that use a resource with a new instance."""
         for rule in self._users_of(resource_id):
             if rule.running:
                 self._stop(rule)
@@ -359,14 +359,14 @@ class RuleManager:
         self._bindings.sync()
 
     def tick(self) -> None:
-        """Once a second: speeds, counters on disk, and rules whose resources are available now."""
+        """Once a second: update speeds, store counters, and start rules whose resources are available now."""
         for rule in self._rules.values():
             rule.counters.tick()
         self._counted.save_some(self._rules.values())
         self.retry_suspended()
 
     def save_counters(self) -> None:
-        """For the next process; the last step of a stop."""
+        """Store the counters for the next process; the last step of a stop."""
         self._counted.save(self._rules.values())
 
     def close(self) -> None:
@@ -375,7 +375,7 @@ class RuleManager:
             self._stop(rule)
         self._bindings.sync()
 
-    # Making
+    # Creation
 
     async def _parse(self, rawsql: str) -> Statement:
         expect("rawsql", rawsql, str, "a string")
@@ -390,14 +390,14 @@ class RuleManager:
         )
 
     def _build(self, row: StoredRule, statement: Statement | None, old: Rule | None) -> Rule:
-        """The rule of a row, running if it is to; without a ``statement`` that of ``old`` goes on."""
+        """Return the rule of a row, running if it should run; without a ``statement``, that of ``old`` continues."""
         if statement is None:
             assert old is not None
             program = old.program
         else:
             program = self._compiled(statement, row.id)
         if old is not None and row.actions == old.stored.actions and old.running and row.enabled:
-            # The same instances go on.
+            # The same instances continue.
             rule = Rule(row, program, old.actions)
         else:
             rule = Rule(row, program, tuple(RuleAction(each, self._runtime) for each in row.actions))
@@ -452,7 +452,7 @@ class RuleManager:
             action.close()
 
     def _make_instances(self, rule: Rule) -> None:
-        """Raises RuleEngineError, and then leaves none."""
+        """Create the action instances. Raises RuleEngineError, and leaves none then."""
         try:
             for action in rule.all_actions:
                 kind = self._action_type(action.stored.name)
@@ -475,7 +475,7 @@ class RuleManager:
                 action.close()
             raise
 
-    # Checking
+    # Checks
 
     def _check_actions(self, given: Sequence[Mapping[str, object]], names: frozenset[str]) -> tuple[StoredAction, ...]:
         expect("actions", given, Sequence, "an array")
@@ -541,7 +541,7 @@ class RuleManager:
         return kind
 
     def _next_number(self) -> int:
-        """Nanoseconds, as in EMQX, but never the same twice."""
+        """Return nanoseconds, as in EMQX, but never the same number twice."""
         self._last_number = max(time.time_ns(), self._last_number + 1)
         return self._last_number
 

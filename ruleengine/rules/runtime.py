@@ -1,4 +1,4 @@
-"""Runtime: applies rules to an event, one after another; an error of a rule ends that rule only."""
+"""Runtime: applies rules to an event, one after another; an error in a rule ends only that rule."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ logger = logging.getLogger(__name__)
 
 
 STEPS_PER_DELIVERY: Final = 4
-"""Steps of an evaluation count in the budget of the loop iteration as deliveries."""
+"""Number of deliveries in the budget of the loop iteration that the steps of an evaluation count as."""
 
 
 _DELIVERIES_PER_SECOND: Final = 100_000
-"""Processor time of an event that runs more than one rule or action, in the same budget: 40 ms end an iteration."""
+"""Processor time of an event with more than one rule or action, in the same budget: 40 ms end an iteration."""
 
 
 class Runtime:
-    """What all rules of the node run in."""
+    """The environment of all rules of the node."""
 
     def __init__(
         self,
@@ -51,20 +51,20 @@ class Runtime:
         self._loop_budget = loop_budget
         self._depth = 0
         self._chained = 0
-        # When the running second began, and how many of its messages rules made of republished ones.
+        # When the current second began, and how many of its messages rules created from republished ones.
         self._second = 0.0
         self._this_second = 0
-        # Of the event under way, from its second rule or action on: when to read the processor time, and what that was
-        # at the beginning. 0: not yet.
+        # For the current event, from its second rule or action on: when to read the processor time, and its value at
+        # the beginning. 0: not yet.
         self._check_at = 0.0
         self._began = 0.0
 
     def restored_event(self) -> Event:
-        """An event in place of one of which only the row is left."""
+        """Return a replacement for an event of which only the row remains."""
         return Event(RESTORED_EVENT, self.environment, self.clock.wall())
 
     def apply(self, rules: tuple[Rule, ...], event: Event) -> None:
-        """Evaluate each rule that still runs when those before it are done."""
+        """Evaluate each rule that is still running when the previous ones are done."""
         if self._depth == 0:
             self._chained = 0
             self._check_at = 0.0
@@ -87,7 +87,7 @@ class Runtime:
                 self._loop_budget.deliveries += int((self.processor_time() - self._began) * _DELIVERIES_PER_SECOND)
 
     def _over_time(self) -> bool:
-        """Whether rules and actions have used up ``max_time`` for the event under way."""
+        """Return whether rules and actions have used up ``max_time`` for the current event."""
         now = time.perf_counter()
         if not self._check_at:
             self._began = self.processor_time()
@@ -95,7 +95,7 @@ class Runtime:
             return False
         if now < self._check_at:
             return False
-        # Wall-clock time also counts other processes.
+        # Wall-clock time includes other processes.
         left = self.settings.max_time - (self.processor_time() - self._began)
         if left > 0:
             self._check_at = now + left
@@ -109,7 +109,7 @@ class Runtime:
         return f"the processing that this event caused has taken {self.settings.max_time} seconds (ruleengine.max_time)"
 
     def take_hop(self, event: Event) -> int:
-        """The hops of a message that this event gives rise to. Raises ActionFailed where a chain of rules must end."""
+        """Return the hops of a message that this event causes. Raises ActionFailed if a chain of rules has to end."""
         hops = event.hops + 1
         if hops > self.settings.max_hops:
             raise ActionFailed(
@@ -127,7 +127,7 @@ class Runtime:
         return hops
 
     def _count_in_second(self) -> None:
-        """Count it, unless it is one of the few that an event leads to where rules follow one another once."""
+        """Count the message, unless it is one of the few that an event causes if rules follow one another once."""
         most = self.settings.max_chained_rate
         if not most or self._chained <= self.settings.max_hops:
             return
@@ -158,7 +158,7 @@ class Runtime:
             self._failed(rule, event, error.clause, error.message, evaluation)
             return
         except Exception as error:
-            # A function may be the operator's own: the message goes on, and so do the other rules.
+            # A function may be the operator's own: the message and the other rules continue.
             logger.debug("rule_crashed rule=%s", rule.stored.id, exc_info=True)
             self._failed(rule, event, "", f"{type(error).__name__}: {error}", evaluation)
             return
@@ -181,7 +181,7 @@ class Runtime:
         for row in rows:
             for action in actions:
                 if not rule.running:
-                    break  # deleted, disabled or changed by what it did itself
+                    break  # deleted, disabled or changed by its own action
                 if not alone and self._over_time():
                     self._failed(rule, event, "", f"not all actions were run: {self._too_long()}", evaluation)
                     return

@@ -1,4 +1,4 @@
-"""Trying SQL against an example: what the rule would select, with nothing done and nothing counted."""
+"""Testing SQL with an example: the result of the rule, without any action and without counting."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ def test_sql(
     node: str,
     functions: Mapping[str, Function],
 ) -> object:
-    """The row, for FOREACH the list of rows, empty where no element is left.
+    """Return the row, for FOREACH the list of rows, empty if no element remains.
 
-    ``given`` stands over the example columns of the event.
+    ``given`` overrides the example columns of the event.
 
-    Raises RuleEngineError: wrong SQL, an evaluation that fails, and ``unknown`` where the rule would not match.
-    """
+    Raises RuleEngineError: invalid SQL, a failed evaluation, and ``unknown`` if the rule would not match."""
     now = time.time()
     try:
         program = compile(
@@ -60,7 +59,7 @@ def test_sql(
         raise RuleEngineError(UNKNOWN, NO_MATCH)
     found: object = rows if program.is_foreach else rows[0]
     try:
-        # As the JSON that an action would send: what is undefined is null there.
+        # As in the JSON that an action would send: undefined values are null.
         return json.loads(encode_json(found, Budget(settings.max_steps, settings.max_output)))
     except ValueError as error:
         raise RuleEngineError(WRONG, str(error)) from error

@@ -1,4 +1,4 @@
-"""RuleTrace: the last evaluations of one rule, kept while its trace is on."""
+"""RuleTrace: the last evaluations of one rule, kept while its trace is active."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ MAX_TRACED_ACTIONS: Final = 100
 
 
 def sample(value: object) -> str:
-    """A value as JSON, cut to what fits into a trace; what has no JSON, or is too large, as a word in brackets."""
+    """Return a value as JSON, truncated for a trace; a value without JSON, or one that is too large, is a word in
+    brackets."""
     try:
         text = encode_json(_beginning(value, [MAX_TEXT_LENGTH + 16]), Budget())
     except ValueError as error:
@@ -28,7 +29,8 @@ def sample(value: object) -> str:
 
 
 def _beginning(value: Any, left: list[int]) -> object:
-    """As much of a value as its JSON shows of it: most are small, and none is read beyond ``left`` characters."""
+    """Return the part of a value that its JSON in the trace shows: most values are small, and none is read beyond
+    ``left`` characters."""
     kind = type(value)
     if kind is str or kind is bytes:
         taken = value[: max(left[0], 0) + 1]
@@ -70,7 +72,7 @@ class Evaluation:
         self.reason = reason[:MAX_TEXT_LENGTH]
 
     def acted(self, action_id: str, outcome: str, reason: str = "") -> None:
-        """``success``, ``failed``, or ``taken``: the outcome comes later."""
+        """Record the outcome of an action: ``success``, ``failed``, or ``taken``: the outcome comes later."""
         if len(self.actions) < MAX_TRACED_ACTIONS:
             self.actions.append(TracedAction(action_id, outcome, reason[:MAX_TEXT_LENGTH]))
 
@@ -88,7 +90,7 @@ class Evaluation:
 
 
 class RuleTrace:
-    """The latest ``size`` evaluations, the oldest first."""
+    """The latest ``size`` evaluations, oldest first."""
 
     __slots__ = ("_evaluations",)
 

@@ -1,5 +1,4 @@
-"""The sinks: one folder for each system that rows are sent to, with its resource types and its actions.
+"""The sinks: one directory for each target system, with its resource types and its actions.
 
-``types/builtin.py`` finds the folders: ``resource.py`` of a folder has ``RESOURCES``, ``action.py`` has ``ACTIONS``.
-Nothing outside of a folder names its types.
-"""
+``types/builtin.py`` finds the directories: ``resource.py`` in a directory defines ``RESOURCES``, ``action.py`` defines
+``ACTIONS``. Only the directory itself names its types."""

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class Position(NamedTuple):
-    """Where something begins in the text, both counted from 1, the column in characters."""
+    """A position in the text: line and column (in characters), both counted from 1."""
 
     line: int
     column: int
@@ -58,7 +58,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The step `[-0]` of a path: behind the last element."""
+    """The step `[-0]` of a path: after the last element."""
 
 
 Step: TypeAlias = Key | Index | Tail
@@ -66,7 +66,7 @@ Step: TypeAlias = Key | Index | Tail
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A column or alias, and the way into it."""
+    """A column or alias, and the steps into its value."""
 
     name: str
     steps: tuple[Step, ...] = ()
@@ -117,7 +117,7 @@ class Unary:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """An operator and what stands to the right of it."""
+    """An operator and its right operand."""
 
     operator: str
     operand: Expression
@@ -125,7 +125,8 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """A chain of operators of one precedence, evaluated from the left; flat, so that a long one is not a deep one."""
+    """A chain of operators with the same precedence, evaluated from the left; flat, so that a long chain does not nest
+    deeply."""
 
     first: Expression
     rest: tuple[Term, ...]
@@ -199,7 +200,7 @@ Node: TypeAlias = Expression | Step | When | Term | Star | Field
 
 
 def children(node: Node) -> Iterator[Node]:
-    """What stands directly in a node, in the order of the text."""
+    """Return the direct children of a node, in the order of the text."""
     match node:
         case Literal() | Range() | Key() | Tail() | Star():
             return
@@ -232,7 +233,7 @@ def children(node: Node) -> Iterator[Node]:
 
 
 def walk(*nodes: Node) -> Iterator[tuple[Node, int]]:
-    """All nodes in and below these, with their depth from 1; without recursion, however deep they are."""
+    """Yield all these nodes and all nodes below them, with their depth from 1; without recursion, for any depth."""
     stack: list[tuple[Node, int]] = [(node, 1) for node in nodes]
     while stack:
         node, depth = stack.pop()

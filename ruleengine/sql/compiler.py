@@ -1,5 +1,5 @@
-"""Compile a syntax tree into a `Program`: the code of the publish path, with every decision that can be made in
-advance."""
+"""Compiles a syntax tree into a `Program`: the code of the publish path, with every decision made in advance that can
+be."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .scope import FunctionEnvironment, Scope
 
 EVENT_PREFIX: Final = "$events/"
 STEPS_PER_ROW: Final = 10
-"""What an element of FOREACH costs, so that the default budget ends at some two thousand rows."""
+"""The cost of an element of FOREACH, so that the default budget allows about two thousand rows."""
 
 _STATEFUL: Final = ("kv_store_", "proc_dict_")
 
@@ -53,10 +53,9 @@ class Program:
         self._do = None if statement.do is None else compile_fields(statement.do, expressions)
 
     def run(self, columns: Columns, budget: Budget) -> list[dict[str, object]] | None:
-        """The rows for one event: None where WHERE does not hold, one row from SELECT, any number from FOREACH.
+        """Return the rows for one event: None if WHERE is not true, one row for SELECT, any number for FOREACH.
 
-        `EvaluationError` names the clause that failed. Values in rows may belong to the event: do not change them.
-        """
+        `EvaluationError` names the clause that failed. Values in rows may belong to the event: do not change them."""
         scope = Scope(columns, {}, budget, self._environment)
         where = self._where
         clause = "WHERE"
@@ -65,7 +64,7 @@ class Program:
                 return None
             clause = "FOREACH" if self.is_foreach else "SELECT"
             if self._plain is not None:
-                # No field is stored inside another: output and results are the same thing.
+                # No field is stored inside another one, so output and results are the same.
                 output = scope.results
                 for name, evaluate in self._plain:
                     output[name] = evaluate(scope)
@@ -85,7 +84,7 @@ class Program:
         return self._rows(scope, elements) if self.is_foreach else [output]
 
     def _rows(self, scope: Scope, elements: object) -> list[dict[str, object]]:
-        """All rows, or the error of the first that fails."""
+        """Return all rows, or raise the error of the first row that fails."""
         rows: list[dict[str, object]] = []
         if type(elements) is not list:
             return rows
@@ -125,11 +124,10 @@ def compile(
     metadata: dict[str, object] | None = None,
     events: Collection[str] | None = None,
 ) -> Program:
-    """The program of a statement; `SqlError` for an unknown function, a wrong arity, no Topic Filter that a rule can
-    have, no such event.
+    """Return the program of a statement. Raises `SqlError` for an unknown function, a wrong number of arguments, an
+    invalid Topic Filter, or an unknown event.
 
-    `metadata` is the column of that name (`{"rule_id": ...}`); `events` are all topics that begin with `$events/`.
-    """
+    `metadata` is the column of that name (`{"rule_id": ...}`); `events` are all topics that begin with `$events/`."""
     for source in statement.sources:
         if not valid_filter(source.topic):
             raise SqlError.at(source.position, f"{source.topic[:64]!r} is not a topic filter")
@@ -146,7 +144,7 @@ def compile(
 
 
 def _where_comes_first(statement: Statement) -> bool:
-    """Whether WHERE can refuse a message before its fields are evaluated, with the same result."""
+    """Return whether WHERE can refuse a message before its fields are evaluated, with the same result."""
     if statement.where is None:
         return False
     names = written(statement.fields)

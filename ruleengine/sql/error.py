@@ -1,4 +1,4 @@
-"""What can be wrong with a rule, when it is written and when it runs."""
+"""Errors of a rule, when it is written and when it runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from .ast import Position
 
 MAX_BYTES: Final = 16 * 1024
-"""Of the text of a rule."""
+"""Maximum size of a rule's text."""
 
 
 class SqlError(ValueError):
@@ -26,12 +26,12 @@ class SqlError(ValueError):
 
     @classmethod
     def at(cls, position: Position, message: str, *expected: str) -> SqlError:
-        """The error of what begins at a position."""
+        """Return the error at a position."""
         return cls(message, position.line, position.column, expected)
 
 
 class EvaluationError(ValueError):
-    """A rule that failed on one message: in which clause (`SELECT`, `WHERE`, `FOREACH`, `INCASE`, `DO`), and why."""
+    """A rule that failed for one message: the clause (`SELECT`, `WHERE`, `FOREACH`, `INCASE`, `DO`), and the reason."""
 
     def __init__(self, clause: str, message: str) -> None:
         self.clause = clause

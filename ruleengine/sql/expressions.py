@@ -1,4 +1,4 @@
-"""Expressions to closures: what `Program` evaluates is made here, once for each rule."""
+"""From expressions to closures: the closures that `Program` evaluates are created here, once for each rule."""
 
 from __future__ import annotations
 
@@ -53,9 +53,8 @@ _ARITHMETIC: Final[dict[str, Operation]] = {
 class Expressions:
     """Compiles the expressions of one statement.
 
-    `named` is what fields have written before the expression at hand is evaluated: such names are results, all others
-    columns. `metadata` is the column of that name, which belongs to the rule and not to the event.
-    """
+    `named`: the names that fields have written before the current expression is evaluated. These names are results, all
+    others are columns. `metadata` is the column of that name, which belongs to the rule and not to the event."""
 
     def __init__(self, functions: Mapping[str, Function], metadata: dict[str, object] | None) -> None:
         self.functions = functions
@@ -63,7 +62,8 @@ class Expressions:
         self.named: set[str] = set()
 
     def compile(self, expression: Expression) -> Evaluate:
-        """The closure that evaluates it; `SqlError` for an unknown function or a wrong number of arguments."""
+        """Return the closure that evaluates the expression. Raises `SqlError` for an unknown function or a wrong number
+        of arguments."""
         match expression:
             case Literal(value=value):
                 return _constant(value)
@@ -92,7 +92,7 @@ class Expressions:
                 return _slice(self._path(expression.path), expression.first, expression.last)
 
     def collection(self, expression: Expression) -> Evaluate:
-        """The closure of what FOREACH goes through: the payload as JSON, if it is named as a whole."""
+        """Return the closure for the collection of FOREACH: the payload as JSON, if it is named as a whole."""
         if not isinstance(expression, Path) or expression.steps or expression.name != "payload":
             return self.compile(expression)
         decoded, column = self._outermost(expression.name), self.column(expression.name)
@@ -100,22 +100,22 @@ class Expressions:
         def read(scope: Scope) -> object:
             try:
                 return decoded(scope)
-            except ValueError:  # no JSON: as any value that is no list, it has no elements
+            except ValueError:  # not JSON: like any value that is not a list, it has no elements
                 return column(scope)
 
         return read
 
     def condition(self, expression: Expression) -> Evaluate:
-        """The closure of a condition, which holds when it answers True itself and nothing else."""
+        """Return the closure of a condition, which is true only if its value is exactly True."""
         return self.compile(expression)
 
     def steps(self, path: Path) -> Callable[[Scope], list[object]]:
-        """The closure that answers the steps of a path as `paths.store` takes them."""
+        """Return the closure that returns the steps of a path in the form for `paths.store`."""
         compiled = [self._stored_step(step) for step in path.steps]
         return lambda scope: [step(scope) for step in compiled]
 
     def column(self, name: str) -> Evaluate:
-        """The closure that reads a result, or else a column."""
+        """Return the closure that reads a result, or else a column."""
         if name in self.named:
             return lambda scope: scope.results[name]
         if name == "metadata" and self.metadata is not None:
@@ -160,7 +160,7 @@ class Expressions:
         return read_all
 
     def _outermost(self, name: str) -> Evaluate:
-        """The value that a path with steps starts from; for the payload, decoded as JSON."""
+        """Return the value at the start of a path with steps; for the payload, decoded as JSON."""
         column = self.column(name)
         if name != "payload":
             return column
@@ -184,7 +184,7 @@ class Expressions:
         return partial(_step_index, evaluate, self._index_within(step.expression))
 
     def _index_within(self, expression: Expression) -> Callable[[object, Budget], object] | None:
-        """Look up a bare name in an index that is not a column in the value that the path starts from."""
+        """Look up a bare name in an index, if it is not a column, in the value at the start of the path."""
         if not isinstance(expression, Path) or not all(isinstance(step, Key) for step in expression.steps):
             return None
         keys = [expression.name, *(step.name for step in expression.steps if isinstance(step, Key))]
@@ -255,7 +255,7 @@ class Expressions:
             except ValueError:
                 raise
             except Exception as error:
-                # A function may be an operator's own Python: whatever it raises is this rule's failure and no more.
+                # A function may be an operator's own Python: an exception in it fails only this rule.
                 raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
             if type(value) is list or type(value) is dict:
                 scope.budget.take_bytes(measure(value, scope.budget))
@@ -344,14 +344,14 @@ def _greater_than(left: Evaluate, fixed: int | float) -> Evaluate:
 
 
 def _swapped(operate: Operation, left: object, right: object, budget: Budget) -> object:
-    """The operation on exchanged operands, which are evaluated from the left all the same."""
+    """Return the operation with exchanged operands, which are still evaluated from the left."""
     return operate(right, left, budget)
 
 
 def _list(items: list[Evaluate]) -> Evaluate:
     def evaluate(scope: Scope) -> list[object]:
         built = [item(scope) for item in items]
-        # Lists of lists can double with every field: they are paid for by their size.
+        # Lists of lists can double with every field: their size is charged.
         if any(type(item) is list or type(item) is dict for item in built):
             scope.budget.take_bytes(measure(built, scope.budget))
         return built

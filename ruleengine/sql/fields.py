@@ -1,4 +1,5 @@
-"""The fields of SELECT, FOREACH and DO to closures: under which key a result is stored, and where fields see it."""
+"""From the fields of SELECT, FOREACH and DO to closures: the key under which a result is stored, and where other fields
+can read it."""
 
 from __future__ import annotations
 
@@ -12,14 +13,14 @@ from .paths import store
 from .scope import Scope
 
 ITEM: Final = "item"
-"""What an element of FOREACH is called when the collection has no alias."""
+"""The name of an element of FOREACH if the collection has no alias."""
 
 Write: TypeAlias = Callable[[Scope, dict[str, object]], None]
-"""Evaluates one field and stores it in the output, and in the scope's results where later fields may look."""
+"""Evaluates one field and stores it in the output, and in the scope's results if later fields may read it."""
 
 
 def plain_name(field: Star | Field, number: int) -> str | None:
-    """The one key a field is stored under; None for `*` and for what is stored inside something else."""
+    """Return the single key under which a field is stored; None for `*` and for fields stored inside another value."""
     if isinstance(field, Star):
         return None
     if field.alias is not None:
@@ -34,7 +35,7 @@ def plain_name(field: Star | Field, number: int) -> str | None:
 
 
 def written(fields: Sequence[Star | Field]) -> set[str]:
-    """The names that mean something else after these fields than before: aliases, and what is stored like one."""
+    """Return the names that have another meaning after these fields: aliases, and fields stored like aliases."""
     names: set[str] = set()
     for number, field in enumerate(fields, 1):
         name = _written(field, number)
@@ -44,7 +45,7 @@ def written(fields: Sequence[Star | Field]) -> set[str]:
 
 
 def compile_plain(fields: Sequence[Star | Field], expressions: Expressions) -> list[tuple[str, Evaluate]] | None:
-    """Key and closure of each field where all are stored under a key of their own, else None."""
+    """Return key and closure of each field if all are stored under their own key, otherwise None."""
     names = [plain_name(field, number) for number, field in enumerate(fields, 1)]
     if None in names:
         return None
@@ -57,7 +58,7 @@ def compile_plain(fields: Sequence[Star | Field], expressions: Expressions) -> l
 
 
 def compile_fields(fields: Sequence[Star | Field], expressions: Expressions) -> list[Write]:
-    """A closure for each field, to be run in this order; their names are known to `expressions` afterwards."""
+    """Return a closure for each field, to be run in this order; afterwards `expressions` knows their names."""
     writes: list[Write] = []
     for number, field in enumerate(fields, 1):
         writes.append(_star(expressions.metadata) if isinstance(field, Star) else _field(field, number, expressions))
@@ -71,7 +72,7 @@ def element_path(collection: Field) -> Path:
 
 
 def compile_place(path: Path, expressions: Expressions) -> Callable[[Scope, object], None]:
-    """The closure that stores a value under an alias in the scope's results."""
+    """Return the closure that stores a value under an alias in the scope's results."""
     name = path.name
     if not path.steps:
 
@@ -132,7 +133,7 @@ def _field(field: Field, number: int, expressions: Expressions) -> Write:
         if stored is not UNDEFINED:
             output[root] = stored
         if is_result:
-            # Even where nothing could be stored: later fields look among the results for this name.
+            # Even if nothing could be stored: later fields read this name from the results.
             scope.results[root] = store(before(scope), way, value, scope.budget, create)
 
     return write_inside

@@ -1,4 +1,4 @@
-"""SQL text to syntax tree: `parse`, and the bounds on what it accepts."""
+"""From SQL text to a syntax tree: `parse`, and the limits for its input."""
 
 from __future__ import annotations
 
@@ -79,16 +79,16 @@ _WORDS: Final = {
 
 
 _OPERATORS: Final = {"div": "DIV", "mod": "MOD"}
-"""Names that are operators between two operands."""
+"""Names that are operators when they are between two operands."""
 
 
 class _Tokens:
-    """Between lexer and parser: distinguishes the operators `div` and `mod` from the names, and bounds the nesting."""
+    """Between lexer and parser: distinguishes the operators `div` and `mod` from names, and limits the nesting."""
 
     always_accept = ()
 
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
-        """The tokens of `stream`, one behind it."""
+        """Yield the tokens of `stream`, delayed by one."""
         depth = 0
         before = ""
         token = next(stream, None)
@@ -109,11 +109,11 @@ class _Tokens:
 
 
 Parts = list[Any]
-"""What the methods of ``_Builder`` made of the parts of a rule of the grammar, which decides their types."""
+"""The nodes that methods of ``_Builder`` created for the parts of a grammar rule, which determines their types."""
 
 
 class _Builder(Transformer[Token, Statement]):
-    """Makes nodes while the text is parsed; the methods are named after the rules of the grammar."""
+    """Creates nodes while the text is parsed; the methods are named after the rules of the grammar."""
 
     def start(self, parts: Parts) -> Statement:
         statement: Statement = parts[0]
@@ -241,15 +241,15 @@ class _Builder(Transformer[Token, Statement]):
 
 
 def prepare() -> None:
-    """Read the grammar, which takes some 65 ms: done before the loop runs, not at the first rule."""
+    """Read the grammar, which takes about 65 ms: before the loop runs, not at the first rule."""
     _grammar()
 
 
 def parse(text: str) -> Statement:
-    """The syntax tree of a rule; `SqlError` with the position if it is none, is over 16 KiB, or nests deeper than 64.
+    """Return the syntax tree of a rule. Raises `SqlError` with the position if the text is invalid, larger than 16 KiB,
+    or has more than 64 levels.
 
-    A text of more than about 1 KiB takes longer than one iteration of the loop should.
-    """
+    A text of more than about 1 KiB takes longer than one iteration of the loop should."""
     steps = parsing(text)
     while True:
         try:
@@ -260,7 +260,7 @@ def parse(text: str) -> Statement:
 
 
 def parsing(text: str) -> Generator[None, None, Statement]:
-    """The same in steps, each about as much work as one token."""
+    """Do the same in steps, each with about as much work as one token."""
     _check_text(text)
     try:
         statement: Any = yield from _tree(text)
@@ -286,12 +286,12 @@ def _tree(text: str) -> Generator[None, None, object]:
             yield
         return parser.feed_eof(token)
     except UnexpectedInput as error:
-        error.interactive_parser = parser  # knows what could have come there
+        error.interactive_parser = parser  # knows the tokens that would have been valid there
         raise
 
 
 def parts_of(statement: Statement) -> tuple[Node, ...]:
-    """The fields and conditions of a statement, in the order they are written."""
+    """Yield the fields and conditions of a statement, in the order of the text."""
     conditions = [part for part in (statement.incase, statement.where) if part is not None]
     return (*statement.fields, *(statement.do or ()), *conditions)
 
@@ -349,7 +349,7 @@ def _explain_character(text: str, error: UnexpectedCharacters) -> Generator[None
 
 
 def _expected_after(text: str) -> Generator[None, None, tuple[str, ...]]:
-    """What could follow a beginning of a statement."""
+    """Return what can follow a beginning of a statement."""
     try:
         yield from _tree(text)
     except UnexpectedToken as error:
@@ -373,7 +373,8 @@ def _show(text: str) -> str:
 
 
 def _describe(terminals: Any) -> tuple[str, ...]:
-    """The terminals in words, each once; an expression is one word instead of all it can begin with."""
+    """Describe the terminals in words, each once; an expression is one word instead of everything that can begin
+    one."""
     names = set(terminals)
     words = set()
     if names >= _EXPRESSION:

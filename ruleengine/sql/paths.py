@@ -1,7 +1,6 @@
-"""Steps into nested values: reading along a path, and storing under one.
+"""Steps into nested values: reading and storing along a path.
 
-Nothing is changed in place: a decoded payload belongs to all rules that look at the message.
-"""
+Nothing is changed in place, because all rules of a message share its decoded payload."""
 
 from __future__ import annotations
 
@@ -12,10 +11,10 @@ from ..functions.undefined import UNDEFINED
 from ..functions.values import decode_json, describe, measure
 
 HEAD: Final = 0
-"""As the index of a store: before the first element."""
+"""As an index for storing: before the first element."""
 
 TAIL: Final = "tail"
-"""As the index of a store: behind the last element. Keys are wrapped in a tuple, so that none is taken for it."""
+"""As an index for storing: after the last element. Keys are wrapped in a tuple, so that none is confused with it."""
 
 
 def read_key(value: object, key: str, budget: Budget) -> object:
@@ -42,7 +41,7 @@ def read_index(value: object, index: object, budget: Budget) -> object:
 
 
 def read_slice(value: object, first: int, last: int, budget: Budget) -> list[object]:
-    """The elements from `first` to `last`, both included; none of them 0."""
+    """Return the elements from `first` to `last`, both included; 0 is not allowed."""
     if type(value) is str or type(value) is bytes:
         value = _decode(value, budget)
     if type(value) is not list:

@@ -1,4 +1,4 @@
-"""What one evaluation of one rule works on."""
+"""The state of one evaluation of one rule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..functions.function import FunctionContext
 
 @dataclass(frozen=True, slots=True)
 class FunctionEnvironment:
-    """The engine as functions see it: the node's name, values stored between evaluations, and Unix time."""
+    """The environment of functions: the node's name, values stored between evaluations, and Unix time."""
 
     node: str = "taipan@127.0.0.1"
     state: dict[str, Any] = field(default_factory=dict)
@@ -22,10 +22,9 @@ class FunctionEnvironment:
 
 
 class Scope:
-    """The working input: the columns of the event, and over them the results that have a name already.
+    """The current input: the columns of the event, overridden by results that already have a name.
 
-    `results` shadow columns of the same name; a column that no field has written is read directly.
-    """
+    `results` hide columns of the same name; a column that no field has written is read directly."""
 
     __slots__ = ("_context", "budget", "columns", "environment", "results")
 
@@ -39,7 +38,7 @@ class Scope:
         self._context: FunctionContext | None = None
 
     def context(self) -> FunctionContext:
-        """What functions get; made when the first one is called."""
+        """The context for functions, created at the first call of one."""
         if self._context is None:
             environment = self.environment
             self._context = FunctionContext(

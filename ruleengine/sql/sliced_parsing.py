@@ -8,19 +8,20 @@ from typing import Final
 from .ast import Statement
 
 AT_ONCE: Final = 1024
-"""Characters that take about four milliseconds to parse; what is longer is parsed in slices."""
+"""Number of characters that are parsed in about four milliseconds; longer texts are parsed in slices."""
 SLICE: Final = 64
-"""Steps between two turns of the loop, about two milliseconds: a step is a token, or as little work as one."""
+"""Number of steps between two turns of the loop, about two milliseconds: a step is a token, or a similar amount of
+work."""
 
 
 class SlicedParsing:
-    """Parses long statements one at a time, however many were asked for: no more than a slice in a turn of the loop."""
+    """Parses long statements one at a time, even if several are requested: at most one slice per turn of the loop."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
 
     async def parse(self, text: str) -> Statement:
-        """The statement. Raises SqlError."""
+        """Return the statement. Raises SqlError."""
         if len(text) <= AT_ONCE:
             return parse_here(text)
         from .parser import parsing
@@ -38,7 +39,7 @@ class SlicedParsing:
 
 
 def parse_here(text: str) -> Statement:
-    """The same at once, in this thread. Raises SqlError."""
-    from .parser import parse  # here: a node that reads no rule needs no grammar
+    """Parse immediately, in this thread. Raises SqlError."""
+    from .parser import parse  # imported here: a node without rules needs no grammar
 
     return parse(text)

@@ -1,7 +1,6 @@
-"""What the operators of the language do with values: comparison with its coercions, and arithmetic.
+"""The operators of the language: comparison with conversions, and arithmetic.
 
-All raise ValueError with a short reason for what they cannot answer. A boolean is never a number here.
-"""
+All raise ValueError with a short reason if there is no result. A boolean is never a number here."""
 
 from __future__ import annotations
 
@@ -19,12 +18,13 @@ _NUMBER, _NAME, _OBJECT, _LIST, _TEXT = range(5)
 
 
 def is_number(value: object) -> bool:
-    """Whether it is an integer or a float."""
+    """Return whether the value is an integer or a float."""
     return type(value) is int or type(value) is float
 
 
 def equals(left: object, right: object, budget: Budget) -> bool:
-    """`=`: by value; a text beside a number is read as one, and beside a boolean the boolean is its name."""
+    """`=`: compares by value; a text is converted for a comparison with a number, and a boolean is its name for one
+    with a text."""
     if type(left) is type(right) and type(left) is not list and type(left) is not dict:
         return bool(left == right)
     if left is UNDEFINED or right is UNDEFINED:
@@ -33,21 +33,22 @@ def equals(left: object, right: object, budget: Budget) -> bool:
 
 
 def less(left: object, right: object, budget: Budget) -> bool:
-    """`<`: numbers < names (false, null, true) < objects < lists < texts; nothing is less than undefined, or more."""
+    """`<`: numbers < names (false, null, true) < objects < lists < texts; undefined is neither less nor greater than
+    any value."""
     if left is UNDEFINED or right is UNDEFINED:
         return False
     return _order(*_coerce(left, right), budget) < 0
 
 
 def at_most(left: object, right: object, budget: Budget) -> bool:
-    """`<=`: less or equal; two undefined are."""
+    """`<=`: less or equal; two undefined values are equal."""
     if left is UNDEFINED or right is UNDEFINED:
         return left is right
     return _order(*_coerce(left, right), budget) <= 0
 
 
 def matches_filter(topic: object, topic_filter: object, budget: Budget) -> bool:
-    """`=~`: whether a Topic Name matches a Topic Filter; two undefined do, one does not."""
+    """`=~`: whether a Topic Name matches a Topic Filter; true for two undefined values, false for one."""
     if topic is UNDEFINED or topic_filter is UNDEFINED:
         return topic is topic_filter
     if type(topic) is not str or type(topic_filter) is not str:
@@ -56,7 +57,7 @@ def matches_filter(topic: object, topic_filter: object, budget: Budget) -> bool:
 
 
 def add(left: Any, right: Any, budget: Budget) -> object:
-    """`+`: the sum of numbers, or one text after the other."""
+    """`+`: the sum of numbers, or two texts concatenated."""
     if is_number(left) and is_number(right):
         return _bounded(left + right)
     if type(left) is str and type(right) is str:
@@ -69,21 +70,21 @@ def add(left: Any, right: Any, budget: Budget) -> object:
 
 
 def subtract(left: Any, right: Any, budget: Budget) -> object:
-    """`-` between numbers."""
+    """`-`: the difference of numbers."""
     if is_number(left) and is_number(right):
         return _bounded(left - right)
     raise _refuse("-", left, right)
 
 
 def multiply(left: Any, right: Any, budget: Budget) -> object:
-    """`*` between numbers."""
+    """`*`: the product of numbers."""
     if is_number(left) and is_number(right):
         return _bounded(left * right)
     raise _refuse("*", left, right)
 
 
 def divide(left: Any, right: Any, budget: Budget) -> float:
-    """`/`: always a float."""
+    """`/`: the quotient, always a float."""
     if not (is_number(left) and is_number(right)):
         raise _refuse("/", left, right)
     if right == 0:
@@ -93,7 +94,7 @@ def divide(left: Any, right: Any, budget: Budget) -> float:
 
 
 def divide_whole(left: object, right: object, budget: Budget) -> int:
-    """`div`: integers, truncated towards zero."""
+    """`div`: the quotient of integers, truncated towards zero."""
     if type(left) is not int or type(right) is not int:
         raise _refuse("div", left, right)
     if right == 0:
@@ -103,7 +104,7 @@ def divide_whole(left: object, right: object, budget: Budget) -> int:
 
 
 def remainder(left: object, right: object, budget: Budget) -> int:
-    """`mod`: of integers, with the sign of the left one."""
+    """`mod`: the remainder of integers, with the sign of the left one."""
     if type(left) is not int or type(right) is not int:
         raise _refuse("mod", left, right)
     if right == 0:
@@ -168,7 +169,8 @@ def _rank(value: object) -> int:
 
 
 def _order(left: Any, right: Any, budget: Budget) -> int:
-    """Below, at, or above zero as the left value stands before, with, or after the right one."""
+    """Return a number below, at, or above zero if the left value is less than, equal to, or greater than the right
+    one."""
     rank = _rank(left)
     if rank != _rank(right):
         return rank - _rank(right)

@@ -1,4 +1,4 @@
-"""Counted: what was counted of rules and actions, on disk now and then, so that a restart goes on counting."""
+"""Counted: the metrics of rules and actions, stored from time to time, so that counting continues after a restart."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..rules.rule import Rule, RuleAction
 
 TABLE: Final = "rule_counters"
 _MAX_ROWS_PER_TICK: Final = 1000
-"""Rows that one tick writes."""
+"""Number of rows that one tick writes."""
 
 
 class StoredCounters(msgspec.Struct, frozen=True, array_like=True):
-    """Of one rule; ``actions`` by the id of the action: taken, success, failed."""
+    """The counters of one rule; ``actions`` by the id of the action: taken, success, failed."""
 
     matched: int
     passed: int
@@ -28,11 +28,10 @@ class StoredCounters(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Counted:
-    """The figures of all rules as they were written last.
+    """The metrics of all rules as they were last written.
 
-    Never for a message: ``save`` is called at ticks and at the stop. What was counted since the last one is lost with
-    a process that is killed.
-    """
+    They are not written for each message: ``save`` is called at ticks and at the stop. Counts since the last call are
+    lost if the process is killed."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -40,7 +39,7 @@ class Counted:
         self._left: list[Rule] = []
 
     def restore(self, rule: Rule) -> None:
-        """Go on where the process before stopped."""
+        """Continue with the counts of the previous process."""
         stored = self._table.get(rule.stored.id)
         if stored is None:
             return
@@ -51,14 +50,14 @@ class Counted:
                 action.counters.resume(*figures)
 
     def save_some(self, rules: Iterable[Rule]) -> None:
-        """Write what has changed of some rules; of all within a few calls."""
+        """Write the changes of some rules; those of all rules within a few calls."""
         if not self._left:
             self._left = list(rules)
         self._save(self._left[-_MAX_ROWS_PER_TICK:])
         del self._left[-_MAX_ROWS_PER_TICK:]
 
     def save(self, rules: Iterable[Rule]) -> None:
-        """Write what has changed."""
+        """Write all changes."""
         self._save(list(rules))
 
     def forget(self, rule_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Masked: parameters of actions and resources with their secrets masked, and with masks of a change resolved."""
+"""Masked: parameters of actions and resources with masked secrets, and the secrets for masks in a change."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -11,12 +11,12 @@ from ..params import Param
 from .rows import StoredAction
 
 _TEXT: Final = ("file",)
-"""Of a file that came with its text; the name of one is no secret."""
+"""The secret part of a file given with its text; the name of a file is not a secret."""
 
 
 def shown(params: Mapping[str, object], declared: tuple[Param, ...]) -> dict[str, object]:
-    """``params`` without secrets: those that the declarations name. A parameter that is not declared, as all are of an
-    unknown type, is masked by its name."""
+    """Return ``params`` without the secrets that the declarations name. An undeclared parameter, such as any of an
+    unknown type, is masked depending on its name."""
     known = {param.name: param for param in declared}
     return {name: _shown(name, value, known.get(name)) for name, value in params.items()}
 
@@ -34,7 +34,7 @@ def _shown(name: str, value: object, param: Param | None) -> object:
 def given_back(
     given: Mapping[str, object], stored: Mapping[str, object], declared: tuple[Param, ...]
 ) -> dict[str, object]:
-    """``given`` with what ``stored`` has in the place of each mask. Raises RuleEngineError where it has none."""
+    """Return ``given`` with each mask replaced by the value in ``stored``. Raises RuleEngineError if there is none."""
     known = {param.name: param for param in declared}
     try:
         return {name: _given_back(name, value, stored.get(name), known.get(name)) for name, value in given.items()}
@@ -53,7 +53,7 @@ def _given_back(name: str, given: object, stored: object, param: Param | None) -
 
 
 def actions_given_back(given: object, stored: Sequence[StoredAction], types: Mapping[str, ActionType]) -> Any:
-    """The same for the actions of a rule; what is no list of actions is returned as it is."""
+    """Do the same for the actions of a rule; a value that is not a list of actions is returned unchanged."""
     if not isinstance(given, (list, tuple)):
         return given
     return [_action_given_back(each, index, stored, types) for index, each in enumerate(given)]
@@ -75,7 +75,8 @@ def _action_given_back(
 def _counterpart(
     given: Mapping[str, object], index: int, stored: Sequence[StoredAction], declared: tuple[Param, ...]
 ) -> StoredAction | None:
-    """The stored action that this one was: one with the same masked parameters, else the one of its index."""
+    """Return the stored action that this one was before: one with the same masked parameters, otherwise the one at the
+    same index."""
     here = list(stored[index : index + 1])
     same = [each for each in (*here, *stored) if each.name == given.get("name")]
     for each in same:

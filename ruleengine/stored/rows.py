@@ -23,9 +23,9 @@ class StoredAction(msgspec.Struct, frozen=True):
 
 
 class StoredRule(msgspec.Struct, frozen=True):
-    """``order`` grows with each rule created; ``created_at`` is in milliseconds; ``enabled`` is what was asked for.
+    """``order`` grows with each new rule; ``created_at`` is in milliseconds; ``enabled`` is the requested state.
 
-    The rule made from it is ``rule.Rule``."""
+    ``rule.Rule`` is created from it."""
 
     id: str
     rawsql: str
@@ -38,8 +38,8 @@ class StoredRule(msgspec.Struct, frozen=True):
 
 
 class StoredResource(msgspec.Struct, frozen=True):
-    """``config`` is checked, with defaults; ``created_at`` is Unix milliseconds. ``fault``: why it cannot be used, of
-    one that was imported; ``config`` is then as it came."""
+    """``config`` is checked, with defaults; ``created_at`` is in Unix milliseconds. ``fault``: why an imported resource
+    cannot be used; ``config`` is then unchanged."""
 
     id: str
     type: str
@@ -53,13 +53,14 @@ Stored = TypeVar("Stored", StoredRule, StoredResource)
 
 
 def expect(key: str, value: object, kind: type[Any], words: str) -> None:
-    """Raises RuleEngineError where the value is of another kind. A text is no Sequence here, true no int."""
+    """Raise RuleEngineError if the value is of another kind. Here, text is not a Sequence, and true is not an int."""
     if not isinstance(value, kind) or (kind is not str and isinstance(value, str | bool)):
         raise RuleEngineError(WRONG, f"{key}: expected {words}")
 
 
 def check_stored(row: Stored) -> Stored:
-    """The row, if it can come back from disk. Raises RuleEngineError: a type is wrong, or a value cannot be encoded."""
+    """Return the row if it can be read from disk again. Raises RuleEngineError if a type is wrong, or a value cannot be
+    encoded."""
     try:
         msgspec.msgpack.decode(msgspec.msgpack.encode(row), type=type(row))
     except (OverflowError, UnicodeEncodeError, TypeError, RecursionError, msgspec.ValidationError) as error:
@@ -68,10 +69,9 @@ def check_stored(row: Stored) -> Stored:
 
 
 def new_id(noun: str, id: str | None, taken: Container[str], reserved: str | None = None) -> str:
-    """The id that a user gave a new rule or resource, or a random one; a given id must not begin with ``reserved``.
+    """Return the given id for a new rule or resource, or a random one; a given id must not begin with ``reserved``.
 
-    Raises RuleEngineError.
-    """
+    Raises RuleEngineError."""
     if id is None:
         while (made := f"{noun}:{secrets.token_hex(4)}") in taken:
             pass

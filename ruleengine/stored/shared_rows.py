@@ -1,4 +1,4 @@
-"""Rules and resources in a cluster: rows that other nodes change, and what a row of theirs must be like."""
+"""Rules and resources in a cluster: rows that other nodes change, and the requirements for them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ logger = logging.getLogger(__name__)
 
 
 class TakenRows:
-    """Rows that other nodes have changed: each is looked at once, in a task, after the changes that are under way."""
+    """Rows that other nodes have changed: each is processed once, in a task, after the current changes."""
 
     def __init__(self, take: Callable[[str], Awaitable[None]]) -> None:
-        """``take`` makes of the row that the table has now what runs here."""
+        """``take`` applies the current row of the table on this node."""
         self._take = take
         self._ids: dict[str, None] = {}
         self._task: asyncio.Task[None] | None = None
@@ -35,7 +35,7 @@ class TakenRows:
                 del self._ids[id]
                 try:
                     await self._take(id)
-                except Exception:  # of one row; the others are taken all the same
+                except Exception:  # an error in one row; the others are still processed
                     logger.exception("row_not_taken id=%s", id)
         finally:
             self._task = None
@@ -46,7 +46,7 @@ class TakenRows:
 
 
 def check_row(table: Table[Stored], row: Stored) -> Stored:
-    """The row, if it can be stored, and given to other nodes. Raises RuleEngineError."""
+    """Return the row if it can be stored and sent to other nodes. Raises RuleEngineError."""
     check_stored(row)
     try:
         table.check(row.id, row)
@@ -56,6 +56,6 @@ def check_row(table: Table[Stored], row: Stored) -> Stored:
 
 
 def check_unchanged(table: Table[Stored], id: str, row: Stored) -> None:
-    """Raises RuleEngineError where another node has changed it, and that has not taken effect here yet."""
+    """Raise RuleEngineError if another node has changed the row, and the change has not yet been applied here."""
     if table.get(id) != row:
         raise RuleEngineError(WRONG, f"{id} was just changed by another node; check it and try again")

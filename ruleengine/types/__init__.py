@@ -1,4 +1,3 @@
-"""The types of actions and resources that are offered: those of Taipan, and those of the operator's modules.
+"""The available types of actions and resources: Taipan's own, and those of the operator's modules.
 
-The engine reads them once, when it is made.
-"""
+The engine reads them once, when it is created."""

@@ -1,4 +1,4 @@
-"""The action and resource types that are offered, in the order in which they are listed."""
+"""The built-in action and resource types, in the order in which they are listed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..resources.resource import ResourceType
 
 
 def _modules(name: str) -> list[ModuleType]:
-    """The module of this name of each sink."""
+    """Return the module with this name of each sink."""
     folders = [each.name for each in pkgutil.iter_modules(sinks.__path__)]
     return [import_module(f"{sinks.__name__}.{folder}.{name}") for folder in folders]
 

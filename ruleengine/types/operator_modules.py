@@ -1,8 +1,7 @@
-"""Modules of the operator: their SQL functions, actions and resource types are there for rules.
+"""Modules of the operator, which add SQL functions, actions and resource types.
 
 They are found by entry points (``taipan.rule_functions``, ``taipan.rule_actions``, ``taipan.rule_resources``) and by
-``[[ruleengine.functions]]``.
-"""
+``[[ruleengine.functions]]``."""
 
 from __future__ import annotations
 
@@ -27,15 +26,15 @@ ACTIONS_GROUP: Final = "taipan.rule_actions"
 RESOURCES_GROUP: Final = "taipan.rule_resources"
 _GROUPS: Final = (FUNCTIONS_GROUP, ACTIONS_GROUP, RESOURCES_GROUP)
 ACTIONS: Final = "ACTIONS"
-"""The name in a module of its action types."""
+"""The name of a module's list of action types."""
 RESOURCES: Final = "RESOURCES"
-"""The name in a module of its resource types."""
+"""The name of a module's list of resource types."""
 
 _Type = TypeVar("_Type", ActionType, ResourceType)
 
 
 class OperatorModuleError(Exception):
-    """A module that cannot be used; one line that names it."""
+    """A module that cannot be used; the message is one line with its name."""
 
 
 class OperatorTypes(NamedTuple):
@@ -77,7 +76,7 @@ def load_operator_modules(modules: Iterable[str]) -> OperatorTypes:
 
 
 def _path() -> tuple[tuple[str, int], ...]:
-    """Where Python looks for distributions, and when something was last installed or removed there."""
+    """Return where Python looks for distributions, and when they were last changed."""
     return tuple((place, _changed(place)) for place in sys.path)
 
 
@@ -96,11 +95,11 @@ def _entry_points(path: tuple[tuple[str, int], ...]) -> dict[str, tuple[EntryPoi
 
 
 def validate_modules(modules: Iterable[str]) -> Iterator[str]:
-    """Which of the configured modules are not there; none is run."""
+    """Return which of the configured modules do not exist; none is imported."""
     for name in modules:
         try:
             found = importlib.util.find_spec(name)
-        except (ImportError, ValueError, AttributeError):  # a package on the way is missing or is none
+        except (ImportError, ValueError, AttributeError):  # a package in the path is missing or is not a package
             found = None
         if found is None:
             yield f"ruleengine.functions: module {name}: the module is not on the Python path"
@@ -110,14 +109,14 @@ def _import(name: str) -> ModuleType:
     try:
         module = importlib.import_module(name)
     except Exception as error:
-        # A module of the operator's may raise anything; the answer is one line that names it.
+        # A module of the operator may raise anything; the error is one line with its name.
         raise OperatorModuleError(f"ruleengine.functions: module {name}: {type(error).__name__}: {error}") from error
     logger.info("extension_loaded module=%s", name)
     return module
 
 
 def _types_of(module: object, name: str, kind: type[_Type], where: str) -> list[_Type]:
-    """The types that a module lists under this name."""
+    """Return the types that a module lists under this name."""
     found = getattr(module, name, ())
     if not isinstance(found, list | tuple) or not all(isinstance(each, kind) for each in found):
         raise OperatorModuleError(f"{where}: {name} is not a list of {kind.__name__}")

@@ -1,4 +1,3 @@
-"""Bridges: other MQTT brokers that rows are sent to, and messages are fetched from.
+"""Bridges: other MQTT brokers to which rows are sent and from which messages are received.
 
-The resource type ``bridge_mqtt`` and the action ``data_to_mqtt_broker``.
-"""
+The resource type ``bridge_mqtt`` and the action ``data_to_mqtt_broker``."""

@@ -1,4 +1,5 @@
-"""The action ``data_to_mqtt_broker``: each row as a message to another broker, through a ``bridge_mqtt`` resource."""
+"""The action ``data_to_mqtt_broker``: sends each row as a message to another broker, through a ``bridge_mqtt``
+resource."""
 
 from typing import Final
 
@@ -16,11 +17,11 @@ from .resource import Forward, MqttBridge
 
 _INHERITED: Final = "inherited_from_source_msg"
 _QOS: Final[dict[str, int | None]] = {_INHERITED: None, "0": 0, "1": 1, "2": 2}
-"""None: that of the message that the row came from, which is 0 for an event without one."""
+"""None: the QoS of the row's message, which is 0 for an event without one."""
 
 
 class DataToMqttBroker:
-    """Makes the message. RETAIN, and QoS unless ``qos`` says otherwise, are those of the message of the row."""
+    """Creates the message. RETAIN, and QoS unless ``qos`` is given, are those of the row's message."""
 
     def __init__(self, context: ActionContext) -> None:
         """Raises ParamError."""
@@ -35,7 +36,7 @@ class DataToMqttBroker:
         if isinstance(bridge, MqttBridge) and always_reserved(Template(bridge.mountpoint + topic)):
             raise ParamError("forward_topic", "$SYS is reserved for the other broker's own messages")
         self._payload = Template(context.params["payload_tmpl"])
-        qos = context.params.get("qos", _INHERITED)  # what an older version has stored has none, or any
+        qos = context.params.get("qos", _INHERITED)  # a parameter from an older version has none, or any
         if not isinstance(qos, str) or qos not in _QOS:
             raise ParamError("qos", f"expected one of {one_of(_QOS)}")
         self._qos = _QOS[qos]

@@ -1,4 +1,4 @@
-"""Ingress: what a bridge fetches from the other broker, and where it is published here."""
+"""Ingress: the messages that a bridge receives from the other broker, and their topics on this node."""
 
 from typing import Final
 
@@ -21,11 +21,10 @@ _EXPECTED: Final[dict[str, tuple[tuple[type, ...], str]]] = {
 
 
 class Ingress(msgspec.Struct, frozen=True, kw_only=True):
-    """One subscription there. ``local_topic`` is a template over ``topic``, ``qos`` and ``retain`` of the message;
-    ``topic`` is without ``remote_prefix``, with which ``remote_topic`` begins.
+    """One subscription on the other broker. ``local_topic`` is a template over ``topic``, ``qos`` and ``retain`` of the
+    message; ``topic`` is without ``remote_prefix``, with which ``remote_topic`` begins.
 
-    ``qos``: the most that is asked for and published with. ``retain`` None: as the message came.
-    """
+    ``qos``: the maximum for the subscription and the publication. ``retain`` None: as in the message."""
 
     remote_topic: str
     qos: int = 0
@@ -34,14 +33,14 @@ class Ingress(msgspec.Struct, frozen=True, kw_only=True):
     remote_prefix: str = ""
 
     def local(self, topic: str, qos: int, retain: bool) -> str:
-        """The topic here; empty where it is none."""
+        """Return the topic on this node; empty if it is not valid."""
         inner = topic.removeprefix(self.remote_prefix)
         rendered = Template(self.local_topic).render({"topic": inner, "qos": qos, "retain": retain})
         return rendered if isinstance(rendered, str) else ""
 
 
 def read_ingress(given: list[object]) -> list[Ingress]:
-    """The subscriptions of a bridge's configuration. Raises ParamError."""
+    """Read the subscriptions in a bridge's configuration. Raises ParamError."""
     if len(given) > _MAX_SUBSCRIPTIONS:
         raise ParamError("ingress", f"more than {_MAX_SUBSCRIPTIONS} subscriptions")
     read = [_read(index, each) for index, each in enumerate(given)]

@@ -1,4 +1,5 @@
-"""The resource type ``bridge_mqtt``: another MQTT broker that messages are forwarded to, and fetched from."""
+"""The resource type ``bridge_mqtt``: another MQTT broker to which messages are sent and from which they are
+received."""
 
 import asyncio
 import logging
@@ -37,19 +38,20 @@ _WINDOW: Final = 32
 _VERSIONS: Final = {"mqttv3": V3, "mqttv4": V4, "mqttv5": V5}
 _SHOWN: Final = 256
 _QUIET: Final = 60.0
-"""Seconds between two log lines about messages that one bridge does not take."""
+"""Seconds between two log lines about messages that a bridge does not accept."""
 _NAMESPACE: Final = uuid.UUID("8a1f8dd4-6c0b-4c5e-9a3e-0d5f8f2f7c11")
 _CONNECT_TIMEOUT: Final = 10.0
 _SHORT_OF_MEMORY: Final = 0.1
-"""Seconds between two looks whether memory is still so short that nothing is fetched."""
+"""Seconds between two checks whether memory is still too short to receive messages."""
 _SCHEMES: Final = {"ws": 80, "wss": 443}
 _PATH: Final = "/mqtt"
-# What the other side may take later: the rest of what is 0x80 and above it will not take at all.
+# Codes after which the other broker may accept the message later; it will never accept it after any other code from
+# 0x80 on.
 _LATER: Final = frozenset({reason_codes.QUOTA_EXCEEDED, reason_codes.PACKET_IDENTIFIER_IN_USE})
 
 
 class Forward(msgspec.Struct, frozen=True, array_like=True):
-    """One message for the other broker; ``topic`` is the whole one there, ``hops`` what it has come through."""
+    """One message for the other broker; ``topic`` is its full topic there, ``hops`` the number of its hops."""
 
     topic: str
     payload: bytes
@@ -59,11 +61,11 @@ class Forward(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MqttBridge(Sink):
-    """The broker of a ``bridge_mqtt``: ``pool_size`` connections that send, one lane each, and one more that receives.
+    """The broker of a ``bridge_mqtt``: ``pool_size`` connections that send, one for each lane, and one more that
+    receives.
 
-    What the sending ones have no acknowledgement for stays in the buffer here. The receiving one has a persistent
-    session there, so that the other broker keeps messages while this one is away.
-    """
+    Messages without an acknowledgement stay in the buffer on this node. The receiving connection has a persistent
+    session on the other broker, which keeps messages while this node is disconnected."""
 
     def __init__(self, context: SinkContext) -> None:
         """Raises ParamError."""
@@ -92,7 +94,7 @@ class MqttBridge(Sink):
         self.refused = 0
         base = str(config["clientid"])
         if config["append"]:
-            # The same after a restart, so that a persistent session is found again.
+            # The same after a restart, so that the persistent session is found again.
             base = f"{base}:{uuid.uuid5(_NAMESPACE, f'{node.node} {context.id}').hex}"
         self._client_id = base
         self._senders = [self._client(f"{base}:{number}") for number in range(1, config["pool_size"] + 1)]
@@ -108,7 +110,7 @@ class MqttBridge(Sink):
         clients = self._clients()
         connected = sum(each.connected for each in clients)
         details = {"connections": connected, "received": self.received, "received_refused": self.refused}
-        # Of a pool, some may still be away: that is what ``connections`` says.
+        # In a pool, some may still be disconnected: see ``connections``.
         return SinkReport(connected > 0, "" if connected else _reason(clients), details)
 
     async def connect(self) -> None:
@@ -116,7 +118,7 @@ class MqttBridge(Sink):
             each.start()
 
     async def test(self) -> None:
-        """As a client of its own, so that nobody who is connected loses its context."""
+        """Test with a separate client ID, so that no connected client is disconnected."""
         client_id = f"{self._client_id}:{uuid.uuid4().hex[:8]}"
         try:
             await self._client(client_id).try_once()
@@ -131,13 +133,13 @@ class MqttBridge(Sink):
         await asyncio.gather(*(each.close() for each in self._senders))
 
     def comes_back(self, topic: str) -> str | None:
-        """The ingress filter that would fetch a message sent to this topic there; None: it stays there."""
-        if self.bridge_mode:  # the other broker knows not to send a bridge what came from it
+        """Return the ingress filter that would receive a message sent to this topic; None: it does not come back."""
+        if self.bridge_mode:  # the other broker does not send a bridge its own messages
             return None
         return next((each.remote_topic for each in self.ingress if matches(each.remote_topic, topic)), None)
 
     def request_of(self, message: Forward, key: str) -> SinkRequest:
-        """A message; those with the same key are sent in order."""
+        """Return a request for a message; messages with the same key are sent in order."""
         return SinkRequest(msgspec.msgpack.encode(message), key, max_batch=_WINDOW)
 
     async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
@@ -157,10 +159,10 @@ class MqttBridge(Sink):
         later = code in _LATER
         return DeliveryOutcome(f"{forward.topic}: {reason_codes.name(code)}", retry=later, unreachable=later)
 
-    # ---------------------------------------------------------------- what is fetched
+    # ---------------------------------------------------------------- receiving
 
     async def ready(self) -> None:
-        """Nothing is fetched while memory is so short that publishers are slowed down."""
+        """Receive no messages while memory is so short that publishers are slowed down."""
         while self._node.account.level >= SLOWING:
             await asyncio.sleep(_SHORT_OF_MEMORY)
 
@@ -168,7 +170,8 @@ class MqttBridge(Sink):
         return await self._node.tables.stored()
 
     def take(self, message: Message) -> None:
-        """Publish here what was published there; what cannot be would not be the next time either."""
+        """Publish a received message on this node; one that cannot be published now could not be published later
+        either."""
         topic, qos = message.topic, message.qos
         found = next((each for each in self.ingress if matches(each.remote_topic, topic)), None)
         local = "" if found is None else found.local(topic, qos, message.retain)
@@ -215,7 +218,7 @@ class MqttBridge(Sink):
 
 
 def _reason(clients: list[MqttClient]) -> str:
-    """Why none is connected: of one that has tried, if there is one."""
+    """Return why no client is connected: the reason of one that has tried, if there is one."""
     reasons = [each.reason for each in clients if each.reason]
     return next((reason for reason in reasons if reason != NOT_TRIED), reasons[0] if reasons else "")
 
@@ -244,7 +247,7 @@ def _client_options(config: Mapping[str, Any]) -> ClientOptions:
 
 
 def _address(text: str, ssl: bool) -> tuple[Address, bool]:
-    """Where the other broker listens, and whether by TLS. Raises ParamError."""
+    """Return the address of the other broker, and whether it uses TLS. Raises ParamError."""
     scheme, separator, _ = text.partition("://")
     if not separator:
         host, _, port = text.rpartition(":")

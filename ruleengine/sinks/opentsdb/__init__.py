@@ -1,4 +1,3 @@
-"""OpenTSDB: a time series database that takes rows as data points.
+"""OpenTSDB: a time series database that stores rows as data points.
 
-The resource type ``backend_opentsdb`` and the action ``data_to_opentsdb``.
-"""
+The resource type ``backend_opentsdb`` and the action ``data_to_opentsdb``."""

@@ -15,16 +15,16 @@ from ...resources.sink import SinkRequest
 from .resource import DataPoint, OpenTsdb, PutOptions
 
 MAX_TAGS: Final = 8
-"""What an OpenTSDB server takes unless it is configured otherwise."""
+"""Default limit of an OpenTSDB server."""
 
-# OpenTSDB: letters of any script, digits, and these; `\w` has the underscore and the first two.
+# In OpenTSDB: letters of any script, digits, and these; `\w` includes the underscore, letters and digits.
 _NOT_IN_NAMES: Final = re.compile(r"[^\w\-./]")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 _INTEGER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 class DataToOpenTsdb:
-    """Makes the data point."""
+    """Creates the data point."""
 
     def __init__(self, context: ActionContext) -> None:
         """Raises ParamError."""
@@ -42,7 +42,7 @@ class DataToOpenTsdb:
 
 
 def data_point(row: Row, now: float) -> DataPoint:
-    """The point that a row stands for; ``now`` in unix seconds. Raises ActionFailed."""
+    """Return the data point for a row; ``now`` in Unix seconds. Raises ActionFailed."""
     metric = row.get("metric", UNDEFINED)
     if not isinstance(metric, str) or not metric:
         raise ActionFailed("no data point: metric is not a string")
@@ -50,7 +50,7 @@ def data_point(row: Row, now: float) -> DataPoint:
 
 
 def sanitise(name: str) -> str:
-    """A metric, or a tag's name or value, with ``_`` for every character that OpenTSDB refuses."""
+    """Return a metric, or a tag's name or value, with ``_`` for every character that OpenTSDB refuses."""
     return _NOT_IN_NAMES.sub("_", name)
 
 
@@ -74,7 +74,7 @@ def _timestamp(value: object, now: float) -> int:
 
 def _tags(row: Row) -> dict[str, str]:
     tags = row.get("tags")
-    if isinstance(tags, str):  # an object that came as JSON text
+    if isinstance(tags, str):  # an object given as JSON text
         try:
             tags = json.loads(tags)
         except (ValueError, RecursionError):

@@ -40,7 +40,7 @@ class PutOptions(msgspec.Struct, frozen=True):
 
     @property
     def query(self) -> str:
-        """The query of the request: bare flags, each only where it is set."""
+        """Return the query of the request: flags without values, each only if it is set."""
         flags = [name for name in ("details", "summary", "sync") if getattr(self, name)]
         if self.sync:
             flags.append(f"sync_timeout={self.sync_timeout}")
@@ -48,7 +48,7 @@ class PutOptions(msgspec.Struct, frozen=True):
 
 
 class OpenTsdb(HttpSink):
-    """The server of a ``backend_opentsdb``. The order of points means nothing."""
+    """The server of a ``backend_opentsdb``. The order of points does not matter."""
 
     def __init__(self, context: SinkContext) -> None:
         """Raises ParamError."""
@@ -59,7 +59,7 @@ class OpenTsdb(HttpSink):
             usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
         except ValueError:
             usable = False
-        # What is sent as it is: a blank would end the request line.
+        # Sent unchanged: a blank would end the request line.
         usable = usable and self._url.isascii() and self._url.isprintable() and " " not in self._url
         if not usable or parts.query or parts.fragment or parts.username is not None:
             raise ParamError("server", "expected http://host:port, https://host:port or host:port")
@@ -74,8 +74,9 @@ class OpenTsdb(HttpSink):
         )
 
     def request_of(self, action: str, point: DataPoint, options: PutOptions, max_batch: int) -> SinkRequest:
-        """A point, to be sent with at most ``max_batch`` others of this action."""
-        # So many in a row into one lane: they can share a request, and the next ones take another connection.
+        """Return a request for a point, which may be sent with up to ``max_batch`` others of this action."""
+        # This number of consecutive points uses one lane, so that they can share a request; the next ones use another
+        # connection.
         key = str(self._appended // max_batch)
         self._appended += 1
         group = f"{action} {msgspec.json.encode(options).decode()}"
@@ -99,12 +100,13 @@ class OpenTsdb(HttpSink):
 
 
 def refused_as_a_whole(reply: HttpReply) -> bool:
-    """Whether fewer points could pass: the request was too large, or one of them made it a bad request."""
+    """Return whether fewer points could succeed: the request was too large, or one of them made it invalid."""
     return reply.status == 413 or (reply.status == 400 and _failures(reply.body)[0] is None)
 
 
 def outcomes_of(reply: HttpReply, points: list[DataPoint]) -> list[DeliveryOutcome]:
-    """The outcome of each point. The server answers 400 when any was refused, although it stored the others."""
+    """Return the outcome of each point. The server answers 400 if any point was refused, although it stored the
+    others."""
     whole = outcome_of(reply)
     if reply.status not in (200, 400):
         return [whole] * len(points)
@@ -119,7 +121,7 @@ def outcomes_of(reply: HttpReply, points: list[DataPoint]) -> list[DeliveryOutco
                 outcomes[index] = DeliveryOutcome(f"not stored: {error}")
                 named += 1
                 break
-    # As many more were not stored, and the answer does not say which.
+    # This number of further points was not stored, and the answer does not show which.
     for index in range(len(points) - 1, -1, -1):
         if named >= failed:
             break
@@ -131,7 +133,7 @@ def outcomes_of(reply: HttpReply, points: list[DataPoint]) -> list[DeliveryOutco
 
 
 def _failures(body: bytes) -> tuple[int | None, list[tuple[dict[str, object], str]]]:
-    """How many points failed, and those that the answer names, with its reason; None: it has no count."""
+    """Return how many points failed, and those that the answer lists with the reason; None: there is no count."""
     try:
         answer = json.loads(body)
     except ValueError:

@@ -1,4 +1,3 @@
-"""Web hooks: HTTP servers that take rows.
+"""Web hooks: HTTP servers that receive rows.
 
-The resource type ``web_hook`` and the action ``data_to_webserver``.
-"""
+The resource type ``web_hook`` and the action ``data_to_webserver``."""

@@ -1,4 +1,4 @@
-"""The action ``data_to_webserver``: one HTTP request for each row, through a ``web_hook`` resource."""
+"""The action ``data_to_webserver``: sends one HTTP request for each row, through a ``web_hook`` resource."""
 
 from typing import Final
 from urllib.parse import quote
@@ -20,7 +20,7 @@ _JSON: Final = {"content-type": "application/json"}
 
 
 class DataToWebServer:
-    """Makes the request. Method, headers and URL are the resource's where the action has none of its own."""
+    """Creates the request. Method, headers and URL are the resource's unless the action has its own."""
 
     def __init__(self, context: ActionContext) -> None:
         """Raises ParamError."""
@@ -61,7 +61,7 @@ class DataToWebServer:
 
 
 def _escape(value: str | bytes) -> str:
-    """One value as part of a path: nothing in it can end a segment or begin a query."""
+    """Escape one value as part of a path: it can neither end a segment nor begin a query."""
     return quote(value, safe="")
 
 

@@ -1,4 +1,4 @@
-"""The resource type ``web_hook``: an HTTP server that takes rows."""
+"""The resource type ``web_hook``: an HTTP server that receives rows."""
 
 import re
 from typing import Final
@@ -16,14 +16,14 @@ from ...resources.resource import ResourceType
 from ...resources.sink import SinkContext, buffered, limit_params
 
 URL_CHARACTERS: Final = "/?:@!$&'()*+,;=-._~%"
-"""What of a path or a query is sent as it was written: RFC 3986's characters, and what is encoded already."""
+"""Characters of a path or a query that are sent unchanged: those of RFC 3986, and encoded ones."""
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# Headers that frame the request are set by the client only.
+# Only the client sets headers that frame the request.
 _FRAMING: Final = frozenset({"content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"})
 
 
 class HttpRequest(msgspec.Struct, frozen=True, array_like=True):
-    """One request, complete but for where the server is: ``target`` is path and query, already encoded."""
+    """One request without the server's address: ``target`` is path and query, already encoded."""
 
     method: str
     target: str
@@ -32,7 +32,7 @@ class HttpRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 def header_name(key: str, name: str) -> str:
-    """A header's name as it is sent: in lower case, ``_`` as ``-``. Raises ParamError."""
+    """Return the name of a header in the form that is sent: in lower case, ``_`` as ``-``. Raises ParamError."""
     if not _TOKEN.fullmatch(name):
         raise ParamError(key, f"{name!r} is not a valid HTTP header name")
     sent = name.lower().replace("_", "-")
@@ -42,7 +42,7 @@ def header_name(key: str, name: str) -> str:
 
 
 def header_value(key: str, value: object) -> str:
-    """A header's value. Raises ParamError."""
+    """Return the value of a header. Raises ParamError."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ParamError(key, "the values of headers must be strings")
     text = str(value)
