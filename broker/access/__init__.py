@@ -1,6 +1,5 @@
-"""Authentication of clients and authorization of what they publish and subscribe to.
+"""Authentication of clients, and authorization of their publications and subscriptions.
 
-Here live users, access rules, bans, password hashes, SCRAM and the cache of decisions; what a refusal looks like on
-the wire does not (``channel`` decides that, and counts). ``channel`` calls in through ``AccessControl``;
-``server`` builds it.
-"""
+This package contains users, access rules, bans, password hashes, SCRAM and the cache of decisions. The form of a
+refusal on the wire is decided, and counted, in ``channel``, which calls this package through ``AccessControl``;
+``server`` creates it."""

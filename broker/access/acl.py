@@ -1,9 +1,8 @@
-"""Access rules: compiled once, tried in order, the first that matches decides.
+"""Access rules: compiled once and checked in order; the first that matches decides.
 
-A published Topic Name matches a rule's pattern as it would match a Topic Filter. A subscription asks about all topics
-its filter can match: a rule that *allows* must cover the filter (``a/#`` covers ``a/+`` but not ``#``), a rule that
-*denies* hits as soon as the filter could match one of its topics. Thus no wildcard reaches further than the rules.
-"""
+A published Topic Name matches a rule's pattern like a Topic Filter. A subscription is checked for all topics that its
+filter can match: a rule that *allows* must cover the filter (``a/#`` covers ``a/+`` but not ``#``), and a rule that
+*denies* applies if the filter could match one of its topics. So no wildcard reaches further than the rules."""
 
 import ipaddress
 import re
@@ -15,8 +14,8 @@ from ..mqtt.topics import check_filter, is_shared, parse_shared
 from ..session.client_info import ClientInfo, ip_address_of
 from .decision import Decision
 
-# The wildcards of a pattern or filter that was split into levels. U+0000 is in no Topic Name, so
-# neither a topic's level nor what a placeholder stands for is ever taken for one of them.
+# The wildcards of a pattern or filter that was split into levels. Topic Names do not contain U+0000, so neither a
+# topic's level nor the value of a placeholder is confused with a wildcard.
 PLUS: Final = "\0+"
 HASH: Final = "\0#"
 
@@ -27,13 +26,13 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 ReadRule = tuple[bool, tuple[str, ...]]
-"""Whether it allows, and the levels of what it is about."""
+"""Whether the rule allows, and the levels of its pattern."""
 EVERYTHING: Final[tuple[str, ...]] = ()
-"""In place of levels: every topic, also those that begin with ``$``."""
+"""Replaces the levels of a pattern: every topic, including those that begin with ``$``."""
 
 
 class AclRuleSource(Protocol):
-    """One of ``Authorization.sources``. Answers from memory."""
+    """One of ``Authorization.sources``. It answers from memory."""
 
     name: str
 
@@ -43,13 +42,13 @@ class AclRuleSource(Protocol):
         ...
 
     def decide(self, client: ClientInfo, action: str, topic: str) -> Decision | None:
-        """``None``: no rule here says anything. ``topic`` is a Topic Name for ``"publish"``, a Topic Filter for
-        ``"subscribe"``."""
+        """Return the decision, ``None`` if no rule here matches. ``topic`` is a Topic Name for ``"publish"``, a Topic
+        Filter for ``"subscribe"``."""
         ...
 
     def read_rules(self, client: ClientInfo, topic_filter: str) -> Iterator[ReadRule]:
-        """What it allows and denies the client to read, in the order in which it is tried; for who has to know of a
-        part of ``topic_filter``."""
+        """Yield the topics that the client is allowed or denied to read, in the order in which the rules are checked;
+        for callers that need to know about a part of ``topic_filter``."""
         ...
 
 
@@ -57,8 +56,7 @@ class TopicPattern:
     """One entry of a rule's ``topics``.
 
     ``exact`` is the text of an ``eq`` entry, else ``None``. ``levels`` are the pattern's levels, wildcards as ``PLUS``
-    and ``HASH``; ``templates`` the same with the places of ``%c`` and ``%u``, ``None`` where there are none.
-    """
+    and ``HASH``; ``templates`` the same with the places of ``%c`` and ``%u``, ``None`` if there are none."""
 
     __slots__ = ("exact", "levels", "templates")
 
@@ -78,7 +76,8 @@ class TopicPattern:
             self.templates = tuple(tuple(_PLACEHOLDER.split(level)) for level in self.levels)
 
     def hits(self, client: ClientInfo, allow: bool, topic: str, levels: tuple[str, ...]) -> bool:
-        """Whether it covers (``allow``) or meets (deny) ``topic``, given as ``asked_about`` does."""
+        """Return whether the pattern covers (``allow``) or intersects (deny) ``topic``, given as ``asked_about``
+        returns it."""
         if self.exact is not None:
             return self.exact == topic
         wanted = self.levels_for(client)
@@ -87,18 +86,19 @@ class TopicPattern:
         return covers(wanted, levels) if allow else intersects(wanted, levels)
 
     def about(self, client: ClientInfo) -> tuple[str, ...] | None:
-        """The levels of what it hits, ``None`` where that is nothing. An ``eq`` entry with wildcards hits no topic."""
+        """Return the levels of the pattern, ``None`` if it matches nothing. An ``eq`` entry with wildcards matches no
+        topic."""
         if self.exact is None:
             return self.levels_for(client)
         levels = filter_levels(self.exact)
         return None if PLUS in levels or HASH in levels else levels
 
     def levels_for(self, client: ClientInfo) -> tuple[str, ...] | None:
-        """The levels with the client's identifier and user name filled in, ``None`` if the pattern matches nothing.
+        """Return the levels with the client's identifier and username inserted, ``None`` if the pattern matches
+        nothing.
 
-        What a placeholder stands for is compared to the letter and stays within its level: were the user name
-        ``#`` or ``a/b``, no topic's level would be equal to it. An absent or empty one matches nothing either.
-        """
+        The value of a placeholder is compared exactly and stays within its level: if the username is ``#`` or ``a/b``,
+        no topic's level equals it. An absent or empty value matches nothing either."""
         if self.templates is None:
             return self.levels
         levels: list[str] = []
@@ -120,7 +120,7 @@ class TopicPattern:
 
 
 class AclRule:
-    """One access rule with its conditions. ``patterns`` empty: every topic. ``decision``: what it decides."""
+    """One access rule with its conditions. Empty ``patterns``: every topic. ``decision``: its decision."""
 
     __slots__ = (
         "allow",
@@ -136,7 +136,7 @@ class AclRule:
     )
 
     def __init__(self, settings: RuleSettings, setting: str = "access.rules") -> None:
-        """Compile; ``ValueError`` names what is wrong. ``setting``: where it was written."""
+        """Compile the rule. Raises ``ValueError`` with the problem. ``setting``: the setting that contains the rule."""
         self.allow = settings.allow
         self.decision = Decision(settings.allow, setting)
         self.publish = settings.action != "subscribe"
@@ -151,7 +151,7 @@ class AclRule:
         self.patterns = tuple(TopicPattern(text) for text in settings.topics)
 
     def concerns(self, client: ClientInfo) -> bool:
-        """Whether every condition on the client holds."""
+        """Return whether all conditions on the client are met."""
         if self.username is not None and self.username != client.user:
             return False
         if self.client_id is not None and self.client_id != client.client_id:
@@ -166,7 +166,7 @@ class AclRule:
         return True
 
     def read_rules(self, client: ClientInfo) -> Iterator[ReadRule]:
-        """What it says about reading, to a client that it concerns."""
+        """Yield the rule's part about reading, for a client that it applies to."""
         if not self.subscribe:
             return
         if not self.patterns:
@@ -177,16 +177,19 @@ class AclRule:
                 yield self.allow, about
 
     def matches_topic(self, client: ClientInfo, topic: str, levels: tuple[str, ...]) -> bool:
-        """Whether a pattern covers (``allow``) or meets (deny) ``topic``, given whole and in levels."""
+        """Return whether a pattern covers (``allow``) or intersects (deny) ``topic``, given as a whole and in
+        levels."""
         if not self.patterns:
             return True
         return any(pattern.hits(client, self.allow, topic, levels) for pattern in self.patterns)
 
 
 def reads_some(rules: Iterable[ReadRule], topic_filter: str, no_match: bool) -> bool:
-    """Whether rules, in order, allow a part of what a filter can match. ``no_match``: what no rule is about.
+    """Return whether rules, in order, allow a part of the topics that a filter can match. ``no_match``: the decision
+    for topics without a rule.
 
-    Where several rules together deny all that another allows, the answer is yes all the same: each topic is judged."""
+    If several rules together deny everything that another allows, the answer is still yes, because each topic is
+    judged."""
     _, levels = asked_about(False, topic_filter)
     denied: list[tuple[str, ...]] = []
     for allow, about in rules:
@@ -202,29 +205,29 @@ def reads_some(rules: Iterable[ReadRule], topic_filter: str, no_match: bool) -> 
 
 
 def asked_about(publish: bool, topic: str) -> tuple[str, tuple[str, ...]]:
-    """What rules are asked about: a Topic Name, or the Topic Filter within a shared one; whole and in levels."""
+    """Return the subject of the check: a Topic Name, or the Topic Filter within a shared one; as a whole and in
+    levels."""
     if publish:
         return topic, tuple(topic.split("/"))
     try:
         _, topic_filter = parse_shared(topic)
-    except ValueError:  # what follows a group may itself begin like a shared one: "$share/g/$queue/"
+    except ValueError:  # the part after a group may itself begin like a shared filter: "$share/g/$queue/"
         topic_filter = topic
     return topic_filter, filter_levels(topic_filter)
 
 
 def filter_levels(topic_filter: str) -> tuple[str, ...]:
-    """A valid Topic Filter's levels, its wildcards as ``PLUS`` and ``HASH``."""
+    """Return a valid Topic Filter's levels, with its wildcards as ``PLUS`` and ``HASH``."""
     levels = tuple(PLUS if level == "+" else HASH if level == "#" else level for level in topic_filter.split("/"))
     # Every topic has a first level, so "+/#" and "#" match the same topics.
     return (HASH,) if levels == (PLUS, HASH) else levels
 
 
 def covers(pattern: tuple[str, ...], levels: tuple[str, ...]) -> bool:
-    """Whether every topic that the filter ``levels`` matches is matched by ``pattern`` too.
+    """Return whether ``pattern`` matches every topic that the filter ``levels`` matches.
 
-    A Topic Name's levels are a filter without wildcards: then this is plain matching. A wildcard in the first level
-    does not stand for a level that begins with ``$`` [MQTT-4.7.2-1].
-    """
+    The levels of a Topic Name are a filter without wildcards; then this is ordinary matching. A wildcard in the first
+    level does not match a level that begins with ``$`` [MQTT-4.7.2-1]."""
     for index, want in enumerate(pattern):
         if want == HASH:
             return not (index == 0 and levels[0].startswith("$"))
@@ -240,7 +243,7 @@ def covers(pattern: tuple[str, ...], levels: tuple[str, ...]) -> bool:
 
 
 def intersects(pattern: tuple[str, ...], levels: tuple[str, ...]) -> bool:
-    """Whether some topic is matched by both. A Topic Name's levels are a filter without wildcards."""
+    """Return whether any topic matches both. The levels of a Topic Name are a filter without wildcards."""
     shorter = min(len(pattern), len(levels))
     for index in range(shorter):
         a = pattern[index]
@@ -255,5 +258,5 @@ def intersects(pattern: tuple[str, ...], levels: tuple[str, ...]) -> bool:
     if len(pattern) == len(levels):
         return True
     longer = pattern if len(pattern) > len(levels) else levels
-    # "a/#" matches "a" as well [MQTT-4.7.1-2].
+    # "a/#" also matches "a" [MQTT-4.7.1-2].
     return len(longer) == shorter + 1 and longer[shorter] == HASH

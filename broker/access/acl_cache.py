@@ -1,20 +1,19 @@
-"""AclCache: a client's latest access decisions."""
+"""AclCache: the latest access decisions for a client."""
 
 from collections.abc import Iterator
 from typing import Final
 
 from .decision import Decision
 
-# A topic longer than this is decided anew each time, so that 32 entries never hold 2 MiB for one client.
+# Topics longer than this are not cached, so that 32 entries never use 2 MiB for one client.
 _MAX_TOPIC: Final = 1024
 
 
 class AclCache:
-    """At most ``size`` decisions of one client, each good for ``ttl`` seconds; the oldest goes first.
+    """At most ``size`` decisions for one client, each valid for ``ttl`` seconds; the oldest is removed first.
 
-    ``generation`` is the one of ``Authorization`` when the decisions were made: others are void.
-    ``hits`` counts the decisions given.
-    """
+    ``generation`` is that of ``Authorization`` at the time of the decisions: others are invalid. ``hits`` counts the
+    decisions that were found."""
 
     __slots__ = ("_entries", "generation", "hits", "size", "ttl")
 
@@ -23,24 +22,24 @@ class AclCache:
         self.ttl = ttl
         self.generation = generation
         self.hits = 0
-        # Published topics under themselves, subscribed ones behind a U+0000, which no topic contains: one dict
-        # keeps the age order of both, and the hot path (publish) builds no key.
+        # Published topics as they are, subscribed ones after a U+0000, which no topic contains: so one dict keeps the
+        # age order of both, and the publish path builds no key.
         self._entries: dict[str, tuple[Decision, float]] = {}
 
     def get(self, action: str, topic: str, now: float) -> Decision | None:
-        """The decision kept for this, ``None`` where there is none or it is too old."""
+        """Return the cached decision, ``None`` if there is none or it is too old."""
         decision = self.look(action, topic, now)
         if decision is not None:
             self.hits += 1
         return decision
 
     def look(self, action: str, topic: str, now: float) -> Decision | None:
-        """The same, not counted."""
+        """As ``get``, without counting."""
         entry = self._entries.get(topic if action == "publish" else "\0" + topic)
         return None if entry is None or now - entry[1] >= self.ttl else entry[0]
 
     def put(self, action: str, topic: str, decision: Decision, now: float) -> None:
-        """Keep a decision."""
+        """Store a decision."""
         if len(topic) > _MAX_TOPIC:
             return
         key = topic if action == "publish" else "\0" + topic
@@ -54,7 +53,7 @@ class AclCache:
                 break
 
     def entries(self, now: float) -> Iterator[dict[str, str | int]]:
-        """What ``/clients/{clientid}/acl_cache`` lists, oldest first; ``updated_time`` in milliseconds."""
+        """Return the entries for ``/clients/{clientid}/acl_cache``, oldest first; ``updated_time`` in milliseconds."""
         for key, (decision, updated) in self._entries.items():
             if now - updated >= self.ttl:
                 continue

@@ -1,4 +1,4 @@
-"""AuthOutcome: how an authentication ended; and what a source outside of our own users looks like."""
+"""AuthOutcome: the result of an authentication; and the interface of sources that check credentials themselves."""
 
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from .guesses import Guesses
 
 @dataclass(slots=True)
 class AuthOutcome:
-    """How an authentication ended: ``reason_code`` 0, or the 5.0 Reason Code that refuses.
+    """The result of an authentication: ``reason_code`` 0, or the 5.0 Reason Code of the refusal.
 
-    ``anonymous``: allowed without having proved who it is. ``proved_by``: the source that has proved the client's
-    user name, empty where none has: then no rule sees that name. ``proves_client_id``: its Client Identifier is proved.
-    ``detail`` says why and ``setting`` which key of the configuration decided (``-``: none), for the log only.
-    """
+    ``anonymous``: accepted without proof of its identity. ``proved_by``: the source that has verified the client's
+    username, empty if none has: then no rule sees that name. ``proves_client_id``: its Client Identifier is verified.
+    ``detail`` is the reason and ``setting`` the key of the configuration that decided (``-``: none), for the log
+    only."""
 
     reason_code: int = 0
     is_superuser: bool = False
@@ -37,7 +37,7 @@ BROKEN: Final = AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail="password_ha
 
 @dataclass(slots=True)
 class LoginStep:
-    """What one source said of a login that is only tried. ``outcome``: ``None`` where it leaves it to others."""
+    """The answer of one source to a test login. ``outcome``: ``None`` if it leaves the decision to others."""
 
     source: str
     outcome: AuthOutcome | None
@@ -46,8 +46,8 @@ class LoginStep:
 
 @dataclass(slots=True)
 class Trial:
-    """A login that is only tried: ``steps`` take what each source says. ``guesses``: wrong ones are counted there, and
-    slow no client; a right one changes nothing that is stored. ``decided_by``: the source that has the last word."""
+    """A test login: ``steps`` collect the answers of the sources. ``guesses``: wrong passwords are counted there, and
+    do not delay clients; a correct one changes no stored data. ``decided_by``: the source that decides."""
 
     guesses: Guesses
     steps: list[LoginStep] = field(default_factory=list)
@@ -56,12 +56,12 @@ class Trial:
 
 @runtime_checkable
 class Authenticator(Protocol):
-    """A source in the chain of ``Authentication`` that checks credentials by itself."""
+    """A source in the chain of ``Authentication`` that checks credentials itself."""
 
     name: str
 
     def authenticate(
         self, client: ClientInfo, password: bytes | None
     ) -> AuthOutcome | Awaitable[AuthOutcome | None] | None:
-        """``None``: the next source is to be asked."""
+        """Return the result; ``None``: ask the next source."""
         ...

@@ -1,4 +1,4 @@
-"""Authentication: who a client is. Asks the sources of users in order; passwords are verified by ``Passwords``."""
+"""Authentication: the identity of a client. Asks the sources of users in order; ``Passwords`` verifies passwords."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -42,23 +42,23 @@ class Authentication:
         count: Callable[[str], None],
         was_here: Callable[[ClientInfo], bool],
     ) -> None:
-        """``count``: told each reason why a client waits or is refused. ``was_here``: whether a session shows that a
-        client was let in before."""
+        """``count``: called with each reason why a client waits or is refused. ``was_here``: whether a session shows
+        that a client was accepted before."""
         self.settings = settings
         self.users: list[UserSource] = []
         self.passwords = Passwords(settings, clock, self._find_user, count, was_here)
         self.passwords.costs = lambda: [source.costs for source in self.users]
         self._sources: Sequence[Source] = ()
-        # Those of them that check credentials by themselves, by their names in ``ClientInfo.proved_by``.
+        # The sources that check credentials themselves, by their names in ``ClientInfo.proved_by``.
         self._outside: frozenset[str] = frozenset()
-        # All sources, where one of them checks credentials by itself; else empty.
+        # All sources, if one of them checks credentials itself; otherwise empty.
         self._chain: tuple[UserSource | Authenticator, ...] = ()
         self._added: tuple[Authenticator, ...] = ()
         self._configured_chain: tuple[UserSource | Authenticator, ...] = ()
         self._scram: ScramSha256
 
     def reload(self, settings: AccessSettings, parts: Sequence[SourceParts]) -> None:
-        """``parts``: of all sources that are set up, in any order."""
+        """``parts``: those of all active sources, in any order."""
         self.settings = settings
         self._sources = [each.source for each in parts]
         self.passwords.reload(settings)
@@ -73,8 +73,8 @@ class Authentication:
         self._join_chain()
 
     def add(self, source: Authenticator) -> None:
-        """A source of the program that the node is in: it is asked after those that were added before, and before those
-        of the settings."""
+        """Add a source of the embedding program: it is asked after earlier ones of this kind, and before those of the
+        settings."""
         self._added = (*self._added, source)
         self._join_chain()
 
@@ -84,19 +84,19 @@ class Authentication:
 
     @property
     def has_users(self) -> bool:
-        """Whether any user is known: then other names are refused (``unknown_user``)."""
+        """Whether there are any users: then unknown names are refused (``unknown_user``)."""
         return any(source.has_users for source in self.users)
 
     def is_configured(self, username: str) -> bool:
-        """Whether the configuration file has a user of this name, whom no stored one can replace."""
+        """Return whether the configuration file has a user with this name, which no stored user can replace."""
         return any(source.keeps(username) for source in self._sources)
 
     def is_superuser(self, client: ClientInfo) -> bool:
-        """Whether this client has a superuser's right now.
+        """Return whether this client has a superuser's right now.
 
-        It has the right of the user that it has proved to be: a user of the same name in another source, or one that
-        took the name since, is another user. What a service outside has said counts as long as that is asked.
-        """
+        It has the right of the user that it has authenticated as: a user with the same name in another source, or one
+        that was given the name later, is another user. The answer of an external service applies as long as the service
+        is asked."""
         name = client.user
         if name is None:
             return False
@@ -108,11 +108,11 @@ class Authentication:
             return client.is_superuser and self._source_for_superusers() is not None
         if user is None or not user.is_superuser or by not in (user.source, CERTIFICATE, RESTORED):
             return False
-        # A user of the file may have been another before the reload: it gains the right with its next CONNECT.
+        # After a reload, the user of the file may be a different one: this user gains the right with the next CONNECT.
         return by != user.source or not user.reloaded or client.is_superuser
 
     def assume(self, client: ClientInfo) -> None:
-        """Take this client for the one that it says it is, as if it had shown the right password or token."""
+        """Treat this client as if it had authenticated with the right password or token."""
         user = self._find_user(client, client.username or "")
         if user is not None:
             outcome = let_in(user)
@@ -125,11 +125,10 @@ class Authentication:
     def authenticate(
         self, client: ClientInfo, password: bytes | None, certified: bool = False, trial: Trial | None = None
     ) -> _Outcome:
-        """Check a CONNECT. Answers at once unless a password must be hashed or a service outside be asked.
+        """Check a CONNECT. Answers immediately unless a password must be hashed or an external service must be asked.
 
-        ``certified``: the user name was taken from a client certificate that the listener verified, and needs no
-        password. ``trial``: there is no CONNECT, an operator tries one.
-        """
+        ``certified``: the username comes from a client certificate that the listener has verified, and needs no
+        password. ``trial``: a test login by an operator, without a CONNECT."""
         username = client.username
         if certified and username:
             client.proved_by = CERTIFICATE
@@ -145,7 +144,7 @@ class Authentication:
         return self._authenticate_here(client, password, trial)
 
     def _source_for_superusers(self) -> Source | None:
-        """The one that is asked about clients that others have authenticated."""
+        """Return the source that is asked about clients that others have authenticated."""
         for source in self._sources:
             if source.knows_superusers and source.name in self.settings.authenticators:
                 return source
@@ -156,7 +155,7 @@ class Authentication:
         return AuthOutcome(is_superuser=await source.is_superuser(client), proved_by=CERTIFICATE)
 
     def _without_outcome(self, name: str) -> str:
-        """Why a source leaves a client to the next one, in words."""
+        """Return why a source leaves a client to the next one, in words."""
         return next((source.without_outcome for source in self._sources if source.name == name), Source.without_outcome)
 
     def _ask_chain(
@@ -167,7 +166,7 @@ class Authentication:
         start: int,
         trial: Trial | None,
     ) -> _Outcome:
-        """Ask source by source, until one decides."""
+        """Ask the sources in order, until one decides."""
         for index in range(start, len(chain)):
             source = chain[index]
             if isinstance(source, Authenticator):
@@ -205,10 +204,10 @@ class Authentication:
         return rest if isinstance(rest, AuthOutcome) else await rest
 
     def _authenticate_here(self, client: ClientInfo, password: bytes | None, trial: Trial | None) -> _Outcome:
-        """By our own users; a client that is none of them is anonymous or refused."""
+        """Authenticate with the node's own users; an unknown client is anonymous or refused."""
         username = client.username
         has_users = self.has_users
-        # Without a user name a source may still know it by its client identifier.
+        # A source may know a client without a username by its client identifier.
         user = self._find_user(client, username or "") if has_users else None
         if trial is not None:
             trial.decided_by = "anonymous" if user is None else user.source
@@ -222,7 +221,7 @@ class Authentication:
         if user is None and anonymous and self.settings.unknown_user == "anonymous":
             return _ANONYMOUS
         if self._chain and user is None and (username or password):
-            # Others have been asked: a name that no source knows is not an anonymous client's.
+            # Others have been asked: a client with an unknown name is not anonymous.
             if not has_users:
                 return _UNKNOWN
         elif not has_users or (user is None and not username and not password):
@@ -234,7 +233,7 @@ class Authentication:
         return self.passwords.check(client, username or "", user, password, trial)
 
     def _find_user(self, client: ClientInfo, username: str) -> User | None:
-        """``username``: empty for a client that gave none."""
+        """``username``: empty for a client without one."""
         for source in self.users:
             user = source.lookup(client, username)
             if user is not None:
@@ -242,7 +241,7 @@ class Authentication:
         return None
 
     def _find_named(self, client: ClientInfo, username: str) -> User | None:
-        """The user of this name, whatever the client's identifier is."""
+        """Return the user with this name, regardless of the client's identifier."""
         for source in self.users:
             user = source.lookup(client, username)
             if user is not None and user.by_name:
@@ -250,7 +249,7 @@ class Authentication:
         return None
 
     def enhanced_method(self, name: str) -> EnhancedMethod | None:
-        """The enhanced authentication method of this name; ``None``: answer 0x8C [MQTT-4.12.0-1]."""
+        """Return the enhanced authentication method with this name; ``None``: respond with 0x8C [MQTT-4.12.0-1]."""
         if name == SCRAM_SHA_256 and any(source.has_scram for source in self.users):
             return self._scram
         return None
@@ -264,5 +263,5 @@ def _note(trial: Trial | None, source: str, outcome: AuthOutcome | None, detail:
 
 
 def anonymous_allowed(zone: ZoneSettings, loopback: bool) -> bool:
-    """Whether a listener lets anonymous clients in. ``loopback``: all its clients are on this machine."""
+    """Return whether a listener accepts anonymous clients. ``loopback``: all its clients are on this machine."""
     return loopback if zone.allow_anonymous is None else zone.allow_anonymous

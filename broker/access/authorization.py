@@ -1,4 +1,5 @@
-"""Authorization: what clients may publish and subscribe. Asks the sources of rules in order, and caches decisions."""
+"""Authorization: which topics clients may publish and subscribe to. Asks the sources of rules in order, and caches
+decisions."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,16 +14,15 @@ from .decision import ACL_DISABLED, IS_SUPERUSER, Decision, DecisionStep
 from .outside import OutsideSource, Verdict
 from .source import SourceParts
 
-# Permissions of one client that are asked for at a time.
+# Number of permissions of one client that are requested at the same time.
 _MAX_QUESTIONS: Final = 16
 
 
 class Authorization:
-    """The first source that has a rule for it decides; without one, the setting ``no_match`` does.
+    """The first source with a matching rule decides; if there is none, the setting ``no_match`` does.
 
-    ``asks``: whether a service outside is among the sources. ``generation`` changes when rules do: decisions of an
-    earlier one are void. ``on_change`` is called then.
-    """
+    ``asks``: whether an external service is among the sources. ``generation`` changes with the rules: decisions of an
+    earlier one are invalid. ``on_change`` is called then."""
 
     def __init__(self, clock: Clock, on_change: Callable[[], None]) -> None:
         self.generation = 0
@@ -33,14 +33,14 @@ class Authorization:
         self.on_change = on_change
         self.settings: AccessSettings
         self._clock = clock
-        # Names of sources whose rules a client brings with its login; and whether any is asked for superusers.
+        # Names of sources whose rules come with a client's login; and whether any source is asked for superusers.
         self._of_login: frozenset[str] = frozenset()
         self._knows_superusers = False
         self._no_match: Decision
         self._cache = True
 
     def reload(self, settings: AccessSettings, parts: Sequence[SourceParts]) -> None:
-        """``parts``: of all sources that are set up, in any order."""
+        """``parts``: those of all active sources, in any order."""
         self.settings = settings
         self._no_match = Decision(settings.no_match == "allow", "access.no_match", ignored=True)
         self._cache = settings.cache
@@ -51,8 +51,8 @@ class Authorization:
         self._join_sources()
 
     def add(self, source: AclRuleSource | OutsideSource) -> None:
-        """A source of the program that the node is in: it is asked after those that were added before, and before those
-        of the settings."""
+        """Add a source of the embedding program: it is asked after earlier ones of this kind, and before those of the
+        settings."""
         self._added.append(source)
         self._join_sources()
         self.forget_decisions()
@@ -62,17 +62,17 @@ class Authorization:
         self.asks = any(isinstance(source, OutsideSource) for source in self.sources)
 
     def forget_decisions(self) -> None:
-        """Rules have changed: make cached decisions void, in all clients at once."""
+        """Invalidate the cached decisions of all clients, because rules have changed."""
         self.generation += 1
         self.on_change()
 
     def outside(self, name: str) -> OutsideSource:
-        """The source of this name, which has to be waited for."""
+        """Return the external source with this name."""
         return next(each for each in self.sources if isinstance(each, OutsideSource) and each.name == name)
 
     @property
     def unasked_setting(self) -> str:
-        """The setting behind a refusal without an answer: of the first source that has to be waited for."""
+        """Return the setting for a refusal without an answer: that of the first external source."""
         return next((source.setting for source in self.sources if isinstance(source, OutsideSource)), "-")
 
     @property
@@ -83,10 +83,10 @@ class Authorization:
         return any(isinstance(source, OutsideSource) or source.has_rules for source in self.sources)
 
     def authorize(self, client: ClientInfo, action: str, topic: str, now: float | None = None) -> Decision | None:
-        """Whether the client may ``"publish"`` to a Topic Name or ``"subscribe"`` to a Topic Filter (shared or not).
+        """Return whether the client may ``"publish"`` to a Topic Name or ``"subscribe"`` to a Topic Filter (shared or
+        not).
 
-        ``now``: unix seconds, where the caller knows them already. ``None``: a service outside must be asked, ``ask``.
-        """
+        ``now``: Unix seconds, if the caller knows them. ``None``: an external service must be asked, with ``ask``."""
         exempt = _exempt(client, client.is_superuser)
         if exempt is not None:
             return exempt
@@ -112,11 +112,10 @@ class Authorization:
         return decision
 
     def authorize_absent(self, client: ClientInfo, action: str, topic: str, is_superuser: bool) -> Decision | None:
-        """The same of a client that is not connected. ``None``: that can be decided when it is back.
+        """Decide for a client that is not connected. ``None``: the decision has to wait until it connects.
 
-        ``is_superuser``: what ``Authentication`` says now. A service is asked about clients that are connected; a token
-        is given anew.
-        """
+        ``is_superuser``: the current answer of ``Authentication``. External services are only asked about connected
+        clients, and a token is sent with each login."""
         exempt = _exempt(client, is_superuser)
         if exempt is not None:
             return exempt
@@ -126,8 +125,8 @@ class Authorization:
         return None if self._knows_superusers else decision
 
     def allows_some(self, client: ClientInfo, topic_filter: str) -> bool:
-        """Whether the client may read a part of what a filter can match, as far as that can be said from memory; where
-        a service outside would have to be asked, no."""
+        """Return whether the client may read a part of the topics that a filter can match, as far as memory shows it;
+        False if an external service would have to be asked."""
         return reads_some(self._read_rules(client, topic_filter), topic_filter, self._no_match.allowed)
 
     def _read_rules(self, client: ClientInfo, topic_filter: str) -> Iterator[ReadRule]:
@@ -145,8 +144,8 @@ class Authorization:
         steps: list[DecisionStep],
         verdicts: Mapping[str, Verdict] | None = None,
     ) -> Decision | None:
-        """What ``authorize`` would say; every part that is asked, in order, is added to ``steps``. Nothing is cached
-        and no hit is counted. ``verdicts``: see ``ask_outside``."""
+        """Return the result of ``authorize``, and add every part that is asked, in order, to ``steps``. Nothing is
+        cached and no hit is counted. ``verdicts``: see ``ask_outside``."""
         exempt = _exempt(client, client.is_superuser)
         steps.append(DecisionStep("superuser", exempt if exempt is IS_SUPERUSER else None))
         if exempt is not IS_SUPERUSER:
@@ -170,7 +169,7 @@ class Authorization:
         absent: bool = False,
         steps: list[DecisionStep] | None = None,
     ) -> Decision | None:
-        """``verdicts``: what those outside have said, by their names, if they were asked. ``None``: they must be."""
+        """``verdicts``: the answers of external sources by name, if they were asked. ``None``: they must be asked."""
         for source in self.sources:
             verdict: Verdict | None = None
             if isinstance(source, OutsideSource):
@@ -195,7 +194,7 @@ class Authorization:
         return self._no_match
 
     async def ask_outside(self, client: ClientInfo, action: str, topic: str) -> dict[str, Verdict]:
-        """What those outside say of this, by their names, until one of them decides."""
+        """Return the answers of external sources by name, until one of them decides."""
         verdicts: dict[str, Verdict] = {}
         for source in self.sources:
             if isinstance(source, OutsideSource):
@@ -205,7 +204,7 @@ class Authorization:
         return verdicts
 
     async def ask(self, client: ClientInfo, action: str, topics: Sequence[str]) -> list[Decision]:
-        """What ``authorize`` could not say, some topics at a time. Decisions that last are cached."""
+        """Decide what ``authorize`` could not decide, several topics at a time. Lasting decisions are cached."""
         decisions: list[Decision] = []
         for start in range(0, len(topics), _MAX_QUESTIONS):
             some = topics[start : start + _MAX_QUESTIONS]
@@ -216,9 +215,9 @@ class Authorization:
         generation = self.generation
         decision: Decision | None = None
         verdicts: dict[str, Verdict] = {}
-        while decision is None:  # again where a source was added meanwhile
+        while decision is None:  # again if a source was added in the meantime
             verdicts = await self.ask_outside(client, action, topic)
-            # The other sources may have changed meanwhile, so all decide now.
+            # The other sources may have changed in the meantime, so all decide now.
             decision = self._decide(client, action, topic, verdicts)
         if any(verdict.failure for verdict in verdicts.values()):
             return Decision(decision.allowed, decision.setting, decision.ignored, lasting=False)
@@ -229,7 +228,7 @@ class Authorization:
 
 
 def _exempt(client: ClientInfo, is_superuser: bool) -> Decision | None:
-    """For whom no rules are asked."""
+    """Return whether no rules apply to the client."""
     if is_superuser:
         return IS_SUPERUSER
     return None if client.zone.enable_acl else ACL_DISABLED

@@ -1,4 +1,4 @@
-"""Banned: who may not connect, by client identifier, user name or address, until when and why."""
+"""Banned: bans by client identifier, username or address, with expiry and reason."""
 
 import heapq
 import ipaddress
@@ -25,8 +25,9 @@ _EXPIRED_PER_SWEEP: Final = 1000
 
 
 class Ban(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """``kind``: what ``who`` is, one of ``KINDS``. ``by``: who put it there. ``at``, ``until``: unix seconds; it is no
-    longer in force at ``until``. ``kick``: the ban also ends sessions, and stops messages that were sent before."""
+    """``kind``: the kind of ``who``, one of ``KINDS``. ``by``: the user who created it. ``at``, ``until``: Unix
+    seconds; the ban expires at ``until``. ``kick``: the ban also ends sessions, and stops messages that were sent
+    before."""
 
     kind: str
     who: str
@@ -38,33 +39,32 @@ class Ban(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def setting(self) -> str:
-        """Where it stands, for the log: the path that takes it away."""
+        """The place of the ban for the log: the API path that deletes it."""
         return f"/banned/{self.kind}/{quote(self.who, safe='')}"
 
     @property
     def detail(self) -> str:
-        """Who banned, until when and why, for the log."""
+        """Creator, expiry and reason of the ban, for the log."""
         return f"by {self.by} until {self.until:.0f}: {self.reason}"
 
 
 class Banned:
-    """All bans. Each keeps clients from connecting; ``channel.banned_clients`` ends sessions where ``kick`` says so.
+    """All bans. Each prevents clients from connecting; ``channel.banned_clients`` ends sessions if ``kick`` is set.
 
-    ``on_kick``: called with each new ban of that kind, whichever node it was put on.
-    """
+    ``on_kick``: called with each new ban with ``kick``, whichever node it was created on."""
 
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self._clock = clock
         self._table = tables.open(TABLE, Ban, access=True, shared=True)
         self._table.on_taken.append(self._taken)
-        # (until, key), also of bans that were lifted or replaced since
+        # (until, key), including bans that were lifted or replaced since
         self._ends: list[tuple[float, str]] = []
         self._addresses = 0
         self._kicking = 0
         self.on_kick: list[Callable[[Ban], None]] = []
 
     def index_restored(self) -> None:
-        """Order what was restored."""
+        """Index the restored bans."""
         self._order()
         self._addresses = sum(ban.kind == PEER_HOST for ban in self._table.values())
         self._kicking = sum(ban.kick for ban in self._table.values())
@@ -77,15 +77,15 @@ class Banned:
         return len(self._table)
 
     def all(self) -> list[Ban]:
-        """A copy, the oldest first; for a second or so also of what has just ended."""
+        """Return a copy, oldest first; for about a second it includes bans that have just expired."""
         return list(self._table.values())
 
     def find(self, client: Publisher) -> Ban | None:
-        """The ban that keeps this client out."""
+        """Return the ban that prevents this client from connecting."""
         return self._find(client, False) if len(self._table) else None
 
     def find_kicking(self, client: Publisher) -> Ban | None:
-        """The ban that ends the session of this client, and keeps back what it has sent before."""
+        """Return the ban that ends the session of this client, and withholds messages that it has sent before."""
         return self._find(client, True) if self._kicking else None
 
     @property
@@ -108,11 +108,11 @@ class Banned:
         return ban if ban.until > self._clock.wall() else None
 
     def get(self, kind: str, who: str) -> Ban | None:
-        """``who`` as ``normal`` writes it; also one that has just ended."""
+        """``who``: in the form of ``normal``. The result may have just expired."""
         return self._table.get(_key(kind, who))
 
     def put(self, ban: Ban) -> None:
-        """Add a ban or replace the one of the same client. Its ``who`` is as ``normal`` writes it."""
+        """Add a ban or replace that of the same client. Its ``who`` is in the form of ``normal``."""
         key = _key(ban.kind, ban.who)
         old = self._table.get(key)
         self._table.put(key, ban)
@@ -131,7 +131,7 @@ class Banned:
         return ban if old is None else msgspec.structs.replace(ban, kick=old.kick)
 
     def remove(self, kind: str, who: str) -> bool:
-        """Whether there was such a ban."""
+        """Remove a ban; return whether it existed."""
         old = self._table.get(_key(kind, who))
         if old is None:
             return False
@@ -162,7 +162,7 @@ class Banned:
             self._kick(new)
 
     def sweep(self, now: float) -> None:
-        """Take away what has expired, a slice at a time."""
+        """Remove expired bans, one slice at a time."""
         for _ in range(_EXPIRED_PER_SWEEP):
             if not self._ends or self._ends[0][0] > now:
                 return
@@ -173,12 +173,13 @@ class Banned:
 
 
 def normal(kind: str, who: str) -> str:
-    """``who`` as it is compared. ``ValueError`` for an address that is none, and for an empty name."""
+    """Return ``who`` in the form for comparisons. Raises ``ValueError`` for an invalid address, and for an empty
+    name."""
     if not who:
         raise ValueError("must not be empty")
     if kind != PEER_HOST:
         return who
-    address = ipaddress.ip_address(who.partition("%")[0])  # the scope of a link-local one is a name of ours
+    address = ipaddress.ip_address(who.partition("%")[0])  # the scope of a link-local address is only a local name
     return str(unmapped(address))
 
 

@@ -1,4 +1,4 @@
-"""AccessControl: authentication and authorization of a node, with the settings and the services they share."""
+"""AccessControl: authentication and authorization of a node, with their common settings and services."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,11 +17,10 @@ from .source import Source, SourceContext, parts_of
 
 
 class AccessControl:
-    """Who may connect, publish and subscribe. Belongs to one event loop.
+    """Decides which clients may connect, publish and subscribe. Belongs to one event loop.
 
-    ``lost``: why no client is let in at all, ``""`` where all rows are there that ``tables`` keep. ``sources``: those
-    that are set up, by name.
-    """
+    ``lost``: why no client is accepted at all, ``""`` if no rows of ``tables`` are lost. ``sources``: the active
+    sources by name."""
 
     def __init__(
         self,
@@ -34,19 +33,18 @@ class AccessControl:
         was_here: Callable[[ClientInfo], bool] | None = None,
         on_change: Callable[[], None] | None = None,
     ) -> None:
-        """``ValueError`` for a hash or a rule that cannot be read.
+        """Raises ``ValueError`` for a hash or a rule that cannot be read.
 
-        ``made``: sources that the node has made itself, in place of those that ``registry`` makes. ``count``: counts
-        each reason why a client waits, is refused, or a service gave no answer. ``was_here``: whether a session shows
-        that a client was let in before. ``on_change``: called when rules have changed.
-        """
+        ``made``: sources that the node itself has created, instead of those from ``registry``. ``count``: counts each
+        reason why a client waits or is refused, or why a service gave no answer. ``was_here``: whether a session shows
+        that a client was accepted before. ``on_change``: called when rules have changed."""
         self.lost = ""
         self._clock = clock
         self._banned = banned
         self._count = count or _not_counted
         self._made = {source.name: source for source in made}
         self.sources: dict[str, Source] = {}
-        # The settings of each that has some: as long as these stay, it does.
+        # The settings of each source that has some: while they do not change, the source stays.
         self._tables: dict[str, object] = {}
         self._started = False
         self._retiring: list[Source] = []
@@ -55,11 +53,11 @@ class AccessControl:
         self._load(settings)
 
     def _load(self, settings: AccessSettings) -> list[Source]:
-        """Take these settings. Returns the sources that are no longer used, for ``_retire``."""
+        """Apply these settings. Return the sources that are no longer used, for ``_retire``."""
         context = SourceContext(self._clock, self._count, settings)
         tables: dict[str, object] = {}
         sources: dict[str, Source] = {}
-        # Any source may raise in any of its methods: all are called before anything changes.
+        # Any method of a source may raise: all are called before anything changes.
         for declared in sources_of(settings):
             tables[declared.name] = table = table_of(settings, declared)
             source = self._source(declared, table, context)
@@ -87,7 +85,7 @@ class AccessControl:
         made = declared.made(table, context)
         if made is None and table is None:
             return None
-        # Under another name it would never be asked, and clients that it refuses would be let in.
+        # With another name the source would never be asked, and clients that it refuses would be accepted.
         if made is None:
             raise ValueError(f"access.{name}: create of the declaration returned no source")
         if not isinstance(made, Source):
@@ -97,7 +95,7 @@ class AccessControl:
         return made
 
     def _start(self, sources: Sequence[Source]) -> None:
-        """Start new sources: all of them, or none."""
+        """Start new sources: either all of them or none."""
         for index, source in enumerate(sources):
             try:
                 source.start()
@@ -112,45 +110,45 @@ class AccessControl:
             source.retire()
 
     def add(self, source: Authenticator | AclRuleSource | OutsideSource) -> None:
-        """A source of the program that the node is in. It counts for the clients to come, and for all decisions."""
+        """Add a source of the embedding program. It applies to new clients and to all decisions."""
         if isinstance(source, Authenticator):
             self.authentication.add(source)
         else:
             self.authorization.add(source)
 
     def start(self) -> None:
-        """On the running loop: start the background work of the sources."""
+        """Start the background work of the sources on the running loop."""
         self._started = True
         for source in self.sources.values():
             source.start()
 
     def reload(self, settings: AccessSettings) -> None:
-        """Take new users and rules; any exception leaves the old ones in force. Verified credentials and cached
-        decisions of all clients are void."""
+        """Apply new users and rules; after any exception, the old ones remain active. Verified credentials and cached
+        decisions of all clients become invalid."""
         unused = self._load(settings)
         self.authorization.forget_decisions()
         self.authentication.passwords.verified.clear()
         self._retire(unused)
 
     def close(self) -> None:
-        """Stop the hash threads; clients that wait for one, or come later, are told that the Server is unavailable."""
+        """Stop the hash threads; clients that wait for one, or arrive later, receive "Server unavailable"."""
         self.authentication.passwords.close()
         for source in self.sources.values():
             source.halt()
 
     async def stop(self) -> None:
-        """``close``, and the connections to services outside."""
+        """Call ``close``, and close the connections to external services."""
         self.close()
         for source in (*self.sources.values(), *self._retiring):
             await source.stop()
 
     def ban_of(self, client: ClientInfo) -> Ban | None:
-        """The ban that keeps this client out; it is looked for before the client is asked who it is."""
+        """Return the ban of this client; it is checked before authentication."""
         return self._banned.find(client) if self._banned is not None else None
 
 
 def _not_counted(reason: str) -> None:
-    """No metrics."""
+    """Without metrics, do nothing."""
 
 
 def _never_here(client: ClientInfo) -> bool:
@@ -158,4 +156,4 @@ def _never_here(client: ClientInfo) -> bool:
 
 
 def _no_reviews() -> None:
-    """No sessions to review."""
+    """Without sessions, do nothing."""

@@ -1,4 +1,5 @@
-"""Decision: whether a client may do what it asks for, and what decided that; DecisionStep: one question on the way."""
+"""Decision: whether a client's request is allowed, and the setting that decided; DecisionStep: one step of the
+decision."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -6,13 +7,12 @@ from typing import Final
 
 @dataclass(slots=True)
 class Decision:
-    """Rules and settings make theirs once and share it: nothing is allocated for a decision.
+    """Rules and settings create their decisions once and share them, so that no decision allocates an object.
 
-    ``setting``: what decided, for the log: a key of the configuration such as ``access.rules.3``, the path of the API
-    that removes a stored rule, or ``-`` where no operator can change it. ``ignored``: no source had a rule for it.
-    ``lasting``: it may be cached; a service that failed has said nothing that lasts. ``cached``: it comes from the ACL
-    cache.
-    """
+    ``setting``: the setting that decided, for the log: a key of the configuration such as ``access.rules.3``, the API
+    path that deletes a stored rule, or ``-`` if no operator can change it. ``ignored``: no source had a rule.
+    ``lasting``: it may be cached; the decision after a failure of a service may not. ``cached``: it comes from the ACL
+    cache."""
 
     allowed: bool
     setting: str
@@ -22,7 +22,7 @@ class Decision:
     _as_cached: "Decision | None" = field(default=None, repr=False, compare=False)
 
     def as_cached(self) -> "Decision":
-        """The same, as the ACL cache gives it. Made once."""
+        """Return the decision as the ACL cache returns it. Created once."""
         if self.cached:
             return self
         known = self._as_cached
@@ -33,8 +33,8 @@ class Decision:
 
 @dataclass(slots=True)
 class DecisionStep:
-    """What one part of ``Authorization`` said, recorded for an operator who asks. ``decision``: ``None`` where it says
-    nothing. ``asked``: a service outside that nobody asked says nothing either, and could."""
+    """The answer of one part of ``Authorization``, recorded for an operator. ``decision``: ``None`` if it has none.
+    ``asked``: an external service that was not asked has no decision, but could have one."""
 
     source: str
     decision: Decision | None

@@ -1,8 +1,7 @@
-"""AccessSource: what a source of authentication or authorization declares, so that a configuration can name it.
+"""AccessSource: the declaration of a source of authentication or authorization, so that a configuration can name it.
 
-The built-in sources are listed in ``registry.ACCESS_SOURCES``. A package of others declares one as an entry point of
-the group ``taipan.access_sources``; see ``docs/recipes/add-an-access-source.md``.
-"""
+The built-in sources are listed in ``registry.ACCESS_SOURCES``. Another package declares one as an entry point of the
+group ``taipan.access_sources``; see ``docs/recipes/add-an-access-source.md``."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,8 +14,8 @@ from ..setting_rules import Fault, ValueRule
 
 
 class SourceReason(NamedTuple):
-    """A reason that a source gives. ``settings``: those that may have decided, as the log writes them; ``<key>`` is
-    any. ``text``: the explanation for operators."""
+    """A reason that a source gives. ``settings``: the settings that may have decided, as in the log; ``<key>`` stands
+    for any key. ``text``: the explanation for operators."""
 
     kind: Literal["client", "message"]
     reason: str
@@ -28,17 +27,16 @@ class SourceReason(NamedTuple):
 class AccessSource:
     """A source that ``access.authenticators`` and ``access.authorizers`` may name.
 
-    ``name``: the word in these settings, and of the table ``[access.<name>]``. ``settings``: the struct of that table;
-    None: the source has no table. ``create(settings, context)`` makes the ``source.Source``, or returns None where this
-    node has none; it is called with settings that ``check`` has accepted, and raises ValueError where they are of no
-    use. ``create`` and ``check`` may be given as ``"module:name"``: the module is imported only where the table is
-    there. ``extra``: what pip has to install for these imports.
+    ``name``: the name in these settings, and in the table ``[access.<name>]``. ``settings``: the struct of that table;
+    None: the source has no table. ``create(settings, context)`` creates the ``source.Source``, or returns None if this
+    node has none; it is called with settings that ``check`` has accepted, and raises ValueError if they cannot be used.
+    ``create`` and ``check`` may be given as ``"module:name"``: the module is imported only if the table exists.
+    ``extra``: the extra to install with pip for these imports.
 
-    ``rules`` are those of single values, ``check(settings)`` yields what is wrong between several. ``shown`` are keys
-    of the table without secrets: of a built-in source those that are named like secrets, of a package's source all that
-    are not to be masked. ``rules_first``: in the default order of ``authorizers`` the source stands
-    before those without.
-    """
+    ``rules`` are the rules of single values, ``check(settings)`` yields faults between several. ``shown`` are keys of
+    the table without secrets: for a built-in source those that are named like secrets, for a package's source all that
+    need not be masked. ``rules_first``: in the default order of ``authorizers``, the source comes before those without
+    this flag."""
 
     name: str
     create: Callable[[Any, Any], Any] | str
@@ -51,11 +49,11 @@ class AccessSource:
     rules_first: bool = False
 
     def made(self, settings: object, context: object) -> Any:
-        """The source, or None. Raises ValueError."""
+        """Return the source, or None. Raises ValueError."""
         return self._resolved(self.create)(settings, context)
 
     def faults(self, settings: msgspec.Struct) -> Iterator[Fault]:
-        """Yield the faults of a table whose types and values are right."""
+        """Yield the faults of a table with valid types and values."""
         try:
             check = None if self.check is None else self._resolved(self.check)
             self._resolved(self.create)

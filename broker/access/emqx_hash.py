@@ -1,4 +1,4 @@
-"""Password hashes as EMQX 4.x stores them: read from its files, good for one login, then replaced by scrypt."""
+"""Password hashes of EMQX 4.x: read from its files, valid for one login, then replaced by scrypt."""
 
 import hashlib
 import hmac
@@ -16,8 +16,7 @@ _HEX: Final = frozenset(string.hexdigits.encode())
 class EmqxHash:
     """``emqx$algorithm$salt$hash``: ``hash`` is hex of the digest of salt and password, ``salt`` base64, often empty.
 
-    A wrong password costs one scrypt like any other, so that a clock does not tell whose hash is an old one.
-    """
+    A wrong password costs one scrypt like any other, so that the time does not reveal which users have an old hash."""
 
     __slots__ = ("algorithm", "digest", "salt")
 
@@ -31,7 +30,7 @@ class EmqxHash:
 
     @classmethod
     def parse(cls, text: str) -> "EmqxHash":
-        """Read the written form; ``ValueError`` says in words what is wrong with it."""
+        """Read the stored form. Raises ``ValueError`` with the problem."""
         parts = text.split("$")
         if len(parts) != 4 or parts[0] != "emqx" or _DIGEST_LENGTHS.get(len(parts[3])) != parts[1]:
             raise ValueError("expected emqx$algorithm$salt$hash with md5, sha1, sha256 or sha512")
@@ -41,11 +40,11 @@ class EmqxHash:
 
     @classmethod
     def read(cls, stored: bytes, salted: bool = True) -> "EmqxHash":
-        """What EMQX keeps: the hex digest, or 4 raw bytes of salt and the hex digest, or a password as it is.
+        """Read a password as EMQX stores it: the hex digest, or 4 raw bytes of salt and the hex digest, or the password
+        itself.
 
-        EMQX writes nowhere which it is: the length decides, as it does there. ``salted``: whether a password as it is
-        would have the salt before it (EMQX 4.3 and later). Such a password is hashed here: it is never kept.
-        """
+        EMQX does not store which form it is: the length decides, as in EMQX. ``salted``: whether a password itself
+        would be preceded by the salt (EMQX 4.3 and later). Such a password is hashed here, and never stored."""
         for salt_size in (0, SALT_SIZE):
             salt, digest = stored[:salt_size], stored[salt_size:]
             algorithm = _DIGEST_LENGTHS.get(len(digest))

@@ -1,4 +1,4 @@
-"""Enhanced authentication (MQTT 5.0 section 4.12): what a method looks like to the channel."""
+"""Enhanced authentication (MQTT 5.0 section 4.12): the interface of a method for the channel."""
 
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -13,13 +13,12 @@ FAILURE: Final = "failure"
 
 @dataclass(slots=True)
 class AuthStep:
-    """What the Server says next.
+    """The next step of the Server.
 
     ``CONTINUE``: AUTH with 0x18 and ``data``. ``SUCCESS``: CONNACK (or AUTH 0x00) with ``data``; the client is
-    ``username``, which ``proved_by`` has proved. ``FAILURE``: CONNACK or DISCONNECT with ``reason_code``; ``detail``
-    and ``setting`` (the key of the configuration that decided, ``-``: none) are for the log, never for the peer.
-    ``wrong``: the proof was, which may have been a guess.
-    """
+    ``username``, verified by ``proved_by``. ``FAILURE``: CONNACK or DISCONNECT with ``reason_code``; ``detail`` and
+    ``setting`` (the key of the configuration that decided, ``-``: none) are for the log, never for the peer. ``wrong``:
+    the proof was wrong, and may have been a guess."""
 
     status: str
     data: bytes = b""
@@ -33,12 +32,13 @@ class AuthStep:
 
 
 class Exchange(Protocol):
-    """One run of a method with one client. ``username`` is who it says it is, not proved yet; ``""``: not told."""
+    """One run of a method with one client. ``username`` is the name that the client gives, not verified yet; ``""``:
+    not given yet."""
 
     username: str
 
     def step(self, data: bytes | None) -> AuthStep:
-        """Take the Authentication Data of CONNECT (``None``: it had none) or of the next AUTH packet."""
+        """Process the Authentication Data of CONNECT (``None``: it had none) or of the next AUTH packet."""
         ...
 
 
@@ -48,5 +48,5 @@ class EnhancedMethod(Protocol):
     name: str
 
     def start(self, client: ClientInfo) -> Exchange:
-        """Begin an exchange. Its first ``step`` takes the data that came with CONNECT (or with AUTH 0x19)."""
+        """Begin an exchange. Its first ``step`` receives the data of CONNECT (or of AUTH 0x19)."""
         ...

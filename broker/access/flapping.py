@@ -1,4 +1,4 @@
-"""Flapping: clients that lose their connection again and again, whom a ban keeps out for a while."""
+"""Flapping: clients that repeatedly lose their connection, and are banned for a while."""
 
 import logging
 from typing import Final
@@ -11,25 +11,25 @@ logger = logging.getLogger(__name__)
 
 _MAX_CLIENTS: Final = 100_000
 _MAX_NAME_CHARACTERS: Final = 16_777_216
-"""Characters of all identifiers that are counted: clients choose them, and each may have 65,535."""
+"""Maximum total length of the counted identifiers in characters: clients choose them, and each may have 65,535."""
 
 
 class Flapping:
-    """Counts the ends of connections by client identifier, in windows that begin with the first of them.
+    """Counts disconnects by client identifier, in windows that begin with the first of them.
 
-    At max_clients ``max_clients`` identifiers are counted at once; the one whose window began first is forgotten then.
-    """
+    At most ``max_clients`` identifiers are counted at the same time; then the one with the oldest window is
+    forgotten."""
 
     def __init__(self, banned: Banned, clock: Clock, max_clients: int = _MAX_CLIENTS) -> None:
         self._banned = banned
         self._clock = clock
         self._max_clients = max_clients
-        # client identifier -> ends so far, when the window began; in the order in which the windows began
+        # client identifier -> number of disconnects, beginning of the window; in the order in which the windows began
         self._ends: dict[str, tuple[int, float]] = {}
         self._names = 0
 
     def client_disconnected(self, client: ClientInfo, reason: str) -> None:
-        """For the hook of that name."""
+        """Callback of the hook with this name."""
         zone = client.zone
         if not zone.flapping_threshold or reason == "server_shutting_down":
             return

@@ -1,8 +1,8 @@
-"""Password hashes that others have made: PBKDF2, bcrypt and those of Mosquitto. Read, verified, replaced at the login.
+"""Password hashes of other systems: PBKDF2, bcrypt and those of Mosquitto. They are read, verified, and replaced at the
+login.
 
-``parse_hash`` reads what is stored, in every written form there is; ``read_hash`` what is new, in the fields of a
-request or a file.
-"""
+``parse_hash`` reads a stored hash in any stored form; ``read_hash`` reads a new one from the fields of a request or a
+file."""
 
 import binascii
 import hashlib
@@ -17,16 +17,16 @@ from .random_secret import RandomSecretHash
 METHODS: Final = ("sha256", "pbkdf2", "bcrypt", "scrypt", "mosquitto")
 _PBKDF2: Final = ("sha1", "sha256", "sha512")
 _MAX_ITERATIONS: Final = 2_000_000
-"""Of all blocks of a hash that is new: about a second of a thread. Each guess at the password costs that."""
+"""Limit for all blocks of a new hash: about a second of a thread. Each guess of the password costs that."""
 _STORED_ITERATIONS: Final = 5_000_000
-"""Of one that is stored: it was allowed before."""
+"""Limit for a stored hash, which was allowed earlier."""
 _MAX_PBKDF2: Final = 1024
-"""Bytes of a hash, as some libraries make them: more blocks than the first say nothing more."""
+"""Maximum size of a hash, as some libraries create them: blocks after the first add no security."""
 _BCRYPT: Final = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
 _BCRYPT_COSTS: Final = range(4, 15)
 _STORED_BCRYPT_COSTS: Final = range(4, 16)
 _MAX_SCRYPT: Final = 2**21
-"""Of n * r * p of a hash that is new: 16 times that of ours, about a second of a thread."""
+"""Limit of n * r * p of a new hash: 16 times that of Taipan's hashes, about a second of a thread."""
 
 NO_BCRYPT: Final = "a bcrypt hash requires the package bcrypt: pip install bcrypt"
 
@@ -35,11 +35,11 @@ _BCRYPT_COST: Final = f"bcrypt requires a cost of {_BCRYPT_COSTS.start} to {_BCR
 
 
 class PackageMissing(ValueError):
-    """The package that verifies such a hash is not installed; the text says how to get it."""
+    """The package that verifies such a hash is not installed; the message says how to install it."""
 
 
 class Sha512Hash:
-    """``$6$salt$hash``, as ``mosquitto_passwd -H sha512`` writes it: SHA-512 of password and salt, both in base64."""
+    """``$6$salt$hash``, from ``mosquitto_passwd -H sha512``: SHA-512 of password and salt, both in base64."""
 
     __slots__ = ("digest", "salt")
 
@@ -52,7 +52,7 @@ class Sha512Hash:
 
     @classmethod
     def parse(cls, text: str) -> "Sha512Hash":
-        """Read the written form; ``ValueError`` says in words what is wrong with it."""
+        """Read the stored form. Raises ``ValueError`` with the problem."""
         parts = text.split("$")
         if len(parts) != 4 or parts[:2] != ["", "6"]:
             raise ValueError("expected $6$salt$hash, the mosquitto_passwd format")
@@ -68,7 +68,7 @@ class Sha512Hash:
     def verify(self, password: bytes) -> bool:
         if hmac.compare_digest(hashlib.sha512(password + self.salt).digest(), self.digest):
             return True
-        # A clock is not to tell whose hash is a fast one.
+        # The time must not reveal which users have a fast hash.
         ScryptHash.unknown().verify(password)
         return False
 
@@ -93,7 +93,7 @@ class Pbkdf2Hash:
         if not 16 <= len(digest) <= _MAX_PBKDF2:
             raise ValueError(f"PBKDF2 requires a hash of 16 to {_MAX_PBKDF2} bytes")
         if len(digest) > hashlib.sha512().digest_size:
-            # Each block is as hard to guess as all of them, and each costs all iterations: the first one is kept.
+            # Each block is as hard to guess as all of them, but costs all iterations: only the first one is kept.
             digest = digest[: hashlib.new(algorithm, usedforsecurity=False).digest_size]
         self.algorithm = algorithm
         self.iterations = iterations
@@ -102,7 +102,7 @@ class Pbkdf2Hash:
 
     @classmethod
     def parse(cls, text: str) -> "Pbkdf2Hash":
-        """Read the written form; ``ValueError`` says in words what is wrong with it."""
+        """Read the stored form. Raises ``ValueError`` with the problem."""
         parts = text.split("$")
         if parts[:2] == ["", "7"]:
             parts = ["pbkdf2", "sha512", *parts[2:]]
@@ -114,7 +114,7 @@ class Pbkdf2Hash:
 
     @property
     def work(self) -> int:
-        """Iterations of all blocks."""
+        """Number of iterations of all blocks."""
         return self.iterations * -(-len(self.digest) // hashlib.new(self.algorithm, usedforsecurity=False).digest_size)
 
     @property
@@ -130,12 +130,12 @@ class Pbkdf2Hash:
 
 
 class BcryptHash:
-    """``$2b$cost$...``: bcrypt in its own form, which looks at 72 bytes of a password."""
+    """``$2b$cost$...``: bcrypt in its own form, which uses 72 bytes of a password."""
 
     __slots__ = ("text",)
 
     PREFIX: Final = "$2"
-    """No other written form begins so."""
+    """No other stored form begins like this."""
 
     fast: Final = False
     outdated: Final = True
@@ -145,7 +145,7 @@ class BcryptHash:
 
     @classmethod
     def parse(cls, text: str) -> "BcryptHash":
-        """Read the written form; ``ValueError`` says in words what is wrong with it."""
+        """Read the stored form. Raises ``ValueError`` with the problem."""
         found = _BCRYPT.fullmatch(text)
         if found is None:
             raise ValueError("expected the bcrypt format, $2b$ with cost, salt and hash in 60 characters")
@@ -155,7 +155,7 @@ class BcryptHash:
 
     @property
     def cost(self) -> int:
-        """The work is two to the power of it."""
+        """The work is two to the power of this number."""
         return int(self.text[4:6])
 
     @property
@@ -165,19 +165,19 @@ class BcryptHash:
     def verify(self, password: bytes) -> bool:
         """Raises ``PackageMissing``."""
         if not self.installed():
-            # A clock is not to tell whose hash is one of these.
+            # The time must not reveal which users have such a hash.
             ScryptHash.unknown().verify(password)
             raise PackageMissing(NO_BCRYPT)
         import bcrypt
 
         try:
             return bcrypt.checkpw(password[:72], self.text.encode())
-        except ValueError:  # bytes that no bcrypt of a password has seen
+        except ValueError:  # bytes that bcrypt would not use
             return False
 
     @staticmethod
     def installed() -> bool:
-        """Whether the package is there. It is loaded then: ask only where there is such a hash."""
+        """Return whether the package is installed. This imports it: call it only if there is such a hash."""
         try:
             import bcrypt  # noqa: F401
         except ImportError:
@@ -192,7 +192,7 @@ PasswordHash = ScryptHash | RandomSecretHash | EmqxHash | Sha512Hash | Pbkdf2Has
 
 
 def parse_hash(text: str) -> PasswordHash:
-    """A stored password in its written form, whoever made it; ``ValueError`` says what is wrong with it."""
+    """Read a password in any stored form. Raises ``ValueError`` with the problem."""
     kind = text.split("$", 2)
     match kind[0] or (kind[1] if len(kind) > 1 else ""):
         case "emqx":
@@ -229,7 +229,7 @@ def check_work(found: PasswordHash) -> None:
 
 
 def new_hash(text: str) -> PasswordHash:
-    """A new hash in its written form, whoever made it; ``ValueError`` says what is wrong with it."""
+    """Read a new hash in any stored form. Raises ``ValueError`` with the problem."""
     found = parse_hash(text)
     check_work(found)
     return found
@@ -242,12 +242,11 @@ def read_hash(
     iterations: int | None = None,
     digest: str | None = None,
 ) -> PasswordHash:
-    """A new hash as a request or a file gives it; ``ValueError`` names what is wrong with it, ``PackageMissing`` the
-    package without which nobody could log in.
+    """Read a new hash from a request or a file. Raises ``ValueError`` with the problem, ``PackageMissing`` for a
+    missing package without which the user could not log in.
 
-    Without ``method`` it is in its written form, as it is for ``bcrypt`` and ``mosquitto``. Else it is hex or base64,
-    and ``salt`` the text that was hashed with the password: before it, for ``sha256``.
-    """
+    Without ``method``, and for ``bcrypt`` and ``mosquitto``, the hash is in its stored form. Otherwise it is hex or
+    base64, and ``salt`` is the text that was hashed with the password: before it, for ``sha256``."""
     found = _read_hash(password_hash, method, salt, iterations, digest)
     check_work(found)
     return found

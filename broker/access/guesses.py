@@ -1,7 +1,7 @@
-"""Guesses: how many wrong passwords came lately from an address and for a user name, and how long the next ones wait.
+"""Guesses: the number of recent wrong passwords from an address and for a username, and the delay of the next attempts.
 
-An attempt that waits is not looked at meanwhile, so that silence tells nothing. Right ones wait as long, and get in.
-"""
+An attempt is not checked during its delay, so that silence reveals nothing. Correct passwords wait equally long, and
+are then accepted."""
 
 import ipaddress
 import logging
@@ -19,17 +19,17 @@ from ..session.registry import SessionRegistry
 logger = logging.getLogger(__name__)
 
 _HALF_LIFE: Final = 60.0
-"""Seconds in which half of the guesses are forgotten."""
+"""Seconds after which half of the guesses are forgotten."""
 _FIRST_DELAY: Final = 0.1
-"""Seconds that the first attempt too many waits; each further one twice as long."""
+"""Delay in seconds of the first attempt above the limit; the delay doubles with each further attempt."""
 _MAX_ENTRIES: Final = 10_000
-"""Addresses, names, and pairs of both that are remembered; the oldest goes first."""
+"""Maximum number of addresses, names, and pairs of both that are remembered; the oldest is removed first."""
 _MAX_KNOWN: Final = 100_000
 _LOG_INTERVAL: Final = 10.0
 
 
 class _Table:
-    """Recent failures by key, halved every minute."""
+    """Number of recent failures by key, halved every minute."""
 
     __slots__ = ("_entries",)
 
@@ -59,12 +59,11 @@ class _Table:
 
 
 class Guesses:
-    """A client that was right before from its address is slowed only by what came from there for its name: neither
-    guesses of others at its name nor those at other names from its address do.
+    """A client that was right before from its address is delayed only for guesses from there for its name: neither
+    guesses of others for its name nor guesses for other names from its address count.
 
-    ``free``: so many wrong ones in a minute are not slowed; 0: none is. ``max_delay``: seconds that an attempt waits at
-    most.
-    """
+    ``free``: number of wrong passwords per minute without a delay; 0: none is delayed. ``max_delay``: maximum delay of
+    an attempt in seconds."""
 
     def __init__(self, clock: Clock, free: int, max_delay: float, count: Callable[[str], None]) -> None:
         self._clock = clock
@@ -79,11 +78,11 @@ class Guesses:
         self._not_logged = 0
 
     def known(self, address: str, name: bytes) -> bool:
-        """Whether this user was right from this address since the start."""
+        """Return whether this user was right from this address since the start."""
         return _pair(address, name) in self._known
 
     def delay(self, address: str, name: bytes, known: bool) -> float:
-        """Seconds that an attempt has to wait before it is looked at. ``known``: see above."""
+        """Return the seconds that an attempt has to wait before it is checked. ``known``: see above."""
         if not self.free:
             return 0.0
         now = self._clock.now()
@@ -97,7 +96,7 @@ class Guesses:
         return min(self.max_delay, _FIRST_DELAY * math.exp2(min(failures - self.free, 30.0)))
 
     def wrong(self, address: str, name: bytes, known: bool, who: str) -> None:
-        """A wrong password. ``who``: the user name, for the log."""
+        """Note a wrong password. ``who``: the username, for the log."""
         if not self.free:
             return
         now = self._clock.now()
@@ -109,8 +108,8 @@ class Guesses:
             self._log(address, who, now)
 
     def right(self, address: str, name: bytes) -> None:
-        """A right one. Only the first of a user takes a wrong one off its address: else a client that has one password
-        could guess at all others, between logins of its own."""
+        """Note a correct password. Only the first one of a user removes a wrong one from its address: otherwise a
+        client that has one password could guess all others, between logins of its own."""
         pair = _pair(address, name)
         if pair in self._known:
             self._known.move_to_end(pair)
@@ -136,7 +135,7 @@ class Guesses:
 
 @lru_cache(4096)
 def address_group(host: str) -> str:
-    """An address as guesses are counted by it: of IPv6 the network of 64 bits, which one host has to itself."""
+    """Return the key of an address for guesses: for IPv6 the network of 64 bits, which one host can use completely."""
     if ":" not in host:
         return host
     address = ip_address_of(host)
@@ -148,7 +147,7 @@ def address_group(host: str) -> str:
 
 
 def name_key(text: bytes) -> bytes:
-    """A user's key: short, however long the name is."""
+    """Return a short key for a user, whatever the length of the name."""
     return blake2b(text, digest_size=16).digest()
 
 
@@ -157,8 +156,8 @@ def _pair(address: str, name: bytes) -> bytes:
 
 
 def was_here(sessions: SessionRegistry, client: ClientInfo) -> bool:
-    """Whether a session shows that this client was let in before, from this address: under this username, or without
-    one because its identifier was its own."""
+    """Return whether a session shows that this client was accepted before, from this address: with this username, or
+    without one because it had proved its identifier."""
     session = sessions.get(client.client_id)
     if session is None or not (client.username or session.owner == CLIENT_ID_OWNER):
         return False

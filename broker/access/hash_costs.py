@@ -1,4 +1,4 @@
-"""HashCosts: what verifying the passwords of the known users costs, so that unknown usernames cost the same."""
+"""HashCosts: the cost of verifying the passwords of the known users, so that unknown usernames cost the same."""
 
 import hashlib
 import hmac
@@ -10,22 +10,21 @@ from .foreign_hashes import BcryptHash, Pbkdf2Hash
 from .password_hash import PasswordVerifier, ScryptHash
 
 _MAX_COSTS: Final = 256
-"""Different costs that are kept apart; hashes beyond them count as one of ours does."""
+"""Maximum number of different costs; further hashes count like one of Taipan's own."""
 _OURS: Final = "scrypt"
 
 
 class HashCosts:
-    """Counts the written hashes of users by what a wrong password costs.
+    """Counts the stored hashes of users by the cost of a wrong password.
 
     An unknown username is verified against a hash that no password fits. Which cost it has depends on the name, and is
     as frequent among unknown names as among known ones: the time of an answer says nothing about whether a user exists.
-    Hashes of random secrets are not counted, as a wrong one is treated like an unknown name.
-    """
+    Hashes of random secrets are not counted, because a wrong secret is treated like an unknown name."""
 
     __slots__ = ("_counts", "_hashes", "_key", "total")
 
     def __init__(self, written: Iterable[str] = ()) -> None:
-        """The first hash also decides which name has which cost, which stays so after a restart."""
+        """The first hash also determines which name has which cost, which stays the same after a restart."""
         self._key = b""
         self._counts: dict[str, int] = {}
         self._hashes: dict[str, PasswordVerifier] = {}
@@ -36,7 +35,7 @@ class HashCosts:
         self._key = self._key or os.urandom(32)
 
     def count(self, written: str, step: int) -> None:
-        """One user more or less has this hash."""
+        """Change the number of users with this hash by ``step``."""
         cost = _cost_of(written)
         if cost is None:
             return
@@ -53,7 +52,7 @@ class HashCosts:
 
     @staticmethod
     def unknown(all_costs: "Sequence[HashCosts]", username: str, ours: PasswordVerifier) -> PasswordVerifier:
-        """What a password of an unknown user is verified against; ``ours`` while no user is known."""
+        """Return the hash for verifying a password of an unknown user; ``ours`` while there are no users."""
         known = [each for each in all_costs if each.total]
         if not known:
             return ours
@@ -75,7 +74,7 @@ class HashCosts:
 
 
 def _cost_of(written: str) -> str | None:
-    """What of a written hash decides how long it takes; ``None``: it is verified at once."""
+    """Return the part of a stored hash that determines its verification time; ``None``: it is verified immediately."""
     parts = written.split("$")
     if parts[0] == "random":
         return None
@@ -85,7 +84,7 @@ def _cost_of(written: str) -> str | None:
         return f"pbkdf2${parts[1]}${parts[2]}${len(parts[4].rstrip('='))}"
     if written.startswith(BcryptHash.PREFIX) and len(parts) == 4 and BcryptHash.installed():
         return f"bcrypt${parts[2]}"
-    return _OURS  # a fast hash: a wrong password costs one of ours
+    return _OURS  # a fast hash: a wrong password costs one of Taipan's own hashes
 
 
 def _scrypt(n: str = "", r: str = "", p: str = "") -> PasswordVerifier:

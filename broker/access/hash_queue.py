@@ -1,8 +1,7 @@
-"""HashQueue: passwords that wait for a hash thread. Who is next, how many may wait, what becomes of those who leave.
+"""HashQueue: passwords that wait for a hash thread: their order, their limit, and what happens if a client disconnects.
 
-Clients that were known before come first, then others, then new hashes for operators; each kind has its share of the
-threads, so that none waits for ever. Within a kind the addresses take turns, and at an address its user names.
-"""
+Known clients come first, then other clients, then new hashes for operators; each kind has its share of the threads, so
+that none waits indefinitely. Within a kind, addresses take turns, and for each address its usernames."""
 
 import asyncio
 import heapq
@@ -23,27 +22,27 @@ KNOWN: Final = 0
 OTHER: Final = 1
 NEW: Final = 2
 
-# Of eight hashes in a row; where the kind whose turn it is has nothing to do, the next one has.
+# Of eight consecutive hashes; if a kind has nothing to do, the next kind takes its turn.
 _TURNS: Final = (KNOWN, KNOWN, OTHER, KNOWN, KNOWN, OTHER, KNOWN, NEW)
 _ASSUMED_SECONDS: Final = 0.05
-"""Seconds of a hash, until one was measured."""
+"""Assumed seconds of a hash, until one was measured."""
 _MIN_LIMIT: Final = 16
-"""So many may wait however long a hash takes."""
+"""This number may always wait, however long a hash takes."""
 SPACING: Final = 0.1
-"""Seconds between two passwords of an address that is slowed for its guesses."""
+"""Seconds between two passwords of an address that is slowed down because of its guesses."""
 
 
 Result = bool | ScryptHash | bytes
-"""Whether a password is right, a new hash, or the proof of a password."""
+"""Whether a password is correct, a new hash, or the proof of a password."""
 
 
 class HashingBusy(Exception):
-    """The password waited too long, or would."""
+    """The password has waited too long, or would have to."""
 
 
 class Job:
-    """One password to be hashed, and how many wait for what comes of it. ``earliest``: not before this time of the
-    loop. ``paced``: its address is slowed."""
+    """One password to be hashed, and the number of clients that wait for the result. ``earliest``: not before this time
+    of the loop. ``paced``: its address is slowed down."""
 
     __slots__ = (
         "address",
@@ -69,7 +68,7 @@ class Job:
         self.arrived = 0.0
         self.earliest = 0.0
         self.waiters = 0
-        self.waiting = False  # in a line or held, no thread has it
+        self.waiting = False  # in a line or delayed; no thread has it
         self.future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
 
@@ -77,7 +76,7 @@ _ByName = OrderedDict[bytes, OrderedDict[bytes, Job]]
 
 
 class _Line:
-    """Jobs of one kind: address -> user name -> jobs by key. Both take turns."""
+    """Jobs of one kind: address -> username -> jobs by key. Addresses and usernames take turns."""
 
     __slots__ = ("addresses",)
 
@@ -98,7 +97,7 @@ class _Line:
                 del self.addresses[job.address]
 
     def take(self, now: float, pauses: dict[str, float]) -> Job | None:
-        """The next one; what is ``paced`` of addresses in ``pauses`` waits for the time given there."""
+        """Remove and return the next job; ``paced`` jobs of addresses in ``pauses`` wait until the time given there."""
         for address, names in self.addresses.items():
             name, jobs = next(iter(names.items()))
             job = next(iter(jobs.values()))
@@ -112,21 +111,20 @@ class _Line:
 
 
 class HashQueue:
-    """``run`` of a job is called in one of ``threads`` threads; it has to release the interpreter lock.
+    """``run`` of a job is called in one of ``threads`` threads; it has to release the GIL.
 
-    ``patience``: seconds that a password may wait for its turn. How many that are is reckoned from how long hashes
-    take here. ``seconds``: the mean of the latest ones.
-    """
+    ``patience``: seconds that a password may wait for its turn. The maximum number of waiting passwords is computed
+    from the time of a hash. ``seconds``: the average of the latest hashes."""
 
     def __init__(self, threads: int | None, patience: float) -> None:
         self.seconds = _ASSUMED_SECONDS
         self.patience = patience
         self.closed = False
         self._jobs: dict[bytes, Job] = {}
-        self._waiting: OrderedDict[bytes, Job] = OrderedDict()  # KNOWN and OTHER, by arrival
-        self._held: list[tuple[float, int, Job]] = []  # a heap, by the time before which none of them may begin
+        self._waiting: OrderedDict[bytes, Job] = OrderedDict()  # KNOWN and OTHER, in the order of arrival
+        self._held: list[tuple[float, int, Job]] = []  # a heap, by the earliest time of each job
         self._sequence = 0
-        self._counts: dict[str, int] = {}  # of those waiting, by address
+        self._counts: dict[str, int] = {}  # number of waiting jobs by address
         self._lines = (_Line(), _Line(), _Line())
         self._pauses: dict[str, float] = {}
         self._turn = 0
@@ -136,28 +134,29 @@ class HashQueue:
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="taipan-hash")
 
     def resize(self, threads: int | None) -> None:
-        """Another number of threads; ``None``: one for each processor."""
+        """Change the number of threads; ``None``: one for each processor."""
         count = processors() if threads is None else threads
         if count != self.threads:
-            self._pool.shutdown(wait=False)  # what waits in it is finished there
+            self._pool.shutdown(wait=False)  # its waiting jobs are completed there
             self.threads = count
             self._pool = ThreadPoolExecutor(count, thread_name_prefix="taipan-hash")
 
     @property
     def limit(self) -> int:
-        """How many may wait."""
+        """The maximum number of waiting jobs."""
         return max(_MIN_LIMIT, int(self.patience * self.threads / self.seconds))
 
     def __len__(self) -> int:
-        """Clients' passwords that wait for a thread."""
+        """The number of clients' passwords that wait for a thread."""
         return len(self._waiting)
 
     def find(self, key: bytes) -> Job | None:
-        """The job of this key that is not done."""
+        """Return the unfinished job with this key."""
         return self._jobs.get(key)
 
     def add(self, job: Job, delay: float = 0.0) -> None:
-        """``delay``: seconds before which it may not begin. Raises HashingBusy where too many wait already."""
+        """Add a job. ``delay``: seconds before it may begin. Raises HashingBusy if too many jobs are already
+        waiting."""
         now = time.monotonic()
         if job.kind != NEW:
             self._make_room(job)
@@ -176,22 +175,23 @@ class HashQueue:
         self._dispatch()
 
     def leave(self, job: Job) -> None:
-        """One who waited for it has gone; with the last of them the work goes too, unless a thread has it."""
+        """Note that a client no longer waits for a job. After the last one, the job is removed, unless a thread has
+        it."""
         job.waiters -= 1
         if job.waiters <= 0 and job.waiting:
             self._drop(job)
 
     async def result(self, job: Job) -> Result:
-        """What comes of it, for one of those who wait; raises HashingBusy."""
+        """Wait for the result of a job, for one of its clients. Raises HashingBusy."""
         job.waiters += 1
         try:
-            # Shielded: a client that leaves must not take the answer away from others.
+            # Shielded, so that a client that disconnects does not cancel the result for others.
             return await asyncio.shield(job.future)
         finally:
             self.leave(job)
 
     def close(self) -> None:
-        """No thread begins anything any more; the futures of what waits are cancelled."""
+        """Start no more jobs; the futures of waiting jobs are cancelled."""
         self.closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         for job in list(self._jobs.values()):
@@ -208,7 +208,8 @@ class HashQueue:
             self._timer = None
 
     def _make_room(self, job: Job) -> None:
-        """Where all that may wait do, the address with the most of them gives way, clients that are not known first."""
+        """Make room if the limit is reached: the address with the most waiting jobs loses one, unknown clients
+        first."""
         limit = self.limit
         if len(self._waiting) < limit:
             return
@@ -234,7 +235,7 @@ class HashQueue:
         self._drop(job)
         if not job.future.done():
             job.future.set_exception(HashingBusy())
-            job.future.exception()  # looked at here: those who asked may all be gone
+            job.future.exception()  # read here, because all clients of the job may have disconnected
 
     def _drop(self, job: Job) -> None:
         self._no_longer_waits(job)
@@ -251,7 +252,7 @@ class HashQueue:
                 del self._counts[job.address]
 
     def _dispatch(self) -> None:
-        """Give the threads as much as keeps them busy: one each, and one that is ready when the first is done."""
+        """Give the threads enough jobs to stay busy: one each, and one that is ready when the first is done."""
         if self.closed:
             return
         now = time.monotonic()
@@ -291,7 +292,7 @@ class HashQueue:
         self._pauses[address] = now + SPACING
 
     def _wake_later(self, now: float) -> None:
-        """Come again where nothing else would: threads are idle, and a job has to wait for a time."""
+        """Schedule a call if nothing else would cause one: threads are idle, and a job has to wait for a time."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -324,12 +325,12 @@ class HashQueue:
 
 
 def nothing() -> bool:
-    """What a job does that only has to wait for its turn."""
+    """The work of a job that only has to wait for its turn."""
     return True
 
 
 def processors() -> int:
-    """How many this process may use."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,5 @@
-"""OutsideSource: whoever decides what a client may do and cannot answer at once: a service, or an embedding program."""
+"""OutsideSource: a source that decides about clients but cannot answer immediately: a service, or an embedding
+program."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, Final, NamedTuple
@@ -11,7 +12,7 @@ IGNORE: Final = "ignore"
 
 
 class Verdict(NamedTuple):
-    """``decision``: ``ALLOW``, ``DENY`` or ``IGNORE``. ``failure``: why there was no answer, else empty."""
+    """``decision``: ``ALLOW``, ``DENY`` or ``IGNORE``. ``failure``: why there was no answer, otherwise empty."""
 
     decision: str
     failure: str
@@ -23,11 +24,9 @@ class Verdict(NamedTuple):
 
 
 class OutsideSource(ABC):
-    """One of ``Authorization.sources`` that has to be waited for.
+    """One of ``Authorization.sources`` whose answer takes time.
 
-    ``setting``: the key of the configuration by which it is asked, ``-``: none. ``title``: the source as sentences
-    for operators call it.
-    """
+    ``setting``: the key of the setting that enables it, ``-``: none. ``title``: its name in sentences for operators."""
 
     name: str
     setting: ClassVar[str] = "-"
@@ -35,4 +34,4 @@ class OutsideSource(ABC):
 
     @abstractmethod
     async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
-        """Whether it may ``"publish"`` to a Topic Name or ``"subscribe"`` to a Topic Filter."""
+        """Return whether the client may ``"publish"`` to a Topic Name or ``"subscribe"`` to a Topic Filter."""

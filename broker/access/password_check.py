@@ -1,4 +1,5 @@
-"""Passwords: whether one is right. At once where that is known or cheap to find out, else when a thread has hashed it.
+"""Passwords: whether a password is correct. The answer is immediate if it is known or cheap to compute, otherwise it
+comes after a thread has hashed the password.
 
 ::
 
@@ -27,11 +28,11 @@ from .users import User
 
 logger = logging.getLogger(__name__)
 
-# New hashes for logins that have shown an old one, at a time.
+# Number of new hashes, for logins with an old one, that are computed at the same time.
 _RENEWALS: Final = 128
-# Characters that are kept of a user name while an attempt with it waits.
+# Number of characters of a username that are kept while an attempt with it waits.
 _MAX_NAME: Final = 256
-# The address of logins that are tried.
+# The address of test logins.
 _TRIALS: Final = "try_login"
 
 
@@ -46,17 +47,17 @@ class Passwords:
         count: Callable[[str], None],
         was_here: Callable[[ClientInfo], bool],
     ) -> None:
-        """``find`` looks up a user as the sources know it now. ``count``: told why an attempt has to wait.
-        ``was_here``: whether a session shows that a client was let in before."""
+        """``find`` looks up a user in the current sources. ``count``: called with the reason why an attempt has to
+        wait. ``was_here``: whether a session shows that a client was accepted before."""
         self._find = find
         self._was_here = was_here
-        # What passwords of unknown users are verified against while no user is known.
+        # The hash for verifying passwords of unknown users while there are no users.
         self._dummy_hash = ScryptHash.unknown(1 << settings.hash_cost)
-        # What the passwords of the known users cost.
+        # The cost of the passwords of the known users.
         self.costs: Callable[[], Sequence[HashCosts]] = tuple
         self.verified = VerifiedCredentials()
         self.guesses = Guesses(clock, settings.guesses, settings.guess_delay, count)
-        # Those of operators who try a login.
+        # The guesses of operators who test a login.
         self.trial_guesses = Guesses(clock, settings.guesses, settings.guess_delay, count)
         self.queue = HashQueue(settings.hash_threads, settings.hash_wait)
         self._n = 1 << settings.hash_cost
@@ -75,7 +76,8 @@ class Passwords:
         self.queue.close()
 
     async def hash(self, password: bytes) -> ScryptHash:
-        """A new hash, made off the loop. Clients that wait to be let in go before, but for every eighth turn."""
+        """Return a new hash, computed outside the loop. Clients that wait for their login take precedence, except for
+        every eighth turn."""
         if self.queue.closed:
             raise RuntimeError("the node is stopping")
         n = self._n
@@ -88,11 +90,10 @@ class Passwords:
     def check(
         self, client: ClientInfo, username: str, user: User | None, password: bytes, trial: Trial | None = None
     ) -> AuthOutcome | Awaitable[AuthOutcome]:
-        """Whether ``password`` is that of ``user``; ``None``: there is no such user.
+        """Return whether ``password`` is that of ``user``; ``None``: there is no such user.
 
-        A wrong password, an unknown user and a user without a password all cost one hash off the loop, and cost the
-        same on average: see ``HashCosts``.
-        """
+        A wrong password, an unknown user and a user without a password all cost one hash outside the loop, with the
+        same average cost: see ``HashCosts``."""
         verifier: PasswordVerifier | None = user.password if user is not None else None
         if verifier is not None and verifier.fast:
             if user is not None and verifier.verify(password):
@@ -110,7 +111,7 @@ class Passwords:
         if right and user is not None and not delay:
             return let_in(user)
         if right is False:
-            # Now: who leaves before the answer comes has learned from the silence.
+            # Counted now, because a client that disconnects before the answer has learned from the silence.
             guesses.wrong(*attempt)
         if self.queue.closed:
             return STOPPING
@@ -118,7 +119,7 @@ class Passwords:
         guess = attempt if right is not False else None
         joined = job is not None
         if job is None:
-            # The same credentials sent by many clients at once are hashed once.
+            # If many clients send the same credentials at the same time, they are hashed once.
             key = os.urandom(16) if delay else digest
             job = attempt.job(key, nothing if right else _Verification(verifier, password))
             job.future.add_done_callback(lambda done: self._learn(done, entry, digest, user, guesses, guess))
@@ -138,8 +139,8 @@ class Passwords:
         guesses: Guesses,
         guess: "_Attempt | None",
     ) -> None:
-        """A right one stays known and a wrong one is counted, whether or not a client still waits: one that leaves
-        and asks again would learn from a quick answer that the first one was right."""
+        """Remember a correct password and count a wrong one, whether a client still waits or not: otherwise a client
+        could disconnect, ask again, and learn from a quick answer that the first password was correct."""
         if done.cancelled() or done.exception() is not None:
             return
         if user is not None and done.result():
@@ -157,7 +158,7 @@ class Passwords:
         guess: "_Attempt | None",
         trial: Trial | None,
     ) -> AuthOutcome:
-        """``guess``: what to count if this is one."""
+        """``guess``: the guess to count if the password is wrong."""
         guesses = self._guesses_of(trial)
         username = attempt.username
         fingerprint = user.password.fingerprint if user is not None and user.password is not None else b""
@@ -170,7 +171,7 @@ class Passwords:
         except HashingBusy:
             return BUSY
         except PackageMissing as error:
-            # The client is told what it would be told of a wrong password, and the log why.
+            # The client receives the same answer as for a wrong password, and the log has the reason.
             return AuthOutcome(reason_codes.BAD_USER_NAME_OR_PASSWORD, detail=str(error))
         except (ValueError, OSError, MemoryError, RuntimeError) as error:
             logger.error("password_hash_failed client_id=%s username=%s error=%s", client.client_id, username, error)
@@ -179,12 +180,13 @@ class Passwords:
             if guess is not None:
                 guesses.wrong(*guess)
             return WRONG
-        # Users may have been reloaded meanwhile: only what is true now counts.
+        # Users may have been reloaded in the meantime: only the current state applies.
         user = self._find(client, username)
         if user is None or user.password is None:
             return WRONG
         if user.password.fingerprint != fingerprint:
-            # Another password, or the same with a hash of ours, because another client of the user came in before.
+            # Another password, or the same with a hash of Taipan's own, because another client of the user has logged
+            # in before.
             again = self.check(client, username, user, password, trial)
             return again if isinstance(again, AuthOutcome) else await again
         guesses.right(attempt.address, attempt.name)
@@ -192,11 +194,11 @@ class Passwords:
             self._renew(user.renew, fingerprint, username, password, attempt.address)
         return let_in(user)
 
-    # A method that is not ours, such as SCRAM, is slowed by the same guesses.
+    # Other methods, such as SCRAM, are slowed down by the same guesses.
 
     def wait(self, client: ClientInfo, username: str, trial: Trial | None = None) -> Awaitable[bool] | None:
-        """Before a proof for this user name is looked at: what to await, which says whether there was room; ``None``:
-        nothing."""
+        """Return an awaitable for the delay before a proof for this username is checked; its result is whether there
+        was room. ``None``: no delay."""
         attempt = self._attempt(client, username, trial=trial)
         delay = self._guesses_of(trial).delay(attempt.address, attempt.name, attempt.known)
         if not delay or self.queue.closed:
@@ -212,7 +214,7 @@ class Passwords:
         return True
 
     def proved(self, client: ClientInfo, username: str, right: bool, trial: Trial | None = None) -> None:
-        """What came of such a proof."""
+        """Note the result of such a proof."""
         attempt = self._attempt(client, username, trial=trial)
         guesses = self._guesses_of(trial)
         if right:
@@ -221,7 +223,8 @@ class Passwords:
             guesses.wrong(*attempt)
 
     async def prove(self, client: ClientInfo, username: str, make: Callable[[], bytes], trial: Trial) -> bytes | None:
-        """What ``make`` makes of a password, in a hash thread; ``None``: there is no room, or the node is stopping."""
+        """Return the result of ``make`` for a password, computed in a hash thread; ``None``: there is no room, or the
+        node is stopping."""
         if self.queue.closed:
             return None
         job = self._attempt(client, username, trial=trial).job(os.urandom(16), make)
@@ -243,12 +246,12 @@ class Passwords:
     def _attempt(
         self, client: ClientInfo, username: str, fingerprint: bytes | None = None, trial: Trial | None = None
     ) -> "_Attempt":
-        """``fingerprint``: of the stored password, where there is one to compare with."""
+        """``fingerprint``: fingerprint of the stored password, if there is one to compare with."""
         name = name_key(username.encode("utf-8", "surrogatepass") if fingerprint is None else fingerprint)
         if fingerprint is None:
-            username = username[:_MAX_NAME]  # nobody's: it is logged, and waits for long
+            username = username[:_MAX_NAME]  # an unknown name: it is logged, and waits for a long time
         if trial is not None:
-            # Whatever address is named, all tries come from one place.
+            # Whatever address the test specifies, all test logins come from one place.
             return _Attempt(_TRIALS, name, False, username)
         address = address_group(client.peer_host)
         return _Attempt(address, name, self.guesses.known(address, name) or self._was_here(client), username)
@@ -256,8 +259,8 @@ class Passwords:
     def _renew(
         self, renew: Callable[[ScryptHash], None], fingerprint: bytes, username: str, password: bytes, address: str
     ) -> None:
-        """Put a hash of ours in the place of an old one, a moment later; at the next login where there is no time. What
-        is known of the old one is known of the new one."""
+        """Replace an old hash by one of Taipan's own, a moment later; if there is no time, at the next login. The data
+        about the old hash is kept for the new one."""
         if fingerprint in self._renewing or self.queue.closed or len(self._renewing) >= _RENEWALS:
             return
         self._renewing.add(fingerprint)
@@ -281,7 +284,7 @@ class Passwords:
 
 
 class _Attempt(NamedTuple):
-    """As guesses are counted: by address and name. ``known``: the user was right from this address before."""
+    """An attempt in the form for guesses: address and name. ``known``: the user was right from this address before."""
 
     address: str
     name: bytes
@@ -293,7 +296,7 @@ class _Attempt(NamedTuple):
 
 
 class _Verification:
-    """A password and what it is verified against, to be run in a thread."""
+    """A password and the hash to verify it against, to be run in a thread."""
 
     __slots__ = ("_password", "_verifier")
 
@@ -306,7 +309,7 @@ class _Verification:
 
 
 def let_in(user: User) -> AuthOutcome:
-    """Its secret was right."""
+    """The user's secret was correct."""
     if user.by_name:
         return AuthOutcome(is_superuser=user.is_superuser, proved_by=user.source)
     return AuthOutcome(proves_client_id=True)

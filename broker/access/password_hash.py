@@ -1,4 +1,4 @@
-"""Password hashes (scrypt) and the memory of credentials that were verified before."""
+"""Password hashes (scrypt), and the cache of verified credentials."""
 
 import base64
 import binascii
@@ -13,15 +13,14 @@ R: Final = 8
 P: Final = 1
 _MAX_MEMORY: Final = 256 * 1024 * 1024
 _MAX_WORK: Final = 2**23
-"""Of n * r * p: 64 times that of ours, some seconds of a thread."""
+"""Limit of n * r * p: 64 times that of Taipan's hashes, some seconds of a thread."""
 
 
 class PasswordVerifier(Protocol):
-    """A stored form of a password. ``fingerprint`` changes whenever the stored form does.
+    """A stored form of a password. ``fingerprint`` changes whenever the stored form changes.
 
-    ``fast``: of a secret that cannot be guessed; it is verified at once. ``outdated``: to be replaced by a hash of ours
-    when a login has told the password.
-    """
+    ``fast``: the hash of a secret that cannot be guessed; it is verified immediately. ``outdated``: to be replaced by a
+    hash of Taipan's own at the next login, which provides the password."""
 
     @property
     def fingerprint(self) -> bytes: ...
@@ -33,7 +32,7 @@ class PasswordVerifier(Protocol):
     def outdated(self) -> bool: ...
 
     def verify(self, password: bytes) -> bool:
-        """Whether ``password`` is the one. Unless ``fast``: slow on purpose, releases the interpreter lock, called off
+        """Return whether ``password`` is correct. Unless ``fast``: intentionally slow, releases the GIL, called outside
         the loop."""
         ...
 
@@ -55,7 +54,7 @@ class ScryptHash:
 
     @classmethod
     def parse(cls, text: str) -> "ScryptHash":
-        """Read the written form; ``ValueError`` says in words what is wrong with it."""
+        """Read the stored form. Raises ``ValueError`` with the problem."""
         parts = text.split("$")
         if len(parts) != 6 or parts[0] != "scrypt":
             raise ValueError("expected scrypt$n$r$p$salt$hash, as printed by taipan hash-password")
@@ -82,7 +81,7 @@ class ScryptHash:
 
     @classmethod
     def unknown(cls, n: int = N, r: int = R, p: int = P) -> "ScryptHash":
-        """A hash that no password fits, and that costs as much as any."""
+        """Return a hash that no password matches, and that costs as much as any other."""
         return cls(n, r, p, os.urandom(16), os.urandom(32))
 
     @property
@@ -100,30 +99,29 @@ class ScryptHash:
 class VerifiedCredentials:
     """Credentials that were verified since the start, so that many clients that reconnect cost one hash each at most.
 
-    Kept as keyed digests under a key that lives only in this process: neither a password nor anything an attacker
-    could guess against offline is in memory. At most ``limit`` entries; the least recently used one goes first.
-    """
+    They are kept as keyed digests, with a key that only exists in this process: memory contains neither a password nor
+    data for guessing one offline. At most ``limit`` entries; the least recently used one is removed first."""
 
     __slots__ = ("_entries", "_key", "limit")
 
     def __init__(self, limit: int = 100_000) -> None:
         self.limit = limit
         self._key = os.urandom(32)
-        # Of user name and stored hash -> of these and the password that is right.
+        # Key of username and stored hash -> digest of this key and the correct password.
         self._entries: OrderedDict[bytes, bytes] = OrderedDict()
 
     def user(self, username: str, fingerprint: bytes) -> bytes:
-        """The entry of one user name and stored hash. A changed hash is another entry."""
+        """Return the key of one username and stored hash. A changed hash has another key."""
         name = username.encode("utf-8", "surrogatepass")
-        # The length first, so that no two pairs run together to the same bytes.
+        # The length first, so that different pairs never result in the same bytes.
         return self._digest(b"user %d " % len(name) + name + fingerprint)
 
     def digest(self, user: bytes, password: bytes) -> bytes:
-        """What ``add`` keeps of a password, ``user`` being its entry."""
+        """Return the digest of a password for ``add``; ``user`` is its key."""
         return self._digest(b"password " + user + password)
 
     def check(self, user: bytes, digest: bytes) -> bool | None:
-        """Whether this is the password; ``None``: no password of this user was verified yet."""
+        """Return whether this is the password; ``None``: no password of this user was verified yet."""
         right = self._entries.get(user)
         if right is None:
             return None
@@ -151,7 +149,7 @@ def to_base64(data: bytes) -> str:
 
 
 def from_base64(text: str) -> bytes:
-    """Strict base64; ``ValueError`` for anything else."""
+    """Decode strict base64. Raises ``ValueError`` for anything else."""
     try:
         return base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError):

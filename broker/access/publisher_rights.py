@@ -1,4 +1,4 @@
-"""PublisherRights: whether a client may publish, by the rules of today, what the node has kept of it."""
+"""PublisherRights: whether a client may publish, by the current rules, messages that the node has stored."""
 
 from typing import Final
 
@@ -11,36 +11,36 @@ _UNKNOWN_PUBLISHER: Final = Decision(False, "-")
 
 
 class PublisherRights:
-    """Judges retained messages and stored Will Messages. Their publisher may have left long ago."""
+    """Checks retained messages and stored Will Messages. Their publisher may have disconnected long ago."""
 
     def __init__(self, access: AccessControl) -> None:
         self._access = access
 
     def may_be_retained(self, message: Message) -> bool:
-        """Whether a retained message may still be delivered."""
+        """Return whether a retained message may still be delivered."""
         if message.publisher is None:
-            return True  # the node's own
+            return True  # a message of the node itself
         decision = self.decide(message.publisher, message.topic)
-        # No service can be asked about each of a million messages: it was allowed when it was published.
+        # An external service cannot be asked about each of a million messages: this one was allowed when it was
+        # published.
         return decision is None or decision.allowed
 
     @property
     def unasked_setting(self) -> str:
-        """The setting behind a refusal without an answer."""
+        """The setting for a refusal without an answer."""
         return self._access.authorization.unasked_setting
 
     def decide(self, publisher: Publisher | None, topic: str) -> Decision | None:
         """Decide whether ``publisher`` may publish to ``topic``. ``None``: an external service would have to be asked.
 
-        ``topic``: where the message ends up, with the mount point of its publisher.
-        """
+        ``topic``: the final topic of the message, with the mount point of its publisher."""
         if not isinstance(publisher, ClientInfo):
             return _UNKNOWN_PUBLISHER
         if publisher.mountpoint and topic.startswith(publisher.mountpoint):
             topic = topic[len(publisher.mountpoint) :]
         authentication, authorization = self._access.authentication, self._access.authorization
         if publisher.is_superuser:
-            publisher.is_superuser = authentication.is_superuser(publisher)  # it may be none any more since it left
+            publisher.is_superuser = authentication.is_superuser(publisher)  # it may have lost the right since
         decision = authorization.authorize(publisher, "publish", topic)
         if decision is not None and not decision.allowed and authentication.is_superuser(publisher):
             return IS_SUPERUSER

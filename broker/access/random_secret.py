@@ -1,4 +1,4 @@
-"""Random secrets: passwords that no person has chosen. One fast hash keeps them safe, for they cannot be guessed."""
+"""Random secrets: generated passwords. One fast hash is enough to protect them, because they cannot be guessed."""
 
 import hashlib
 import hmac
@@ -10,7 +10,7 @@ from typing import Final
 from .password_hash import from_base64, to_base64
 
 MIN_LENGTH: Final = 22
-"""Characters of a secret: as many of base64 hold 128 bits."""
+"""Minimum length of a secret in characters: this number of base64 characters has 128 bits."""
 _MIN_DIFFERENT: Final = 8
 _LETTERS: Final = string.ascii_letters + string.digits
 _LENGTH: Final = 43  # 62 ** 43 > 2 ** 256
@@ -30,7 +30,7 @@ class RandomSecretHash:
 
     @classmethod
     def parse(cls, text: str) -> "RandomSecretHash":
-        """Read the written form; ``ValueError`` says in words what is wrong with it."""
+        """Read the stored form. Raises ``ValueError`` with the problem."""
         parts = text.split("$")
         if len(parts) != 4 or parts[:2] != ["random", "sha256"]:
             raise ValueError("expected random$sha256$salt$hash")
@@ -41,7 +41,7 @@ class RandomSecretHash:
 
     @classmethod
     def create(cls, secret: bytes) -> "RandomSecretHash":
-        """``ValueError`` where it does not look random."""
+        """Raises ``ValueError`` if it does not look random."""
         check_random(secret)
         salt = os.urandom(16)
         return cls(salt, hashlib.sha256(salt + secret).digest())
@@ -58,15 +58,14 @@ class RandomSecretHash:
 
 
 def generate() -> str:
-    """A new secret of 256 bits: every secret and password that a node or a command makes.
+    """Return a new secret of 256 bits, for every secret and password that a node or a command generates.
 
-    43 letters and digits: one double-click selects it, and no shell, URL or option parser reads anything else in it.
-    """
+    It has 43 letters and digits: a double-click selects it, and shells, URLs and option parsers read it unchanged."""
     return "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
 
 
 def check_random(secret: bytes) -> None:
-    """``ValueError`` for one that is too short, or of too few characters, to be what it is said to be."""
+    """Raise ``ValueError`` for a secret that is too short, or has too few different characters, to be random."""
     if len(secret) < MIN_LENGTH or len(set(secret)) < _MIN_DIFFERENT:
         raise ValueError(
             f"a secret of high entropy has at least {MIN_LENGTH} characters, {_MIN_DIFFERENT} of them different:"

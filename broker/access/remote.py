@@ -1,8 +1,7 @@
-"""RemoteSource: a source of access that is somewhere else, and may be slow, broken or away.
+"""RemoteSource: a source of access on another system, which may be slow, broken or unreachable.
 
-All of them have in common: the limit on questions under way, the time-out, the failures that are
-counted and logged, and the end. A source itself asks, and raises SourceFailed if it is given none.
-"""
+Common to all of them: the limit of open questions, the time-out, counting and logging of failures, and the end. Each
+source itself asks the question, and raises SourceFailed if there is no answer."""
 
 import asyncio
 import logging
@@ -19,7 +18,8 @@ _LOG_INTERVAL: Final = 10.0
 
 
 class SourceFailed(Exception):
-    """``reason``: the word for logs and counters. ``setting``: what decided, empty: the one that was asked by."""
+    """``reason``: the reason for logs and counters. ``setting``: the setting that caused it; empty: the one of the
+    question."""
 
     def __init__(self, reason: str, setting: str = "", detail: str = "") -> None:
         super().__init__(reason)
@@ -31,9 +31,8 @@ class SourceFailed(Exception):
 class RemoteSource(Source, OutsideSource):
     """Belongs to one event loop. ``asked`` counts questions, ``failed`` those without an answer.
 
-    A failure is logged as ``failed_event``, and counted as ``access_<name>_<reason>``; the verdict is that of
-    ``on_failure``.
-    """
+    A failure is logged as ``failed_event``, and counted as ``access_<name>_<reason>``; the verdict is then
+    ``on_failure``."""
 
     failed_event: ClassVar[str]
 
@@ -47,7 +46,8 @@ class RemoteSource(Source, OutsideSource):
         most_open_setting: str,
         on_failure: Literal["deny", "ignore"],
     ) -> None:
-        """``timeout``: seconds for a question. ``most_open``: questions under way, set by ``most_open_setting``."""
+        """``timeout``: seconds for a question. ``most_open``: maximum number of open questions, set by
+        ``most_open_setting``."""
         super().__init__(name)
         self.asked = 0
         self.failed = 0
@@ -63,7 +63,7 @@ class RemoteSource(Source, OutsideSource):
         self._untold = 0
 
     async def ask(self, setting: str, question: Callable[[], Awaitable[Verdict]]) -> Verdict:
-        """The verdict of ``question``, or the one of ``on_failure`` if there is no answer in time."""
+        """Return the verdict of ``question``, or that of ``on_failure`` if there is no answer in time."""
         self.asked += 1
         if self._retired and self._open == 0:
             return self._failure("stopping", setting)
@@ -105,11 +105,11 @@ class RemoteSource(Source, OutsideSource):
 
     @property
     def busy(self) -> bool:
-        """Whether it still answers, or has connections to close."""
+        """Whether it still answers questions, or has connections to close."""
         return self._open > 0 or (self._closing is not None and not self._closing.done())
 
     def retire(self) -> None:
-        """Another one takes its place: the open questions are still answered, then the connections close."""
+        """Another source replaces this one: open questions are still answered, then the connections are closed."""
         self._retired = True
         if self._open == 0:
             self._close_later()
@@ -128,4 +128,4 @@ class RemoteSource(Source, OutsideSource):
 
     @abstractmethod
     def close_connections(self) -> Coroutine[Any, Any, None] | None:
-        """What closes the connections of this source; None: there are none."""
+        """Return the function that closes the connections of this source; None: there are none."""

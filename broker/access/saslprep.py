@@ -1,4 +1,4 @@
-"""SASLprep (RFC 4013): user names and passwords that look alike become the same string."""
+"""SASLprep (RFC 4013): usernames and passwords that look the same become the same string."""
 
 import stringprep
 import unicodedata
@@ -17,10 +17,10 @@ _PROHIBITED = (
 
 
 def saslprep(text: str, stored: bool = False) -> str:
-    """The prepared form; ``ValueError`` where RFC 4013 prohibits a character or a mix of writing directions.
+    """Return the prepared form. Raises ``ValueError`` if RFC 4013 prohibits a character or a mix of writing directions.
 
-    A ``stored`` string may not hold code points that Unicode 3.2 leaves unassigned, one that is looked up may.
-    """
+    A ``stored`` string must not contain code points that Unicode 3.2 leaves unassigned; a string that is looked up
+    may."""
     mapped = "".join(
         " " if stringprep.in_table_c12(char) else char for char in text if not stringprep.in_table_b1(char)
     )
@@ -31,7 +31,8 @@ def saslprep(text: str, stored: bool = False) -> str:
         if stored and stringprep.in_table_a1(char):
             raise ValueError(f"the character U+{ord(char):04X} is not assigned in Unicode 3.2")
     if any(stringprep.in_table_d1(char) for char in prepared):
-        # RFC 3454 section 6: right-to-left text begins and ends so, and holds nothing left-to-right.
+        # RFC 3454 section 6: right-to-left text begins and ends with such a character, and contains no left-to-right
+        # ones.
         if any(stringprep.in_table_d2(char) for char in prepared):
             raise ValueError("mixes right-to-left and left-to-right characters")
         if not (stringprep.in_table_d1(prepared[0]) and stringprep.in_table_d1(prepared[-1])):

@@ -6,8 +6,7 @@
       c=biws,r=abcXYZ,p=proof          --->              client-final
                                        <---   v=signature        (with CONNACK, or AUTH 0x00)
 
-No channel binding is offered. A failure tells ``e=...``; whether the user exists is never among it.
-"""
+No channel binding is offered. A failure sends ``e=...``, which never shows whether the user exists."""
 
 import base64
 import binascii
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 NAME: Final = "SCRAM-SHA-256"
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 10_000_000
-MAX_MESSAGE: Final = 8192  # no honest message comes near; keeps what is decoded and signed small
+MAX_MESSAGE: Final = 8192  # larger than any honest message; limits what is decoded and signed
 _DIGEST: Final = 32
 
 _NONCE: Final = re.compile(r"[\x21-\x2b\x2d-\x7e]{1,1024}")
@@ -42,8 +41,7 @@ _SASLNAME_ESCAPE: Final = re.compile(r"=(?:2C|3D)")
 class ScramVerifier:
     """``SCRAM-SHA-256$iterations:salt$stored_key:server_key``, in base64: the ``scram`` of a user (PostgreSQL's form).
 
-    It verifies a password without being one: who steals it cannot log in with it.
-    """
+    It verifies a password but is not one: an attacker who steals it cannot log in with it."""
 
     iterations: int
     salt: bytes
@@ -52,7 +50,7 @@ class ScramVerifier:
 
     @classmethod
     def parse(cls, text: str) -> "ScramVerifier":
-        """Read the written form; ``ValueError`` says in words what is wrong with it."""
+        """Read the stored form. Raises ``ValueError`` with the problem."""
         found = re.fullmatch(r"SCRAM-SHA-256\$(\d{1,9}):([^$:]+)\$([^$:]+):([^$:]+)", text, re.ASCII)
         if found is None:
             raise ValueError(
@@ -70,7 +68,8 @@ class ScramVerifier:
 
     @classmethod
     def create(cls, password: str, iterations: int = MIN_ITERATIONS) -> "ScramVerifier":
-        """Derive a new password's keys with a random salt; ``ValueError`` for one that SASLprep prohibits."""
+        """Derive a new password's keys with a random salt. Raises ``ValueError`` for a password that SASLprep
+        prohibits."""
         salt = os.urandom(16)
         client_key, server_key = _keys(saslprep(password, stored=True), salt, iterations)
         return cls(iterations, salt, hashlib.sha256(client_key).digest(), server_key)
@@ -83,19 +82,19 @@ class ScramVerifier:
 
 
 class ScramLogin:
-    """The client's side, for a login that is only tried; ``ValueError`` for what SASLprep prohibits."""
+    """The client's side, for a test login. Raises ``ValueError`` for input that SASLprep prohibits."""
 
     __slots__ = ("_bare", "_password", "first")
 
     def __init__(self, username: str, password: str) -> None:
-        """``first``: the message that the exchange begins with."""
+        """``first``: the message with which the exchange begins."""
         name = saslprep(username).replace("=", "=3D").replace(",", "=2C")
         self._password = saslprep(password)
         self._bare = f"n={name},r={_random_nonce()}"
         self.first = f"n,,{self._bare}".encode()
 
     def final(self, server_first: bytes) -> bytes:
-        """The answer to the server's message. Takes as long as a hash of a password."""
+        """Return the answer to the server's message. Takes as long as a hash of a password."""
         text = server_first.decode("ascii")
         nonce, salt, iterations = (each[2:] for each in text.split(","))
         client_key, _ = _keys(self._password, base64.b64decode(salt), int(iterations))
@@ -107,11 +106,10 @@ class ScramLogin:
 
 
 class FakeVerifiers:
-    """What unknown users are asked for, so that they look like known ones.
+    """Parameters for unknown users, so that they look like known ones.
 
-    The same name gets the same salt each time, also after a restart with the same users: the key comes from a secret
-    of the first of them. Length of salt and iterations are those of one of the known users.
-    """
+    The same name has the same salt each time, even after a restart with the same users: the key comes from a secret of
+    the first of them. Length of salt and iterations are those of one of the known users."""
 
     __slots__ = ("_key", "_models")
 
@@ -131,8 +129,7 @@ class FakeVerifiers:
 class ScramSha256:
     """The Authentication Method ``SCRAM-SHA-256``, an ``EnhancedMethod``.
 
-    ``lookup`` finds a user by the prepared name. ``nonce`` gives the Server's part of the nonce.
-    """
+    ``lookup`` finds a user by the prepared name. ``nonce`` returns the Server's part of the nonce."""
 
     __slots__ = ("fakes", "lookup", "name", "nonce")
 
@@ -152,7 +149,7 @@ class ScramSha256:
 
 
 class ScramExchange:
-    """One run: waits for client-first, then for client-final, then it is over, well or not."""
+    """One exchange: waits for client-first, then for client-final; then it is complete, successful or not."""
 
     __slots__ = (
         "_client",
@@ -181,7 +178,8 @@ class ScramExchange:
 
     def step(self, data: bytes | None) -> AuthStep:
         if not data and self._next == self._client_first:
-            # RFC 5802 section 5: the client speaks first; a CONNECT without data is asked to.
+            # RFC 5802 section 5: the client sends the first message; a CONNECT without data is answered by a request
+            # for it.
             return AuthStep(CONTINUE) if data is None else self._fail("other-error", "empty client-first message")
         if data is None:
             return self._fail("other-error", "AUTH without Authentication Data")
@@ -200,7 +198,8 @@ class ScramExchange:
             return self._fail("other-error", "no GS2 header")
         if flag.startswith("p="):
             return self._fail("channel-binding-not-supported", "asks for channel binding")
-        # "y": the client could bind and believes we cannot. It is right: no -PLUS method is offered.
+        # "y": the client supports channel binding and believes that the Server does not. It is right: no -PLUS method
+        # is offered.
         if flag not in ("n", "y"):
             return self._fail("other-error", "GS2 flag is not n, y or p")
         if authzid and not authzid.startswith("a="):
@@ -220,7 +219,7 @@ class ScramExchange:
             return self._fail("invalid-username-encoding", "username is badly escaped or not allowed by SASLprep")
         if authzid and _saslname(authzid[2:]) != username:
             return self._fail("other-error", "authzid is not the username")
-        # A CONNECT that also has a User Name, or a re-authentication, cannot become another user.
+        # A CONNECT with a User Name, or a re-authentication, cannot change to another user.
         if self._client.username and self._client.username != username:
             return self._fail("other-error", "SCRAM username is not the client's username", "access.users")
         self.username = username
@@ -275,19 +274,19 @@ class ScramExchange:
     def _fail(self, error: str, detail: str, setting: str = "-", wrong: bool = False) -> AuthStep:
         self._next = self._over
         data = b"e=" + error.encode("ascii")
-        # 0x87 for all: CONNACK and DISCONNECT both know it [MQTT-4.12.0-4] [MQTT-4.12.1-2].
+        # 0x87 for all failures: it is valid in CONNACK and DISCONNECT [MQTT-4.12.0-4] [MQTT-4.12.1-2].
         code = reason_codes.NOT_AUTHORIZED
         return AuthStep(FAILURE, data, reason_code=code, detail=detail, setting=setting, wrong=wrong)
 
 
 def _keys(password: str, salt: bytes, iterations: int) -> tuple[bytes, bytes]:
-    """ClientKey and ServerKey of a prepared password."""
+    """Return ClientKey and ServerKey of a prepared password."""
     salted = hashlib.pbkdf2_hmac("sha256", password.encode("utf-8"), salt, iterations)
     return hmac.digest(salted, b"Client Key", "sha256"), hmac.digest(salted, b"Server Key", "sha256")
 
 
 def _saslname(escaped: str) -> str | None:
-    """The prepared user name, ``None`` where its escapes or characters are wrong or nothing is left of it."""
+    """Return the prepared username, ``None`` if its escapes or characters are invalid or it is empty."""
     if "=" in _SASLNAME_ESCAPE.sub("", escaped):
         return None
     try:

@@ -1,6 +1,6 @@
-"""Source: what a source of access is made of, once its declaration is read; and what it is given.
+"""Source: the parts of a source of access, created from its declaration, and the data that it receives.
 
-A source has an authenticator, an authorizer, or both. Each of the two answers from memory or has to be waited for:
+A source has an authenticator, an authorizer, or both. Each of the two answers from memory, or takes time to answer:
 
     authenticator    users.UserSource          a list of users with hashes of passwords: the node verifies these
                      auth_result.Authenticator verifies credentials by itself, at once or later
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What the node gives a source. ``access``: the whole of ``[access]``. ``count``: counts a reason why there was no
-    answer."""
+    """The data that a source receives from the node. ``access``: the whole of ``[access]``. ``count``: counts a reason
+    why there was no answer."""
 
     clock: Clock
     count: Callable[[str], None]
@@ -37,11 +37,10 @@ class SourceContext:
 class Source:
     """The base of all sources of the settings. Belongs to one event loop.
 
-    ``knows_superusers``: the source can say of a client that another has authenticated whether it is a superuser.
-    ``of_login``: its rules come with a login, so that a client that is not connected has none.
-    ``without_outcome``: why the authenticator leaves a client to the next source. ``without_decision``: why the
-    authorizer leaves a topic to the next source. Both are shown to operators.
-    """
+    ``knows_superusers``: the source knows whether a client that another source has authenticated is a superuser.
+    ``of_login``: its rules come with a login, so an offline client has none. ``without_outcome``: why the authenticator
+    leaves a client to the next source. ``without_decision``: why the authorizer leaves a topic to the next source. Both
+    are shown to operators."""
 
     of_login: ClassVar[bool] = False
     without_outcome: ClassVar[str] = "leaves it to the next source"
@@ -51,11 +50,11 @@ class Source:
         self.name = name
 
     def authenticator(self) -> "UserSource | Authenticator | None":
-        """What says who a client is; None: others do."""
+        """Return the part that authenticates clients; None: there is none."""
         return None
 
     def authorizer(self) -> "AclRuleSource | OutsideSource | None":
-        """What says what a client may do; None: others do."""
+        """Return the part that authorizes clients; None: there is none."""
         return None
 
     @property
@@ -63,41 +62,41 @@ class Source:
         return False
 
     async def is_superuser(self, client: ClientInfo) -> bool:
-        """Asked only where ``knows_superusers``; a failure is a no."""
+        """Called only if ``knows_superusers`` is set; after a failure, the answer is False."""
         return False
 
     def keeps(self, username: str) -> bool:
-        """Whether the source has a user of this name whom no stored one can replace."""
+        """Return whether the source has a user with this name that no stored user can replace."""
         return False
 
     def scram_verifiers(self) -> "list[ScramVerifier]":
-        """The keys of users for SCRAM, in a lasting order: unknown users are given parameters like theirs."""
+        """Return the SCRAM keys of users, in a stable order: unknown users get similar parameters."""
         return []
 
-    # The life of a source: made, started, and either retired or halted and stopped.
+    # The life of a source: created, started, and then either retired, or halted and stopped.
 
     def start(self) -> None:
-        """On the running loop: start the background work, such as fetching keys."""
+        """Start the background work, such as fetching keys, on the running loop."""
 
     def halt(self) -> None:
         """The node stops: end the background work. Questions are still answered."""
 
     def retire(self) -> None:
-        """A reload puts another in this source's place: answer what was asked, then end."""
+        """A reload replaces this source: answer the open questions, then end."""
         self.halt()
 
     @property
     def busy(self) -> bool:
-        """Whether a retired source still has something to answer or to close."""
+        """Whether a retired source still has questions to answer or connections to close."""
         return False
 
     async def stop(self) -> None:
-        """End now; open questions fail."""
+        """Stop now; open questions fail."""
         self.halt()
 
 
 class SourceParts(NamedTuple):
-    """What the methods of a source have returned."""
+    """The results of a source's methods."""
 
     source: Source
     authenticator: "UserSource | Authenticator | None"
@@ -107,7 +106,7 @@ class SourceParts(NamedTuple):
 
 
 def parts_of(source: Source) -> SourceParts:
-    """Ask a source for its parts. Raises what its methods raise."""
+    """Return the parts of a source. Raises the errors of its methods."""
     return SourceParts(
         source, source.authenticator(), source.authorizer(), source.knows_superusers, list(source.scram_verifiers())
     )

@@ -1,4 +1,4 @@
-"""Token: what a client's JSON Web Token says, once it is verified."""
+"""Token: the contents of a client's JSON Web Token after verification."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,9 @@ from .acl import AclRule
 
 @dataclass(slots=True)
 class Token:
-    """What of a client's token counts after CONNECT. ``expires``: unix seconds or ``None``. ``rules``: those of its
-    access claim, ``None`` where it has none. ``setting``: the table of the source that has verified it."""
+    """The contents of a client's token that are needed after CONNECT. ``expires``: Unix seconds or ``None``. ``rules``:
+    the rules in its access claim, ``None`` if it has none. ``setting``: the table of the source that has verified
+    it."""
 
     expires: float | None
     rules: tuple[AclRule, ...] | None

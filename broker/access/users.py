@@ -1,4 +1,4 @@
-"""Users: what a source of them tells."""
+"""Users: the data about users that a source provides."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,16 +12,15 @@ from .scram import ScramVerifier
 
 @dataclass(slots=True, repr=False)
 class User:
-    """One user as a source knows it. Without ``password`` no plain password opens, without ``scram`` no SCRAM does.
+    """One user of a source. Without ``password`` no plain password is accepted, without ``scram`` no SCRAM login.
 
-    ``source``: the name of that source. ``by_name``: its secret proves the user name; else it was found by the client's
-    identifier, and its secret proves that and nothing else.
+    ``source``: the name of that source. ``by_name``: the secret proves the username; otherwise the user was found by
+    the client's identifier, and the secret proves only the identifier.
 
-    ``reloaded``: a reload may have given the name to another, so that its right as a superuser counts for who was given
-    it at CONNECT.
+    ``reloaded``: a reload may have given the name to another user, so the superuser right of the user at CONNECT
+    applies.
 
-    ``renew``: where the stored form of the password is an old one, takes the new one that a login has made possible.
-    """
+    ``renew``: for an old stored form of the password, accepts the new hash that a login has made possible."""
 
     username: str
     password: PasswordVerifier | None = None
@@ -34,28 +33,27 @@ class User:
 
 
 class UserSource(Protocol):
-    """One of ``Authentication.users``. Answers from memory."""
+    """One of ``Authentication.users``. It answers from memory."""
 
     name: str
 
     @property
     def has_users(self) -> bool:
-        """Whether it knows any user."""
+        """Whether it has any user."""
         ...
 
     @property
     def costs(self) -> HashCosts:
-        """What the passwords of its users cost."""
+        """The cost of its users' passwords."""
         ...
 
     @property
     def has_scram(self) -> bool:
-        """Whether a user it knows may authenticate by SCRAM."""
+        """Whether any of its users can authenticate by SCRAM."""
         ...
 
     def lookup(self, client: ClientInfo, username: str) -> User | None:
-        """The user who goes by ``username`` (or by the client's identifier, as the source likes).
+        """Return the user for ``username`` (or for the client's identifier, as the source decides).
 
-        ``username`` is empty for a client that gave none.
-        """
+        ``username`` is empty for a client without one."""
         ...

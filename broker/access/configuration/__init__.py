@@ -1,4 +1,3 @@
-"""The source that is the configuration file: ``[[access.users]]`` and ``[[access.rules]]``.
+"""The source for the configuration file: ``[[access.users]]`` and ``[[access.rules]]``.
 
-It answers from memory, and each reload makes another one. ``access.registry`` lists it.
-"""
+It answers from memory, and each reload creates a new one. ``access.registry`` lists it."""

@@ -7,10 +7,10 @@ from .users import CONFIGURATION, ConfiguredUsers
 
 
 class ConfigurationSource(Source):
-    """Each reload makes another one."""
+    """Each reload creates a new one."""
 
     def __init__(self, settings: None, context: SourceContext) -> None:
-        """``ValueError`` for a hash or a rule that cannot be read."""
+        """Raises ``ValueError`` for a hash or a rule that cannot be read."""
         super().__init__(CONFIGURATION)
         self._users = ConfiguredUsers(context.access.users)
         self._rules = ConfiguredAclRules(context.access.rules)

@@ -11,14 +11,13 @@ from ..scram import ScramVerifier
 from ..users import User
 
 CONFIGURATION: Final = "configuration"
-"""The source of users, and of rules, that is the configuration file."""
+"""The name of the configuration file as a source of users and rules."""
 
 
 class ConfiguredUsers:
     """The ``[[access.users]]`` of the configuration file, a ``UserSource``.
 
-    ``ValueError`` for a hash it cannot read.
-    """
+    Raises ``ValueError`` for a hash that it cannot read."""
 
     __slots__ = ("_users", "costs", "has_scram", "name")
 
@@ -39,7 +38,7 @@ class ConfiguredUsers:
         return username in self._users
 
     def scram_verifiers(self) -> list[ScramVerifier]:
-        """Those of all users, in the order of the file."""
+        """Return the verifiers of all users, in the order of the file."""
         return [user.scram for user in self._users.values() if user.scram is not None]
 
 

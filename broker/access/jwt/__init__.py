@@ -1,5 +1,4 @@
-"""The source of clients that show a JSON Web Token, and of the rules in it: ``[access.jwt]``.
+"""The source for clients with a JSON Web Token, and for the rules in it: ``[access.jwt]``.
 
-It answers at once; keys of a URL are fetched in the background. ``access.registry`` lists it. PyJWT and cryptography
-are imported only where the table is there.
-"""
+It answers immediately; keys from a URL are fetched in the background. ``access.registry`` lists it. PyJWT and
+cryptography are imported only if the table exists."""

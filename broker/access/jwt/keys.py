@@ -1,4 +1,4 @@
-"""JwtKeys: what the signatures of tokens are verified with, from a secret, a file, or a URL."""
+"""JwtKeys: the keys for verifying the signatures of tokens, from a secret, a file, or a URL."""
 
 import asyncio
 import base64
@@ -28,12 +28,12 @@ logger = logging.getLogger(__name__)
 _MAX_KEYS_BYTES: Final = 1_048_576
 _FETCH_TIMEOUT: Final = 10.0
 _RETRY: Final = 5.0
-# The kind of key (``kty`` of a JWK) that the algorithms of a family take.
+# The type of key (``kty`` of a JWK) for the algorithms of a family.
 _KINDS: Final = {"HS": "oct", "RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 
 
 class KeyNotFound(Exception):
-    """``fetched``: no key will be there in a moment, either. ``setting``: where one was looked for."""
+    """``fetched``: a key will not appear soon either. ``setting``: the setting for the place of the search."""
 
     def __init__(self, fetched: bool, setting: str) -> None:
         super().__init__(setting)
@@ -46,7 +46,7 @@ VerificationKey: TypeAlias = "AllowedPublicKeys | str | bytes"
 
 @dataclass(slots=True, repr=False)
 class SetKey:
-    """A key of a JWK Set. ``algorithm``: the only one that it is for, ``None`` where it does not say."""
+    """A key of a JWK Set. ``algorithm``: the only one that it may be used for, ``None`` if it does not specify one."""
 
     key: VerificationKey
     key_type: str | None
@@ -55,10 +55,10 @@ class SetKey:
 
 
 class JwtKeys:
-    """The key for an algorithm. A secret is only ever used with ``HS...``, a public key only with the others."""
+    """The keys by algorithm. A secret is only ever used with ``HS...``, a public key only with the others."""
 
     def __init__(self, settings: JwtSettings) -> None:
-        """``ValueError`` names the setting and what is wrong with it."""
+        """Raises ``ValueError`` with the setting and the problem."""
         self._by_algorithm: dict[str, VerificationKey] = {}
         self._set: list[SetKey] = []
         self._from_url = bool(settings.jwks_url)
@@ -100,17 +100,17 @@ class JwtKeys:
             try:
                 self._by_algorithm[algorithm] = known[algorithm].prepare_key(key)
             except (jwt.PyJWTError, ValueError, TypeError):
-                continue  # a key of another kind
+                continue  # a key of another type
         if not any(not algorithm.startswith("HS") for algorithm in self._by_algorithm):
             raise ValueError(f"{settings.public_key_file}: a key that fits none of the algorithms")
 
     def replace_set(self, keys: list[SetKey]) -> None:
-        """Those that the URL has now."""
+        """Use the current keys of the URL."""
         self._set = keys
         self._fetched = True
 
     def find(self, algorithm: str, key_id: object) -> VerificationKey:
-        """The key; ``KeyNotFound`` where there is none, or none that is meant for sure."""
+        """Return the key. Raises ``KeyNotFound`` if there is none, or no unambiguous one."""
         kind = _KINDS[algorithm[:2]]
         fitting = [
             each
@@ -129,7 +129,7 @@ class JwtKeys:
 
 
 def read_set(text: bytes) -> list[SetKey]:
-    """The keys of a JWK Set that verify signatures; ``ValueError`` where there is no key that can be used."""
+    """Return the keys of a JWK Set that verify signatures. Raises ``ValueError`` if there is no usable key."""
     found = 0
     keys: list[SetKey] = []
     try:
@@ -140,7 +140,7 @@ def read_set(text: bytes) -> list[SetKey]:
             try:
                 key = jwt.PyJWK(entry)
             except jwt.PyJWTError:
-                continue  # of an algorithm that is unknown here
+                continue  # with an algorithm that is not supported
             found += 1
             declared = entry.get("alg")
             if key.public_key_use in (None, "sig"):
@@ -154,7 +154,8 @@ def read_set(text: bytes) -> list[SetKey]:
 
 
 class JwksUrl:
-    """Keeps the keys of a URL fresh. A failure leaves the old ones in force and is tried again soon."""
+    """Keeps the keys of a URL up to date. After a failure, the old keys remain active, and the next attempt follows
+    soon."""
 
     def __init__(self, url: str, refresh: float, keys: JwtKeys) -> None:
         self._url = url
@@ -176,7 +177,7 @@ class JwksUrl:
             await asyncio.sleep(self._refresh if fetched else min(_RETRY, self._refresh))
 
     async def fetch(self) -> bool:
-        """Once, now; whether there are new keys."""
+        """Fetch the keys once, now; return whether there are new keys."""
         try:
             timeout = aiohttp.ClientTimeout(total=_FETCH_TIMEOUT)
             async with aiohttp.ClientSession(timeout=timeout) as session, session.get(self._url) as response:
@@ -205,7 +206,7 @@ def _read(file: str) -> bytes:
 
 
 def faults(settings: JwtSettings) -> Iterator[Fault]:
-    """Yield the faults between several keys, and of the files."""
+    """Yield the faults between several keys, and those of the files."""
     if settings.token_from == "username":
         for claim, template in settings.verify_claims.items():
             if template == "%u" and claim != settings.username_claim:

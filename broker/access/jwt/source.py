@@ -1,4 +1,4 @@
-"""JwtSource: clients that prove who they are by a JSON Web Token, and what the token says they may do."""
+"""JwtSource: clients that prove their identity by a JSON Web Token, and the permissions in the token."""
 
 import logging
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MAX_TOPICS: Final = 1000
-_LATEST: Final = 1e12  # unix seconds; what is beyond is no time
+_LATEST: Final = 1e12  # Unix seconds; greater values are not valid times
 
 _ACL_CLAIM: Final = "access.jwt.acl_claim"
 _NOT_IN_TOKEN: Final = Decision(False, _ACL_CLAIM)
 
-# Signature and form are PyJWT's to check, times and claims ours: by the node's clock, with the reason told.
+# PyJWT checks signature and form; times and claims are checked here, with the node's clock and an exact reason.
 _OPTIONS: "Final[Options]" = {
     "verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_aud": False, "verify_iss": False,
     "verify_sub": False, "verify_jti": False,
@@ -39,7 +39,7 @@ _ACTIONS: Final[tuple[tuple[str, _Action], ...]] = (("pub", "publish"), ("sub", 
 
 
 class JwtSource(Source):
-    """An ``Authenticator``, and a ``AclRuleSource`` for the clients that it let in."""
+    """An ``Authenticator``, and an ``AclRuleSource`` for the clients that it has accepted."""
 
     has_rules: Final = True
     of_login = True
@@ -47,7 +47,7 @@ class JwtSource(Source):
     without_decision = "its token has no rules"
 
     def __init__(self, settings: JwtSettings, context: SourceContext) -> None:
-        """``ValueError`` for a key that cannot be read."""
+        """Raises ``ValueError`` for a key that cannot be read."""
         super().__init__("jwt")
         self.settings = settings
         self._clock = context.clock
@@ -61,20 +61,20 @@ class JwtSource(Source):
         return self
 
     def start(self) -> None:
-        """Begin to fetch keys, where they come from a URL."""
+        """Start fetching keys, if they come from a URL."""
         if self._url is not None:
             self._url.start()
 
     def halt(self) -> None:
-        """Fetch no more."""
+        """Stop fetching keys."""
         if self._url is not None:
             self._url.stop()
 
-    # Who is it
+    # Authentication
 
     def authenticate(self, client: ClientInfo, password: bytes | None) -> AuthOutcome | None:
-        """``None`` where there is no token. A token in the place of the user name is taken out of it, and nothing else
-        sees it."""
+        """Return ``None`` if there is no token. A token in place of the username is removed from it, so that nothing
+        else sees it."""
         settings = self.settings
         if settings.token_from == "username":
             text = client.username or ""
@@ -117,13 +117,13 @@ class JwtSource(Source):
         username = claims.get(settings.username_claim) if settings.username_claim else None
         if client.username is None and isinstance(username, str) and username:
             client.username = username
-        # What a claim of the token says is proved; any other name is only what the client calls itself.
+        # A name in a claim of the token is proved; any other name is only claimed by the client.
         names = bool(client.username) and client.username == username
         identifies = False
         for claim, template in settings.verify_claims.items():
             wanted = {"%u": client.username or "", "%c": client.client_id}.get(template, template)
             value = claims.get(claim)
-            # An audience may be several.
+            # There may be several audiences.
             if not wanted or not (value == wanted or (isinstance(value, list) and wanted in value)):
                 return _refuse(f"token_claim_{claim}_differs", f"access.jwt.verify_claims.{claim}")
             names = names or template == "%u"
@@ -149,14 +149,14 @@ class JwtSource(Source):
                 raise ValueError(f"{key}: expected a list of topics")
             if len(topics) > _MAX_TOPICS:
                 raise ValueError(f"{key}: more than {_MAX_TOPICS} topics")
-            if topics:  # a rule without topics would be about all of them
+            if topics:  # a rule without topics would apply to all topics
                 rules.append(AclRule(RuleSettings(allow=True, action=action, topics=topics), _ACL_CLAIM))
         return tuple(rules)
 
-    # What may it do
+    # Authorization
 
     def decide(self, client: ClientInfo, action: str, topic: str) -> Decision | None:
-        """What a token with an access claim does not name is denied."""
+        """Decide with the token's access claim, if it has one: topics that the claim does not contain are denied."""
         token = client.token
         if not isinstance(token, Token) or token.rules is None:
             return None
@@ -177,7 +177,7 @@ class JwtSource(Source):
 
 
 def _header(text: str) -> dict[str, object] | None:
-    """The header of a token; ``None``: this is none, but perhaps a password."""
+    """Return the header of a token; ``None``: this is not a token, but perhaps a password."""
     if text.count(".") != 2:
         return None
     try:

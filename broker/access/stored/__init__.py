@@ -1,5 +1,4 @@
-"""The source of users and rules that operators add while the node runs, kept in tables.
+"""The source for users and rules that operators add while the node runs, kept in tables.
 
-It answers from memory. The server makes it, as the endpoints of users and rules write to it; ``access.registry`` lists
-it.
-"""
+It answers from memory. The server creates it, because the endpoints for users and rules write to it;
+``access.registry`` lists it."""

@@ -6,7 +6,7 @@ from ..declaration import AccessSource
 
 
 def _none(settings: None, context: object) -> None:
-    """A node that keeps users and rules has made the source itself; see ``AccessControl``."""
+    """Return None: a node with stored users and rules has created the source itself; see ``AccessControl``."""
 
 
 STORED: Final = AccessSource(name="stored", create=_none, rules_first=True)

@@ -1,8 +1,8 @@
-"""Stored rules: access rules that operators add while the node runs, kept in a table and found by whom they are about.
+"""Stored rules: access rules that operators add while the node runs, kept in a table, by subject.
 
-Each subject (a client identifier, a user name, or all clients) has one list, tried from its front. EMQX 4.1's interface
-adds at the end of it, EMQX 4.4's at the front: the same rules in both, each in the order its users know.
-"""
+Each subject (a client identifier, a username, or all clients) has one list, which is checked from its front. EMQX 4.1's
+interface adds rules at the end, EMQX 4.4's at the front: both show the same rules, each in the order that its users
+know."""
 
 import re
 from bisect import bisect_left, insort
@@ -24,19 +24,20 @@ USERNAME: Final = "username"
 ANONYMOUS: Final = "anonymous"
 ALL: Final = "all"
 KINDS: Final = (CLIENT_ID, USERNAME, ANONYMOUS, ALL)
-"""Whom a rule may be about, in the order in which they are looked at."""
+"""The kinds of subjects of a rule, in the order in which they are checked."""
 NAMELESS: Final = (ANONYMOUS, ALL)
-"""Those that are one subject each."""
+"""The kinds with only one subject."""
 
 PUB: Final = "pub"
 SUB: Final = "sub"
 PUBSUB: Final = "pubsub"
 
 MAX_RULES: Final = 10_000
-"""Rules of one subject. A check looks at all of them that hold wildcards or placeholders, in some milliseconds."""
+"""Maximum number of rules of one subject. A check reads all of them that contain wildcards or placeholders, in some
+milliseconds."""
 
 PLACES: Final = 4096
-"""In a cluster each node takes every so many-th number for the rules that it adds."""
+"""In a cluster, each node uses only every so many-th number for the rules that it adds."""
 
 _INDEX_FROM: Final = 16
 _SPECIAL: Final = re.compile("[+#]|%[cu]")
@@ -44,12 +45,10 @@ _ORDER: Final = attrgetter("order")
 
 
 class StoredAclRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """``kind`` and ``name``: whom it is about; ``name`` is empty for those that are ``NAMELESS``.
+    """``kind`` and ``name``: the subject of the rule; ``name`` is empty for kinds in ``NAMELESS``.
 
-    ``action``: ``PUB``, ``SUB`` or ``PUBSUB``.
-    ``order``: its place in the subject's list and its key in the table, unique. ``created_at``: unix seconds.
-    ``listener``: only clients that came by that one; empty: by any.
-    """
+    ``action``: ``PUB``, ``SUB`` or ``PUBSUB``. ``order``: its position in the subject's list and its unique key in the
+    table. ``created_at``: Unix seconds. ``listener``: only clients of this listener; empty: any."""
 
     kind: str
     name: str
@@ -74,10 +73,9 @@ class StoredAclRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class _CompiledRule:
-    """A stored rule, ready to be tried. ``plain``: its topic is compared to the letter, as ``text``.
+    """A stored rule, ready to be checked. ``plain``: its topic is compared exactly, as ``text``.
 
-    The pattern is compiled when it is first tried: a node may hold many rules of clients that never come.
-    """
+    The pattern is compiled when it is first checked: a node may have many rules of clients that never connect."""
 
     __slots__ = ("_decision", "_pattern", "order", "plain", "row", "text")
 
@@ -91,7 +89,7 @@ class _CompiledRule:
         self._pattern: TopicPattern | None = None
 
     def about(self, client: ClientInfo) -> tuple[str, ...] | None:
-        """The levels of what it denies or allows this client to read."""
+        """Return the levels of the topics that it allows or denies this client to read."""
         if not (self.row.subscribe and self.concerns(client)):
             return None
         pattern = self._pattern
@@ -100,7 +98,7 @@ class _CompiledRule:
         return pattern.about(client)
 
     def concerns(self, client: ClientInfo) -> bool:
-        """Of those that its subject stands for."""
+        """Return whether the rule applies to this client of its subject."""
         return not self.row.listener or self.row.listener == client.listener
 
     def hits(self, client: ClientInfo, topic: str, levels: tuple[str, ...]) -> bool:
@@ -120,10 +118,10 @@ class _CompiledRule:
 
 
 class _Index:
-    """For a subject of many rules.
+    """An index for a subject with many rules.
 
-    ``patterns``: those with wildcards or placeholders; ``by_topic``: all, by the text that they are compared to.
-    """
+    ``patterns``: the rules with wildcards or placeholders; ``by_topic``: all rules, by the text that they are compared
+    with."""
 
     __slots__ = ("by_topic", "patterns")
 
@@ -148,7 +146,7 @@ class _Index:
 
 
 class _Subject:
-    """The rules of one subject in their order, with an index from ``_INDEX_FROM`` rules on."""
+    """The rules of one subject in order, with an index from ``_INDEX_FROM`` rules on."""
 
     __slots__ = ("_index", "rules")
 
@@ -169,16 +167,16 @@ class _Subject:
             self._index.remove(rule)
 
     def same_topic(self, topic: str) -> list[StoredAclRule]:
-        """The rules written with exactly this topic."""
+        """Return the rules with exactly this topic."""
         rules = self.rules if self._index is None else self._index.by_topic.get(topic.removeprefix("eq "), [])
         return [rule.row for rule in rules if rule.row.topic == topic]
 
     def first(self, client: ClientInfo, publish: bool, topic: str, levels: tuple[str, ...]) -> _CompiledRule | None:
-        """The first rule that decides."""
+        """Return the first rule that decides."""
         found: _CompiledRule | None = None
         candidates = self.rules
         if self._index is not None and (publish or not (PLUS in levels or HASH in levels)):
-            # A topic without wildcards meets those to the letter in one look; only earlier patterns come before it.
+            # For a topic without wildcards, exact rules are found with one lookup; only earlier patterns precede them.
             candidates = self._index.patterns
             for rule in self._index.by_topic.get(topic, ()):
                 asked = rule.row.publish if publish else rule.row.subscribe
@@ -194,7 +192,7 @@ class _Subject:
 
 
 class StoredAclRules:
-    """An ``AclRuleSource``: the rules of the client identifier, then of the user name or of anonymous clients, then of
+    """An ``AclRuleSource``: the rules of the client identifier, then of the username or of anonymous clients, then of
     all clients."""
 
     def __init__(self, tables: Tables) -> None:
@@ -209,22 +207,22 @@ class StoredAclRules:
     def _clear(self) -> None:
         # kind -> name -> its rules
         self._subjects: dict[str, dict[str, _Subject]] = {kind: {} for kind in KINDS}
-        # kind -> rules; and rules of which ``PUBSUB`` counts as two
+        # kind -> number of rules; and of rules where ``PUBSUB`` counts as two
         self._counts = dict.fromkeys(KINDS, 0)
         self._halves = dict.fromkeys(KINDS, 0)
-        self._held = 0  # all of them, so that where there are none no message pays for them
+        self._held = 0  # the number of all rules, so that messages pay nothing if there are none
         self._lowest = self._highest = 0
 
     def share_places(self, place: int, places: int) -> None:
-        """From now on new rules get every ``places``-th number only, so that no other node takes the same ones."""
+        """Use only every ``places``-th number for new rules from now on, so that no other node uses the same ones."""
         self._place, self._places = place, places
 
     def index_restored(self) -> None:
-        """Order what was restored."""
+        """Index the restored rules."""
         self._clear()
         for row in sorted(self._table.values(), key=_ORDER):
             self._index(row)
-        for key in self._table.unreadable:  # no other rule gets their places
+        for key in self._table.unreadable:  # no other rule uses their places
             self._lowest = min(self._lowest, int(key))
             self._highest = max(self._highest, int(key))
 
@@ -248,18 +246,18 @@ class StoredAclRules:
         return len(self._table)
 
     def count(self, *kinds: str, halves: bool = False) -> int:
-        """How many rules; ``halves``: with ``PUBSUB`` counted as two."""
+        """Return the number of rules; ``halves``: with ``PUBSUB`` counted as two."""
         counts = self._halves if halves else self._counts
         return sum(counts[kind] for kind in kinds)
 
     def of(self, kind: str, name: str = "") -> list[StoredAclRule]:
-        """The rules of one subject as they are tried."""
+        """Return the rules of one subject in the order in which they are checked."""
         subject = self._subjects[kind].get(name)
         return [rule.row for rule in subject.rules] if subject is not None else []
 
     def decided_before(self, kind: str, name: str, topic: str, action: str, allow: bool, listener: str = "") -> bool:
-        """Whether rules of exactly this topic that are there decide the other way, so that one behind them never
-        does."""
+        """Return whether existing rules of exactly this topic decide the opposite, so that a later rule never
+        decides."""
         subject = self._subjects[kind].get(name)
         if subject is None:
             return False
@@ -272,17 +270,18 @@ class StoredAclRules:
         return not left
 
     def walk(self, *kinds: str) -> Iterator[StoredAclRule]:
-        """Every rule, kind by kind, subject by subject; much may change between two of them."""
+        """Yield every rule, kind by kind, subject by subject. The rules may change during the iteration."""
         for kind in kinds:
             for name in list(self._subjects[kind]):
                 yield from self.of(kind, name)
 
-    # Changes. Who makes one makes cached decisions void (``Authorization.forget_decisions``).
+    # Changes. The caller invalidates cached decisions (``Authorization.forget_decisions``).
 
     def append(
         self, kind: str, name: str, topic: str, action: str, allow: bool, now: float, listener: str = ""
     ) -> bool:
-        """Add a rule at the end; ``False``: this very rule is there. ``ValueError``: a topic that is no filter."""
+        """Add a rule at the end; return ``False`` if exactly this rule exists. Raises ``ValueError`` for an invalid
+        topic filter."""
         for row in self._same_topic(kind, name, topic):
             if (row.action, row.allow, row.listener) == (action, allow, listener):
                 return False
@@ -293,8 +292,7 @@ class StoredAclRules:
     def prepend(
         self, kind: str, name: str, topic: str, action: str, allow: bool, now: float, listener: str = ""
     ) -> None:
-        """Add a rule at the front, in place of all that there is for this action (``PUB`` or ``SUB``), topic and
-        listener."""
+        """Add a rule at the front, replacing all rules for this action (``PUB`` or ``SUB``), topic and listener."""
         TopicPattern(topic)
         same = [
             row
@@ -303,12 +301,12 @@ class StoredAclRules:
         ]
         for row in same:
             self._drop(row)
-            if row.action == PUBSUB:  # its other half stays where it was
+            if row.action == PUBSUB:  # its other half keeps its place
                 self._store(msgspec.structs.replace(row, action=SUB if action == PUB else PUB))
         self._store(StoredAclRule(kind, name, topic, action, allow, self._before(self._lowest), now, listener))
 
     def remove(self, kind: str, name: str, topic: str) -> int:
-        """Take away every rule of a subject with exactly this topic, whatever its listener; how many there were."""
+        """Delete every rule of a subject with exactly this topic, whatever its listener; return how many there were."""
         gone = self._same_topic(kind, name, topic)
         for row in gone:
             self._drop(row)
@@ -321,7 +319,7 @@ class StoredAclRules:
         return number - 1 - (number - 1 - self._place) % self._places
 
     def room(self, kind: str, name: str) -> int:
-        """How many more rules this subject may have."""
+        """Return how many more rules this subject may have."""
         subject = self._subjects[kind].get(name)
         return MAX_RULES - (len(subject.rules) if subject is not None else 0)
 
@@ -378,7 +376,7 @@ class StoredAclRules:
                     yield rule.row.allow, about
 
     def _subjects_of(self, client: ClientInfo) -> Iterator[_Subject]:
-        """Those that stand for the client, in order."""
+        """Return the subjects that apply to the client, in order."""
         names = (client.client_id, client.user or "", "", "")
         for kind, name in zip(KINDS, names, strict=True):
             if kind == ANONYMOUS and client.proved:
@@ -393,7 +391,7 @@ def _take(rules: list[_CompiledRule], order: int) -> _CompiledRule:
 
 
 def path_of(row: StoredAclRule) -> str:
-    """Where the API takes this rule away."""
+    """Return the API path that deletes this rule."""
     topic = quote(row.topic, safe="")
     if row.kind == CLIENT_ID:
         return f"/acl/clientid/{quote(row.name, safe='')}/topic/{topic}"

@@ -6,7 +6,7 @@ from .users import StoredUsers
 
 
 class StoredSource(Source):
-    """``users`` and ``rules`` are those that the endpoints write to."""
+    """``users`` and ``rules``: the objects to which the endpoints write."""
 
     def __init__(self, users: StoredUsers, rules: StoredAclRules) -> None:
         super().__init__(users.name)

@@ -1,4 +1,4 @@
-"""Stored users: those that operators add while the node runs, kept in a table, by user name or by client identifier."""
+"""Stored users: users that operators add while the node runs, kept in a table, by username or by client identifier."""
 
 import logging
 from collections.abc import Callable
@@ -22,8 +22,8 @@ CLIENT_ID: Final = "clientid"
 
 
 class StoredUser(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """``kind``: what ``name`` is, ``USERNAME`` or ``CLIENT_ID``. ``password``: its written hash, as ``foreign_hashes``
-    reads it. ``created_at``: unix seconds."""
+    """``kind``: the kind of ``name``, ``USERNAME`` or ``CLIENT_ID``. ``password``: its stored hash, in a form for
+    ``foreign_hashes``. ``created_at``: Unix seconds."""
 
     kind: str
     name: str
@@ -35,9 +35,8 @@ class StoredUser(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class StoredUsers:
     """A ``UserSource``.
 
-    A client whose user name is stored needs that user's password; else, where its client identifier is stored,
-    that one's.
-    """
+    A client with a stored username needs that user's password; otherwise, a client with a stored client identifier
+    needs that one's."""
 
     has_scram: Final = False
 
@@ -48,18 +47,18 @@ class StoredUsers:
         self._table.on_taken.append(self._taken)
         self._counts: dict[str, int] = {}
         self.costs = HashCosts()
-        # What another node has made of a user, ``None`` for nothing.
+        # Called with the user that another node has stored, ``None`` if it was deleted.
         self.on_taken: list[Callable[[StoredUser | None, StoredUser | None], None]] = []
 
     def index_restored(self) -> None:
-        """Count what was restored."""
+        """Count the restored users."""
         self._counts = {}
         for user in self._table.values():
             self._counts[user.kind] = self._counts.get(user.kind, 0) + 1
         self.costs = HashCosts(user.password for user in self._table.values())
 
     def warn_of_missing_package(self) -> None:
-        """Say how many users cannot log in until it is installed."""
+        """Log how many users cannot log in until the package is installed."""
         count = sum(user.password.startswith(BcryptHash.PREFIX) for user in self._table.values())
         if count and not BcryptHash.installed():
             logger.warning("stored_hashes_not_verifiable count=%s detail=%s", count, NO_BCRYPT)
@@ -75,7 +74,7 @@ class StoredUsers:
         return self._table.get(_key(kind, name))
 
     def all(self) -> list[StoredUser]:
-        """A copy, oldest first."""
+        """Return a copy, oldest first."""
         return list(self._table.values())
 
     def put(
@@ -86,7 +85,7 @@ class StoredUsers:
         is_superuser: bool = False,
         created_at: float | None = None,
     ) -> None:
-        """Add a user or replace the one of this name, which keeps the time it was created."""
+        """Add a user, or replace the one with this name, which keeps its creation time."""
         old = self.get(kind, name)
         if not len(self._table):
             detail = "usernames that no source knows are refused from now on, unless this setting accepts them"
@@ -99,7 +98,7 @@ class StoredUsers:
         self._count(user, 1)
 
     def remove(self, kind: str, name: str) -> bool:
-        """Whether there was such a user."""
+        """Remove a user; return whether it existed."""
         old = self.get(kind, name)
         if old is None:
             return False
@@ -137,7 +136,7 @@ class StoredUsers:
 
     def _renewal(self, row: StoredUser) -> Callable[[ScryptHash], None]:
         def renew(password: ScryptHash) -> None:
-            # An operator may have changed the user meanwhile.
+            # An operator may have changed the user in the meantime.
             if self.get(row.kind, row.name) is row:
                 self.put(row.kind, row.name, password, row.is_superuser)
                 logger.info("stored_hash_renewed %s=%s", row.kind, row.name)
