@@ -269,7 +269,7 @@ def retry_for_param(order: int) -> Param:
         Text(
             "How long a row waits for an unreachable server, in seconds or such as 30s, 5m; then the row fails and the "
             "fallbacks run. 0: the row fails immediately. Not set: no limit",
-            "服务器不可用时数据等待的时长 (秒,或 30s、5m);超时后失败并执行备选动作。0:立即失败;不填:一直等待",
+            "服务器不可用时数据等待的时长（秒，或 30s、5m）；超时后失败并执行备选动作。0：立即失败；不填：一直等待",
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Banned: bans by client identifier, username or address, with expiry and reason."""
+"""Banned: bans by client ID, username or address, with expiry and reason."""
 
 import heapq
 import ipaddress

@@ -15,7 +15,7 @@ _MAX_NAME_CHARACTERS: Final = 16_777_216
 
 
 class Flapping:
-    """Counts disconnects by client identifier, in windows that begin with the first of them.
+    """Counts disconnects by client ID, in windows that begin with the first of them.
 
     At most ``max_clients`` identifiers are counted at the same time; then the one with the oldest window is
     forgotten."""
@@ -24,7 +24,7 @@ class Flapping:
         self._banned = banned
         self._clock = clock
         self._max_clients = max_clients
-        # client identifier -> number of disconnects, beginning of the window; in the order in which the windows began
+        # client ID -> number of disconnects, beginning of the window; in the order in which the windows began
         self._ends: dict[str, tuple[int, float]] = {}
         self._names = 0
 

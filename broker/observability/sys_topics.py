@@ -45,7 +45,7 @@ def topic_level(client_id: str) -> str:
 
 
 def uptime_text(seconds: int) -> str:
-    """Return a time span in EMQX's words; a unit appears once the span reaches it."""
+    """Return a duration in EMQX's words; a unit appears once the duration reaches it."""
     minutes, second = divmod(seconds, 60)
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)

@@ -51,7 +51,7 @@ def _keys(struct: type[msgspec.Struct], place: str, given: Mapping[str, object],
         if struct_in(field.type) is not None:
             tables.append(field)
             continue
-        yield from _comment(expected(field.type) + (", needed" if field.required else ""))
+        yield from _comment(expected(field.type) + (", required" if field.required else ""))
         for note in notes.get(field.name, ()):
             yield from _comment(note)
         value = given.get(field.name, _default(field))

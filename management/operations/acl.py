@@ -133,7 +133,7 @@ class Acl:
     # As in the specification and in EMQX 4.1: the rules of a subject are checked in the order in which they were added.
 
     def listing(self, page: int, limit: int) -> Listing[AclRecord]:
-        """Return ACL rule records, ordered by login. Rules about client identifiers have no login and are left out."""
+        """Return ACL rule records, ordered by login. Rules about client IDs have no login and are left out."""
         kinds = (USERNAME, ANONYMOUS, ALL)
         rows = searched(self._rules.walk(*kinds), lambda row: True)
         return Listing(rows, page, limit, rule_record, self._rules.count(*kinds))

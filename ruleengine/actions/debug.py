@@ -57,7 +57,7 @@ def _do_nothing(context: ActionContext) -> Action:
 
 INSPECT: Final = ActionType(
     "inspect",
-    Text("Inspect (debug)", "检查 (调试)"),
+    Text("Inspect (debug)", "检查（调试）"),
     Text("Write the result and the event to the log", "将结果与事件写入日志"),
     Inspect,
     any_params=True,
@@ -65,7 +65,7 @@ INSPECT: Final = ActionType(
 )
 DO_NOTHING: Final = ActionType(
     "do_nothing",
-    Text("Do Nothing (debug)", "空动作 (调试)"),
+    Text("Do Nothing (debug)", "空动作（调试）"),
     Text("Count, and nothing else", "只计数，不做其他操作"),
     _do_nothing,
     order=2,

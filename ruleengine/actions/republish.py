@@ -185,7 +185,7 @@ REPUBLISH: Final = ActionType(
             Text(
                 "The same as a list of objects with key and value, as in EMQX Enterprise; a name may occur "
                 "more than once",
-                "同上,以含 key 与 value 的对象列表给出 (EMQX 企业版的形式),名称可重复",
+                "同上，以含 key 与 value 的对象列表给出（EMQX 企业版的形式），名称可重复",
             ),
             items={"type": "object", "schema": {}},
         ),
@@ -198,8 +198,8 @@ REPUBLISH: Final = ActionType(
                 "A list of objects with key and value; the key is Payload-Format-Indicator, Message-Expiry-Interval, "
                 "Content-Type, Response-Topic or Correlation-Data. A property is left out if its value is one "
                 "placeholder that has no value",
-                "含 key 与 value 的对象列表;key 为 Payload-Format-Indicator、Message-Expiry-Interval、Content-Type、"
-                "Response-Topic 或 Correlation-Data;占位符无值时省略该属性",
+                "含 key 与 value 的对象列表；key 为 Payload-Format-Indicator、Message-Expiry-Interval、Content-Type、"
+                "Response-Topic 或 Correlation-Data；占位符无值时省略该属性",
             ),
             items={"type": "object", "schema": {}},
         ),

@@ -6,7 +6,7 @@ Lanes deliver in parallel, each in order::
                                    ▲                                    │
                                    ├─ the lane waits ◄── jittered back-off ◄── the other side is away
                                    └─ its key waits ◄─── jittered back-off ◄── answered with an error of its own;
-                                                                               set aside after a few attempts
+                                                                               dead letter after a few attempts
 
 A row is delivered once if its answer arrives. If the answer is lost, because of a broken connection or the end of the
 process, the row is delivered again."""

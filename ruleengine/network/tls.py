@@ -30,7 +30,7 @@ def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
         title = Text("Ciphers", "加密套件")
         text = Text(
             "Cipher suites of TLS 1.2 in OpenSSL's notation; by default OpenSSL's own choice",
-            "TLS 1.2 加密套件 (OpenSSL 格式)",
+            "TLS 1.2 加密套件（OpenSSL 格式）",
         )
         params.append(Param("ciphers", order, "string", title, text, default=""))
         order += 1
@@ -41,7 +41,7 @@ def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
     )  # fmt: skip
     name = Text("Server Name Indication", "服务器名称指示")
     text = Text(
-        "The host name that the certificate must contain; 'disable': any", "证书中应有的主机名;填 disable 则不检查"
+        "The host name that the certificate must contain; 'disable': any", "证书中应有的主机名；填 disable 则不检查"
     )
     params.append(Param("server_name_indication", order + 1, "string", name, text))
     return tuple(params)

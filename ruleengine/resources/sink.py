@@ -242,7 +242,7 @@ def limit_params(order: int) -> tuple[Param, ...]:
               range=(1, 1000)),
         Param("dead_letters", order + 1, "number", Text("Dead Letters", "死信数"),
               Text("How many dead letters are kept, to be inspected and sent again; 0: none. Not set: "
-                   "ruleengine.dead_letters", "保留的死信条数;0 则不保留"), range=(0, 100_000)),
+                   "ruleengine.dead_letters", "保留的死信条数；0 则不保留"), range=(0, 100_000)),
     )  # fmt: skip
 
 

@@ -251,6 +251,7 @@ def test_print_defaults_is_a_file_with_every_setting(tmp_path: Path, capsys: pyt
         assert expected(kind) in words
     for note in ("new connections a second; 0: no limit", "How often a message may be republished"):
         assert note in words, "the notes of a table are left out"
+    assert ", required " in words
 
 
 def every_setting() -> Iterator[tuple[list[str], Any]]:

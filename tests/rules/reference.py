@@ -101,12 +101,12 @@ ACTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 _HEAD: Final = """\
 # Parameters of actions and resources
 
-Made from their declarations by `python -m tests.rules.reference`; `GET /actions/{name}` and
-`GET /resource_types/{name}` answer the same.
-How they behave: [rules.md](rules.md); the endpoints: [api/rules.md](api/rules.md). Times are texts like `500ms`,
-`5s`, `1m`, `2h`.
+Use this page to look up the parameters of an action or a resource. `python -m tests.rules.reference` generates it from
+their declarations; `GET /actions/{name}` and `GET /resource_types/{name}` return the same data. [Rules](rules.md)
+explains how actions and resources behave, and [the API of rules](api/rules.md) lists the endpoints. Write times as
+`500ms`, `5s`, `1m` or `2h`.
 
-Each example is the body of the request; `API` and `TAIPAN` are as in the tutorial.
+Each example is the body of a request; `API` and `TAIPAN` are as in the tutorial.
 """
 
 

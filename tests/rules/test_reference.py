@@ -1,5 +1,7 @@
 """docs/rule-parameters.md says what is declared, and its examples can be created."""
 
+import re
+
 import pytest
 
 from taipan.ruleengine.types.builtin import ACTION_TYPES, RESOURCE_TYPES
@@ -18,6 +20,18 @@ def test_the_examples_have_every_parameter() -> None:
     assert {each.name: {param.name for param in each.params} - {"$resource"} for each in ACTION_TYPES} == {
         name: set(params) for name, (_, params) in ACTIONS.items()
     }
+
+
+def test_chinese_texts_have_full_width_punctuation() -> None:
+    """A text that a form shows; ``host:port`` and ``${name}`` stay as they are typed."""
+    types = (*RESOURCE_TYPES, *ACTION_TYPES)
+    texts = [each.zh for kind in types for each in (kind.title, kind.description)]
+    texts += [each.zh for kind in types for param in kind.params for each in (param.title, param.description)]
+    assert any(HALF_WIDTH.search(each) for each in ("主题,留空", "JSON;留空", "(秒)"))
+    assert [each for each in texts if HALF_WIDTH.search(each)] == []
+
+
+HALF_WIDTH = re.compile("[\u4e00-\u9fff）}] ?[,;:!?(]|[,;:!?)] ?[\u4e00-\u9fff]|[(][\u4e00-\u9fff]")
 
 
 @pytest.mark.asyncio

@@ -2,6 +2,8 @@
 
 import re
 
+from tools.style.glossary import PAGE, avoided, pattern_of
+
 PATTERNS = {
     name: re.compile(pattern, re.M)
     for name, pattern in {
@@ -22,11 +24,12 @@ PATTERNS = {
         "somebody": r"\b(?:[Ss]ome|[Nn]o|[Ee]very)body\b",
         "such a one": r"\bsuch (?:a one|ones)\b",
         "in force": r"\bin force\b",
-        "user name": r"\b[Uu]ser names?\b",
         "is no": r"(?<![Tt]here )\b(?:is|are|was) no "
         r"(?!longer\b|more\b|need\b|way\b|reason\b|such\b|other\b|space\b|room\b)[a-z]+\b",
     }.items()
 }
+# "user name", "switched off": see the glossary.
+PATTERNS["other term"] = pattern_of([word for words in avoided(PAGE.read_text("utf-8")).values() for word in words])
 
 MESSAGES = {
     name: re.compile(pattern, re.M)
@@ -55,10 +58,9 @@ DASHBOARD = {
         "pronoun first": r"^(?:(?:It|Its|They|Them|He|She)\b|(?:This|These|Those) (?:is|are|was|were|has|have|may)\b)",
         # "No user is like this.", "The user is there."
         "is there": r"\b(?:is|are) (?:there|here|like this|like that|gone|over)\b(?! (?:a|an|no)\b)",
-        # One term for one concept; "Client ID", "Delete", "Create", "Enable" and so on.
-        "other term": r"\b(?:[Cc]lient id\b|[Cc]lient [Ii]dentifier|[Uu]ser names?\b|[Ss]witch (?:on|off)\b"
-        r"|[Ss]et aside|[Tt]rouble\b"
-        r"|[Mm]ake the\b|[Ll]et the node make|[Mm]ended|[Kk]icked? out|[Ww]ho may\b|[Ss]pan\b)",
+        # "Client ID", "Delete", "Create" and so on, next to the words of the glossary.
+        "label": r"\b(?:Client Identifier|Trouble\b|[Mm]ake the\b|[Ll]et the node make|[Mm]ended|[Kk]icked? out"
+        r"|[Ww]ho may\b)",
         # More than 25 words up to the next full stop.
         "long sentence": r"(?:\S*[^\s.?!][ \t]+){25,}\S",
     }.items()

@@ -1,6 +1,6 @@
 """Stored rules: access rules that operators add while the node runs, kept in a table, by subject.
 
-Each subject (a client identifier, a username, or all clients) has one list, which is checked from its front. EMQX 4.1's
+Each subject (a client ID, a username, or all clients) has one list, which is checked from its front. EMQX 4.1's
 interface adds rules at the end, EMQX 4.4's at the front: both show the same rules, each in the order that its users
 know."""
 
@@ -192,7 +192,7 @@ class _Subject:
 
 
 class StoredAclRules:
-    """An ``AclRuleSource``: the rules of the client identifier, then of the username or of anonymous clients, then of
+    """An ``AclRuleSource``: the rules of the client ID, then of the username or of anonymous clients, then of
     all clients."""
 
     def __init__(self, tables: Tables) -> None:

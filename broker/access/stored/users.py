@@ -1,4 +1,4 @@
-"""Stored users: users that operators add while the node runs, kept in a table, by username or by client identifier."""
+"""Stored users: users that operators add while the node runs, kept in a table, by username or by client ID."""
 
 import logging
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class StoredUser(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class StoredUsers:
     """A ``UserSource``.
 
-    A client with a stored username needs that user's password; otherwise, a client with a stored client identifier
+    A client with a stored username needs that user's password; otherwise, a client with a stored client ID
     needs that one's."""
 
     has_scram: Final = False

@@ -34,7 +34,7 @@ class Span(NamedTuple):
 
 
 class Spans:
-    """Many spans in little memory, without objects for the garbage collector."""
+    """Many positions in little memory, without objects for the garbage collector."""
 
     __slots__ = ("_places",)
 

@@ -93,7 +93,7 @@ TYPE: Final = ResourceType(
     buffered(WebHook),
     (
         Param("url", 1, "string", Text("Request URL", "请求 URL"),
-              Text("The URL of requests: http:// or https://", "请求的目的 URL,以 http:// 或 https:// 开头"),
+              Text("The URL of requests: http:// or https://", "请求的目的 URL，以 http:// 或 https:// 开头"),
               required=True, format="url", parts=True),
         Param("method", 2, "string", Text("Request Method", "请求方法"),
               Text("The method of requests", "请求使用的方法"), default="POST", enum=["PUT", "POST"]),
@@ -107,7 +107,7 @@ TYPE: Final = ResourceType(
               Text("Concurrent connections", "同时使用的连接数"), default=8, range=(1, 256)),
         Param("enable_pipelining", 7, "boolean", Text("Reuse Connections", "复用连接"),
               Text("Reuse a connection for several requests; false: a new connection for each",
-                   "在同一连接上依次发送多个请求;false 则每个请求新建连接"), default=True),
+                   "在同一连接上依次发送多个请求；false 则每个请求新建连接"), default=True),
         *tls_params(8),
         *limit_params(13),
     ),

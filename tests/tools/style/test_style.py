@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tools.style.budget import above, counted, lowered, read, write
+from tools.style.glossary import PAGE, avoided, pattern_of
 from tools.style.patterns import DASHBOARD, MESSAGES, PATTERNS
 from tools.style.texts import english, files
 
@@ -23,7 +24,7 @@ FOUND = {
     "somebody": "Nobody subscribed.",
     "such a one": "It needs such a one.",
     "in force": "The ban is in force.",
-    "user name": "A user name is needed.",
+    "other term": "A user name is needed.",
     "is no": "A subscription is no client.",
     "exists": "there is a rule r already",
     "already": "it is watched already",
@@ -38,7 +39,7 @@ FOUND = {
     "a text": "expected a text",
     "pronoun first": "It is on.",
     "is there": "The user is there.",
-    "other term": "Let the node make the password",
+    "label": "Let the node make the password",
     "long sentence": "one two three four five six seven eight nine ten " * 2 + "one two three four five six.",
 }
 
@@ -94,6 +95,24 @@ def test_plain_sentences_pass(text: str) -> None:
 )
 def test_plain_messages_pass(text: str) -> None:
     assert not [name for name, pattern in (PATTERNS | MESSAGES).items() if pattern.search(text)]
+
+
+def test_words_that_the_glossary_replaces_are_found() -> None:
+    words = avoided(PAGE.read_text("utf-8"))
+    assert {"username", "client ID", "enable, disable", "time range"} <= set(words)
+    for each in [word for found in words.values() for word in found]:
+        assert PATTERNS["other term"].search(f"Use a {each} here."), each
+        assert PATTERNS["other term"].search(each[0].upper() + each[1:]), each
+    for sentence in ("Two client ids.", "It was switched\noff.", "Time spans."):
+        assert PATTERNS["other term"].search(sentence), sentence
+    for sentence in ("Two client IDs.", "The Client Identifier of the standard.", "A spanning tree.", "The offer."):
+        assert not PATTERNS["other term"].search(sentence), sentence
+
+
+def test_a_word_of_the_glossary_is_in_code_type_or_depends_on_its_context() -> None:
+    page = "## One term for one concept\n\n| term | not |\n|---|---|\n| limit | `cap`, bound |\n| node | |\n\n## MQTT\n"
+    assert avoided(page + "\n| a | `b` |\n") == {"limit": ["cap"]}
+    assert pattern_of(["cap"]).findall("Caps, a cap, a capital") == ["Caps", "cap"]
 
 
 def prose(path: Path) -> str:
