@@ -33,13 +33,16 @@ def test_it_is_built_without_a_warning(tmp_path: Path, monkeypatch: pytest.Monke
     # It begins with the README, is searched as a file too, and has no row of headings that says nothing.
     for page, title in (("index.html", "Taipan"), ("documentation.html", "Documentation")):
         assert re.search(rf"<h1[^>]*>{title}", (tmp_path / page).read_text("utf-8")), page
+    assert 'href="drawings/logo.svg"' in (tmp_path / "index.html").read_text("utf-8")
     assert (tmp_path / "search" / "search_index.js").read_text("utf-8").startswith("var __index = ")
     assert (tmp_path / "assets" / "iframe-worker.js").read_text("utf-8") == (ROOT / "tools/docs_search.js").read_text()
     for page in pages:
         text = page.read_text("utf-8")
         assert not LOADED.findall(text) + STYLES.findall(text), page
         assert not re.findall(r"<thead>(?:\s|</?t[rh][^>]*>)*</thead>", text), page
-        missing_images = [src for src in IMAGES.findall(text) if not (page.parent / src).exists()]
+        # 404.html is for any path, so its images begin at the root of the site.
+        places = [tmp_path / src[1:] if src[0] == "/" else page.parent / src for src in IMAGES.findall(text)]
+        missing_images = [place for place in places if not place.exists()]
         assert not missing_images, page
 
 
