@@ -1,9 +1,8 @@
-"""One client's conversation: what the Server does with each Control Packet, and how PUBLISH goes out.
+"""The conversation with one client: how the Server processes each Control Packet, and how it sends PUBLISH.
 
-``publish`` keeps the server's Receive Maximum, ``session_setup`` takes the client's. ``outbound_writer`` keeps Maximum
-Packet Size and Message Expiry. ``closing`` says why a client was refused or disconnected.
+``publish`` applies the server's Receive Maximum, ``session_setup`` the client's. ``outbound_writer`` applies Maximum
+Packet Size and Message Expiry. ``closing`` reports why a client was refused or disconnected.
 
-No sockets here: a ``Channel`` is given decoded packets and the time, answers through its ``OutboundWriter``, and asks
-its ``ChannelConnection`` to close. ``transport.connection`` drives it; below it are ``core``, ``access`` and the
-session.
-"""
+This package has no sockets: a ``Channel`` receives decoded packets and the time, answers through its
+``OutboundWriter``, and asks its ``ChannelConnection`` to close. ``transport.connection`` calls it; it uses ``core``,
+``access`` and the session."""

@@ -1,4 +1,5 @@
-"""PUBACK, PUBREC, PUBREL and PUBCOMP from the client; how its own PUBLISH is acknowledged stands in ``publish``."""
+"""PUBACK, PUBREC, PUBREL and PUBCOMP from the client. Acknowledgements of the client's own PUBLISHes are in
+``publish``."""
 
 from ..mqtt import encoder, reason_codes
 from ..mqtt.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5
@@ -11,7 +12,7 @@ from .channel import CLOSED, Channel
 
 
 def on_acks(channel: Channel, kind: int, packet_ids: list[int], now: float) -> None:
-    """Plain acknowledgements of one kind, as they came in a row."""
+    """Process plain acknowledgements of one kind that arrived together."""
     if kind == PUBACK:
         on_puback(channel, packet_ids, now)
     elif kind == PUBREC:
@@ -23,7 +24,7 @@ def on_acks(channel: Channel, kind: int, packet_ids: list[int], now: float) -> N
 
 
 def on_puback(channel: Channel, packet_ids: list[int], now: float) -> None:
-    """The client has QoS 1 messages."""
+    """The client has received QoS 1 messages."""
     context = channel.context
     metrics = context.metrics
     metrics.packets_puback_received += len(packet_ids)
@@ -55,7 +56,7 @@ def on_puback(channel: Channel, packet_ids: list[int], now: float) -> None:
 
 
 def on_pubrec(channel: Channel, packet_ids: list[int], code: int, now: float) -> None:
-    """The client has QoS 2 messages, or refuses them."""
+    """The client has received QoS 2 messages, or refuses them."""
     context = channel.context
     metrics = context.metrics
     hooks = context.hooks
@@ -90,11 +91,11 @@ def on_pubrec(channel: Channel, packet_ids: list[int], code: int, now: float) ->
         else:
             channel.send_packet_when_durable(Ack(PUBREL, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
     if failed:
-        session.advance(now)  # [MQTT-4.4.0-2] the exchange has ended, its place is free
+        session.advance(now)  # [MQTT-4.4.0-2] the exchange has ended, so its place is free
 
 
 def on_pubrel(channel: Channel, packet_ids: list[int]) -> None:
-    """The client lets go of QoS 2 identifiers; answered always [MQTT-4.3.3-11]."""
+    """The client releases QoS 2 identifiers; there is always an answer [MQTT-4.3.3-11]."""
     metrics = channel.context.metrics
     session = channel.session
     assert session is not None
@@ -138,7 +139,7 @@ def on_pubcomp(channel: Channel, packet_ids: list[int], now: float) -> None:
 
 
 def on_ack(channel: Channel, ack: Ack, now: float) -> None:
-    """An acknowledgement that came with a Reason Code or properties."""
+    """Process an acknowledgement with a Reason Code or properties."""
     kind = ack.type
     with PacketInHand(channel.client, ack.properties):
         if kind == PUBACK:

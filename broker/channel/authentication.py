@@ -1,4 +1,4 @@
-"""Who a client is: decided at once, after a wait, or by an exchange of AUTH packets."""
+"""Authentication of a client: immediately, after a wait, or by an exchange of AUTH packets."""
 
 from collections.abc import Awaitable
 from inspect import isawaitable
@@ -20,7 +20,7 @@ _HOOK: Final = "hook"
 
 
 def authenticate(channel: Channel, connect: Connect, now: float) -> Waiting:
-    """Ask who the client is by what its CONNECT carries; it is accepted or refused then."""
+    """Authenticate the client with the data of its CONNECT; then accept or refuse it."""
     context = channel.context
     client = channel.client
     context.metrics.client_authenticate += 1
@@ -56,17 +56,17 @@ def _authenticated(channel: Channel, connect: Connect, outcome: AuthOutcome, now
     metrics.client_auth_success += 1
     if outcome.anonymous:
         metrics.client_auth_anonymous += 1
-        metrics.client_auth_ignore += 1  # no source knew it; the default let it in
+        metrics.client_auth_ignore += 1  # no source knew the client; the default accepted it
     client.anonymous = outcome.anonymous
     client.is_superuser = outcome.is_superuser
-    # Where a hook lets in whom the sources refuse, it vouches for the name.
+    # If a hook accepts a client that the sources refuse, the hook vouches for the name.
     client.proved_by = _HOOK if outcome.reason_code else outcome.proved_by
     client.proved_client_id = outcome.proves_client_id
     return accept(channel, connect, now, {})
 
 
 def start_exchange(channel: Channel, connect: Connect, method: str, now: float) -> Waiting:
-    """Begin the exchange that the CONNECT's Authentication Method asks for."""
+    """Start the exchange with the Authentication Method of the CONNECT."""
     context = channel.context
     found = context.access.authentication.enhanced_method(method)
     if found is None:
@@ -81,7 +81,7 @@ def start_exchange(channel: Channel, connect: Connect, method: str, now: float) 
 
 
 def _step(channel: Channel, data: bytes | None, now: float) -> Waiting:
-    """One step of the exchange that a CONNECT began; a proof has to wait where too many were wrong."""
+    """Process one step of the exchange of a CONNECT; after too many wrong proofs, the next one is delayed."""
     exchange = channel.exchange
     assert exchange is not None
     passwords = channel.context.access.authentication.passwords
@@ -128,7 +128,7 @@ def _take_step(channel: Channel, data: bytes | None, now: float) -> Waiting:
     if exchange.username and step.wrong:
         channel.context.access.authentication.passwords.proved(channel.client, exchange.username, False)
     if channel.client.username is None:
-        channel.client.username = exchange.username or None  # who it said it was, as with a password
+        channel.client.username = exchange.username or None  # the name that it gave, as with a password
     # [MQTT-4.12.0-4]
     refuse(channel, step.reason_code, step.detail, step.setting, tell=False)
     return None
@@ -142,7 +142,7 @@ def _auth_properties(channel: Channel, step: AuthStep) -> Properties:
 
 
 def on_auth(channel: Channel, auth: Auth, now: float) -> Waiting:
-    """AUTH: the next step of the first exchange, or of a re-authentication."""
+    """Process AUTH: the next step of the first exchange, or of a re-authentication."""
     channel.context.metrics.packets_auth_received += 1
     if channel.auth_method is None:
         raise ProtocolError("AUTH without an authentication method in CONNECT")  # [MQTT-4.12.0-7]
@@ -170,7 +170,7 @@ def on_auth(channel: Channel, auth: Auth, now: float) -> Waiting:
 
 
 def _step_again(channel: Channel, data: bytes | None) -> None:
-    """One step of a re-authentication; other traffic goes on meanwhile (section 4.12.1)."""
+    """Process one step of a re-authentication; other traffic continues in the meantime (section 4.12.1)."""
     exchange = channel.exchange
     assert exchange is not None
     step = exchange.step(data)

@@ -1,4 +1,4 @@
-"""Whether a client may publish to a topic or subscribe to a filter: decided, counted, and told to the hooks."""
+"""Authorization of a client for a topic or filter: the decision is counted and passed to the hooks."""
 
 from ..access.decision import ALLOWED_BY_HOOK, DENIED_BY_HOOK, Decision
 from .channel import Channel
@@ -12,7 +12,7 @@ def authorize(channel: Channel, action: str, topic: str, now: float) -> Decision
 
 
 def apply_decision(channel: Channel, action: str, topic: str, decision: Decision) -> Decision:
-    """Count a decision and tell the hooks; they may change one that is not cached."""
+    """Count a decision and call the hooks, which may change one that is not cached."""
     context = channel.context
     client = channel.client
     metrics = context.metrics
@@ -26,7 +26,7 @@ def apply_decision(channel: Channel, action: str, topic: str, decision: Decision
             allowed = context.hooks.client_check_acl(decision.allowed, client, action, topic)
             if allowed != decision.allowed:
                 by_hook = ALLOWED_BY_HOOK if allowed else DENIED_BY_HOOK
-                # What the hook changed may change when the service is back.
+                # The hook may decide differently when the service is available again.
                 decision = by_hook if decision.lasting else Decision(allowed, by_hook.setting, lasting=False)
     if decision.allowed:
         metrics.client_acl_allow += 1

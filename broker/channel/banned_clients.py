@@ -19,11 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 class BannedClients:
-    """Carries out bans with ``kick`` on the sessions of this node, whichever node they were put on.
+    """Applies bans with ``kick`` to the sessions of this node, whichever node they were created on.
 
-    A client identifier has one session, which ends at once. Usernames and addresses are looked for in all sessions, in
-    stretches; several bans share a pass.
-    """
+    A client ID has one session, which ends immediately. For usernames and addresses, all sessions are searched in
+    slices; several bans share a pass."""
 
     def __init__(self, context: "ChannelContext", banned: Banned) -> None:
         self._context = context
@@ -32,7 +31,7 @@ class BannedClients:
         self._task: asyncio.Task[None] | None = None
 
     def put(self, ban: Ban) -> None:
-        """As ``Banned.on_kick``."""
+        """Callback for ``Banned.on_kick``."""
         if ban.kind == CLIENT_ID:
             session = self._context.broker.sessions.get(ban.who)
             if session is not None:
@@ -41,18 +40,19 @@ class BannedClients:
             self.look_at_all()
 
     def withheld(self, publisher: Publisher) -> Outcome | None:
-        """Why nothing that this publisher has sent before is published now: the ban that ends its session."""
+        """Return why messages that this publisher has sent before are not published now: the ban that ends its
+        session."""
         ban = self._banned.find_kicking(publisher)
         return None if ban is None else Outcome(reason_codes.BANNED, ban.setting, ban.detail)
 
     def look_at_all(self) -> None:
-        """Look at every session, now or after the pass that runs."""
+        """Check every session, now or after the current pass."""
         self._wanted = True
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def carried_out(self) -> None:
-        """Wait until what was ordered so far is done on this node."""
+        """Wait until all bans so far have been applied on this node."""
         if self._task is not None:
             await asyncio.shield(self._task)
 

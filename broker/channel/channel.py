@@ -1,4 +1,4 @@
-"""Channel: one client's conversation, from its CONNECT to its end. It holds no socket."""
+"""Channel: the conversation with one client, from its CONNECT to its end. It has no socket."""
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -33,27 +33,28 @@ CLOSED: Final = 3
 
 
 class ChannelConnection(Protocol):
-    """What a channel asks of its connection. ``writer``: what its outbound writer writes to."""
+    """The connection as a channel uses it. ``writer``: the target of its outbound writer."""
 
     @property
     def writer(self) -> WriteTarget: ...
 
     @property
     def disconnects(self) -> bool:
-        """Whether DISCONNECT is the next packet that waits to be taken."""
+        """Whether DISCONNECT is the next waiting packet."""
 
     def close(self) -> None:
-        """Write what is in the writer, then close so that the peer still reads it."""
+        """Write the output of the writer, then close so that the peer can still read it."""
 
     def accepted(self, keep_alive: float) -> None:
-        """CONNACK 0 was sent: lift the limits before CONNECT. ``keep_alive``: seconds without a packet, 0: none."""
+        """CONNACK 0 was sent: remove the limits that apply before CONNECT. ``keep_alive``: maximum seconds between
+        packets, 0: none."""
 
     def stored(self) -> None:
-        """Nothing of it waits for the disk any more."""
+        """No output waits for the disk any longer."""
 
 
 class _Gone:
-    """The connection of a channel whose client is gone, and its writer: nothing is left to do."""
+    """The connection, and its writer, of a channel whose client has disconnected: it does nothing."""
 
     @property
     def writer(self) -> WriteTarget:
@@ -92,20 +93,19 @@ class PendingCheck(Protocol):
 
 
 class Quota(Protocol):
-    """A bound in time: ``transport.rate_limits``."""
+    """A limit over time: ``transport.rate_limits``."""
 
     def consume(self, n: float, now: float) -> float:
-        """Take ``n``; the seconds until that is paid for."""
+        """Use ``n``; return the seconds until the limit allows more."""
 
 
 @dataclass(slots=True)
 class ListenerFacts:
-    """What a channel needs to know of the listener that accepted it; new ones after a reload serve new clients.
+    """The data about a listener that a channel needs; after a reload, new clients get new ones.
 
-    ``cert_username`` is "cn" or "dn" where the user name comes from the client's certificate, else empty.
-    ``loopback``: all clients of the listener are on this machine. ``proto_name`` and ``proto_ver``: what its clients
-    speak; a version of 0 is that of each CONNECT.
-    """
+    ``cert_username`` is "cn" or "dn" if the username comes from the client's certificate, otherwise empty.
+    ``loopback``: all clients of the listener are on this machine. ``proto_name`` and ``proto_ver``: the protocol of its
+    clients; version 0 means the version of each CONNECT."""
 
     name: str
     zone: ZoneSettings
@@ -118,10 +118,9 @@ class ListenerFacts:
 
 
 class Channel:
-    """State of one conversation; the handlers of the packets work on it.
+    """The state of one conversation; the handlers of the packets use it.
 
-    ``writer`` exists before CONNECT in its 3.x form and is replaced when the version turns out to be 5.0.
-    """
+    ``writer`` exists before CONNECT in its 3.x form and is replaced if the version is 5.0."""
 
     __slots__ = (
         "admitted",
@@ -181,42 +180,43 @@ class Channel:
         self.version = 0
         self.session: Session | None = None
         self.will: Will | None = None
-        # What a service outside said of the Will, at CONNECT: when it is due there is no time to ask.
+        # The decision of an external service about the Will, from CONNECT: there is no time to ask when the Will is
+        # due.
         self.will_decision: Decision | None = None
-        # What a service is being asked for the packet in hand; cancelled when the conversation is over.
+        # The question to a service about the current packet; cancelled when the conversation ends.
         self.pending_check: PendingCheck | None = None
-        # When the token that let the client in expires.
+        # When the client's token expires.
         self.token_timer: Timer | None = None
-        # Topic Name -> until when a PUBLISH to it may pass without being asked about again (see ``publish``).
+        # Topic Name -> until when a PUBLISH to it needs no further check (see ``publish``).
         self.admitted: dict[str, float] | None = None
         self.admitted_generation = 0
-        # Topic Alias -> Topic Name, inbound; of this connection only [MQTT-3.3.2-7].
+        # Topic Alias -> Topic Name, inbound; only for this connection [MQTT-3.3.2-7].
         self.aliases: dict[int, str] | None = None
-        self.alias_characters = 0  # characters of these Topic Names
+        self.alias_characters = 0  # total length of these Topic Names in characters
         self.problem_information = True
-        # The user name was taken from a client certificate that the listener verified.
+        # The username comes from a client certificate that the listener has verified.
         self.certified = False
         self.auth_method: str | None = None
         self.exchange: Exchange | None = None
-        # The CONNECT while it is not answered yet.
+        # The CONNECT until it is answered.
         self.connect: Connect | None = None
-        # PUBLISH packets, those of QoS 1 and of QoS 2 among them, and those that were not published.
+        # Number of PUBLISH packets, of those with QoS 1 and with QoS 2, and of those that were not published.
         self.received_messages = 0
         self.received1 = 0
         self.received2 = 0
         self.refused_messages = 0
-        # An operator's bound for what it may have routed; ``limit_routing`` sets it.
+        # An operator's limit for the client's routed messages, set by ``limit_routing``.
         self.quota: Quota | None = None
         self.end_reason = ""
-        # Packets that ``dispatcher.receive`` has left for the next iteration, or for the end of what is awaited.
+        # Packets that ``dispatcher.receive`` has left for the next iteration, or until a wait has ended.
         self.rest: list[Packet] | None = None
         # Acknowledgements of PUBLISHes that wait for other nodes.
         self.undecided: Undecided | None = None
-        # What was written down before the packet in hand (``durability.commit.written``); -1: wait for all of it.
+        # Number of records before the current packet (``durability.commit.written``); -1: wait for all records.
         self.log_position = 0
 
     def use_version(self, version: int) -> None:
-        """The CONNECT told the protocol version."""
+        """Set the protocol version of the CONNECT."""
         self.version = version
         if version == V5:
             self.writer = OutboundWriter5(
@@ -224,19 +224,19 @@ class Channel:
             )
 
     def limit_routing(self, quota: Quota | None) -> None:
-        """Bound from now on what this client may have routed; None: no bound any more."""
+        """Limit the client's routed messages from now on; None: no limit."""
         self.quota = quota
-        # Nothing that was admitted before may pass by ``publish``'s gate, where the quota stands.
+        # No earlier admission may bypass the check in ``publish``, which applies the quota.
         self.admitted_generation = -1
 
     def fits(self, packet: Outgoing) -> bool:
-        """Whether a packet keeps the client's Maximum Packet Size, at least in its shortest form."""
+        """Return whether a packet fits into the client's Maximum Packet Size, at least in its shortest form."""
         writer = self.writer
         bounded = isinstance(writer, OutboundWriter5) and writer.max_packet_size
         return not bounded or self.encoded(packet) is not None
 
     def send(self, packet: Outgoing) -> bool:
-        """Encode and append any packet but PUBLISH. False: it exceeds the client's Maximum Packet Size."""
+        """Encode and append any packet except PUBLISH. Return False if it exceeds the client's Maximum Packet Size."""
         data = self.encoded(packet)
         if data is None:
             return False
@@ -244,19 +244,19 @@ class Channel:
         return True
 
     def encoded(self, packet: Outgoing) -> bytes | None:
-        """``None``: it exceeds the client's Maximum Packet Size."""
+        """Return ``None`` if the packet exceeds the client's Maximum Packet Size."""
         writer = self.writer
         most = writer.max_packet_size if isinstance(writer, OutboundWriter5) else 0
         return encode_within(packet, self.version, most)
 
     def save_log_position(self) -> None:
-        """A packet is taken whose answer promises what it causes."""
+        """Note the position in the log before a packet whose answer promises that its effects are stored."""
         durability = self.context.broker.durability
         if durability is not None:
             self.log_position = durability.commit.written
 
     def send_when_durable(self, data: bytes) -> None:
-        """Send an acknowledgement, when what the packet in hand caused is on disk."""
+        """Send an acknowledgement when the effects of the current packet are on disk."""
         durability = self.context.broker.durability
         writer = self.writer
         if durability is None or (durability.commit.written == self.log_position and writer.held_packets is None):
@@ -268,7 +268,7 @@ class Channel:
             )
 
     def acknowledge_when_durable(self, data: bytes) -> None:
-        """The same of a PUBACK or PUBREC, whose order is that of the PUBLISHes."""
+        """Do the same for a PUBACK or PUBREC, which are sent in the order of the PUBLISHes."""
         undecided = self.undecided
         if undecided is None:
             self.send_when_durable(data)
@@ -277,7 +277,7 @@ class Channel:
 
     @property
     def batch_in_hand(self) -> int:
-        """The batch of the journal that has what the packet in hand caused; 0: there is none."""
+        """Return the batch of the journal with the effects of the current packet; 0: there are none."""
         durability = self.context.broker.durability
         if durability is None:
             return 0
@@ -285,7 +285,7 @@ class Channel:
         return commit.barrier if self.log_position < 0 else commit.batch_since(self.log_position)
 
     def send_pubacks_when_durable(self, packet_ids: list[int]) -> None:
-        """The same for PUBACKs that say success, of packets that were taken as one."""
+        """Do the same for successful PUBACKs of packets that were processed together."""
         durability = self.context.broker.durability
         writer = self.writer
         if durability is None or (durability.commit.written == self.log_position and writer.held_packets is None):
@@ -295,7 +295,8 @@ class Channel:
                 self.send_when_durable(ack(PUBACK, packet_id))
 
     def send_packet_when_durable(self, packet: Outgoing) -> bool:
-        """The same, encoded here. False: it exceeds the client's Maximum Packet Size."""
+        """Do the same for a packet that is encoded here. Return False if it exceeds the client's Maximum Packet
+        Size."""
         data = self.encoded(packet)
         if data is None:
             return False
@@ -303,7 +304,7 @@ class Channel:
         return True
 
     def send_connack(self, connack: Connack) -> bool:
-        """Send the one CONNACK; counts it."""
+        """Send the only CONNACK, and count it."""
         metrics = self.context.metrics
         metrics.client_connack += 1
         if connack.reason_code:
@@ -318,7 +319,7 @@ class Channel:
         return True
 
     def send_disconnect(self, disconnect: Disconnect) -> None:
-        """A DISCONNECT of the Server's: 5.0 only, and only after a successful CONNACK [MQTT-3.14.0-1]."""
+        """Send a DISCONNECT from the Server: only in 5.0, and only after a successful CONNACK [MQTT-3.14.0-1]."""
         answered = self.state == CONNECTED and self.writer.session is not None
         if self.version == V5 and answered and self.send(disconnect):
             self.context.metrics.packets_disconnect_sent += 1
@@ -329,7 +330,7 @@ class Channel:
 
 
 Waiting = Awaitable[None] | None
-"""What a handler returns: nothing, or what must finish before this client's next packet is looked at."""
+"""The result of a handler: nothing, or a wait that must finish before the client's next packet is processed."""
 
 _AUTH_ERRORS: Final = frozenset(
     (

@@ -1,4 +1,5 @@
-"""The end of a conversation, also of a refused CONNECT: errors become Reason Codes; sessions and wills are let go."""
+"""The end of a conversation, including a refused CONNECT: errors become Reason Codes; sessions and Wills are
+handled."""
 
 import logging
 from typing import Final
@@ -20,7 +21,7 @@ from .packet_refusal import MOUNTED_TOO_LONG, not_asked
 
 logger = logging.getLogger(__name__)
 
-# Reasons of an end, in EMQX's words where it has them.
+# Reasons for an end, in EMQX's words if it has them.
 NORMAL: Final = "normal"
 KICKED: Final = "kicked"
 DISCARDED: Final = "discarded"
@@ -36,7 +37,7 @@ BANNED: Final = "banned"
 SHUTTING_DOWN: Final = "server_shutting_down"
 INTERNAL_ERROR: Final = "internal_error"
 
-# The setting behind an end, for the log line, where its reason can have only this one; else ``end`` is told which.
+# The setting for an end, for the log line, if its reason has only one; otherwise ``end`` receives it.
 SETTINGS: Final[dict[str, str]] = {
     KEEP_ALIVE_TIMEOUT: "keep_alive_multiplier",
     IDLE_TIMEOUT: "idle_timeout",
@@ -48,13 +49,13 @@ SETTINGS: Final[dict[str, str]] = {
     "bad_authentication_method": "access.users",
 }
 _NOBODY: Final = (SOCKET_CLOSED, IDLE_TIMEOUT, SHUTTING_DOWN)
-"""Ends of a connection that has sent no CONNECT, such as a health check's: nobody was refused."""
+"""Ends of connections without a CONNECT, such as those of health checks: no client was refused."""
 NONE: Final = "-"
-"""No setting is behind it: nothing that an operator can change."""
+"""There is no setting that an operator could change."""
 
 
 def fail(channel: Channel, error: MqttError) -> None:
-    """A client broke the standard or a limit: say why where the version has words for it, and close."""
+    """Report to a client that it has violated the standard or a limit, if its version can express it, and close."""
     code = error.reason_code
     name = reason_codes.name(code)
     if channel.state == CONNECTED:
@@ -62,16 +63,15 @@ def fail(channel: Channel, error: MqttError) -> None:
         return
     if isinstance(error, UnknownProtocol) and error.answer:
         channel.writer.send(error.answer)
-    # [MQTT-3.1.4-1] an undecodable CONNECT is answered by the close alone
+    # [MQTT-3.1.4-1] a CONNECT that cannot be decoded is answered only by closing
     end(channel, name, str(error), error.setting)
 
 
 def refuse(channel: Channel, code: int, detail: str, setting: str = "", tell: bool = True, reason: str = "") -> None:
     """Answer a CONNECT with a failure and close [MQTT-3.2.2-7].
 
-    ``setting``: the key that decided, see ``end``. ``tell``: whether the client may read ``detail``, which else is
-    for the log alone. ``reason``: the one for log and metrics, where that says more than the name of ``code``.
-    """
+    ``setting``: the key that decided, see ``end``. ``tell``: whether the client may read ``detail``, which otherwise is
+    only for the log. ``reason``: the reason for log and metrics, if it is more specific than the name of ``code``."""
     properties: dict[int, object] = {}
     if tell and channel.version == V5 and detail and channel.problem_information:
         properties[REASON_STRING] = detail
@@ -80,46 +80,47 @@ def refuse(channel: Channel, code: int, detail: str, setting: str = "", tell: bo
 
 
 def disconnect(channel: Channel, code: int, detail: str, reason: str, setting: str = "", tell: bool = True) -> None:
-    """Close a connected client; 5.0 is told the Reason Code first [MQTT-4.13.1-1]. ``setting``: see ``end``, ``tell``:
-    see ``refuse``."""
+    """Close a connected client; in 5.0 the Reason Code is sent first [MQTT-4.13.1-1]. ``setting``: see ``end``,
+    ``tell``: see ``refuse``."""
     properties = {REASON_STRING: detail} if detail and tell else NO_PROPERTIES
     channel.send_disconnect(Disconnect(code, properties))
     end(channel, reason, detail, setting)
 
 
 def token_expired(channel: Channel, setting: str) -> None:
-    """The token that let the client in is good no more. ``setting``: see ``end``."""
+    """Disconnect a client whose token has expired. ``setting``: see ``end``."""
     disconnect(channel, reason_codes.NOT_AUTHORIZED, "the token has expired", TOKEN_EXPIRED, setting)
 
 
 def user_deleted(channel: Channel, setting: str) -> None:
-    """The user that the client has proved to be is there no more. Its session stays. ``setting``: see ``end``."""
+    """Disconnect a client whose user was deleted. Its session stays. ``setting``: see ``end``."""
     if channel.state == CONNECTED:
         disconnect(channel, reason_codes.NOT_AUTHORIZED, "the user was deleted", USER_DELETED, setting)
 
 
-# What operators, the keep alive and the transport order.
+# Ends that operators, the Keep Alive and the transport cause.
 
 
 def kick(channel: Channel, reason_code: int = reason_codes.ADMINISTRATIVE_ACTION) -> None:
-    """An operator's order: the connection ends, and so does the session."""
+    """Disconnect a client for an operator, and end its session."""
     if channel.session is not None:
         channel.session.expiry_interval = 0
     disconnect(channel, reason_code, "", KICKED)
 
 
 def ban(channel: Channel, setting: str, detail: str) -> None:
-    """An operator has banned the client: connection and session end. 5.0 has no Reason Code of a DISCONNECT for that.
-    ``setting``: the ban, for the log."""
+    """Disconnect a banned client, and end its session. DISCONNECT of 5.0 has no Reason Code for that. ``setting``: the
+    ban, for the log."""
     if channel.session is not None:
         channel.session.expiry_interval = 0
     disconnect(channel, reason_codes.ADMINISTRATIVE_ACTION, detail, BANNED, setting, tell=False)
 
 
 def shut_down(channel: Channel, keep_will: bool = False) -> None:
-    """The node stops; the will goes out [MQTT-3.1.2-8]. ``keep_will``: it stays in the store for the next start."""
+    """Disconnect a client because the node stops; its Will is published [MQTT-3.1.2-8]. ``keep_will``: it stays in the
+    store for the next start."""
     if channel.session is None or channel.writer.session is None:
-        channel.will = None  # its client was not told that it is in force
+        channel.will = None  # the client was not informed that the Will is active
     elif keep_will and channel.will is not None:
         channel.will = None
         channel.session.will_number = 0
@@ -130,13 +131,13 @@ def shut_down(channel: Channel, keep_will: bool = False) -> None:
 
 
 def keep_alive_timeout(channel: Channel) -> None:
-    """Nothing came for ``keep_alive_multiplier`` times the Keep Alive [MQTT-3.1.2-22]."""
+    """Disconnect a client that sent nothing for ``keep_alive_multiplier`` times its Keep Alive [MQTT-3.1.2-22]."""
     detail = "no packet within keep_alive_multiplier times Keep Alive"
     disconnect(channel, reason_codes.KEEP_ALIVE_TIMEOUT, detail, KEEP_ALIVE_TIMEOUT)
 
 
 def before_login(channel: Channel) -> None:
-    """Clients without a login hold as much memory as they may, and this one holds most."""
+    """Close a connection because clients without a login use too much memory, and this one uses most."""
     detail = "clients that have not logged in hold too much memory"
     if channel.state == AUTHENTICATING:
         refuse(channel, reason_codes.SERVER_BUSY, detail, SETTINGS[MEMORY], tell=False, reason=MEMORY)
@@ -145,49 +146,50 @@ def before_login(channel: Channel) -> None:
 
 
 def idle_timeout(channel: Channel) -> None:
-    """No complete CONNECT, or no AUTH, in time."""
+    """Close a connection without a complete CONNECT, or AUTH, in time."""
     what = "no complete CONNECT in time" if channel.state == CONNECTING else "no AUTH in time"
     end(channel, IDLE_TIMEOUT, what)
 
 
 def slow_reader(channel: Channel) -> None:
-    """The client's socket was full and took less than 1 KiB within ``slow_reader_timeout``."""
+    """Disconnect a client whose socket was full and accepted less than 1 KiB within ``slow_reader_timeout``."""
     end(channel, SLOW_READER, "the client read less than 1 KiB within slow_reader_timeout")
 
 
 def too_much_memory(channel: Channel) -> None:
-    """The node's memory is used up, and what waits for this client takes much of it."""
+    """Disconnect a client because the node's memory is exhausted, and the data waiting for this client uses much of
+    it."""
     end(channel, MEMORY, "memory is short, and too much is queued for a client that reads slowly")
 
 
 def unfinished_packet(channel: Channel) -> None:
-    """The node's memory is used up, and the beginning of a packet of this client takes much of it."""
+    """Disconnect a client because the node's memory is exhausted, and an incomplete packet of this client uses much of
+    it."""
     disconnect(channel, reason_codes.QUOTA_EXCEEDED, "memory is short, and a packet is incomplete", MEMORY)
 
 
 def internal_error(channel: Channel) -> None:
-    """The broker failed on one of this client's packets."""
+    """Disconnect a client because the broker failed while processing one of its packets."""
     disconnect(channel, reason_codes.UNSPECIFIED_ERROR, "", INTERNAL_ERROR)
 
 
 def connection_lost(channel: Channel, reason: str) -> None:
-    """The network connection is gone without a DISCONNECT."""
+    """Handle the end of the network connection without a DISCONNECT."""
     end(channel, SOCKET_CLOSED, reason)
 
 
 def left_without_a_byte(channel: Channel) -> None:
-    """The socket was opened and closed again, as balancers do to see whether the node is there: its listener counts
-    them, and no line tells of each."""
+    """Handle a socket that was opened and closed without data, as by load balancers that check the node: its listener
+    counts them, and there is no log line for each."""
     channel.state = CLOSED
     channel.end_reason = SOCKET_CLOSED
     channel.context.metrics.refusals.add(SOCKET_CLOSED)
 
 
 def end(channel: Channel, reason: str, detail: str = "", setting: str = "") -> None:
-    """The conversation is over: let the session go, settle the will, log, and close the connection. Once.
+    """End the conversation once: handle the session and the Will, log, and close the connection.
 
-    ``setting``: the key of the configuration behind it; ``NONE``: there is none; ``""``: the one in ``SETTINGS``.
-    """
+    ``setting``: the key of the setting that caused it; ``NONE``: there is none; ``""``: the one in ``SETTINGS``."""
     state = channel.state
     if state == CLOSED:
         return
@@ -231,7 +233,7 @@ def end(channel: Channel, reason: str, detail: str = "", setting: str = "") -> N
     if channel.aliases is not None:
         context.broker.account.aliases -= channel.alias_characters + ALIAS_BYTES * len(channel.aliases)
         channel.aliases = None
-    client.acl_cache = None  # retained messages and the session may keep the ClientInfo for long
+    client.acl_cache = None  # retained messages and the session may keep the ClientInfo for a long time
     channel.connection.close()
 
 
@@ -248,7 +250,7 @@ def _leave(channel: Channel, reason: str, now: float, told: bool) -> None:
         message = None
         if will is not None:
             channel.will = None
-            if not context.closing or context.broker.durability is not None:  # else all sessions end with the node
+            if not context.closing or context.broker.durability is not None:  # otherwise all sessions end with the node
                 delay = int(will.properties.get(WILL_DELAY_INTERVAL, 0))
             message = will_message(channel, will, now)
         context.broker.life.leave(session, message, delay, now, reason)
@@ -260,7 +262,7 @@ def _leave(channel: Channel, reason: str, now: float, told: bool) -> None:
 
 
 def will_message(channel: Channel, will: Will, now: float) -> Message | None:
-    """The Will Message as the Application Message it becomes; None where its topic is not the client's to write."""
+    """Return the Will Message as an Application Message; None if the client may not publish to its topic."""
     client = channel.client
     topic = will.topic
     mounted = with_mountpoint(topic, client.mountpoint) if client.mountpoint else topic
@@ -274,7 +276,7 @@ def will_message(channel: Channel, will: Will, now: float) -> Message | None:
 
 
 def as_message(channel: Channel, will: Will, now: float) -> Message:
-    """The Will Message as an Application Message, its mount point on. It is not authorized here."""
+    """Return the Will Message as an Application Message with the mount point. It is not authorized here."""
     client = channel.client
     properties = {key: value for key, value in will.properties.items() if key != WILL_DELAY_INTERVAL}
     mounted = with_mountpoint(will.topic, client.mountpoint) if client.mountpoint else will.topic
@@ -282,19 +284,19 @@ def as_message(channel: Channel, will: Will, now: float) -> Message:
 
 
 def authorize_will(channel: Channel, topic: str, now: float) -> Outcome | None:
-    """Why this client may not publish a Will to this topic; None: it may."""
+    """Return why this client may not publish a Will to this topic; None: it may."""
     real = channel.context.broker.destination(topic)
     if isinstance(real, Outcome):
         return real
     decision = channel.context.authorization.authorize(channel.client, "publish", real, now) or channel.will_decision
-    if decision is None:  # a service that was set up after this client had connected
+    if decision is None:  # a service that was configured after this client had connected
         return not_asked(channel.context.authorization.unasked_setting)
     return None if decision.allowed else Outcome(reason_codes.NOT_AUTHORIZED, decision.setting)
 
 
 def authorize_stored_will(broker: Broker, rights: PublisherRights, message: Message, approved: bool) -> Outcome | None:
-    """Why the publisher of a stored Will Message may not publish it; None: it may. ``approved``: it might when the
-    record was written."""
+    """Return why the publisher of a stored Will Message may not publish it; None: it may. ``approved``: it was allowed
+    when the record was written."""
     topic = broker.destination(message.topic)
     if isinstance(topic, Outcome):
         return topic

@@ -1,8 +1,7 @@
-"""CONNECT and DISCONNECT: how a conversation begins and how the client ends it.
+"""CONNECT and DISCONNECT: how a conversation begins, and how the client ends it.
 
 CONNECT is a list of steps: identify, check limits, authenticate (``authentication``), take over the session, answer,
-resume (``session_setup``).
-"""
+resume (``session_setup``)."""
 
 from ..mqtt import reason_codes
 from ..mqtt.constants import (
@@ -24,7 +23,7 @@ from .outbound_writer import OutboundWriter5
 
 
 def on_connect(channel: Channel, connect: Connect, now: float) -> Waiting:
-    """Take the CONNECT: refuse it, accept it, or begin to authenticate."""
+    """Process the CONNECT: refuse it, accept it, or start authentication."""
     context = channel.context
     context.metrics.packets_connect_received += 1
     context.metrics.client_connect += 1
@@ -55,7 +54,7 @@ def _read_facts(channel: Channel, connect: Connect) -> None:
     client.proto_ver = channel.listener.proto_ver or connect.version
     client.is_bridge = connect.is_bridge
     client.clean_start = connect.clean_start
-    client.keep_alive = connect.keep_alive  # the zone may have its own from CONNACK on
+    client.keep_alive = connect.keep_alive  # from CONNACK on, the zone may have a Keep Alive of its own
     client.username = connect.username
     client.client_id = connect.client_id
     channel.certified = name_by_certificate(client, channel.listener.cert_username)
@@ -87,7 +86,7 @@ def _check_will(channel: Channel, connect: Connect) -> bool:
 
 
 def on_disconnect(channel: Channel, packet: Disconnect, now: float) -> None:
-    """The client says goodbye; its will is dropped unless it asks for it [MQTT-3.14.4-3]."""
+    """The client disconnects; its Will is dropped unless it requests its publication [MQTT-3.14.4-3]."""
     channel.context.metrics.packets_disconnect_received += 1
     session = channel.session
     expiry = packet.properties.get(SESSION_EXPIRY_INTERVAL)

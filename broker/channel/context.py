@@ -1,4 +1,4 @@
-"""What all channels of a node share. The server makes it."""
+"""The parts that all channels of a node share. The server creates it."""
 
 from typing import TYPE_CHECKING
 
@@ -48,17 +48,17 @@ class ChannelContext:
         self.node = node
         self.clock = clock
         self.timers = timers
-        # Due at a date rather than after a while.
+        # For timers that are due at a date.
         self.wall_timers = timers if wall_timers is None else wall_timers
         self.metrics = metrics
         self.hooks = hooks
         self.broker = broker
         self.access = access
         self.authorization = access.authorization
-        # What connections hold that are not let in yet.
+        # Memory of connections that have not logged in yet.
         self.before_login = BeforeLogin(now=clock.now)
         self.channels: dict[str, Channel] = {}
-        # Set by the server, which makes it of this.
+        # Set by the server, which creates it from this object.
         self.reviews: Reviews
         # The node is stopping: no new CONNECT is accepted.
         self.closing = False

@@ -1,8 +1,7 @@
-"""Which handler takes which Control Packet of a client, and in which order.
+"""Dispatches the Control Packets of a client to their handlers, in order.
 
-The connection calls ``receive`` with decoded packets and the time. The handlers live in ``connect``,
-``authentication``, ``publish``, ``acknowledgements`` and ``subscribe``.
-"""
+The connection calls ``receive`` with decoded packets and the time. The handlers are in ``connect``, ``authentication``,
+``publish``, ``acknowledgements`` and ``subscribe``."""
 
 from collections.abc import Awaitable
 from typing import Final
@@ -27,15 +26,15 @@ assert _PINGRESP[0] >> 4 == PINGRESP
 
 
 PUBLISHES_PER_ITERATION: Final = 512
-"""After so many of one client the same: under a millisecond of QoS 0, for which others wait behind a burst of them."""
+"""Maximum number of PUBLISHes of one client in an iteration: less than a millisecond of QoS 0, for which other clients
+wait."""
 
 
 def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[None] | bool:
-    """Take packets in order.
+    """Process packets in order.
 
-    True: all taken. False: an iteration's budget is used up; the others are in ``rest``, for the next one. An
-    awaitable: one packet must wait for it; the others are in ``rest``.
-    """
+    True: all were processed. False: the budget of the iteration is used up; the other packets are in ``rest``, for the
+    next iteration. An awaitable: one packet must wait for it; the other packets are in ``rest``."""
     channel.rest = None
     waiting: Awaitable[None] | None = None
     published = 0
@@ -111,8 +110,8 @@ def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[No
 
 
 def _like(packets: list[Packet], at: int, first: Message, most: int) -> list[Message] | None:
-    """A PUBLISH of QoS 0 or 1, and those from ``at`` on that differ from it in payload, identifier and properties
-    alone; at most so many. None: the next one is another kind."""
+    """Return a PUBLISH of QoS 0 or 1, and those from ``at`` on that differ from it only in payload, identifier and
+    properties, at most ``most``. None: the next packet is of another kind."""
     topic = first.topic
     qos = first.qos
     following = packets[at]
@@ -171,7 +170,7 @@ def _handle(channel: Channel, packet: Packet, now: float) -> Awaitable[None] | N
 
 
 def _out_of_place(channel: Channel) -> None:
-    """Anything but AUTH while CONNECT is not answered [MQTT-3.1.0-1]."""
+    """Reject any packet except AUTH while CONNECT is not answered [MQTT-3.1.0-1]."""
     if channel.state == AUTHENTICATING and channel.auth_method is not None:
         closing.refuse(channel, reason_codes.PROTOCOL_ERROR, "expected AUTH")
     else:

@@ -1,8 +1,7 @@
-"""Asking outside: what a handler awaits where access control cannot answer at once.
+"""Questions to external services: the wait of a handler if access control cannot answer immediately.
 
-The client's next packets wait meanwhile, so that order is kept. The caller looks at ``channel.state`` afterwards: the
-conversation may be over.
-"""
+The client's next packets wait in the meantime, to keep the order. The caller checks ``channel.state`` afterwards,
+because the conversation may have ended."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence
@@ -17,9 +16,9 @@ Asked = Awaitable[list[Decision] | None]
 
 
 def until_answered(channel: Channel, asked: Awaitable[T]) -> Awaitable[T | None]:
-    """What comes of ``asked``, which begins now and is given up with the conversation: then ``None``."""
+    """Return the result of ``asked``, which starts now and is cancelled with the conversation: then ``None``."""
     if isinstance(asked, asyncio.Future):
-        return asked  # others may wait for it too
+        return asked  # others may also wait for it
     channel.pending_check = question = asyncio.ensure_future(asked)
     return _answer(channel, question)
 
@@ -37,5 +36,5 @@ async def _answer(channel: Channel, question: asyncio.Future[T]) -> T | None:
 
 
 def ask(channel: Channel, action: str, topics: Sequence[str]) -> Asked:
-    """Whether the client may ``"publish"`` to or ``"subscribe"`` to each of these, in their order."""
+    """Return whether the client may ``"publish"`` to or ``"subscribe"`` to each of these, in order."""
     return until_answered(channel, channel.context.authorization.ask(channel.client, action, topics))

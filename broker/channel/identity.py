@@ -1,4 +1,4 @@
-"""Who a client is to the broker: its Client Identifier, whether it is banned, and the mount point of its topics."""
+"""The identity of a client: its client ID, bans, the owner of its session, and the mount point of its topics."""
 
 import re
 from typing import Final
@@ -22,10 +22,9 @@ _SPECIAL: Final = re.compile(r"[+#/]|^\$")
 
 
 def name_by_certificate(client: ClientInfo, cert_username: str) -> bool:
-    """Call a client that has shown a certificate by the name in it, where its listener wants that; whether it has one.
+    """Set the username of a client from its certificate, if its listener is configured so; return whether it has one.
 
-    ``cert_username``: ``"cn"``, ``"dn"`` or empty.
-    """
+    ``cert_username``: ``"cn"``, ``"dn"`` or empty."""
     name = client.cn if cert_username == "cn" else client.dn if cert_username == "dn" else None
     if name:
         client.username = name
@@ -33,7 +32,7 @@ def name_by_certificate(client: ClientInfo, cert_username: str) -> bool:
 
 
 def take_id_of_name(client: ClientInfo) -> bool:
-    """Its user name becomes its Client Identifier, where its zone wants that."""
+    """Use the username as client ID, if the zone is configured so."""
     if not client.zone.use_username_as_client_id or not client.username:
         return False
     client.client_id = client.username
@@ -41,7 +40,7 @@ def take_id_of_name(client: ClientInfo) -> bool:
 
 
 def take_proof(client: ClientInfo, step: AuthStep) -> None:
-    """It has proved who it is, by the last step of an exchange."""
+    """Note the identity that the client has proved with the last step of an exchange."""
     client.anonymous = False
     client.is_superuser = step.is_superuser
     client.proved_by = step.proved_by
@@ -49,7 +48,7 @@ def take_proof(client: ClientInfo, step: AuthStep) -> None:
 
 
 def check_client_id(channel: Channel, connect: Connect) -> bool:
-    """Whether its Client Identifier will do; refuses it otherwise, as all checks here do."""
+    """Return whether the client ID is valid; otherwise refuse the client, as all checks here do."""
     refusal = client_id_refusal(channel.client, connect.version, connect.clean_start)
     if refusal is None:
         return True
@@ -58,14 +57,14 @@ def check_client_id(channel: Channel, connect: Connect) -> bool:
 
 
 def client_id_refusal(client: ClientInfo, version: int, clean_start: bool) -> Outcome | None:
-    """Why its Client Identifier will not do."""
+    """Return why the client ID is not valid."""
     zone = client.zone
     if not client.client_id:
         # [MQTT-3.1.3-6] [MQTT-3.1.3-7]; 3.1 has no empty identifiers, 3.1.1 only with Clean Session 1
         # [3.1.1 MQTT-3.1.3-7] [3.1.1 MQTT-3.1.3-8]
         forbidden = version < V4 or (version == V4 and not clean_start)
         if forbidden or not zone.allow_empty_client_id:
-            # by the standard, whatever the setting says
+            # by the standard, regardless of the setting
             setting = NONE if forbidden else "allow_empty_client_id"
             detail = "an empty client ID is not allowed here"
             return Outcome(reason_codes.CLIENT_IDENTIFIER_NOT_VALID, setting, detail)
@@ -76,7 +75,7 @@ def client_id_refusal(client: ClientInfo, version: int, clean_start: bool) -> Ou
 
 
 def check_named(channel: Channel) -> bool:
-    """Whether it has the user name that is to be its Client Identifier."""
+    """Return whether the client has the username that is used as its client ID."""
     refusal = name_refusal(channel.client)
     if refusal is None:
         return True
@@ -85,8 +84,8 @@ def check_named(channel: Channel) -> bool:
 
 
 def name_refusal(client: ClientInfo) -> Outcome | None:
-    """Why a client without a user name does not come in where the name is the identifier: one that it calls itself
-    could be any other's."""
+    """Return why a client without a username is refused if the username is the identifier: a name that it only claims
+    could be any other client's."""
     if client.username or not client.zone.use_username_as_client_id:
         return None
     detail = "this listener uses the username as client ID, and the client has no username"
@@ -94,7 +93,7 @@ def name_refusal(client: ClientInfo) -> Outcome | None:
 
 
 def check_banned(channel: Channel) -> bool:
-    """Whether no ban keeps it out."""
+    """Return whether no ban applies to the client."""
     refusal = ban_refusal(channel.context.access, channel.client)
     if refusal is None:
         return True
@@ -103,7 +102,7 @@ def check_banned(channel: Channel) -> bool:
 
 
 def ban_refusal(access: AccessControl, client: ClientInfo) -> Outcome | None:
-    """The ban that keeps it out, as the log has it."""
+    """Return the ban of the client in the form for the log."""
     ban = access.ban_of(client)
     if ban is None:
         return None
@@ -111,7 +110,7 @@ def ban_refusal(access: AccessControl, client: ClientInfo) -> Outcome | None:
 
 
 def check_owner(channel: Channel) -> bool:
-    """Whether the session of its Client Identifier, if there is one, is its own to go on with or to end."""
+    """Return whether the session of this client ID, if there is one, may be continued or ended by this client."""
     context = channel.context
     client = channel.client
     session = context.broker.sessions.get(client.client_id)
@@ -125,9 +124,9 @@ def check_owner(channel: Channel) -> bool:
 
 
 def owner_before(session: Session, owner: str, username: str | None) -> str:
-    """Whose this session is, where it is not that of a client with this ``ClientInfo.owner`` and user name; empty: it
-    is its own, or nobody's."""
-    if session.owner is None:  # an older version did not write down whose it is, but what its client called itself
+    """Return the owner of this session, if it is not a client with this ``ClientInfo.owner`` and username; empty: it is
+    the client's own, or has no owner."""
+    if session.owner is None:  # an older version did not store the owner, but the name that its client gave
         known = session.client.username
         return "" if not known or known == username else f"a client called {known}"
     return "" if session.owner == owner else session.owner
@@ -138,7 +137,7 @@ def refuse_session_of_another(channel: Channel, detail: str) -> None:
 
 
 def new_client_id(channel: Channel) -> str:
-    """For a client that has brought none: one that no session has."""
+    """Assign a client ID that no session has, for a client without one."""
     broker = channel.context.broker
     while True:
         client_id = f"{channel.zone.client_id_prefix}{broker.rng.getrandbits(128):032x}"
@@ -147,8 +146,9 @@ def new_client_id(channel: Channel) -> str:
 
 
 def check_mountpoint(channel: Channel) -> bool:
-    """A name that reads as wildcards or levels would see other clients' mount points, and one that begins with $ those
-    of the server (``$SYS``, ``$delayed``): it is refused where it is used."""
+    """Return whether the mount point is safe: a name with wildcards or levels would see other clients' mount points,
+    and one that begins with $ those of the server (``$SYS``, ``$delayed``). It is refused if the mount point contains
+    it."""
     refusal = mountpoint_refusal(channel.client)
     if refusal is None:
         return True
@@ -157,7 +157,7 @@ def check_mountpoint(channel: Channel) -> bool:
 
 
 def mountpoint_refusal(client: ClientInfo) -> Outcome | None:
-    """Why the mount point of its zone is not for it."""
+    """Return why the client cannot use the mount point of its zone."""
     template = client.zone.mountpoint
     if "%u" in template and not client.user:
         return Outcome(reason_codes.NOT_AUTHORIZED, "mountpoint", "the mountpoint requires an authenticated username")
@@ -171,7 +171,8 @@ def mountpoint_refusal(client: ClientInfo) -> Outcome | None:
 
 
 def mountpoint_of(template: str, client_id: str, username: str | None) -> str:
-    """``%c`` and ``%u`` filled in, in one pass: what a client calls itself is never read as a placeholder."""
+    """Return the mount point with ``%c`` and ``%u`` replaced in one pass, so that a client's name is never read as a
+    placeholder."""
     if "%" not in template:
         return template
     parts = template.split("%")

@@ -1,9 +1,9 @@
-"""Judging: whether a client may read a topic that one of its subscriptions matches, where the rules deny a part of it.
+"""Judging: whether a client may read a topic that one of its subscriptions matches, if the rules deny a part of the
+subscription.
 
-With ``subscribe_check = "delivery"`` a filter that is wider than the rules is granted, and its subscription is
-``judged``: rules are asked about each topic. What they say is remembered with the route of the topic
-(``routing.router``), and in the client's cache of decisions.
-"""
+With ``subscribe_check = "delivery"``, a filter that is wider than the rules is granted, and its subscription is
+``judged``: the rules are checked for each topic. The result is cached with the route of the topic (``routing.router``),
+and in the client's cache of decisions."""
 
 from typing import TYPE_CHECKING
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def may_be_judged(context: "ChannelContext", client: ClientInfo, topic_filter: str, decision: Decision) -> bool:
-    """Whether a filter that was denied is granted all the same. ``decision``: why not; one of a hook, or of a service
-    that gave no answer, is about all of the filter."""
+    """Return whether a denied filter is granted nevertheless. ``decision``: the denial; the decision of a hook, or of a
+    service that gave no answer, applies to the whole filter."""
     if client.zone.subscribe_check != "delivery" or decision.setting == "-" or not decision.lasting:
         return False
     return context.authorization.allows_some(client, topic_filter)
 
 
 def set_judged(context: "ChannelContext", subscription: Subscription, judged: bool) -> None:
-    """Of a subscription that is there."""
+    """Set whether an existing subscription is judged."""
     router = context.broker.router
     if judged and router.judge is None:
         router.judge = lambda subscription, topic: may_read(context, subscription, topic)
@@ -34,8 +34,8 @@ def set_judged(context: "ChannelContext", subscription: Subscription, judged: bo
 
 
 def may_read(context: "ChannelContext", subscription: Subscription, topic: str) -> bool:
-    """Whether the client of a judged subscription may read this topic now. What only the client could say when it is
-    back is kept for it, and judged then."""
+    """Return whether the client of a judged subscription may read this topic now. If that can only be decided when the
+    client is connected, the message is kept and judged then."""
     session = subscription.session
     channel = context.channels.get(session.client_id)
     here = channel is not None and channel.session is session

@@ -1,9 +1,8 @@
-"""PUBLISH out: Topic Alias, Subscription Identifiers, Message Expiry, Maximum Packet Size - and the outbox.
+"""Outbound PUBLISH: Topic Alias, Subscription Identifiers, Message Expiry, Maximum Packet Size - and the outbox.
 
-An ``OutboundWriter`` is a session's way to its connected client. It only collects bytes; the flusher writes them at the
-end of the iteration. Version decides the class: 3.x has neither properties nor aliases nor a packet size of the
-client's.
-"""
+An ``OutboundWriter`` sends from a session to its connected client. It only collects bytes; the flusher writes them at
+the end of the iteration. There is one class for 3.x, which has no properties, aliases and packet size of the client,
+and one for 5.0."""
 
 from collections import deque
 from typing import Final, Protocol
@@ -18,44 +17,43 @@ from ..session.protocols import EXPIRED, MEMORY, QUEUE_FULL, TOO_LARGE
 from ..session.session import Session
 
 _PUBACK_HEAD: Final = b"\x40\x02"
-_QOS: Final = 0x06  # in that of a PUBLISH
+_QOS: Final = 0x06  # of a PUBLISH
 
 
 class WriteTarget(Protocol):
-    """What a writer writes to: ``transport.connection_writer.ConnectionWriter``."""
+    """The target of a writer: ``transport.connection_writer.ConnectionWriter``."""
 
     def flush(self) -> None:
-        """Write what the writer holds, and what may follow it."""
+        """Write the contents of the writer, and further output that may follow."""
 
     def write(self) -> None:
-        """Write what the writer holds."""
+        """Write the contents of the writer."""
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close immediately."""
 
     def stored(self) -> None:
-        """Nothing in the writer waits for the disk any more."""
+        """Nothing in the writer waits for the disk any longer."""
 
 
 class FlushQueue(Protocol):
-    """What has writers write at the end of the iteration: ``transport.connection_writer.Flusher``."""
+    """Makes writers write at the end of the iteration: ``transport.connection_writer.Flusher``."""
 
     def add(self, writer: "OutboundWriter") -> None:
-        """The writer has something to write now, and had nothing before."""
+        """Add a writer that has output now, and had none before."""
 
     def withdraw(self, writer: "OutboundWriter") -> None:
-        """What it had to write is being written."""
+        """Remove a writer whose output is being written."""
 
     def wake(self) -> None:
-        """Schedule a flush, also where nothing is to be written."""
+        """Schedule a flush, even if there is no output."""
 
 
 class OutboundWriter:
-    """For MQTT 3.1 and 3.1.1, and what both share.
+    """For MQTT 3.1 and 3.1.1, and the common part for 5.0.
 
-    ``fast`` says that a QoS 0 message may go out in its shared form: socket writable, no mount point to take off,
-    no PUBLISH waiting for the disk, and for 5.0 neither aliases nor a Maximum Packet Size.
-    """
+    ``fast``: a QoS 0 message may be sent in its shared form: the socket is writable, there is no mount point to remove,
+    no PUBLISH waits for the disk, and for 5.0 there are neither aliases nor a Maximum Packet Size."""
 
     __slots__ = (
         "backlog",
@@ -87,29 +85,29 @@ class OutboundWriter:
         self.clock = clock
         self.on_delivered = hooks.message_delivered
         self.session: Session | None = None
-        # Packets that wait for a batch of the journal, in order, and what must not overtake them: (batch, 0 for none of
-        # its own; bytes; Topic Name of a PUBLISH, else "").
+        # Packets that wait for a batch of the journal, in order, and packets that must not overtake them: (batch, 0 if
+        # it has none itself; bytes; Topic Name of a PUBLISH, otherwise "").
         self.commit: GroupCommit | None = None
         self.held_packets: deque[tuple[int, bytes, str]] | None = None
-        self.held_qos0_bytes = 0  # bytes of QoS 0 PUBLISHes among them
-        # Topic Names of the PUBLISHes among them, and how many of each; None: no PUBLISH is.
+        self.held_qos0_bytes = 0  # size of the QoS 0 PUBLISHes among them
+        # Topic Names of the PUBLISHes among them, with their numbers; None: there is no PUBLISH.
         self.held_topics: dict[str, int] | None = None
         self.max_outbox = max_outbox
         self.mountpoint = ""
-        # Packets, or parts of them, that the next flush writes; None: there is nothing to write.
+        # Packets, or parts of them, that the next flush writes; None: there is no output.
         self.parts: list[bytes] | None = None
-        # Bytes in ``parts`` while the socket takes nothing.
+        # Bytes in ``parts`` while the socket is full.
         self.backlog = 0
         self.writable = True
         self.fast = True
-        # Packets appended since the last flush, by kind; the connection folds them into the metrics.
+        # Packets appended since the last flush, by kind; the connection adds them to the metrics.
         self.sent0 = 0
         self.sent1 = 0
         self.sent2 = 0
         self.sent_other = 0
 
     def open(self, session: Session, mountpoint: str) -> None:
-        """The client was accepted; PUBLISH may go out from here on."""
+        """The client was accepted; PUBLISH may be sent from now on."""
         self.session = session
         self.mountpoint = mountpoint
         self._set_fast()
@@ -118,19 +116,19 @@ class OutboundWriter:
         self.fast = self.writable and not self.mountpoint and self.held_topics is None
 
     def set_writable(self, writable: bool) -> None:
-        """The socket's word: False means that its buffer is full."""
+        """Called by the transport: False means that the socket's buffer is full."""
         self.writable = writable
         self._set_fast()
 
     def _begin(self) -> list[bytes]:
-        """``parts``, from here on to be written by the next flush."""
+        """Return ``parts``, which the next flush writes."""
         parts: list[bytes] = []
         self.parts = parts
         self.flusher.add(self)
         return parts
 
     def send(self, data: bytes) -> None:
-        """Any packet but PUBLISH, encoded."""
+        """Send any encoded packet except PUBLISH."""
         parts = self.parts
         if parts is None:
             parts = self._begin()
@@ -140,7 +138,7 @@ class OutboundWriter:
             self.backlog += len(data)
 
     def send_pubacks(self, packet_ids: list[int]) -> None:
-        """PUBACKs that say success, for these."""
+        """Send successful PUBACKs for these identifiers."""
         parts = self.parts
         if parts is None:
             parts = self._begin()
@@ -153,7 +151,8 @@ class OutboundWriter:
             self.backlog += 4 * len(packet_ids)
 
     def send_when_durable(self, data: bytes, batch: int) -> None:
-        """An acknowledgement that promises something: not before ``batch`` is on disk (0: at once), and in order."""
+        """Send an acknowledgement that makes a promise: not before ``batch`` is on disk (0: immediately), and in
+        order."""
         commit = self.commit
         if commit is None or (self.held_packets is None and batch <= commit.log.durable_batch):
             self.send(data)
@@ -169,8 +168,8 @@ class OutboundWriter:
         packets.append((batch, data, topic))
 
     def _hold_publish(self, batch: int, packet: bytes, delivery: Delivery) -> None:
-        """A PUBLISH that waits for the disk, or comes after one: the order of sending is that of resending, and a topic
-        has one order whatever the QoS [MQTT-4.6.0-1] [MQTT-4.6.0-6]."""
+        """Hold a PUBLISH that waits for the disk, or follows one that does: the order of sending is that of resending,
+        and a topic has one order for all QoS levels [MQTT-4.6.0-1] [MQTT-4.6.0-6]."""
         topic = delivery.message.topic
         self._hold(batch, packet, topic)
         topics = self.held_topics
@@ -182,7 +181,8 @@ class OutboundWriter:
         self._count(delivery)
 
     def _hold_in_order(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
-        """A PUBLISH that waits for nothing but those before it. False: this client cannot take it, or not now."""
+        """Hold a PUBLISH that waits only for those before it. Return False if this client cannot receive it, or not
+        now."""
         packet = self._encoded(delivery, packet_id, dup)
         if packet is None:
             return False
@@ -200,11 +200,11 @@ class OutboundWriter:
         return self.held_packets is not None
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
         self.target.abort()
 
     def release(self, upto: int) -> bool:
-        """Send what waits for batches up to ``upto``; whether anything still waits."""
+        """Send packets that wait for batches up to ``upto``; return whether more packets wait."""
         packets = self.held_packets
         if packets is None:
             return False
@@ -220,7 +220,7 @@ class OutboundWriter:
         self.target.stored()
         if self.session is not None:
             self.session.advance(self.clock.now())  # retained messages follow the SUBACK
-        return self.holding  # that may have brought a QoS 2 PUBLISH
+        return self.holding  # that may have added a QoS 2 PUBLISH
 
     def _release_publish(self, topic: str, packet: bytes) -> None:
         topics = self.held_topics
@@ -237,7 +237,8 @@ class OutboundWriter:
             self.held_qos0_bytes -= len(packet)
 
     def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
-        """A QoS 2 PUBLISH whose Packet Identifier is not on disk yet; False: this client cannot take it."""
+        """Send a QoS 2 PUBLISH whose Packet Identifier is not on disk yet. Return False if this client cannot receive
+        it."""
         commit = self.commit
         if commit is None or (self.held_packets is None and batch <= commit.log.durable_batch):
             return self.send_publish(delivery, packet_id, dup)
@@ -248,7 +249,7 @@ class OutboundWriter:
         return True
 
     def _encoded(self, delivery: Delivery, packet_id: int, dup: bool) -> bytes | None:
-        """A PUBLISH that goes out later. None: this client cannot take it."""
+        """Encode a PUBLISH that is sent later. Return None if this client cannot receive it."""
         if self.mountpoint:
             topic = self._local_topic(delivery.message.topic)
             return encoder.publish(topic, delivery.message, V4, delivery.qos, delivery.retain, dup, packet_id)
@@ -258,7 +259,8 @@ class OutboundWriter:
         return b"".join((_repeated(head) if dup else head, encoder.PACKET_ID[packet_id], tail))
 
     def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:
-        """Several PUBLISH of QoS 1, for the first time; returns the identifiers of those this client cannot take."""
+        """Send several PUBLISHes of QoS 1 for the first time; return the identifiers of those that this client cannot
+        receive."""
         if not self.fast:
             return [
                 packet_id
@@ -291,13 +293,13 @@ class OutboundWriter:
         raise AssertionError("a client's session holds what is in flight")
 
     def flush_now(self) -> None:
-        """Write what is here at once instead of at the end of the iteration."""
+        """Write immediately instead of at the end of the iteration."""
         if self.parts is not None and self.writable:
             self.flusher.withdraw(self)
             self.target.write()
 
     def send_publish0(self, message: Message) -> None:
-        """A QoS 0 PUBLISH with RETAIN 0 and no identifiers."""
+        """Send a QoS 0 PUBLISH with RETAIN 0 and no identifiers."""
         if not self.fast:
             self.send_publish(Delivery(message, 0), 0, False)
             return
@@ -313,7 +315,7 @@ class OutboundWriter:
             self._notify_delivered(message)
 
     def send_run0(self, messages: list[Message]) -> None:
-        """Several of these."""
+        """Send several of these."""
         if not self.fast or self.on_delivered:
             for message in messages:
                 self.send_publish0(message)
@@ -347,11 +349,11 @@ class OutboundWriter:
         return len(messages)
 
     def takes_packets(self, version: int) -> bool:
-        """Whether PUBLISH packets of QoS 0 of this version may go out as they are."""
+        """Return whether PUBLISH packets of QoS 0 of this version can be sent unchanged."""
         return self.fast and not self.on_delivered and (version == V5) == (self.version == V5)
 
     def send_packets0(self, packets: bytes, count: int) -> None:
-        """So many of these."""
+        """Send this number of such packets."""
         parts = self.parts
         if parts is None:
             parts = self._begin()
@@ -359,7 +361,7 @@ class OutboundWriter:
         self.sent0 += count
 
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
-        """Any other PUBLISH. False: this client cannot take it."""
+        """Send any other PUBLISH. Return False if this client cannot receive it."""
         if self.held_topics is not None and (delivery.qos or delivery.message.topic in self.held_topics):
             return self._hold_in_order(delivery, packet_id, dup)
         if not self.writable and not self._count_unread(delivery):
@@ -393,11 +395,12 @@ class OutboundWriter:
             self._notify_delivered(delivery.message)
 
     def send_pubrel(self, packet_id: int) -> None:
-        """The second half of a QoS 2 delivery, again: after a PUBREC that may not be on disk yet."""
+        """Repeat the second half of a QoS 2 delivery, after a PUBREC that may not be on disk yet."""
         self.send_when_durable(encoder.ack(PUBREL, packet_id), 0 if self.commit is None else self.commit.barrier)
 
     def _count_unread(self, delivery: Delivery) -> bool:
-        """Count a PUBLISH for a client that does not read; False (dropped) for QoS 0 beyond ``max_outbox_bytes``."""
+        """Count a PUBLISH for a client that does not read; return False (dropped) for QoS 0 beyond
+        ``max_outbox_bytes``."""
         size = delivery.size
         session = self.session
         if delivery.qos == 0:
@@ -410,7 +413,7 @@ class OutboundWriter:
         self.backlog += size
         if session is not None:
             session.account.unread += size
-            self.flusher.wake()  # nothing is to be written, but the memory guard runs at the end of the iteration
+            self.flusher.wake()  # there is no output, but the memory guard runs at the end of the iteration
         return True
 
     def _drop(self, delivery: Delivery, reason: str) -> None:
@@ -436,7 +439,7 @@ class OutboundWriter5(OutboundWriter):
 
     def __init__(self, flusher: FlushQueue, target: WriteTarget, clock: Clock, hooks: Hooks, max_outbox: int) -> None:
         super().__init__(flusher, target, clock, hooks, max_outbox)
-        # What the client's CONNECT allows: aliases towards it [MQTT-3.1.2-26], bytes of a packet, 0: no bound.
+        # Limits from the client's CONNECT: number of its aliases [MQTT-3.1.2-26], size of a packet, 0: none.
         self.alias_maximum = 0
         self.max_packet_size = 0
         self._aliases: dict[str, int] | None = None
@@ -509,18 +512,19 @@ class OutboundWriter5(OutboundWriter):
         return True
 
     def _encoded(self, delivery: Delivery, packet_id: int, dup: bool) -> bytes | None:
-        # What waits for the disk sets no Topic Alias: a message that does not wait may go out before it.
+        # A message that waits for the disk sets no Topic Alias: one that does not wait may be sent before it.
         return self._encode(delivery, packet_id, dup, delivery.message.expires, may_set_alias=False)
 
     def _encode(
         self, delivery: Delivery, packet_id: int, dup: bool, expires: bool, may_set_alias: bool = True
     ) -> bytes | None:
-        """This client's own form: remaining expiry, alias, mount point off. None: too large or expired, dropped."""
+        """Encode the form for this client: remaining expiry, alias, mount point removed. Return None if it is too large
+        or expired, and so dropped."""
         message = delivery.message
         expiry: int | None = None
         if expires:
             interval = message.expiry_interval or 0
-            # [MQTT-3.3.2-6]; what was begun before its time was up is finished [MQTT-4.3.3-7]
+            # [MQTT-3.3.2-6]; an exchange that began before the expiry is completed [MQTT-4.3.3-7]
             expiry = interval - int(self.clock.now() - message.timestamp)
             if expiry <= 0 and interval > 0:
                 if not dup:
@@ -558,10 +562,10 @@ class OutboundWriter5(OutboundWriter):
             self._drop(delivery, TOO_LARGE)
             return None
         if new_alias and self._aliases is not None:
-            self._aliases[topic] = alias  # only now: a client must not be sent an alias that it never saw set
+            self._aliases[topic] = alias  # only now, because a client must not receive an alias that was never set
         return packet
 
 
 def _repeated(head: bytes) -> bytes:
-    """The first part of a PUBLISH with DUP set [MQTT-3.3.1-1]."""
+    """Return the first part of a PUBLISH with DUP set [MQTT-3.3.1-1]."""
     return bytes((head[0] | 0x08,)) + head[1:]

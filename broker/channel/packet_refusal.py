@@ -1,4 +1,4 @@
-"""Why a message or a filter of a client is not taken, counted and logged. ``core.outcome`` has more of them."""
+"""Refusals of a client's message or filter, counted and logged. ``core.outcome`` has further ones."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +18,7 @@ NEEDS_EXTERNAL_CHECK: Final = Outcome(reason_codes.NOT_AUTHORIZED, "-", "an exte
 
 
 def not_asked(setting: str) -> Outcome:
-    """``setting``: by which a source outside would have been asked."""
+    """``setting``: the setting of the external source that was not asked."""
     return Outcome(reason_codes.NOT_AUTHORIZED, setting, "the service was not asked at CONNECT")
 
 

@@ -1,8 +1,8 @@
 """PUBLISH from the client.
 
-The way of a PUBLISH: Topic Alias, limits, duplicate of a QoS 2 identifier, admission (topic and access), routing,
-acknowledgement. ``admitted`` remembers per client what passed admission, so that the common case is one dict look-up.
-"""
+The steps of a PUBLISH: Topic Alias, limits, duplicate of a QoS 2 identifier, admission (topic and access), routing,
+acknowledgement. ``admitted`` remembers the admitted topics of each client, so that the common case is one dict
+lookup."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -47,22 +47,23 @@ from .packet_refusal import (
 )
 from .undecided import Undecided
 
-# How many topics a client may have admitted at a time, and of how many characters: 1 MiB at most, were none shared.
+# Maximum number of admitted topics of a client, and their total length in characters: 1 MiB at most, if none were
+# shared.
 _MAX_ADMITTED: Final = 1024
 _MAX_ADMITTED_TOPIC: Final = 256
-# Characters of all Topic Names that a client's Topic Aliases stand for: 65,535 long ones would take 4 GiB.
+# Maximum total length of the Topic Names of a client's Topic Aliases: 65,535 long ones would use 4 GiB.
 _MAX_ALIAS_CHARACTERS: Final = 4_194_304
 _MAX_ALIAS_CHARACTERS_WHEN_SHORT: Final = 65_536  # when memory is short
 _RETRY_AFTER: Final = 0.05
 _MAX_WAIT: Final = 60.0
 _FOR_NOW: Final = (QUEUE_FULL, LINK_FULL, NO_MEMORY_FOR_QUEUES, STORE_TROUBLE, RETAINED_ALONE)
-"""Why a message cannot be taken at present: a 3.x client, which cannot be told, waits."""
+"""Why a message cannot be accepted at present: a 3.x client, which cannot be informed, waits."""
 _CHECK_CLIENT_EVERY: Final = 5.0
 _PUBACK: Final = b"\x40\x02"
 
 
 def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
-    """Take one PUBLISH."""
+    """Process one PUBLISH."""
     context = channel.context
     metrics = context.metrics
     if message.has_alias:
@@ -72,7 +73,7 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
         channel.save_log_position()
         durability = context.broker.durability
         if durability is not None and durability.commit.trouble is not None and _needs_disk(channel, message):
-            # Here and not only in ``Broker.accept``: of QoS 2 the identifier would have to be stored before.
+            # Here and not only in ``Broker.accept``: for QoS 2, the identifier would have to be stored before.
             told = _refuse_for_now(channel, message, STORE_TROUBLE, now)
             return None if told else _wait_for_store(channel, message)
     if qos > channel.zone.max_qos:
@@ -105,9 +106,10 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
 
 
 def publish_run(channel: Channel, run: list[Message], now: float) -> int:
-    """Take PUBLISHes of QoS 0 or 1 that ``_like`` of the dispatcher found: judged, routed and acknowledged as one.
+    """Process PUBLISHes of QoS 0 or 1 that ``_like`` of the dispatcher found: they are checked, routed and acknowledged
+    together.
 
-    How many of them were taken; 0: ``on_publish`` has to look at each."""
+    Return how many were processed; 0: ``on_publish`` has to process each one."""
     context = channel.context
     session = channel.session
     qos = run[0].qos
@@ -138,7 +140,7 @@ def publish_run(channel: Channel, run: list[Message], now: float) -> int:
 
 
 def _publish_if_admitted(channel: Channel, message: Message, now: float, asked: Decision | None = None) -> Waiting:
-    """``asked``: the decision, where a service outside was asked."""
+    """``asked``: the decision, if an external service was asked."""
     refusal = _admit(channel, message, now, asked)
     if refusal is NEEDS_EXTERNAL_CHECK:
         return _ask_and_publish(channel, message)
@@ -149,12 +151,12 @@ def _publish_if_admitted(channel: Channel, message: Message, now: float, asked: 
 
 
 def _ask_and_publish(channel: Channel, message: Message) -> Awaitable[None]:
-    """Ask an outside source about a PUBLISH, then go on with it."""
+    """Ask an external service about a PUBLISH, then continue with it."""
     context = channel.context
     session = channel.session
     assert session is not None
     if message.qos == 2:
-        # Should the client go meanwhile, what it sends again is no duplicate.
+        # If the client disconnects in the meantime, the message that it sends again is not a duplicate.
         inbound_qos2.release(session, message.packet_id)
     topic = context.broker.destination(message.topic)
     assert isinstance(topic, str)
@@ -178,7 +180,7 @@ async def _publish_when_answered(channel: Channel, session: Session, message: Me
 
 
 def _answer(channel: Channel, message: Message, outcome: Outcome, now: float) -> Waiting:
-    """Acknowledge a PUBLISH, or refuse it. ``outcome``: of ``Broker.accept``."""
+    """Acknowledge a PUBLISH, or refuse it. ``outcome``: the result of ``Broker.accept``."""
     if outcome.code >= REFUSED:
         return _refused(channel, message, outcome, now)
     if not message.qos:
@@ -202,7 +204,8 @@ def _answer(channel: Channel, message: Message, outcome: Outcome, now: float) ->
 
 
 def _acknowledge_when_decided(channel: Channel, message: Message, outcome: Outcome) -> Waiting:
-    """The nodes of the cluster have to agree first about what is retained, of this or of an earlier PUBLISH."""
+    """Acknowledge after the nodes of the cluster have agreed about the retained message of this or an earlier
+    PUBLISH."""
     metrics = channel.context.metrics
     kind = PUBACK if message.qos == 1 else PUBREC
     if kind == PUBACK:
@@ -216,7 +219,7 @@ def _acknowledge_when_decided(channel: Channel, message: Message, outcome: Outco
 
 
 def _hold(channel: Channel, message: Message, data: bytes, decision: asyncio.Future[None] | None) -> Waiting:
-    """``data``: an acknowledgement, which waits for ``decision`` and for those before it."""
+    """``data``: an acknowledgement, which waits for ``decision`` and for earlier acknowledgements."""
     undecided = channel.undecided
     if undecided is None:
         undecided = channel.undecided = Undecided(channel)
@@ -252,22 +255,22 @@ def _resolve_alias(channel: Channel, message: Message) -> None:
         return
     topic = aliases.get(alias) if aliases is not None else None
     if topic is None:
-        raise ProtocolError("unknown Topic Alias")  # section 3.3.4: no Topic Name, and none that the alias stands for
+        raise ProtocolError("unknown Topic Alias")  # section 3.3.4: no Topic Name, and none for the alias
     message.topic = topic
 
 
 def _note_qos2(channel: Channel, session: Session, message: Message, now: float) -> bool:
-    """Whether this QoS 2 PUBLISH is a new message that may be published."""
+    """Return whether this QoS 2 PUBLISH is a new message that may be published."""
     metrics = channel.context.metrics
     awaiting = session.awaiting_rel
     if channel.version == V5 and (awaiting is None or message.packet_id not in awaiting):
-        # [MQTT-3.3.4-7] QoS 1 is held back instead: it is not read on while too much waits for its PUBACK
+        # [MQTT-3.3.4-7] QoS 1 is limited in another way: reading stops while too much waits for its PUBACK
         if awaiting is not None and len(awaiting) >= channel.zone.receive_maximum:
             metrics.packets_publish_dropped += 1
             raise ProtocolError("more than Receive Maximum unfinished", reason_codes.RECEIVE_MAXIMUM_EXCEEDED)
     outcome = inbound_qos2.receive(session, message.packet_id, now)
     if outcome == DUPLICATE:
-        # [MQTT-4.3.3-10] the same message: answered as often as it comes, published once
+        # [MQTT-4.3.3-10] the same message: it is acknowledged each time, but published once
         metrics.packets_publish_inuse += 1
         metrics.packets_pubrec_sent += 1
         channel.log_position = -1  # the first one may not be on disk yet
@@ -286,15 +289,15 @@ def _note_qos2(channel: Channel, session: Session, message: Message, now: float)
         note_refusal(channel, TOO_MANY_QOS2, "publish_refused", message.topic, now)
         if channel.version == V5:
             _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
-        # 3.x has no word for it: no PUBREC, no promise; the client repeats it when it reconnects
+        # 3.x has no way to report this: no PUBREC, no promise; the client repeats it when it reconnects
         return False
     return True
 
 
 def _admit(channel: Channel, message: Message, now: float, asked: Decision | None) -> Outcome | None:
-    """Why this client may not publish to this topic, if it may not; puts the mount point on.
+    """Return why this client may not publish to this topic, if it may not; add the mount point.
 
-    ``NEEDS_EXTERNAL_CHECK``: a service outside must be asked for ``asked``."""
+    ``NEEDS_EXTERNAL_CHECK``: an external service must be asked for ``asked``."""
     context = channel.context
     zone = channel.zone
     client = channel.client
@@ -314,12 +317,12 @@ def _admit(channel: Channel, message: Message, now: float, asked: Decision | Non
     if client.mountpoint:
         mounted = with_mountpoint(topic, client.mountpoint)
         if len(mounted.encode()) > MAX_STRING:
-            return MOUNTED_TOO_LONG  # no PUBLISH could carry it to anyone
+            return MOUNTED_TOO_LONG  # no PUBLISH could carry it to any client
         message.topic = mounted
         message.wire0_v3 = message.wire0_v5 = None
         message.packet_id_at = 0
     elif (
-        real == topic  # what is delayed is not remembered
+        real == topic  # delayed topics are not remembered
         and channel.quota is None
         and context.authorization.settings.cache
         and len(topic) <= _MAX_ADMITTED_TOPIC
@@ -335,7 +338,8 @@ def _admit(channel: Channel, message: Message, now: float, asked: Decision | Non
 
 
 def _decide(channel: Channel, topic: str, now: float, asked: Decision | None) -> Decision | None:
-    """Whether this client may publish to this topic now; ``None``: a service outside must be asked for ``asked``."""
+    """Return whether this client may publish to this topic now; ``None``: an external service must be asked for
+    ``asked``."""
     if asked is None:
         return authorize(channel, "publish", topic, now)
     return apply_decision(channel, "publish", topic, asked)
@@ -346,7 +350,8 @@ def _not_authorized(decision: Decision) -> Outcome:
 
 
 def _within_quota(channel: Channel, quota: Quota, topic: str, now: float) -> bool:
-    """Whether the last messages are paid for; then take this one, and one more for each subscription it reaches."""
+    """Return whether the quota allows another message; then charge this one, and one more for each subscription that it
+    reaches."""
     if quota.consume(0, now) > 0:
         return False
     route = channel.context.broker.router.match(topic)
@@ -355,7 +360,7 @@ def _within_quota(channel: Channel, quota: Quota, topic: str, now: float) -> boo
 
 
 def _refuse(channel: Channel, message: Message, refusal: Outcome) -> None:
-    """Drop a PUBLISH, with the negative acknowledgement that its version and QoS have [3.1.1 MQTT-3.3.5-2]."""
+    """Drop a PUBLISH, with the negative acknowledgement for its version and QoS [3.1.1 MQTT-3.3.5-2]."""
     metrics = channel.context.metrics
     code = refusal.code
     denied = code == reason_codes.NOT_AUTHORIZED
@@ -367,7 +372,7 @@ def _refuse(channel: Channel, message: Message, refusal: Outcome) -> None:
     note_refusal(channel, refusal, "publish_refused", message.topic, message.timestamp)
     if denied and channel.zone.acl_deny_action == "disconnect":
         if message.qos == 2 and channel.session is not None:
-            # It was not taken: not a duplicate when it comes again.
+            # It was not accepted, so it is not a duplicate when it arrives again.
             inbound_qos2.release(channel.session, message.packet_id)
         detail = "not authorized to publish to this topic"
         disconnect(channel, code, detail, reason_codes.name(code), refusal.setting)
@@ -387,14 +392,15 @@ def _negative(channel: Channel, message: Message, code: int, detail: str = "") -
         channel.acknowledge_when_durable(encoder.ack(kind, message.packet_id))
         return
     if kind == PUBREC and session is not None:
-        inbound_qos2.release(session, message.packet_id)  # [MQTT-4.3.3-9] free at once
+        inbound_qos2.release(session, message.packet_id)  # [MQTT-4.3.3-9] free immediately
     data = _encoded_refusal(channel, message, code, detail)
     if data is not None:
         channel.acknowledge_when_durable(data)
 
 
 def _encoded_refusal(channel: Channel, message: Message, code: int, detail: str = "") -> bytes | None:
-    """Encode the PUBACK or PUBREC that tells a 5.0 client why; None: it exceeds the client's Maximum Packet Size."""
+    """Encode the PUBACK or PUBREC with the reason for a 5.0 client; None: it exceeds the client's Maximum Packet
+    Size."""
     properties = NO_PROPERTIES
     if channel.problem_information:
         name = reason_codes.name(code)
@@ -403,8 +409,8 @@ def _encoded_refusal(channel: Channel, message: Message, code: int, detail: str 
 
 
 def drop_unpaid(channel: Channel, message: Message, now: float) -> None:
-    """It came faster than the rates of its client allow, which has gone: it is not acknowledged, as of QoS 1 and 2 it
-    may be sent again."""
+    """Drop a message beyond the client's rate limits after the client has disconnected: it is not acknowledged, so with
+    QoS 1 and 2 the client may send it again."""
     metrics = channel.context.metrics
     metrics.packets_publish_received += 1
     metrics.packets_publish_dropped += 1
@@ -413,7 +419,7 @@ def drop_unpaid(channel: Channel, message: Message, now: float) -> None:
 
 
 def _refused(channel: Channel, message: Message, outcome: Outcome, now: float) -> Waiting:
-    """``Broker.accept`` has not taken it."""
+    """Handle a message that ``Broker.accept`` has not accepted."""
     if outcome not in _FOR_NOW:
         _refuse(channel, message, outcome)
         return None
@@ -421,15 +427,15 @@ def _refused(channel: Channel, message: Message, outcome: Outcome, now: float) -
         return None
     session = channel.session
     assert session is not None
-    # Should the client go meanwhile, what it sends again is no duplicate.
+    # If the client disconnects in the meantime, the message that it sends again is not a duplicate.
     inbound_qos2.release(session, message.packet_id)
     return _wait_until_taken(channel, session, message)
 
 
 def _refuse_for_now(channel: Channel, message: Message, refusal: Outcome, now: float) -> bool:
-    """Tell a 5.0 client that nothing can be stored, or that a queue is full with ``queue_full = "refuse"``: 0x97.
+    """Inform a 5.0 client that nothing can be stored, or that a queue is full with ``queue_full = "refuse"``: 0x97.
 
-    False: it is a 3.x client, which waits unread until the message can be taken."""
+    Return False for a 3.x client, from which nothing is read until the message can be accepted."""
     channel.context.metrics.packets_publish_dropped += 1
     if channel.version == V5 or refusal is STORE_TROUBLE:
         note_refusal(channel, refusal, "publish_refused", message.topic, now)
@@ -441,7 +447,7 @@ def _refuse_for_now(channel: Channel, message: Message, refusal: Outcome, now: f
 
 
 async def _wait_until_taken(channel: Channel, session: Session, message: Message) -> None:
-    """Publish it when it can be taken, if the client may still publish it then."""
+    """Publish the message when it can be accepted, if the client is then still allowed to publish it."""
     context = channel.context
     broker = context.broker
     durability = context.broker.durability
@@ -474,7 +480,8 @@ async def _wait_until_taken(channel: Channel, session: Session, message: Message
             give_up = context.clock.now() + _MAX_WAIT
             continue
         if context.clock.now() > give_up:
-            # Unread, it could be long gone. If not, it comes back and sends again what has no acknowledgement.
+            # Nothing is read, so the client could have disconnected long ago. If not, it reconnects and sends
+            # unacknowledged messages again.
             disconnect(
                 channel,
                 reason_codes.QUOTA_EXCEEDED,
@@ -487,7 +494,8 @@ async def _wait_until_taken(channel: Channel, session: Session, message: Message
 
 
 def _needs_disk(channel: Channel, message: Message) -> bool:
-    """Whether its acknowledgement would have to wait for the disk. A duplicate is answered like the first."""
+    """Return whether the acknowledgement would have to wait for the disk. A duplicate is acknowledged like the first
+    one."""
     context = channel.context
     session = channel.session
     assert session is not None

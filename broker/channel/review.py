@@ -1,8 +1,7 @@
-"""Review: subscriptions are authorized again, when access rules change and when a session is resumed.
+"""Review: subscriptions are authorized again when access rules change and when a session is resumed.
 
-What its client may not read any more is unsubscribed, and what waits of it in the queue is dropped. What was sent is
-the client's: it stays in flight [MQTT-4.4.0-1]. All of it goes on in slices of an iteration, however many there are.
-"""
+Subscriptions that the client may no longer read are removed, and their queued messages are dropped. Messages that were
+sent stay in flight [MQTT-4.4.0-1]. The review runs in slices, for any number of subscriptions."""
 
 import asyncio
 import logging
@@ -36,11 +35,10 @@ NO_DECISIONS: Final[Mapping[str, Decision]] = {}
 
 
 class SessionReview:
-    """One session's subscriptions, authorized again.
+    """The review of one session's subscriptions.
 
-    ``decisions``: of a service outside, by Topic Filter. ``undecided``: what it has still to be asked about.
-    ``ended``: subscriptions that are over already: only what waits of them in the queue is dropped.
-    """
+    ``decisions``: those of an external service, by Topic Filter. ``undecided``: filters for which it still has to be
+    asked. ``ended``: subscriptions that have already ended: only their queued messages are dropped."""
 
     def __init__(
         self,
@@ -51,7 +49,7 @@ class SessionReview:
     ) -> None:
         self.session = session
         self.undecided: list[Subscription] = []
-        # A service outside gave no answer.
+        # An external service gave no answer.
         self.unanswered = False
         self._context = context
         self._stopwatch = context.reviews.stopwatch
@@ -60,13 +58,13 @@ class SessionReview:
         self._steps = self._clear_queue() if ended else self._authorize_all()
 
     def go_on(self, seconds: float = SLICE) -> bool:
-        """Go on for so long; whether it is through."""
+        """Continue for this long; return whether the review is complete."""
         stopwatch = self._stopwatch
         end = stopwatch() + seconds
         return all(stopwatch() < end for _ in self._steps)
 
     def channel(self) -> Channel | None:
-        """Of its client, if that is here."""
+        """Return the channel of its client, if that is connected."""
         channel = self._context.channels.get(self.session.client_id)
         return channel if channel is not None and channel.session is self.session else None
 
@@ -78,7 +76,7 @@ class SessionReview:
             channel = self.channel()
             client = self.session.client if channel is None else channel.client
             topic_filter = seen_filter(subscription, client)
-            if topic_filter is None:  # it was another mount point's
+            if topic_filter is None:  # it belonged to another mount point
                 self._revoke(subscription, subscription.topic_filter, "mountpoint")
                 continue
             decision = self._decide(channel, client, topic_filter)
@@ -95,7 +93,7 @@ class SessionReview:
             self._revoke(subscription, topic_filter, decision.setting)
 
     def _holds(self, subscription: Subscription) -> bool:
-        """Whether it is there still, and no other one in its place."""
+        """Return whether the subscription still exists and was not replaced."""
         return self.session.subscriptions.get(subscription.filter) is subscription
 
     def _decide(self, channel: Channel | None, client: ClientInfo, topic_filter: str) -> Decision | None:
@@ -103,7 +101,7 @@ class SessionReview:
         if channel is None:
             is_superuser = context.access.authentication.is_superuser(client)
             decision = context.authorization.authorize_absent(client, "subscribe", topic_filter, is_superuser)
-            # A hook may allow what no rule does; it is asked when the client is connected.
+            # A hook may allow more than the rules do; it is called when the client is connected.
             hooked = decision is not None and not decision.allowed and bool(context.hooks.client_check_acl)
             return None if hooked else decision
         decision = authorize(channel, "subscribe", topic_filter, context.clock.now())
@@ -116,12 +114,12 @@ class SessionReview:
         self._ended.append(subscription)
 
     async def ask(self) -> None:
-        """Ask about what is undecided, of a client that is here."""
+        """Ask about undecided filters, for a connected client."""
         authorization = self._context.authorization
         for start in range(0, len(self.undecided), _MAX_QUESTIONS):
             channel = self.channel()
             if channel is None:
-                return  # reviewed when it is back
+                return  # reviewed when it reconnects
             some = self.undecided[start : start + _MAX_QUESTIONS]
             filters = [seen_filter(each, channel.client) or "" for each in some]
             decisions = await authorization.ask(channel.client, "subscribe", filters)
@@ -129,15 +127,15 @@ class SessionReview:
                 if self.channel() is not channel or not self._holds(subscription):
                     continue
                 if not decision.allowed and not decision.lasting:
-                    self.unanswered = True  # that a service is away takes nothing from any client
+                    self.unanswered = True  # an unavailable service removes no subscriptions
                     continue
                 decision = apply_decision(channel, "subscribe", topic_filter, decision)
                 self._apply(subscription, channel.client, topic_filter, decision)
         self._steps = self._clear_queue()
 
     def _clear_queue(self) -> Iterator[None]:
-        """Drop what waits of subscriptions that are over and of no other, and what rules deny of judged ones; other
-        members get what was of a group."""
+        """Drop queued messages that are only from ended subscriptions, and those that rules deny for judged ones; for
+        shared groups, other members receive them."""
         session, broker = self.session, self._context.broker
         if session.queue is None:
             return
@@ -178,25 +176,25 @@ class SessionReview:
 
 
 class Reviews:
-    """All sessions in the background, when rules have changed; some of them, when what they may do has.
+    """Reviews of all sessions in the background when rules have changed, and of single sessions when their client's
+    permissions have.
 
-    ``stopwatch``: by it slices end. Where it stands still, as in a node without a loop, none does.
-    """
+    ``stopwatch``: measures slices. If it does not advance, as in a node without a loop, slices have no end."""
 
     def __init__(self, context: "ChannelContext") -> None:
         self.stopwatch: Callable[[], float] = perf_counter
         self._context = context
         self._all = False
-        # Sessions to review besides, in order; and reviews that were too long for one iteration.
+        # Further sessions to review, in order; and reviews that were too long for one iteration.
         self._some: dict[Session, None] = {}
         self._begun: list[SessionReview] = []
         self._task: asyncio.Task[None] | None = None
         self._running = False
-        # When the slice that is under way ends.
+        # When the current slice ends.
         self._end = 0.0
 
     def start(self) -> None:
-        """On the running loop. What was restored may be of other rules."""
+        """Start on the running loop. Restored subscriptions may come from other rules."""
         self._running = True
         self.rules_changed()
 
@@ -217,12 +215,12 @@ class Reviews:
         self._wake()
 
     def add(self, session: Session) -> None:
-        """Review this one: what its client may do has changed, or was not asked."""
+        """Review this session: its client's permissions have changed, or were not checked."""
         self._some[session] = None
         self._wake()
 
     def clear_queue(self, session: Session, ended: list[Subscription]) -> None:
-        """Drop what waits of subscriptions that have been ended, and of no other."""
+        """Drop queued messages that are only from subscriptions that have been ended."""
         if session.queue is None:
             return
         review = SessionReview(self._context, session, ended=ended)
@@ -253,18 +251,18 @@ class Reviews:
                     self._all = False
                     if self._context.authorization.restricts or self._context.hooks.client_check_acl:
                         sessions = list(broker.sessions)
-                # Each is made when it is its turn: by then its subscriptions are others.
+                # Each review is created when its turn comes, because the subscriptions may change until then.
                 reviews = (SessionReview(self._context, session) for session in sessions if session.subscriptions)
             for review in reviews:
                 try:
                     await self._finish(review)
-                except Exception:  # of one session; the others are reviewed all the same
+                except Exception:  # an error in one session; the others are still reviewed
                     logger.exception("review_failed client_id=%s", review.session.client_id)
                     self._again(review.session)
 
     async def _finish(self, review: SessionReview) -> None:
         while not review.go_on(self._end - self.stopwatch()):
-            await asyncio.sleep(SLICE)  # as long for all others
+            await asyncio.sleep(SLICE)  # the same time for all others
             self._end = self.stopwatch() + SLICE
         if review.undecided and review.channel() is not None:
             await review.ask()
@@ -285,7 +283,8 @@ class Reviews:
 def end_subscription(
     context: "ChannelContext", session: Session, subscription: Subscription, topic_filter: str, setting: str
 ) -> None:
-    """Unsubscribe what may not be read any more because of ``setting``. ``topic_filter``: as the client knows it."""
+    """Remove a subscription that may no longer be read because of ``setting``. ``topic_filter``: in the form that the
+    client knows."""
     context.broker.unsubscribe(session, subscription.filter)
     context.metrics.refusals.add("subscription_revoked")
     throttled_log = context.broker.throttled_log
@@ -295,7 +294,8 @@ def end_subscription(
 
 
 def seen_filter(subscription: Subscription, client: ClientInfo) -> str | None:
-    """What rules are asked about: the filter without mount point; None where it is not within the client's."""
+    """Return the filter that rules are checked for, without mount point; None if it is not within the client's mount
+    point."""
     mountpoint = client.mountpoint
     if not mountpoint:
         return subscription.topic_filter
@@ -305,7 +305,8 @@ def seen_filter(subscription: Subscription, client: ClientInfo) -> str | None:
 
 
 def unknown_filters(channel: Channel, session: Session, now: float) -> Iterator[str | None]:
-    """Of a session that is to go on: filters that a service outside must be asked about; None: one that need not."""
+    """Return, for a session that will be resumed, the filters for which an external service must be asked; None: there
+    is nothing to ask."""
     authorization = channel.context.authorization
     for subscription in list(session.subscriptions.values()):
         topic_filter = None if subscription.by_operator else seen_filter(subscription, channel.client)
@@ -316,7 +317,7 @@ def unknown_filters(channel: Channel, session: Session, now: float) -> Iterator[
 
 
 async def until_reviewed(channel: Channel, review: SessionReview) -> bool:
-    """Whether the client is here still when it is through."""
+    """Wait until the review is complete; return whether the client is still connected."""
     while not review.go_on():
         await asyncio.sleep(0)
         if channel.state != CONNECTED or channel.session is None:

@@ -1,4 +1,5 @@
-"""A client is accepted: its session is taken over or begun, CONNACK goes out, then what waits in the session."""
+"""Acceptance of a client: its session is taken over or created, CONNACK is sent, then the session's waiting
+messages."""
 
 import asyncio
 import logging
@@ -60,7 +61,7 @@ _FILTERS_PER_SLICE: Final = 100
 
 
 def accept(channel: Channel, connect: Connect, now: float, extra: Properties) -> Waiting:
-    """The client is who it says. Its Will may still have to be asked about."""
+    """Accept an authenticated client. A service may still have to be asked about its Will."""
     client = channel.client
     if not client.client_id:
         client.client_id = new_client_id(channel)
@@ -69,7 +70,7 @@ def accept(channel: Channel, connect: Connect, now: float, extra: Properties) ->
     client.mountpoint = mountpoint_of(channel.zone.mountpoint, client.client_id, client.user)
     cluster = channel.context.broker.cluster
     if cluster.clustered:
-        # Whoever is refused disturbs no session, wherever it is.
+        # A client that is refused affects no session, on any node.
         if _connack_properties_if_admitted(channel, connect, extra) is None:
             return None
         claim = cluster.claim(client, connect.clean_start, client.expiry_interval, partial(_waits, channel))
@@ -80,12 +81,12 @@ def accept(channel: Channel, connect: Connect, now: float, extra: Properties) ->
 
 
 def _waits(channel: Channel) -> bool:
-    """Whether its client waits for CONNACK, and has not given up."""
+    """Return whether the client still waits for CONNACK."""
     return channel.state == AUTHENTICATING and not channel.connection.disconnects
 
 
 async def _claim_first(channel: Channel, connect: Connect, claim: Awaitable[Outcome | None], extra: Properties) -> None:
-    """Another node has its session, or all nodes must know that it begins here."""
+    """Claim the session first: another node has it, or all nodes must know that it begins here."""
     refusal = await claim
     if channel.state != AUTHENTICATING:
         return
@@ -126,7 +127,7 @@ def _accept_here(channel: Channel, connect: Connect, now: float, extra: Properti
 async def _ask_first(
     channel: Channel, connect: Connect, will: str | None, session: Session | None, extra: Properties
 ) -> None:
-    """About its Will, and about what the session that it goes on with is subscribed to."""
+    """Ask about the client's Will, and about the subscriptions of the session that it resumes."""
     generation = channel.context.authorization.generation
     if will is not None:
         told = await ask(channel, "publish", [will])
@@ -150,12 +151,13 @@ async def _ask_first(
         return
     for decision in decisions.values():
         if not decision.allowed and not decision.lasting:
-            # That a service is away neither takes a subscription from a client nor delivers what was not allowed.
+            # An unavailable service neither removes a client's subscriptions nor delivers messages that were not
+            # allowed.
             detail = "no answer whether the client may read its subscriptions"
             refuse(channel, reason_codes.SERVER_UNAVAILABLE, detail, decision.setting)
             return
     if session is not None and generation != channel.context.authorization.generation:
-        channel.context.reviews.add(session)  # by what was in force when it was asked
+        channel.context.reviews.add(session)  # by the rules at the time of the question
     channel.state = CONNECTING
     waiting = _open(channel, connect, channel.context.clock.now(), extra, decisions)
     if waiting is not None:
@@ -165,11 +167,12 @@ async def _ask_first(
 def _open(
     channel: Channel, connect: Connect, now: float, extra: Properties, decisions: Mapping[str, Decision]
 ) -> Waiting:
-    """Everything is checked: take the session over, review its subscriptions, and answer when that is on disk.
+    """After all checks: take the session over, review its subscriptions, and answer when that is on disk.
 
-    ``decisions``: of a service outside, by Topic Filter.
-    """
-    properties = _connack_properties_if_admitted(channel, connect, extra)  # again: a service may have taken seconds
+    ``decisions``: those of an external service, by Topic Filter."""
+    properties = _connack_properties_if_admitted(
+        channel, connect, extra
+    )  # again, because a service may have taken seconds
     if properties is None:
         return None
     context = channel.context
@@ -180,7 +183,7 @@ def _open(
     client.connected_at = now
     old = context.channels.get(client.client_id)
     if old is not None:
-        take_over(old, connect.clean_start)  # [MQTT-3.1.4-3]: out before the answer goes out
+        take_over(old, connect.clean_start)  # [MQTT-3.1.4-3]: disconnected before the answer is sent
     channel.save_log_position()
     session, present = broker.life.open_session(client, connect.clean_start, expiry, channel.limits, now)
     channel.session = session
@@ -200,7 +203,8 @@ def _open(
 
 
 def _connack_properties_if_admitted(channel: Channel, connect: Connect, extra: Properties) -> Properties | None:
-    """What its CONNACK says, where it may have its session and there is room for it; else it is refused here."""
+    """Return the properties of CONNACK if the client may have its session and there is room for it; otherwise refuse it
+    here."""
     if not (check_banned(channel) and check_owner(channel)):
         return None
     context = channel.context
@@ -237,11 +241,12 @@ async def _answer_when_reviewed(
 def _answer_connect(
     channel: Channel, connect: Connect, session: Session, present: bool, properties: Properties, now: float
 ) -> Waiting:
-    """Answer, when what must be on disk for it is."""
+    """Answer when everything that has to be on disk is there."""
     client = channel.client
     durability = channel.context.broker.durability
     if durability is not None:
-        # Also that a client is back must be on disk, or its session could end by its earlier absence after a crash.
+        # That the client is back must also be on disk; otherwise, after a crash, its earlier absence could end the
+        # session.
         due = (
             durability.commit.batch_since(channel.log_position)
             if durability.commit.trouble is None
@@ -267,19 +272,20 @@ async def _answer_when_stored(channel: Channel, connect: Connect, connack: Conna
     session = channel.session
     if channel.state != CONNECTED or session is None:
         return
-    # A session that is there goes on in trouble, too, also where no CONNACK has told of it.
+    # An existing session continues during trouble, even if no CONNACK has reported it.
     is_there = connack.session_present or (session.durable and not connect.clean_start)
     if stored or (is_there and not durability.sessions.unconfirmed(session)):
         _answer(channel, connect, connack, channel.context.clock.now())
         return
-    # The client was not told of this session: it ends.
+    # The client was not informed about this session: it ends.
     session.expiry_interval = 0
     channel.will = None
     refuse(channel, STORE_TROUBLE.code, STORE_TROUBLE.detail, STORE_TROUBLE.setting)
 
 
 def _needs_disk(channel: Channel, connect: Connect, expiry: int) -> bool:
-    """Whether the answer to a CONNECT would have to wait for the disk: a durable session begins or is discarded."""
+    """Return whether the answer to a CONNECT would have to wait for the disk: a durable session begins or is
+    discarded."""
     session = channel.context.broker.sessions.get(channel.client.client_id)
     if session is None or not session.durable:
         durability = channel.context.broker.durability
@@ -289,7 +295,7 @@ def _needs_disk(channel: Channel, connect: Connect, expiry: int) -> bool:
 
 
 def _answer(channel: Channel, connect: Connect, connack: Connack, now: float) -> None:
-    """CONNACK, then what waits in the session [MQTT-3.2.0-1]."""
+    """Send CONNACK, then the session's waiting messages [MQTT-3.2.0-1]."""
     context = channel.context
     client = channel.client
     zone = channel.zone
@@ -331,14 +337,14 @@ def _answer(channel: Channel, connect: Connect, connack: Connack, now: float) ->
 
 
 def take_over(old: Channel, clean_start: bool, node: str = "") -> None:
-    """Another connection with the same Client Identifier was accepted, on another ``node`` or here: this one goes, its
-    session may stay."""
+    """Disconnect this client because another connection with its client ID was accepted, on another ``node`` or here.
+    The session may stay."""
     metrics = old.context.metrics
     hooks = old.context.hooks
     session = old.session
     if session is not None:
         if clean_start:
-            # The session ends here, and its will goes out at once whatever its delay.
+            # The session ends here, so its Will is published immediately, whatever its delay.
             session.expiry_interval = 0
             metrics.session_discarded += 1
             if hooks.session_discarded:
@@ -359,7 +365,7 @@ def _keep_alive(channel: Channel, connect: Connect) -> int:
     zone = channel.zone
     most = zone.server_keep_alive
     if most and (connect.version == V5 or zone.server_keep_alive_v3):
-        # 0 asks for none at all, which is more than the most
+        # 0 requests no Keep Alive, which is more than the maximum
         return most if connect.keep_alive == 0 or connect.keep_alive > most else connect.keep_alive
     return connect.keep_alive
 
@@ -372,12 +378,12 @@ def _expiry(channel: Channel, connect: Connect) -> int:
 
 
 def _connack_properties(channel: Channel, connect: Connect, keep_alive: int, expiry: int) -> Properties:
-    """What a 5.0 client is told of this server's limits; absent means the standard's default."""
+    """Return the server's limits for a 5.0 client; an absent property means the standard's default."""
     if connect.version != V5:
         return {}
     zone = channel.zone
     properties: Properties = {}
-    if not connect.client_id:  # the broker's choice, or its user name
+    if not connect.client_id:  # assigned by the broker, or the username
         properties[ASSIGNED_CLIENT_IDENTIFIER] = channel.client.client_id  # [MQTT-3.2.2-16]
     if keep_alive != connect.keep_alive:
         properties[SERVER_KEEP_ALIVE] = keep_alive  # [MQTT-3.2.2-21]

@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE: each filter decided on its own, one Reason Code each, in order."""
+"""SUBSCRIBE and UNSUBSCRIBE: each filter is decided separately, with one Reason Code each, in order."""
 
 import asyncio
 from typing import Final
@@ -23,16 +23,17 @@ from .packet_refusal import note_refusal
 from .review import end_subscription
 
 FILTERS_PER_ITERATION: Final = 256
-"""Filters of one SUBSCRIBE or UNSUBSCRIBE that are handled before other clients' packets: some milliseconds."""
+"""Number of filters of one SUBSCRIBE or UNSUBSCRIBE that are processed before other clients' packets: some
+milliseconds."""
 DELIVERIES_PER_FILTER: Final = 8
-"""Deliveries that a filter counts as, in the loop budget."""
+"""Number of deliveries in the loop budget that a filter counts as."""
 
 Decisions = dict[str, Decision]
 """By Topic Filter without ``$share/...``."""
 
 
 def on_subscribe(channel: Channel, packet: Subscribe, now: float) -> Waiting:
-    """One SUBACK with a Reason Code per filter [MQTT-3.8.4-1] [MQTT-3.8.4-6]; retained messages follow it."""
+    """Send one SUBACK with a Reason Code per filter [MQTT-3.8.4-1] [MQTT-3.8.4-6]; retained messages follow it."""
     context = channel.context
     metrics = context.metrics
     metrics.packets_subscribe_received += 1
@@ -53,14 +54,14 @@ def on_subscribe(channel: Channel, packet: Subscribe, now: float) -> Waiting:
 
 
 def _check_answer(channel: Channel, answer: Suback | Unsuback) -> None:
-    """Nothing is done that the client cannot be told of: the size of the answer is known from the request."""
+    """Do nothing if the answer would be too large for the client: its size is known from the request."""
     if not channel.fits(answer):
         detail = f"the answer to {len(answer.reason_codes)} Topic Filters is above the client's Maximum Packet Size"
         raise ProtocolError(detail, reason_codes.PACKET_TOO_LARGE, NONE)  # [MQTT-3.1.2-24]
 
 
 def _decide(channel: Channel, filters: list[TopicFilter], now: float) -> tuple[Decisions, list[str]]:
-    """What can be decided at once, and the filters that a service outside must be asked about."""
+    """Return the immediate decisions, and the filters for which an external service must be asked."""
     decided: Decisions = {}
     unknown: dict[str, None] = {}
     for entry in filters:
@@ -89,7 +90,7 @@ async def _subscribe_when_answered(
     if decisions is None or channel.state != CONNECTED:
         return
     if generation != channel.context.authorization.generation and channel.session is not None:
-        channel.context.reviews.add(channel.session)  # by what was in force when it was asked
+        channel.context.reviews.add(channel.session)  # by the rules at the time of the question
     for topic_filter, decision in zip(unknown, decisions, strict=True):
         decided[topic_filter] = apply_decision(channel, "subscribe", topic_filter, decision)
     waiting = _subscribe_all(channel, packet, filters, channel.context.clock.now(), decided)
@@ -127,12 +128,12 @@ def _subscribe_all(
 async def _answer_when_known(
     channel: Channel, session: Session, packet: Subscribe, filters: list[TopicFilter], codes: list[int]
 ) -> None:
-    """SUBACK when all nodes know of what was granted."""
+    """Send SUBACK when all nodes know the granted subscriptions."""
     pairs = zip(filters, codes, strict=True)
     granted = [plan_filter(entry, channel.client).filter for entry, code in pairs if code < 0x80]
     await channel.context.broker.cluster.subscribed(channel.client.client_id, granted)
     if channel.state == CONNECTED and channel.session is session:
-        channel.log_position = -1  # what was written then may be on disk meanwhile
+        channel.log_position = -1  # the records may have reached the disk in the meantime
         _answer(channel, session, Suback(packet.packet_id, codes), channel.context.clock.now())
 
 
@@ -144,7 +145,8 @@ async def _subscribe_in_slices(
     identifiers: tuple[int, ...],
     decided: Decisions,
 ) -> None:
-    """Very many filters, with packets of others in between; the client's next packet waits for the answer to all."""
+    """Process very many filters in slices, with other clients' packets in between; the client's next packet waits for
+    the answer."""
     generation = channel.context.authorization.generation
     codes: list[int] = []
     for at in range(0, len(filters), FILTERS_PER_ITERATION):
@@ -179,7 +181,7 @@ def _subscribe_some(
         for entry in filters:
             codes.append(_subscribe(channel, session, entry, identifiers, now, decided, ended))
             if channel.state != CONNECTED:
-                break  # acl_deny_action = "disconnect": the session may have ended with it
+                break  # acl_deny_action = "disconnect": the session may have ended with the client
     context.broker.budget.deliveries += DELIVERIES_PER_FILTER * len(filters)
     if ended:
         context.reviews.clear_queue(session, ended)
@@ -187,7 +189,7 @@ def _subscribe_some(
 
 
 def _answer(channel: Channel, session: Session, suback: Suback, now: float, at_once: bool = False) -> None:
-    """``at_once``: not behind what waits for the disk."""
+    """``at_once``: do not wait for packets that wait for the disk."""
     metrics = channel.context.metrics
     if any(code >= 0x80 for code in suback.reason_codes):
         metrics.packets_subscribe_error += 1
@@ -203,7 +205,7 @@ def _answer(channel: Channel, session: Session, suback: Suback, now: float, at_o
 
 
 def in_use(session: Session, version: int, packet_id: int) -> bool:
-    """Whether a 5.0 client uses an identifier that its own QoS 2 PUBLISH still holds [MQTT-2.2.1-3]."""
+    """Return whether a 5.0 client uses an identifier that is still used by its own QoS 2 PUBLISH [MQTT-2.2.1-3]."""
     return version == V5 and session.awaiting_rel is not None and packet_id in session.awaiting_rel
 
 
@@ -216,8 +218,8 @@ def _subscribe(
     decided: Decisions,
     ended: list[Subscription],
 ) -> int:
-    """Carry out one entry; the granted QoS or why not. A subscription that is there and is refused now is over, and
-    added to ``ended``."""
+    """Process one entry; return the granted QoS or the refusal. An existing subscription that is refused now ends, and
+    is added to ``ended``."""
     context = channel.context
     zone = channel.zone
     client = channel.client
@@ -228,7 +230,7 @@ def _subscribe(
         return _refused(channel, entry, plan.refusal)
     topic_filter = plan.topic_filter
     decision = decided.get(topic_filter) or authorize(channel, "subscribe", topic_filter, now)
-    if decision is None:  # a service that was set up while the SUBSCRIBE was under way
+    if decision is None:  # a service that was configured during the SUBSCRIBE
         decision = Decision(False, context.authorization.unasked_setting)
     judged = not decision.allowed and may_be_judged(context, client, topic_filter, decision)
     if not decision.allowed and not judged:
@@ -262,7 +264,7 @@ def _refused(channel: Channel, entry: TopicFilter, refusal: Outcome) -> int:
 
 
 def on_unsubscribe(channel: Channel, packet: Unsubscribe, now: float) -> Waiting:
-    """One UNSUBACK always [MQTT-3.10.4-4] [MQTT-3.10.4-5]; what was begun goes on [MQTT-3.10.4-3]."""
+    """Always send one UNSUBACK [MQTT-3.10.4-4] [MQTT-3.10.4-5]; exchanges that have begun continue [MQTT-3.10.4-3]."""
     context = channel.context
     metrics = context.metrics
     metrics.packets_unsubscribe_received += 1
@@ -313,5 +315,5 @@ def _unsubscribe(channel: Channel, session: Session, entry: str) -> int:
     full, _ = mounted_filter(entry, topic_filter, channel.client.mountpoint)
     if channel.context.broker.unsubscribe(session, full):
         return reason_codes.SUCCESS
-    # As SUBSCRIBE answers what is no Topic Filter.
+    # The same code as in SUBSCRIBE for an invalid Topic Filter.
     return reason_codes.NO_SUBSCRIPTION_EXISTED if valid_filter(topic_filter) else reason_codes.TOPIC_FILTER_INVALID

@@ -1,8 +1,8 @@
-"""Undecided: acknowledgements of PUBLISHes that wait until the cluster has decided, and those that follow them.
+"""Undecided: acknowledgements of PUBLISHes that wait for a decision of the cluster, and the acknowledgements after
+them.
 
-Acknowledgements keep the order of the PUBLISHes. Example: a client clears a retained message and then
-publishes another message; the PUBACK of the second waits until the clear is decided.
-"""
+Acknowledgements keep the order of the PUBLISHes. Example: a client clears a retained message and then publishes another
+message; the PUBACK of the second waits until the clear is decided."""
 
 import asyncio
 from collections import deque
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from .channel import Channel
 
 MOST: Final = 100
-"""So many of a client; then it is not read until there are fewer."""
+"""Maximum number for one client; then nothing is read from it until there are fewer."""
 LONGEST_3: Final = 60.0
-"""Seconds that a 3.x client waits, which cannot be told: it then comes back, and sends again."""
+"""Seconds that a 3.x client waits, because it cannot be informed: then it is disconnected, reconnects and sends
+again."""
 
 
 class _Answer:
-    """``data``: the acknowledgement; it goes out when ``batch`` is on disk and ``decision`` is made. ``refusal``: what
-    goes out instead at ``end`` (by the loop's clock), of ``message``."""
+    """``data``: the acknowledgement; it is sent when ``batch`` is on disk and ``decision`` is made. ``refusal``: the
+    answer that is sent instead at ``end`` (on the loop's clock), for ``message``."""
 
     __slots__ = ("batch", "data", "decision", "end", "message", "refusal")
 
@@ -42,7 +43,7 @@ class _Answer:
 
 
 class Undecided:
-    """Of one client, in the order of its PUBLISHes."""
+    """The waiting acknowledgements of one client, in the order of its PUBLISHes."""
 
     def __init__(self, channel: "Channel") -> None:
         self._channel = channel
@@ -56,13 +57,13 @@ class Undecided:
         return len(self._waiting) >= MOST
 
     def follow(self, data: bytes, batch: int) -> None:
-        """An acknowledgement that waits for nothing but those before it."""
+        """Add an acknowledgement that waits only for those before it."""
         self._add(_Answer(data, batch))
 
     def hold(
         self, data: bytes, batch: int, message: Message, decision: "asyncio.Future[None]", refusal: bytes = b""
     ) -> None:
-        """``refusal``: sent to a 5.0 client instead, if nothing was decided within ``ELECTION`` seconds."""
+        """``refusal``: sent to a 5.0 client instead, if there is no decision within ``ELECTION`` seconds."""
         answer = _Answer(data, batch)
         answer.decision = decision
         answer.message = message
@@ -83,7 +84,7 @@ class Undecided:
             await asyncio.shield(self._room)
 
     def close(self) -> None:
-        """End with the conversation. The client sends again what was not acknowledged."""
+        """End with the conversation. The client sends unacknowledged messages again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -106,7 +107,7 @@ class Undecided:
             self._tell_room()
 
     def _give_up(self) -> None:
-        """The first one has waited for long enough."""
+        """The first one has waited long enough."""
         self._timer = None
         now = self._loop.time()
         while self._waiting and self._waiting[0].end <= now:
@@ -121,7 +122,7 @@ class Undecided:
             self._timer = self._loop.call_at(self._waiting[0].end, self._give_up)
 
     def _refuse(self, answer: _Answer, message: Message) -> bool:
-        """Whether the conversation goes on."""
+        """Return whether the conversation continues."""
         channel = self._channel
         context = channel.context
         if not answer.refusal:

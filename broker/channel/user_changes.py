@@ -1,4 +1,4 @@
-"""What becomes of connected clients when the user that they have proved to be is deleted, or has another right."""
+"""Changes for connected clients when their user is deleted, or gets another right."""
 
 import asyncio
 import logging
@@ -18,13 +18,14 @@ logger = logging.getLogger(__name__)
 
 
 def proved_to_be(context: "ChannelContext", kind: str, names: Set[str], source: str) -> list[Channel]:
-    """Who has proved to be one of these users of ``source``, which are deleted: they are nobody's from now on."""
+    """Return the clients that have authenticated as one of these deleted users of ``source``: they have no user from
+    now on."""
     gone = []
     for channel in context.channels.values():
         client = channel.client
         if kind == USERNAME:
             if client.username in names and client.proved_by == source:
-                # A user who gets this name after this is another one.
+                # A later user with this name is another user.
                 client.proved_by = DELETED
                 gone.append(channel)
         elif client.client_id in names and client.proved_client_id and not client.proved_by:
@@ -33,7 +34,7 @@ def proved_to_be(context: "ChannelContext", kind: str, names: Set[str], source: 
 
 
 async def disconnect(channels: list[Channel], setting: str = NONE) -> None:
-    """Their users are deleted (0x87); their sessions stay."""
+    """Disconnect clients whose users were deleted (0x87); their sessions stay."""
     work = CooperativeSlice()
     for channel in channels:
         user_deleted(channel, setting)
@@ -41,8 +42,7 @@ async def disconnect(channels: list[Channel], setting: str = NONE) -> None:
 
 
 async def tell_rights(context: "ChannelContext", names: Set[str] | None) -> None:
-    """Who is connected as one of these users (None: any), and has proved it, has from now on the right that the user
-    has."""
+    """Update the rights of the clients that have authenticated as one of these users (None: any)."""
     if names is not None and not names:
         return
     authentication = context.access.authentication
@@ -51,15 +51,15 @@ async def tell_rights(context: "ChannelContext", names: Set[str] | None) -> None
         client = channel.client
         if client.user is not None and (names is None or client.user in names):
             client.is_superuser = authentication.is_superuser(client)
-            # Topics that were not checked while it was a superuser.
+            # Topics that were not checked while the client was a superuser.
             channel.admitted = None
         await work.checkpoint()
-    # What was subscribed to by such a right may not be read without it, by who is away either.
+    # Subscriptions that required this right may not be read without it, even by an offline client.
     context.reviews.rules_changed()
 
 
 class UsersOfOthers:
-    """Stored users that other nodes change: what that means for clients of this one, many at a time."""
+    """Effects on this node's clients when other nodes change stored users, many at a time."""
 
     def __init__(self, context: "ChannelContext", source: str) -> None:
         """``source``: the name of the stored users among the sources."""
@@ -70,7 +70,7 @@ class UsersOfOthers:
         self._task: asyncio.Task[None] | None = None
 
     def changed(self, old: StoredUser | None, new: StoredUser | None) -> None:
-        """As ``StoredUsers.on_taken``."""
+        """Callback for ``StoredUsers.on_taken``."""
         if old is None:
             return
         if new is None:

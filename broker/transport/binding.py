@@ -8,9 +8,8 @@ from typing import Final
 
 
 class PlainSocket(socket.socket):
-    """One whose ``family`` and ``type`` are numbers. The standard library makes members of enumerations of them each
-    time that they are asked for, which accepting a connection does five times: a tenth of what it costs until CONNACK.
-    """
+    """A socket whose ``family`` and ``type`` are numbers. The standard library creates enumeration members each time
+    they are read, which accepting a connection does five times: a tenth of its cost until CONNACK."""
 
     __slots__ = ()
 
@@ -23,14 +22,13 @@ _FLAGS: Final = socket.AI_PASSIVE | socket.AI_NUMERICSERV
 
 
 async def listening_sockets(host: str, port: int, backlog: int, shared: bool = False) -> list[socket.socket]:
-    """Bound and listening, non-blocking, one for each address of ``host`` that is ours.
+    """Return bound, listening, non-blocking sockets, one for each local address of ``host``.
 
     ``shared``: other processes that say so too may listen there; the system gives each a part of the connections.
 
-    Raises ``socket.gaierror`` where the host has no address, ``OSError`` where none can be bound, or one is taken.
-    """
+    Raises ``socket.gaierror`` where the host has no address, ``OSError`` where none can be bound, or one is taken."""
     try:
-        # An address is read at once; for a name somebody may have to be asked, which is for a thread.
+        # An address is read immediately; a name may need a query, which runs in a thread.
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_FLAGS | socket.AI_NUMERICHOST)
     except socket.gaierror:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_FLAGS)
@@ -45,7 +43,7 @@ async def listening_sockets(host: str, port: int, backlog: int, shared: bool = F
 
 
 def try_to_bind(host: str, port: int, shared: bool = False) -> None:
-    """Whether ``listening_sockets`` could have it, without anybody being let in. Raises as that does; blocks."""
+    """Check whether ``listening_sockets`` would succeed, without accepting clients. Raises the same errors; blocks."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_FLAGS)
     _close(_bind(_addresses(found), port, shared))
 
@@ -64,9 +62,9 @@ def _bind(addresses: list[tuple[int, _Address]], port: int, shared: bool) -> lis
     failure: OSError | None = None
     for family, address in addresses:
         try:
-            # With the protocol named, since asyncio sets TCP_NODELAY only where it is.
+            # With the protocol, because asyncio sets TCP_NODELAY only then.
             sock = PlainSocket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        except OSError as exc:  # this machine does not speak that family
+        except OSError as exc:  # this machine does not support that family
             failure = failure or exc
             continue
         try:
@@ -80,7 +78,7 @@ def _bind(addresses: list[tuple[int, _Address]], port: int, shared: bool) -> lis
         except OSError as exc:
             sock.close()
             failure = failure or exc
-            if exc.errno == errno.EADDRNOTAVAIL:  # a host name may have addresses that are not ours to bind
+            if exc.errno == errno.EADDRNOTAVAIL:  # a host name may have addresses of other machines
                 continue
             _close(sockets)
             raise

@@ -1,10 +1,9 @@
-"""Whether a listener would take the certificate of a client, found out without the client and its key.
+"""Whether a listener would accept the certificate of a client, tested without the client and its key.
 
-In TLS 1.2 a client shows its certificates before it signs anything, and the server verifies them at once. So the
-listener's own context is taken through a handshake in memory up to that message: OpenSSL decides as it does for
-clients, by the authorities, dates, revocation, purposes and security level of the listener. Whether a client has the
-key is what would come next, and is left open.
-"""
+In TLS 1.2 a client sends its certificates before it signs anything, and the server verifies them immediately. So the
+listener's own context runs a handshake in memory up to that message: OpenSSL decides as for real clients, by the
+authorities, dates, revocation, purposes and security level of the listener. Whether the client has the key would be the
+next step, and is not tested."""
 
 import datetime
 import ssl
@@ -18,7 +17,7 @@ from .tls import ServerContext, names_in
 from .tls_resumption import Certificate
 
 MAX_PEM: Final = 65_536
-"""Characters. A handshake takes 100 KiB of certificates, and no client needs so many."""
+"""In characters. A handshake allows 100 KiB of certificates, and no client needs that many."""
 
 _HANDSHAKE: Final = b"\x16\x03\x03"
 _CERTIFICATE: Final = b"\x0b"
@@ -26,11 +25,12 @@ _MAX_FRAGMENT: Final = 16_384
 
 
 class NotTried(Exception):
-    """The handshake ended before a certificate was looked at; why."""
+    """The handshake ended before a certificate was checked; the message says why."""
 
 
 def read_certificates(pem: str) -> list[x509.Certificate]:
-    """The certificate of a client, and those that it shows with it, in the order given. ``ValueError`` in words."""
+    """Return the certificate of a client, and those that it sends with it, in the given order. Raises ``ValueError``
+    with the reason in words."""
     if len(pem) > MAX_PEM:
         raise ValueError(f"longer than {MAX_PEM} characters")
     if "PRIVATE KEY-----" in pem:
@@ -42,8 +42,8 @@ def read_certificates(pem: str) -> list[x509.Certificate]:
 
 
 def judge(context: ServerContext, chain: list[x509.Certificate]) -> ssl.SSLError | None:
-    """Why the listener with this context refuses a client that shows these; ``None``: it does not. An empty ``chain``:
-    a client that shows none. Raises NotTried."""
+    """Return why the listener with this context refuses a client with these certificates; ``None``: it accepts them. An
+    empty ``chain``: a client without a certificate. Raises NotTried."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = (context.for_trials or context).wrap_bio(incoming, outgoing, server_side=True)
     incoming.write(_client_hello())
@@ -64,11 +64,10 @@ def judge(context: ServerContext, chain: list[x509.Certificate]) -> ssl.SSLError
 
 
 def names_of(certificate: x509.Certificate) -> tuple[str | None, str]:
-    """Common name and subject, as ``peer_identity`` tells them of a client that has shown this certificate.
+    """Return common name and subject as ``peer_identity`` does for a client with this certificate.
 
-    ``ssl`` tells the names of certificates only after a handshake, or where they are an authority's: hence a copy that
-    is one. ``ValueError`` for a subject that it cannot read.
-    """
+    ``ssl`` returns the names of certificates only after a handshake, or for authorities: so this uses a copy that is
+    one. Raises ``ValueError`` for a subject that it cannot read."""
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateBuilder().subject_name(certificate.subject).issuer_name(certificate.subject)
@@ -98,7 +97,7 @@ def _client_hello() -> bytes:
 
 
 def _certificate_message(certificates: list[bytes]) -> bytes:
-    """The handshake message Certificate (RFC 5246, 7.4.6) in as many records as it takes."""
+    """Return the handshake message Certificate (RFC 5246, 7.4.6) in as many records as necessary."""
     listed = b"".join(len(each).to_bytes(3, "big") + each for each in certificates)
     body = len(listed).to_bytes(3, "big") + listed
     message = _CERTIFICATE + len(body).to_bytes(3, "big") + body

@@ -28,7 +28,7 @@ WRITE_HIGH = 262_144
 WRITE_LOW = 65_536
 _SECOND_LOOK: Final = 0.05
 LINGER: Final = 2.0
-"""Seconds for a client to take our last packet and close its side: closing at once with input unread would reset the
+"""Seconds for a client to read the last packet and close its side: closing at once with input unread would reset the
 connection, and the client would see neither CONNACK nor DISCONNECT."""
 
 
@@ -46,7 +46,7 @@ class Connection(ConnectionReader):
         topic_names: TopicNames,
         connections: "dict[Connection, None]",
     ) -> None:
-        """``connections`` are the server's, which this one joins and leaves."""
+        """``connections``: the server's connections, which this one joins and leaves."""
         super().__init__(listener, facts, context, flusher, topic_names)
         self._connections = connections
         self._keep_alive = 0.0
@@ -56,7 +56,7 @@ class Connection(ConnectionReader):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = self.writer.transport = transport = cast(
             asyncio.Transport, transport
-        )  # uvloop's is one in all but name
+        )  # uvloop's transport is one in everything but name
         transport.set_write_buffer_limits(high=WRITE_HIGH, low=WRITE_LOW)
         context = self._context
         facts = self.facts
@@ -103,7 +103,7 @@ class Connection(ConnectionReader):
         timer = self._timer
         due = self._alive_at + keep_alive
         if keep_alive and timer is not None and timer.active and timer.when <= due:
-            timer.callback = self  # it comes too early, and then finds out when to come again
+            timer.callback = self  # it may fire too early; then it computes the next time
             return
         if timer is not None:
             timer.cancel()
@@ -112,7 +112,7 @@ class Connection(ConnectionReader):
             self._timer = self._context.timers.at(due, self)
 
     def expect_within(self, seconds: float) -> None:
-        """From now on a packet has to come within so many seconds; 0: none has to."""
+        """Expect a packet within this many seconds from now on; 0: no limit."""
         if self._closing or self._transport is None:
             return
         if self._timer is not None:
@@ -141,7 +141,7 @@ class Connection(ConnectionReader):
         writer.held_packets = writer.held_topics = None  # nothing follows a DISCONNECT
         self._leave_traffic()
         if self.channel.end_reason == NORMAL and transport.can_write_eof() and not transport.get_write_buffer_size():
-            # It has sent DISCONNECT and is owed nothing: its end is not waited for.
+            # The client has sent DISCONNECT and is owed nothing: do not wait for its end.
             transport.close()
             return
         self._timer = context.timers.at(context.clock.now() + LINGER, self.abort)
@@ -151,7 +151,7 @@ class Connection(ConnectionReader):
             return
         try:
             transport.write_eof()
-        except OSError:  # the peer has reset the connection, and the loop has not noticed yet
+        except OSError:  # the peer has reset the connection, but the loop has not noticed yet
             transport.abort()
             return
         self._pause_reasons = 0
@@ -161,7 +161,7 @@ class Connection(ConnectionReader):
 
     @property
     def unsent(self) -> bool:
-        """Whether something that was written has not arrived at the peer's system yet."""
+        """Return whether some written data has not reached the peer's system yet."""
         transport = self._transport
         if transport is None:
             return False
@@ -174,9 +174,9 @@ class Connection(ConnectionReader):
             return True
 
     def abort(self) -> None:
-        """Close at once, whatever is still to be sent."""
+        """Close immediately, without sending the remaining data."""
         if self._timer is not None:
-            self._timer.cancel()  # it would keep the connection, and what that holds, until it is due
+            self._timer.cancel()  # it would keep the connection and its objects until it is due
             self._timer = None
         if self._transport is not None:
             self._transport.abort()
@@ -199,14 +199,14 @@ class Connection(ConnectionReader):
         self._logged_in()
         self._listener.closed(channel.end_reason)
         self._leave_traffic()
-        # Connection, channel and writers know each other: taken apart here, they need no garbage collector.
+        # Connection, channel and writers refer to each other: without these references they need no garbage collector.
         channel.connection = channel.writer.target = GONE
         channel.writer.session = None
 
     # ---------------------------------------------------------------- timers
 
     def __call__(self) -> None:
-        """Its timer is due. A bound method of each connection would take as much memory as the timer."""
+        """Called when the timer is due. A bound method of each connection would use as much memory as the timer."""
         if self.channel.state <= AUTHENTICATING:
             self._idle()
         else:
@@ -220,8 +220,8 @@ class Connection(ConnectionReader):
         if self._queued_packets is None and looked:
             closing.idle_timeout(channel)
             return
-        # It has done its part and waits for us, and may owe an AUTH after that; or its CONNECT lies in the socket, and
-        # a busy loop comes to it now.
+        # The client has done its part and waits for the server, and may have to send AUTH afterwards; or its CONNECT is
+        # in the socket, and a busy loop reads it only now.
         context = self._context
         wait = _SECOND_LOOK if self._queued_packets is None else self.facts.zone.idle_timeout
         self._timer = context.timers.at(context.clock.now() + wait, lambda: self._idle(True))
@@ -239,10 +239,10 @@ class Connection(ConnectionReader):
             return
         self._timer = self._context.timers.at(due, self)
 
-    # ------------------------------------------------------------------ facts
+    # ------------------------------------------------------------------ traffic
 
     def traffic(self) -> Traffic:
-        """What went over it so far."""
+        """Return the traffic of the connection so far."""
         channel, written = self.channel, self.writer
         held = sum(map(getsizeof, (self, written, channel, channel.writer)))
         return Traffic(
@@ -264,7 +264,7 @@ class Connection(ConnectionReader):
         )
 
     def _leave_traffic(self) -> None:
-        """Where its session goes on without it, what went over it stays known."""
+        """If the session continues without the connection, keep its traffic."""
         client = self.channel.client
         session = self._context.broker.sessions.get(client.client_id)
         stays = session is not None and session.client is client

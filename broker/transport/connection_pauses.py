@@ -15,14 +15,14 @@ from .rate_limits import Rate, rate_limits
 from .unix_socket import peer_has_closed
 
 # Bits of ``_pause_reasons``.
-ITERATION: Final = 1  # output must go out first, or other connections be read
-WAITING: Final = 2  # a packet waits for something outside (a password hash)
+ITERATION: Final = 1  # output must be written first, or other connections be read
+WAITING: Final = 2  # a packet waits for an external answer (a password hash)
 RATE: Final = 4  # message_rate, byte_rate
-SLOW: Final = 8  # the client does not read what it asks for
-STORE: Final = 16  # much of what it is to be told waits for the disk
+SLOW: Final = 8  # the client does not read its output
+STORE: Final = 16  # many of its acknowledgements wait for the disk
 MEMORY: Final = 32  # the node's memory is short, and this client sends more than others
-FULL: Final = 64  # so much waits that no more is read
-DEBT: Final = 128  # byte_rate: what has come and does not wait is not paid for
+FULL: Final = 64  # so much waits that nothing more is read
+DEBT: Final = 128  # byte_rate: received bytes that do not wait have not been paid for
 HOLDS: Final = ITERATION | WAITING | RATE | SLOW | STORE | MEMORY
 """Packets wait until these have ended."""
 _STOPS: Final = ITERATION | SLOW | MEMORY | FULL | DEBT
@@ -89,13 +89,13 @@ class ConnectionPauses(ABC):
         self.received_bytes = 0
         self.channel: Channel
         self._transport: asyncio.Transport | None = None
-        # Decoded packets that wait, in order; None where nothing waits.
+        # Decoded packets that wait, in order; None if there are none.
         self._queued_packets: list[Packet] | None = None
         # How many of them, from the first on, its rates have paid for.
         self._paid = 0
         self._was_slowed = False
         self._pause_reasons = 0
-        # Nothing is read from the socket. While it waits for an iteration alone, not before more has come.
+        # Nothing is read from the socket. If it only waits for an iteration, reading stops when more data arrives.
         self._stopped = False
         self._alive_at = 0.0
         self._rate_timer: Timer | None = None
@@ -103,7 +103,7 @@ class ConnectionPauses(ABC):
         self._peer_timer: Timer | None = None
         self._rates = rate_limits(facts.zone.message_rate, facts.zone.byte_rate)
         self._closing = False
-        # Nothing follows what it has sent: it has said goodbye, or closed its side.
+        # The client sends nothing more: it has sent DISCONNECT, or closed its side.
         self._leaving = False
         self._eof = False
 
@@ -118,10 +118,10 @@ class ConnectionPauses(ABC):
 
     def _pause(self, why: int) -> None:
         if why == WAITING and self.channel.state != CONNECTED:
-            # Read on while it is little: only so is the client seen to leave.
+            # Continue to read while it is little: otherwise the node would not notice that the client disconnects.
             stops = self._pause_reasons != 0 or self.received_bytes > AHEAD
         else:
-            stops = why & _STOPS != 0 and why != ITERATION  # an iteration is over before much can come
+            stops = why & _STOPS != 0 and why != ITERATION  # an iteration ends before much can arrive
         if stops:
             self._stop_reading()
         self._pause_reasons |= why
@@ -154,11 +154,11 @@ class ConnectionPauses(ABC):
             _STOPS if self.channel.state == CONNECTED else _STOPS | HOLDS
         ):
             self._stopped = False
-            self._alive_at = self._context.clock.now()  # it was we who did not listen
+            self._alive_at = self._context.clock.now()  # the pause was the node's
             transport.resume_reading()
 
     def _charge(self, size: int, packets: list[Packet], unfinished: int, now: float) -> None:
-        """Have its rates pay for what does not wait to be paid for, and read nothing while they have to pay it off."""
+        """Charge data that does not wait against its rates, and read nothing while they are exceeded."""
         rates = self._rates
         assert rates is not None
         debt = rates.received(size, packets, unfinished, now)
@@ -183,10 +183,9 @@ class ConnectionPauses(ABC):
             self._was_slowed = False
 
     def limit(self, message_rate: Rate | None, byte_rate: Rate | None) -> None:
-        """Take nothing beyond these (amount, seconds) of PUBLISH packets and of bytes; None: no bound.
+        """Limit PUBLISH packets and bytes to these rates (amount, seconds); None: no limit.
 
-        A pause under the old ones ends.
-        """
+        A pause under the old limits ends."""
         self._rates = rate_limits(message_rate, byte_rate)
         self._paid = 0
         if self._rate_timer is not None:
@@ -195,16 +194,16 @@ class ConnectionPauses(ABC):
 
     @property
     def limits(self) -> tuple[Rate | None, Rate | None]:
-        """What ``limit`` has set, or its zone: (amount, seconds) of messages and of bytes."""
+        """Return the rates from ``limit`` or from its zone: (amount, seconds) of messages and of bytes."""
         return (None, None) if self._rates is None else self._rates.bounds
 
     @property
     def slowed(self) -> bool:
-        """Whether something waits at present because of ``limits``."""
+        """Whether packets wait at present because of ``limits``."""
         return self._rate_timer is not None
 
     def _watch_peer(self) -> None:
-        """Nothing is read for a while: see all the same when the client closes its side."""
+        """Detect that the client closes its side while nothing is read."""
         if self._peer_timer is None:
             context = self._context
             self._peer_timer = context.timers.at(context.clock.now() + _LOOK_AT_PEER_EVERY, self._look_at_peer)
@@ -220,7 +219,7 @@ class ConnectionPauses(ABC):
             self._watch_peer()
 
     def pause_reading(self, seconds: float) -> bool:
-        """Take nothing from the socket for so long. False: it is paused already, or over."""
+        """Read nothing for this long. Return False if reading is already paused, or the connection has ended."""
         if self._closing or self._transport is None or self._memory_timer is not None:
             return False
         self._pause(MEMORY)
@@ -235,7 +234,7 @@ class ConnectionPauses(ABC):
     def stored(self) -> None:
         """See ``channel.channel.ChannelConnection``."""
         if self._pause_reasons & STORE:
-            # Later: the caller is in the middle of releasing what waits.
+            # Later, because the caller is releasing waiting packets.
             asyncio.get_running_loop().call_soon(self._resume, STORE)
 
     def pause_writing(self) -> None:

@@ -1,4 +1,4 @@
-"""The reading side of a connection: bytes in, packets to the channel, and what of them waits."""
+"""The reading side of a connection: received bytes become packets for the channel, and some packets wait."""
 
 import asyncio
 import logging
@@ -31,17 +31,17 @@ logger = logging.getLogger(__name__)
 
 _MAX_PARKED: Final = 65_536
 _MAX_PARKED_FOR_RATE: Final = 1_048_576
-"""Bytes of packets of one client that may wait here; then it is read no more until some of them are taken."""
+"""Bytes of packets of one client that may wait here; above this, nothing more is read until some are processed."""
 _PACKET_BYTES: Final = 300
-"""What a packet that waits takes beside its own bytes, about."""
+"""Approximate memory of a waiting packet without its own bytes."""
 
 _AFTER_LOSS: Final = 10.0
-"""Seconds for outside sources to answer about what a client sent before its socket was gone."""
+"""Seconds for external sources to answer about packets that a client sent before its socket was lost."""
 LOSS_DELIVERIES: Final = 40
-"""Deliveries that the end of a connection counts as: an iteration ends about a hundred."""
+"""Number of deliveries that the end of a connection counts as: an iteration handles about a hundred."""
 
 _MAX_UNSTORED: Final = 8192
-"""Packets of one client that may wait for the disk; 3.x has no Receive Maximum to bound them."""
+"""Maximum number of packets of one client that wait for the disk; 3.x has no Receive Maximum that limits them."""
 
 
 def _adds_to_store(packets: list[Packet]) -> bool:
@@ -82,31 +82,31 @@ class ConnectionReader(ConnectionPauses):
         self.received_reads = 0
         self.received_packets = 0
         self._decoder = Decoder(topic_names, facts.zone.max_packet_size, facts.zone.max_connect_size)
-        # About how many bytes the packets that wait came in.
+        # Approximate size of the waiting packets in bytes.
         self._parked_bytes = 0
-        # Not let in yet: what it holds is in ``context.before_login``; what its CONNECT takes beside its bytes.
+        # Without a login: its memory is in ``context.before_login``; the memory of its CONNECT without its bytes.
         self._newcomer = True
         self._decoded_bytes = 0
         self._largest_read = 0
         self._tls = False
-        # That of the CONNECT, then of Keep Alive, then of the end.
+        # The timer of the CONNECT, then of Keep Alive, then of the end.
         self._timer: Timer | None = None
         self._task: asyncio.Future[None] | None = None
-        # Why the socket is gone, while what came over it is still to be taken.
+        # Why the socket was lost, while packets from it still have to be processed.
         self._lost: str | None = None
         self._loss_waits = False
 
     @abstractmethod
     def abort(self) -> None:
-        """Close at once, whatever is still to be sent."""
+        """Close immediately, without sending the remaining data."""
 
     @abstractmethod
     def _end(self) -> None:
         """End the connection: its socket is closed, and all packets that came over it were processed."""
 
     def data_received(self, data: bytes, raw: int = -1, begun: int = 0) -> None:
-        """``raw``: how many bytes of its client came, where these packets were made of another protocol's requests.
-        ``begun``: how many of these, and of those before, no packet has come of yet."""
+        """``raw``: number of bytes of the client, if the packets were created from requests of another protocol.
+        ``begun``: number of these and earlier bytes that have not led to a packet yet."""
         context = self._context
         size = len(data)
         if raw < 0:
@@ -124,7 +124,7 @@ class ConnectionReader(ConnectionPauses):
             self._expect_large()
         now = context.clock.now()
         if packets:
-            # [MQTT-3.1.2-22] whole packets count, pieces do not
+            # [MQTT-3.1.2-22] only whole packets count
             self._alive_at = now
             self.received_packets += len(packets)
         if self._rates is not None:
@@ -142,7 +142,7 @@ class ConnectionReader(ConnectionPauses):
                 self._parked_bytes = size
                 self._take(packets, now)
         if self._newcomer:
-            # What was read of it, once more in the buffer that TLS reads into.
+            # The part that was read, again in the buffer that TLS reads into.
             held = self.received_bytes + self._decoded_bytes + (self._largest_read if self._tls else 0)
             context.before_login.hold(self, held)
 
@@ -175,7 +175,7 @@ class ConnectionReader(ConnectionPauses):
         """Note the memory that a CONNECT uses besides its bytes: that counts before a login."""
         for packet in packets:
             if isinstance(packet, Connect):
-                # Of names each character may take four bytes.
+                # Each character of a name may use four bytes.
                 size = memory_size(packet.properties) + getsizeof(packet.client_id) + getsizeof(packet.username)
                 if packet.will is not None:
                     size += memory_size(packet.will.properties) + getsizeof(packet.will.topic)
@@ -187,7 +187,7 @@ class ConnectionReader(ConnectionPauses):
             self._context.before_login.leave(self)
 
     def _take(self, packets: list[Packet], now: float, last: bool = False) -> None:
-        """Give packets to the channel; queue what must wait. ``last``: nothing waits for the loop any more."""
+        """Pass packets to the channel; queue those that must wait. ``last``: nothing waits for the loop any longer."""
         budget = self._context.broker.budget
         if not last and (
             budget.deliveries > DELIVERIES_PER_ITERATION
@@ -212,7 +212,7 @@ class ConnectionReader(ConnectionPauses):
         try:
             taken = receive(channel, packets, now)
         except Exception:
-            # A fault of ours costs this client its connection and no other client anything [3.1.1 MQTT-4.8.0-2].
+            # An internal error costs this client its connection, and other clients nothing [3.1.1 MQTT-4.8.0-2].
             logger.exception("internal_error client_id=%s", channel.client.client_id)
             closing.internal_error(channel)
             return
@@ -266,7 +266,7 @@ class ConnectionReader(ConnectionPauses):
             self._flusher.resume_later(self, last)
 
     def resume(self) -> None:
-        """The output that this connection waited for is written, or its loss is next."""
+        """The output for which this connection waited is written, or its loss is the next step."""
         if self._loss_waits:
             self._loss_waits = False
             if self._lost is not None:
@@ -278,7 +278,7 @@ class ConnectionReader(ConnectionPauses):
         """Keep packets, which came in ``size`` bytes, behind others that wait, except those that need not wait."""
         channel = self.channel
         goodbye = False
-        # An iteration is over so soon that the order stays; and nothing comes before CONNACK.
+        # An iteration ends so soon that the order stays; and nothing is processed before CONNACK.
         waits = (
             (self._pause_reasons != ITERATION or self._context.broker.budget.congested)
             and channel.state == CONNECTED
@@ -339,7 +339,7 @@ class ConnectionReader(ConnectionPauses):
             return
         most = _MAX_PARKED_FOR_RATE if self._pause_reasons & RATE else _MAX_PARKED
         if self._parked_bytes + _PACKET_BYTES * len(queued) > most:
-            if self._leaving:  # it is read to its end all the same, for a DISCONNECT
+            if self._leaving:  # it is read to its end nevertheless, because of a possible DISCONNECT
                 if self._rates is not None:
                     self._paid = 0
                     self._queued_packets = self._without_publishes(queued, self._context.clock.now())
@@ -368,22 +368,23 @@ class ConnectionReader(ConnectionPauses):
 
     @property
     def disconnects(self) -> bool:
-        """Whether DISCONNECT is the next packet that waits to be taken."""
+        """Whether DISCONNECT is the next waiting packet."""
         queued = self._queued_packets
         return queued is not None and len(queued) > 0 and isinstance(queued[0], Disconnect)
 
     def eof_received(self) -> bool:
         self._eof = True
-        # Packets that wait are still to be answered; the transport stays open for that, unless it is TLS, which cannot.
+        # Waiting packets still have to be answered; the transport stays open for that, unless it is TLS, which cannot
+        # stay open.
         transport = self._transport
         if self._queued_packets is None or self._closing or transport is None or not transport.can_write_eof():
             return False
         channel = self.channel
         session = channel.session
         if channel.state == CONNECTED and session is not None and session.connected:
-            # For what can take long it does not stay: nobody may be there any more.
+            # It does not stay open for slow work, because the client may have disconnected.
             return self._pause_reasons == ITERATION or channel.pending_check is not None
-        # Of a client that asked for nothing but to be let in, it is a farewell.
+        # For a client that only requested a connection, this is its end.
         waits = channel.state == AUTHENTICATING or (session is not None and not session.connected)
         return bool(self._queued_packets) or not waits
 
@@ -396,7 +397,7 @@ class ConnectionReader(ConnectionPauses):
                 self.data_received(data)
         self._listener.freed(self)
         self._lost = "closed by the client" if exc is None else type(exc).__name__
-        if self._context.broker.budget.deliveries > DELIVERIES_PER_ITERATION:  # many at once take several
+        if self._context.broker.budget.deliveries > DELIVERIES_PER_ITERATION:  # many at the same time take several
             self._loss_waits = True
             self._flusher.resume_later(self, last=True)
         else:
@@ -417,7 +418,7 @@ class ConnectionReader(ConnectionPauses):
             and self._pause_reasons & WAITING
             and not self._closing
         ):
-            return  # ``_wait`` comes again
+            return  # ``_wait`` calls this again
         self._leaving = True
         self._finish(self._context.clock.now())
         if channel.pending_check is not None and channel.state == CONNECTED and not self._closing:
@@ -447,28 +448,28 @@ class ConnectionReader(ConnectionPauses):
 
     @property
     def publish_load(self) -> int:
-        """How much it has sent, a message of QoS 1 or 2 counting as more than its bytes."""
+        """Return how much the client has sent; a message of QoS 1 or 2 counts as more than its bytes."""
         channel = self.channel
         return self.received_bytes + 100 * (channel.received1 + channel.received2)
 
     @property
     def blocked(self) -> bool:
-        """Whether its client reads no more of what is written."""
+        """Whether the client does not read its output."""
         return not self.channel.writer.writable
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes in its buffers, in both directions."""
+        """Return the bytes in its buffers, in both directions."""
         size = self.writer.unwritten + self.channel.writer.backlog
         if self._newcomer:
-            return size  # the rest is counted in ``before_login``
+            return size  # other memory is counted in ``before_login``
         transport = self._transport
         if isinstance(transport, Layer):
             size += transport.held_bytes
         if self._queued_packets is not None:
             size += _PACKET_BYTES * len(self._queued_packets) + max(self._parked_bytes, self._largest_read)
         if self._tls:
-            size += self._largest_read  # TLS reads into a buffer that stays
+            size += self._largest_read  # TLS reads into a permanent buffer
         return size + self._decoder.unfinished
 
     @property

@@ -1,14 +1,13 @@
-"""Output: what channels have to send goes to their sockets, once an iteration, as long as these take it.
+"""Output: the packets of channels are written to their sockets, once per iteration, while the sockets accept data.
 
-Collecting it is what makes the broker fast: one ``send`` for all that an iteration produced for a client. The
-``Flusher`` knows which connections have something to write and has each written once, after all callbacks that were
-ready. It writes to at most ``SENDS_PER_ITERATION`` clients and about ``BYTES_PER_ITERATION`` bytes; what is left comes
-first in the next iteration, and exactly one further run is outstanding at any time.
+Collecting output makes the broker fast: there is one ``send`` for everything that an iteration produced for a client.
+The ``Flusher`` knows which connections have output, and writes each of them once, after all callbacks that were ready.
+It writes to at most ``SENDS_PER_ITERATION`` clients and about ``BYTES_PER_ITERATION`` bytes; the rest comes first in
+the next iteration, and exactly one further run is scheduled at any time.
 
-The ``ConnectionWriter`` of a connection writes. A socket that takes no more is the back-pressure of a slow reader: the
-transport says so (``pause_writing``), the channel's writer is not ``writable`` until the socket has drained, and the
-session queues by its own bounds meanwhile; ``SlowReader`` closes a client that takes next to nothing for too long.
-"""
+The ``ConnectionWriter`` of a connection writes. A full socket is the back-pressure of a slow reader: the transport
+reports it (``pause_writing``), the channel's writer is not ``writable`` until the socket has drained, and in the
+meantime the session queues within its limits. ``SlowReader`` closes a client that reads almost nothing for too long."""
 
 import asyncio
 import logging
@@ -25,25 +24,26 @@ from .slow_reader import SlowReader
 logger = logging.getLogger(__name__)
 
 SENDS_PER_ITERATION: Final = 256
-"""About a millisecond of the kernel's time."""
+"""About a millisecond of kernel time."""
 BYTES_PER_ITERATION: Final = 4_194_304
-"""Bytes that an iteration writes, about: some milliseconds of copying to the kernel, but one client at least."""
+"""Approximate number of bytes that an iteration writes: some milliseconds of copying to the kernel. At least one client
+is written."""
 LARGE: Final = 65_536
-"""Bytes of one part that are not copied to go out together with what stands before them."""
+"""Size of a part from which on it is not copied to be sent together with the parts before it."""
 
 
 class Pausable(Protocol):
-    """A connection whose packets wait for output to go out."""
+    """A connection whose packets wait until output is written."""
 
     def resume(self) -> None:
-        """Take the packets that were queued."""
+        """Process the queued packets."""
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close immediately."""
 
 
 class Flusher:
-    """Knows which connections have output waiting, and which publishers wait for it to go."""
+    """Knows which connections have output, and which publishers wait until it is written."""
 
     __slots__ = (
         "_budget",
@@ -60,12 +60,13 @@ class Flusher:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, budget: LoopBudget, end_of_iteration: Callable[[], None] | None = None
     ) -> None:
-        """``end_of_iteration`` is called in each run: output is written then, and paused connections go on after it."""
+        """``end_of_iteration`` is called in each run: output is written then, and paused connections continue
+        afterwards."""
         self._end_of_iteration = end_of_iteration
         self._loop = loop
         self._budget = budget
         self._dirty: list[OutboundWriter] = []
-        # Of an earlier iteration that had more to write than it should, and about how many bytes they have.
+        # Writers from an earlier iteration with too much output, and their approximate size in bytes.
         self._left: list[OutboundWriter] = []
         self._left_bytes = 0
         self._paused: list[Pausable] = []
@@ -74,32 +75,33 @@ class Flusher:
         self._scheduled = False
 
     def add(self, writer: OutboundWriter) -> None:
-        """It has something to write, and had nothing before."""
+        """Add a writer that has output, and had none before."""
         self._dirty.append(writer)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.run)
 
     def withdraw(self, writer: OutboundWriter) -> None:
-        """It is written now, if it was the last to be added."""
+        """Remove a writer that is written now, if it was the last one added."""
         if self._dirty and self._dirty[-1] is writer:
             self._dirty.pop()
 
     def wake(self) -> None:
-        """See to it that a run comes soon."""
+        """Make sure that a run follows soon."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.run)
 
     def resume_later(self, connection: Pausable, last: bool = False) -> None:
-        """Resume it after the next run. ``last``: it had its share of this iteration, and comes after the others."""
+        """Resume a connection after the next run. ``last``: it had its share of this iteration, and comes after the
+        others."""
         (self._paused_last if last else self._paused).append(connection)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.run)
 
     def run(self) -> None:
-        """Write, then let paused connections go on."""
+        """Write output, then let paused connections continue."""
         self._scheduled = False
         budget = self._budget
         budget.deliveries = 0
@@ -107,17 +109,17 @@ class Flusher:
         for writer in dirty:
             try:
                 writer.target.flush()
-            except Exception:  # a fault of ours costs this client its connection, not the others their output
+            except Exception:  # an internal error costs only this client its connection
                 logger.exception("flush_failed")
                 writer.target.abort()
         if self._end_of_iteration is not None:
-            self._end_of_iteration()  # before more is taken: what waits for the disk is on its way meanwhile
+            self._end_of_iteration()  # before reading continues: the records reach the disk in the meantime
         if (self._paused or self._paused_last) and not budget.congested:
             paused = self._paused + self._paused_last
             self._paused = []
             self._paused_last = []
             for place, connection in enumerate(paused):
-                if budget.deliveries > DELIVERIES_PER_ITERATION:  # these are the first of the next iteration
+                if budget.deliveries > DELIVERIES_PER_ITERATION:  # these are first in the next iteration
                     self._paused[:0] = paused[place:]
                     self.wake()
                     break
@@ -131,7 +133,7 @@ class Flusher:
             self._loop.call_soon(self.run)
 
     def _next(self, budget: LoopBudget) -> list[OutboundWriter]:
-        """What is written to now. The bytes of the budget are left with what waits for the next iteration."""
+        """Return the writers to write now. The bytes of the others are left for the next iteration."""
         left, new = self._left, self._dirty
         self._dirty = []
         if budget.bytes <= BYTES_PER_ITERATION:
@@ -144,7 +146,7 @@ class Flusher:
                 budget.bytes = 0
             self._left_bytes = budget.bytes
             return dirty
-        # What has come since does not wait behind large messages to others, but one of those goes out in any case.
+        # New output does not wait behind large messages to others, but one of those is always sent.
         size = max(0, budget.bytes - self._left_bytes)
         count = _share(len(new), size, SENDS_PER_ITERATION, BYTES_PER_ITERATION)
         of_new = size * count // max(1, len(new))
@@ -159,20 +161,21 @@ class Flusher:
 
     @property
     def waiting(self) -> int:
-        """Connections with output waiting for a run."""
+        """The number of connections with output that waits for a run."""
         return len(self._dirty) + len(self._left)
 
 
 def _share(count: int, size: int, sends: int, most: int) -> int:
-    """How many of so many may be written to, by what each has on average: what is in a writer is not counted."""
+    """Return how many of these writers may be written, by their average size: the size of a single writer is not
+    counted."""
     if size > most:
         sends = max(1, min(sends, most * count // size))
     return min(count, sends)
 
 
 def _pieces(parts: list[bytes]) -> list[bytes]:
-    """The same bytes, the small ones of them together. A large PUBLISH stays one piece of memory: its payload is the
-    same for all who get it."""
+    """Return the same bytes with the small parts joined. A large PUBLISH stays one piece of memory, because its payload
+    is shared by all receivers."""
     pieces: list[bytes] = []
     small: list[bytes] = []
     for part in parts:
@@ -189,10 +192,10 @@ def _pieces(parts: list[bytes]) -> list[bytes]:
 
 
 class ConnectionWriter:
-    """The ``Flusher`` calls ``flush`` once an iteration; the transport says when it takes no more, and when again.
+    """The ``Flusher`` calls ``flush`` once per iteration; the transport reports when the socket is full, and when it
+    has drained.
 
-    ``transport`` is None before there is one and once it is lost.
-    """
+    ``transport`` is None before it exists and after it is lost."""
 
     __slots__ = (
         "_slow_reader",
@@ -213,7 +216,7 @@ class ConnectionWriter:
         self.sent_bytes = 0
         self.sent_writes = 0
         self.sent_packets = 0
-        # PUBLISH packets, and those of QoS 1 and of QoS 2 among them.
+        # Number of PUBLISH packets, and of those with QoS 1 and with QoS 2.
         self.sent_messages = 0
         self.sent1 = 0
         self.sent2 = 0
@@ -236,7 +239,7 @@ class ConnectionWriter:
             channel.session.advance(channel.context.clock.now())
 
     def connection_lost(self) -> None:
-        """What is sent from now on goes nowhere."""
+        """Discard all output from now on."""
         self.transport = None
         self._stop_watching()
 
@@ -247,7 +250,7 @@ class ConnectionWriter:
 
     @property
     def unwritten(self) -> int:
-        """Bytes that the socket has not taken yet."""
+        """Return the bytes that the socket has not accepted yet."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def stored(self) -> None:
@@ -255,12 +258,13 @@ class ConnectionWriter:
         self.channel.connection.stored()
 
     def abort(self) -> None:
-        """Close at once, whatever is still to be sent."""
+        """Close immediately, without sending the remaining data."""
         if self.transport is not None:
             self.transport.abort()
 
     def flush(self) -> None:
-        """Write what the channel's writer holds, unless the socket is full, then what waits for room in it."""
+        """Write the output of the channel's writer, unless the socket is full, then output that waits for room in
+        it."""
         channel = self.channel
         writer = channel.writer
         if writer.writable and writer.parts is not None:
@@ -270,12 +274,12 @@ class ConnectionWriter:
             self._continue_replay(session)
 
     def write(self) -> None:
-        """Write what the channel's writer holds."""
+        """Write the output of the channel's writer."""
         channel = self.channel
         writer = channel.writer
         parts = writer.parts
         writer.parts = None
-        if not parts:  # what was to be sent was dropped
+        if not parts:  # the output was dropped
             return
         transport = self.transport
         framed = 0
@@ -321,7 +325,7 @@ class ConnectionWriter:
             transport.write(data)
 
     def _continue_replay(self, session: Session) -> None:
-        """Fetch the next slice of retained messages; where that found nothing yet, look on in the next iteration."""
+        """Read the next slice of retained messages; if it found nothing yet, continue in the next iteration."""
         channel = self.channel
         session.advance(channel.context.clock.now())
         if session.replaying and channel.writer.parts is None:

@@ -1,4 +1,4 @@
-"""GatewayLayer: between a socket and its Connection, the requests of another protocol as MQTT packets."""
+"""GatewayLayer: between a socket and its Connection, it translates requests of another protocol to MQTT packets."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from .unread import unread
 
 _TOPIC_NAMES: Final = TopicNames(False)
 _LARGEST: Final = 268_435_460
-"""Bytes of a packet: the standard has no larger ones. What is decoded here the broker has made."""
+"""Maximum size of a packet: the standard allows no larger ones. The packets decoded here come from the broker."""
 _LITTLE: Final = 16_384
-"""The beginning of a request that has at most so many bytes is shown to the conversation with whatever follows."""
+"""Maximum size of the beginning of a request that is passed to the conversation with every new piece."""
 _SEEN_AGAIN: Final = 50_000_000
-"""Bytes in a second: so much of a larger one is shown again, unless it has doubled. Else a client that sends each byte
-alone would have all of it searched as often."""
+"""Bytes per second of a larger beginning that may be passed again, unless it has doubled. Otherwise a client that sends
+single bytes would cause a search of everything for each byte."""
 _TEXT: Final = 200
 
 
@@ -62,9 +62,9 @@ class GatewayLayer(Layer, asyncio.Protocol):
         self._version = 0
         self._channel: GatewayChannel | None = None
         self._held = bytearray()  # the beginning of a request
-        self._seen = 0  # bytes of it that the conversation has seen
-        self._timer: asyncio.TimerHandle | None = None  # it is to see the others
-        # Bytes of the client that the Connection is still to be told of; those told of that no packet has come of.
+        self._seen = 0  # number of its bytes that the conversation has seen
+        self._timer: asyncio.TimerHandle | None = None  # whether it has to be passed again
+        # Bytes of the client that have to be reported to the Connection; reported bytes without a packet yet.
         self._raw = 0
         self._begun = 0
         self._up: list[bytes] = []  # packets for the Connection
@@ -112,13 +112,13 @@ class GatewayLayer(Layer, asyncio.Protocol):
         self._hand_on()
 
     def _look_again(self) -> None:
-        """Show the conversation what it has not seen of a request."""
+        """Pass the unseen part of a request to the conversation."""
         if self._timer is not None:
             self._look(b"")
         self._hand_on()
 
     def _look(self, data: bytes) -> None:
-        """Show the conversation what is held, with ``data``."""
+        """Pass the stored bytes and ``data`` to the conversation."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -151,7 +151,7 @@ class GatewayLayer(Layer, asyncio.Protocol):
     def resume_writing(self) -> None:
         self._connection.resume_writing()
 
-    # What the conversation asks for
+    # Called by the conversation
 
     def send_up(self, packet: Outgoing) -> None:
         if self._over:
@@ -174,8 +174,8 @@ class GatewayLayer(Layer, asyncio.Protocol):
         return client.peer_host, client.peer_port
 
     def _hand_on(self) -> None:
-        """Give the Connection the packets, and tell it of all bytes that came, whether a packet has come of them or
-        not: it has them paid for, and counts them before the login."""
+        """Pass the packets to the Connection, and report all received bytes, whether they led to a packet or not: the
+        Connection applies rate limits to them, and counts them before the login."""
         self._scheduled = False
         if self._over or not (self._up or self._raw):
             return
@@ -187,10 +187,10 @@ class GatewayLayer(Layer, asyncio.Protocol):
     # Towards the Connection
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Packets for the client: not to the socket, but to the conversation, which writes what it makes of them."""
+        """Pass packets for the client to the conversation, which writes its own form of them to the socket."""
         channel = self._channel
         if not self._version or channel is None:
-            return  # nobody has asked
+            return  # unsolicited
         for packet in self._decoder.feed(bytes(data)):
             if isinstance(packet, MqttError):
                 self._broken(packet)
@@ -214,7 +214,7 @@ class GatewayLayer(Layer, asyncio.Protocol):
     # The end
 
     def _refuse(self, error: MqttError) -> None:
-        """End the connection. The conversation gets a DISCONNECT of 5.0, to say it in its protocol."""
+        """End the connection. The conversation receives a DISCONNECT of 5.0, which it can express in its protocol."""
         self._held.clear()
         self._hand_on()
         if not self._over:
@@ -222,7 +222,7 @@ class GatewayLayer(Layer, asyncio.Protocol):
             fail(self._connection.channel, error)
 
     def _broken(self, error: Exception) -> None:
-        """The gateway has a fault: end the connection, and not within a call of the Connection's."""
+        """End the connection because the gateway has a fault, but not within a call of the Connection."""
         self._faulty = True
         self._failed(error)
         if not self._over:
@@ -232,7 +232,7 @@ class GatewayLayer(Layer, asyncio.Protocol):
 
 
 def _one_line(text: str) -> str:
-    """The beginning of a reason, which may have a client's words. MQTT has no bytes for some characters."""
+    """Return the beginning of a reason, which may contain a client's words. MQTT cannot encode some characters."""
     return "".join([each if each.isprintable() else "?" for each in text[:_TEXT]])
 
 

@@ -1,4 +1,4 @@
-"""Large packets: read from the socket to where they stay, and the memory of those that are done is used again."""
+"""Large packets: read from the socket directly into their final buffer; the memory of completed ones is reused."""
 
 import asyncio
 from typing import Final, Protocol
@@ -7,16 +7,17 @@ from ..mqtt.decoder import Decoder
 
 LARGE_REST: Final = 131_072
 LARGE_BEGINNING: Final = 65_536
-"""A packet of which so many bytes are still to come, and so many are here, is read where it stays."""
+"""If at least this many bytes of a packet are missing, and this many are here, the packet is read into its final
+buffer."""
 _KEPT: Final = 16_777_216
 _kept = False
 
 
 class PacketReceiver(Protocol):
-    """The connection whose packet it is."""
+    """The connection of a large packet."""
 
     def piece_received(self, size: int) -> bool:
-        """So many bytes of it are here. False: the connection is over, and takes no more."""
+        """This many bytes have arrived. Return False if the connection has ended and accepts no more."""
 
     def data_received(self, data: bytes) -> None: ...
 
@@ -30,11 +31,10 @@ class PacketReceiver(Protocol):
 
 
 class LargePacket(asyncio.BufferedProtocol):
-    """A transport's protocol from where a packet is known to be large until all of it but one byte is here.
+    """The protocol of a transport from the moment when a packet is known to be large until only one byte is missing.
 
-    That last byte comes as ever, with what follows it: only then does the transport hold on to the buffer no more, and
-    the packet need not be copied out of it.
-    """
+    That last byte arrives in the usual way, with the data after it: only then does the transport no longer use the
+    buffer, so that the packet need not be copied."""
 
     def __init__(self, connection: PacketReceiver, transport: asyncio.Transport, decoder: Decoder) -> None:
         self._connection = connection
@@ -55,12 +55,11 @@ class LargePacket(asyncio.BufferedProtocol):
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep what large packets leave behind for those that come.
+    """Make the C library keep the memory of large packets for later ones.
 
-    It gives blocks of their size back to the system at once otherwise, and the system clears each page again for the
-    next one: a third of what such a packet costs. A block that is freed moves these bounds to its own size and twice
-    that (glibc, mallopt(3), M_MMAP_THRESHOLD); what never was written to costs nothing.
-    """
+    Otherwise it returns blocks of their size to the system immediately, and the system clears each page again for the
+    next one: a third of the cost of such a packet. Freeing a block sets these limits to its size and twice that (glibc,
+    mallopt(3), M_MMAP_THRESHOLD); memory that was never written costs nothing."""
     global _kept
     if not _kept:
         _kept = True

@@ -1,10 +1,10 @@
-"""Layer: an object between a socket's transport and the Connection that looks like a transport to the Connection."""
+"""Layer: an object between a socket's transport and the Connection that the Connection uses like a transport."""
 
 import asyncio
 
 
 class Layer(asyncio.Transport):
-    """The few methods of an asyncio transport that a Connection uses, handed on to the transport ``below``."""
+    """The few methods of an asyncio transport that a Connection uses, passed on to the transport ``below``."""
 
     __slots__ = ("below",)
 
@@ -12,11 +12,11 @@ class Layer(asyncio.Transport):
 
     @property
     def held_bytes(self) -> int:
-        """Received, and not handed on yet."""
+        """Number of received bytes that were not passed on yet."""
         return self.below.held_bytes if isinstance(self.below, Layer) else 0
 
     reads_to_the_end = False
-    """Whether it hands on by itself what came before the connection failed (``unread``)."""
+    """Whether the layer itself passes on data from before a failure of the connection (``unread``)."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.below.write(data)
@@ -29,11 +29,11 @@ class Layer(asyncio.Transport):
         return len(data)
 
     def close(self) -> None:
-        """Send what was written, then close."""
+        """Send the written data, then close."""
         self.below.close()
 
     def abort(self) -> None:
-        """Close at once; what was not sent is lost."""
+        """Close immediately; unsent data is lost."""
         self.below.abort()
 
     def can_write_eof(self) -> bool:
@@ -64,14 +64,13 @@ class Layer(asyncio.Transport):
         return self.below.get_extra_info(name, default)
 
     def raise_packet_limit(self, max_packet_size: int) -> None:
-        """Let packets of ``max_packet_size`` bytes pass from now on."""
+        """Allow packets of ``max_packet_size`` bytes from now on."""
         raise_packet_limit(self.below, max_packet_size)
 
 
 def raise_packet_limit(transport: asyncio.BaseTransport, max_packet_size: int) -> None:
-    """The CONNECT behind ``transport`` was accepted: its layers may let packets of ``max_packet_size`` bytes pass.
+    """Allow packets of ``max_packet_size`` bytes in the layers of ``transport``, because its CONNECT was accepted.
 
-    Until then they hold no more than a CONNECT needs. A plain socket holds nothing and needs no telling.
-    """
+    Before that, they store no more than a CONNECT needs. A plain socket stores nothing and needs no call."""
     if isinstance(transport, Layer):
         transport.raise_packet_limit(max_packet_size)

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ACCEPTS_PER_ITERATION: Final = 64  # so that a burst of connections leaves room for those that are there
+ACCEPTS_PER_ITERATION: Final = 64  # so that a burst of connections leaves room for existing ones
 EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
-ACCEPT_PAUSE: Final = 1.0  # seconds without accepting when the system has no more sockets to give
+ACCEPT_PAUSE: Final = 1.0  # seconds without accepting when the system has no more sockets
 PLACE_TIMEOUT: Final = 0.25
-"""Seconds that a new client waits for one of ``max_connections``: who has just gone may not have been noticed yet."""
+"""Seconds that a new client waits for one of ``max_connections``, because a recent disconnect may not have been noticed
+yet."""
 MAX_WAITING: Final = 64  # for a place
 _GATEWAY_ERROR: Final = "gateway_error"
 PROBE_LOG_INTERVAL: Final = 60.0  # seconds between two log lines about connections without a byte
@@ -42,23 +43,22 @@ REFUSAL_LOG_INTERVAL: Final = 10.0  # seconds between two log lines about the sa
 
 
 FIXED_KEYS: Final = ("name", "type", "bind", "reuse_port", *SOCKET_FILE_KEYS)
-"""What of a listener only a start takes."""
+"""The settings of a listener that only a start applies."""
 TLS_BYTES: Final = 27_000
-"""About what the TLS of a connection takes, with its handshake or after it."""
+"""Approximate memory of a connection's TLS, during the handshake and after it."""
 
 
 class Lingering(Protocol):
-    """A connection that is closed but for its client, which has not closed its side yet."""
+    """A connection that is closed except that its client has not closed its side yet."""
 
     def abort(self) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
 
 
 class ListenerError(Exception):
-    """A listener that cannot start, or cannot take new settings; the text is one line.
+    """A listener that cannot start, or cannot apply new settings; the message is one line.
 
-    ``taken``: the host and port, where another process has them.
-    """
+    ``taken``: host and port, if another process uses them."""
 
     def __init__(self, text: str, taken: str = "") -> None:
         super().__init__(text)
@@ -67,7 +67,7 @@ class ListenerError(Exception):
 
 @dataclass(slots=True)
 class PreparedListener:
-    """New settings of a listener with their certificates read: nothing in them can fail any more."""
+    """New settings of a listener with their certificates loaded: applying them cannot fail."""
 
     settings: ListenerSettings
     zone: ZoneSettings
@@ -76,14 +76,12 @@ class PreparedListener:
 
 
 class Listener:
-    """Accepts clients at one address within its limits and gives each socket, once it is ready, a Connection.
+    """Accepts clients at one address within its limits, and creates a Connection for each socket when it is ready.
 
-    ``label`` tells it from all others of the node: its name, with its type before it where an earlier listener of
-    another type has that name.
-
-    ``connect(listener)`` builds one Connection. The Connection calls ``opened``, ``freed`` and ``closed``. ``settings``
-    and ``zone`` are those of new clients. ``refused`` and ``shutdown_count`` count by reason.
-    """
+    ``label`` is unique on the node: the listener's name, preceded by its type if an earlier listener of another type
+    has that name. ``connect(listener)`` creates one Connection. The Connection calls ``opened``, ``freed`` and
+    ``closed``. ``settings`` and ``zone`` are those of new clients. ``refused`` and ``shutdown_count`` count by
+    reason."""
 
     def __init__(
         self,
@@ -103,20 +101,20 @@ class Listener:
         self.kind = LISTENER_KINDS[settings.type]
         self.type = settings.type
         self.gateway: Gateway | None = GATEWAYS.get(settings.type)
-        self.gateway_settings: object = None  # what its conversations get
-        self.accepted = 0  # Connections made
-        self.throttled = 0  # times that accepting paused for ``accept_rate``
+        self.gateway_settings: object = None  # settings of its gateway conversations
+        self.accepted = 0  # number of created Connections
+        self.throttled = 0  # how often accepting paused because of ``accept_rate``
         self.gateway_faults = 0
         self.refused: dict[str, int] = {}
         self.shutdown_count: dict[str, int] = {}
         self.current_connections = 0
         self.context: ssl.SSLContext | None = None
         self.layer: type[WebSocketLayer] | None = None  # between its sockets and their Connections
-        self.layers: set[WebSocketLayer] = set()  # those whose socket is open, also without a Connection
-        self.pending: set[PendingConnection] = set()  # accepted sockets that have no Connection yet
+        self.layers: set[WebSocketLayer] = set()  # number of open sockets, including those without a Connection
+        self.pending: set[PendingConnection] = set()  # accepted sockets without a Connection yet
         self._lingering: dict[Lingering, None] = {}
-        self._placeless: deque[tuple[socket.socket, tuple[str, int]]] = deque()  # for a place
-        # Puts something between the sockets and their Connections: faults, in the brokers of tests.
+        self._placeless: deque[tuple[socket.socket, tuple[str, int]]] = deque()  # waiting for a place
+        # Adds a layer between the sockets and their Connections: faults, in test brokers.
         self.intercept: Callable[[asyncio.Protocol], asyncio.Protocol] | None = None
         self._connect = connect
         self._clock = clock
@@ -126,12 +124,12 @@ class Listener:
         self._file: SocketFile | None = None  # of a Unix socket
         self._rest: asyncio.TimerHandle | None = None
         self._rate = _accept_rate(settings)
-        # Connections without a byte since the last line about them, and when that was.
+        # Connections without a byte since the last log line about them, and its time.
         self._probes = 0
         self._probes_logged_at: float | None = None
-        self._logged: dict[str, tuple[float, int]] = {}  # reason -> when, and how many had been refused then
+        self._logged: dict[str, tuple[float, int]] = {}  # reason -> time of its last log line, count at that time
 
-    # What it is
+    # Properties
 
     @property
     def running(self) -> bool:
@@ -139,7 +137,7 @@ class Listener:
 
     @property
     def bind(self) -> tuple[str, int]:
-        """The host and port it is bound to, or will be; of a Unix socket its path and 0."""
+        """Return the host and port of the listener, even before it is bound; for a Unix socket its path and 0."""
         if self._sockets and self._file is None:
             address: tuple[str, int] = self._sockets[0].getsockname()[:2]
             return address
@@ -151,10 +149,9 @@ class Listener:
 
     @property
     def loopback(self) -> bool:
-        """Whether all its clients are on this machine; False for a host name before it is bound.
+        """Return whether all its clients are on this machine; False for a host name before it is bound.
 
-        With ``proxy_protocol``, a load balancer on this machine brings clients of others.
-        """
+        With ``proxy_protocol``, a load balancer on this machine forwards clients of other machines."""
         if self.settings.proxy_protocol:
             return False
         if self.kind.local:
@@ -164,7 +161,7 @@ class Listener:
 
     @property
     def socket_bytes(self) -> int:
-        """About how much memory TLS takes, for handshakes, for Connections and for sockets that are being closed."""
+        """Return the approximate memory of TLS for handshakes, Connections and sockets that are being closed."""
         if self.context is None:
             return 0
         return TLS_BYTES * (len(self.pending) + max(self.current_connections, len(self.layers)))
@@ -175,7 +172,7 @@ class Listener:
 
     @property
     def protocol(self) -> str:
-        """As EMQX names it: ``mqtt:tcp``, ``mqtt:ssl``, ``mqtt:ws:8083``, ``mqtt:wss:8084``."""
+        """The name in EMQX: ``mqtt:tcp``, ``mqtt:ssl``, ``mqtt:ws:8083``, ``mqtt:wss:8084``."""
         return f"{self.kind.protocol}:{self.port}" if self.kind.protocol_has_port else self.kind.protocol
 
     @property
@@ -196,7 +193,7 @@ class Listener:
         }
 
     def counters(self) -> dict[str, int]:
-        """Its numbers by name; what it refused and lost, by reason."""
+        """Return its counters by name; refusals and lost connections are by reason."""
         return {
             "connections.count": self.current_connections,
             "connections.max": self.max_connections,
@@ -215,7 +212,8 @@ class Listener:
         self.context = _tls_context(self.settings)
         self.gateway_settings = self._settings_of_gateway(self.settings)
         if self.kind.websocket:
-            # Imported here: a node without WebSocket needs none of it. Not later, as clients would wait for it.
+            # Imported here, because a node without WebSocket does not need it; but not later, because clients would
+            # have to wait.
             from .websocket import WebSocketLayer
 
             self.layer = WebSocketLayer
@@ -236,12 +234,12 @@ class Listener:
             why = os.strerror(exc.errno or 0)
             taken = self.settings.bind if exc.errno == errno.EADDRINUSE and not self.kind.local else ""
             raise ListenerError(f"listener {self.name}: cannot bind {self.settings.bind}: {why}", taken) from None
-        self._port = self.port  # a restart comes back to the port that was given
+        self._port = self.port  # a restart uses the assigned port again
         self._resume_accepting()
         logger.info("listener_started listener=%s protocol=%s listen_on=%s", self.name, self.protocol, self.listen_on)
 
     async def stop(self) -> None:
-        """Accept no client any more. Connections stay; sockets that have no Connection yet are closed."""
+        """Stop accepting clients. Connections stay; sockets without a Connection are closed."""
         if not self._sockets:
             return
         self._pause_accepting()
@@ -264,14 +262,13 @@ class Listener:
         await self.start()
 
     def reload(self, settings: ListenerSettings, zone: ZoneSettings) -> None:
-        """``prepare`` and ``apply`` at once, where nothing else has to be prepared first."""
+        """Call ``prepare`` and ``apply``, if nothing else has to be prepared first."""
         self.apply(self.prepare(settings, zone))
 
     def prepare(self, settings: ListenerSettings, zone: ZoneSettings) -> "PreparedListener":
-        """Read what new settings need, and change nothing.
+        """Load everything that new settings need, without changing anything.
 
-        Raises TlsError for files that cannot be used, and ListenerError for what only a restart can change.
-        """
+        Raises TlsError for files that cannot be used, and ListenerError for changes that require a restart."""
         for key in FIXED_KEYS:
             if getattr(settings, key) != getattr(self.settings, key):
                 raise ListenerError(f"listener {self.name}: {key} cannot change while the node runs")
@@ -286,7 +283,7 @@ class Listener:
             raise ListenerError(f"listener {self.name}: gateway: {error}") from None
 
     def apply(self, prepared: "PreparedListener") -> None:
-        """Use the new limits and certificates for the clients to come; those who are here notice nothing."""
+        """Apply the new limits and certificates to new clients; existing connections are not affected."""
         settings = prepared.settings
         if settings.accept_rate != self.settings.accept_rate:
             self._rate = _accept_rate(settings)
@@ -321,7 +318,7 @@ class Listener:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as exc:
-                # accept() also reports what happened to a client that was still in the backlog; that one is gone.
+                # accept() also reports the error of a client that was in the backlog and has disconnected.
                 text = os.strerror(exc.errno or 0)
                 if exc.errno not in EXHAUSTED:
                     self.refuse("closed_early", "", ("", 0), text)
@@ -347,7 +344,7 @@ class Listener:
                     return
 
     def _exhausted(self, peer: tuple[str, int], detail: str) -> None:
-        """There is no descriptor to give: new clients wait in the backlog."""
+        """There is no free descriptor: new clients wait in the backlog."""
         self.refuse("no_sockets", SETTING, peer, detail)
         self._pause_accepting()
         self._rest = asyncio.get_running_loop().call_later(ACCEPT_PAUSE, self._resume_accepting)
@@ -380,7 +377,7 @@ class Listener:
         sock.close()
 
     def _refuse_waiting(self, sock: socket.socket) -> None:
-        """It has waited for a place long enough, if it waits still."""
+        """Refuse a socket that still waits for a place after the timeout."""
         for waiting in self._placeless:
             if waiting[0] is sock:
                 self._placeless.remove(waiting)
@@ -388,7 +385,7 @@ class Listener:
                 return
 
     def finished(self, pending: PendingConnection) -> None:
-        """It has its Connection, which has a place of its own from then on, or its socket is gone."""
+        """Note that a socket has its Connection, which now has its own place, or was closed."""
         self.pending.discard(pending)
         self._place_free()
 
@@ -402,7 +399,7 @@ class Listener:
             self._start(*self._placeless.popleft(), loop)
 
     def connect_gateway(self, gateway: Gateway) -> asyncio.Protocol:
-        """A new Connection of this listener behind a new conversation of the gateway, which translates for it."""
+        """Return a new Connection of this listener with a new gateway conversation that translates for it."""
         from .gateway_layer import GatewayLayer
 
         connection = cast("Connection", self._connect(self))
@@ -412,17 +409,17 @@ class Listener:
         return layer if self.intercept is None else self.intercept(layer)
 
     def connect(self) -> asyncio.Protocol:
-        """A new Connection of this listener."""
+        """Return a new Connection of this listener."""
         connection = self._connect(self)
         return connection if self.intercept is None else self.intercept(connection)
 
     def refuse(self, reason: str, setting: str, peer: tuple[str, int], detail: str = "") -> None:
-        """Count a socket that gets no Connection, and say so in the log, at most once in a while for each reason."""
+        """Count a socket without a Connection, and log it, at most once per interval for each reason."""
         total = self.refused[reason] = self.refused.get(reason, 0) + 1
         self._warn(reason, total, setting, peer, detail)
 
     def gateway_failed(self, error: Exception) -> None:
-        """Its gateway has a fault: log it with the traceback, at most once in a while."""
+        """Log a fault of the gateway with the traceback, at most once per interval."""
         self.gateway_faults += 1
         count = self._untold(_GATEWAY_ERROR, self.gateway_faults)
         if count:
@@ -430,7 +427,7 @@ class Listener:
             logger.error(line, self.type, self.name, count, exc_info=error)
 
     def _untold(self, reason: str, total: int) -> int:
-        """How many of ``total`` a log line about this reason has to tell of now; 0: there was one a moment ago."""
+        """Return how many of ``total`` a log line about this reason should report now; 0: there was a line recently."""
         now = self._clock.now()
         when, told = self._logged.get(reason, (None, 0))
         if when is not None and now - when < REFUSAL_LOG_INTERVAL:
@@ -456,7 +453,7 @@ class Listener:
             detail,
         )
 
-    # What its Connections tell it
+    # Called by its Connections
 
     def probed(self, peer: str) -> None:
         """Count a connection that was closed without a byte; log the number at most once in ``PROBE_LOG_INTERVAL``."""
@@ -469,22 +466,22 @@ class Listener:
         self._probes = 0
 
     def opened(self) -> None:
-        """One of them has its transport."""
+        """A Connection has its transport."""
         self.current_connections += 1
         self.accepted += 1
 
     def lingers(self, connection: Lingering) -> None:
-        """One waits for its client to close: it gives way to a new client where there is no place."""
+        """A connection waits for its client to close: it gives its place to a new client if there is no other."""
         self._lingering[connection] = None
 
     def freed(self, connection: Lingering) -> None:
-        """One has lost its transport."""
+        """A Connection has lost its transport."""
         self._lingering.pop(connection, None)
         self.current_connections -= 1
         self._place_free()
 
     def closed(self, reason: str) -> None:
-        """One is over; ``reason`` as EMQX names it (normal, kicked, ...)."""
+        """A Connection has ended; ``reason`` in EMQX's words (normal, kicked, ...)."""
         self.shutdown_count[reason] = self.shutdown_count.get(reason, 0) + 1
 
 

@@ -1,9 +1,8 @@
-"""MemoryGuard: what is done when the node's memory is short.
+"""MemoryGuard: the measures when the node's memory is short.
 
-Everything in steps, each no longer than an iteration should be: clients that send most are not read for a moment;
-clients that read nothing of what waits for them are closed; so are those with the largest beginnings of packets, where
-these are what takes the memory; then the largest queues lose their oldest messages.
-"""
+All measures are taken in steps that fit into an iteration: clients that send most are not read for a moment; clients
+that do not read their waiting data are closed; so are clients with the largest incomplete packets, if these use the
+memory; then the largest queues lose their oldest messages."""
 
 import asyncio
 import logging
@@ -27,38 +26,38 @@ logger = logging.getLogger(__name__)
 PAUSE: Final = 1.0
 """Seconds for which the clients that send most are not read."""
 _RANK_EVERY: Final = 0.5
-_LOOK_CONNECTIONS: Final = 5000  # connections, of whose buffers one tick asks
-_SLICE_MESSAGES: Final = 2000  # messages of queues that go in one iteration
-_AT_ONCE: Final = 200  # of one queue, before it is looked whether that was enough
-_RANKED: Final = 2000  # the largest queues, of one look at all sessions
+_LOOK_CONNECTIONS: Final = 5000  # connections whose buffers one tick reads
+_SLICE_MESSAGES: Final = 2000  # queued messages that are dropped in one iteration
+_AT_ONCE: Final = 200  # messages dropped from one queue before the next check
+_RANKED: Final = 2000  # the largest queues, of one pass over all sessions
 _LEAST_SENT: Final = 4096
 _MUCH: Final = 1_048_576
-"""Bytes that wait for a client from which on letting it go helps."""
+"""Bytes waiting for a client above which closing its connection helps."""
 _UNFINISHED: Final = 65_536
-"""Bytes of a packet that is not complete, from which on letting its client go helps."""
+"""Bytes of an incomplete packet above which closing its connection helps."""
 _UNFINISHED_PART: Final = 20
-"""Of the limit: the part that such packets have to take together for any client to be let go."""
+"""Fraction of the limit that such packets have to use together before any client is closed for them."""
 _CLOSE_AT_ONCE: Final = 50
 CONNECTION_BYTES: Final = 6000
-"""About what a connection takes beside its buffers."""
+"""Approximate memory of a connection without its buffers."""
 _NEWCOMERS_PART: Final = 100
-"""Of the limit: the part from which on closing connections without a login helps."""
+"""Fraction of the limit above which closing connections without a login helps."""
 
 
 class Sender(Protocol):
-    """A connection over which something comes."""
+    """A connection over which data arrives."""
 
     @property
     def unfinished_bytes(self) -> int:
-        """What it has sent of something that is not complete."""
+        """Return the size of the incomplete data that it has sent."""
         ...
 
     def close_unfinished(self) -> None:
-        """Close it at once, because memory is used up."""
+        """Close it immediately, because memory is exhausted."""
 
 
 class MemoryGuard:
-    """``tick`` comes ten times a second; ``end_of_iteration`` costs nothing while little is queued and retained."""
+    """``tick`` is called ten times a second; ``end_of_iteration`` costs nothing while little is queued and retained."""
 
     def __init__(
         self,
@@ -68,11 +67,11 @@ class MemoryGuard:
         alarm: Callable[[bool], None],
         before_login: BeforeLogin | None = None,
     ) -> None:
-        """``alarm`` is told whether memory is short."""
+        """``alarm`` is called with whether memory is short."""
         self._before_login = BeforeLogin() if before_login is None else before_login
-        # Give those who have logged in elsewhere (HTTP), and have sent the beginning of something.
+        # Returns HTTP connections that have logged in and have sent the beginning of a body.
         self.senders: list[Callable[[], Iterable[Sender]]] = []
-        # Whether a zone refuses messages for a full queue, whatever the memory.
+        # Whether a zone refuses messages because of a full queue, regardless of memory.
         self.zone_refuses = False
         self._memory = memory
         self._broker = broker
@@ -80,19 +79,19 @@ class MemoryGuard:
         self._alarm = alarm
         self._rank_at = 0.0
         self._sent: dict[Connection, int] = {}
-        # What waits in the buffers of connections: of a round that is not through, and of the last one.
+        # Bytes in the buffers of connections: of the unfinished pass, and of the last one.
         self._round: list[Connection] = []
         self._sum = 0
         self.buffers = 0
         self._look_at = 0
         self._more: asyncio.Handle | None = None
-        # Sessions whose queues are to be cut to so many bytes, those with the largest last.
+        # Sessions whose queues are cut to this size, the largest last.
         self._largest: list[Session] = []
         self._enough = 0
         memory.changed = self._changed
 
     def tick(self, now: float) -> None:
-        """Count buffers, find out the level, and do something about it."""
+        """Count buffers, determine the memory level, and act on it."""
         self._count_buffers()
         level = self._memory.look(now)
         self._look_at = self._queued + self._memory.limit // 100
@@ -103,13 +102,14 @@ class MemoryGuard:
             self._shed()
 
     def end_of_iteration(self) -> None:
-        """Look before the next tick where much was queued since."""
+        """Check before the next tick if much has been queued since."""
         if self._queued > self._look_at:
             self.tick(self._broker.clock.now())
 
     @property
     def _queued(self) -> int:
-        """It grows by what is queued or retained, and by what is made for clients that do not read."""
+        """Return a number that grows with queued and retained messages, and with output for clients that do not
+        read."""
         broker = self._broker
         account, durability = broker.account, broker.durability
         bodies = 0 if durability is None else durability.paging.bodies
@@ -122,7 +122,7 @@ class MemoryGuard:
             durability.paging.set_memory_short(level > NORMAL)
         self._broker.refusing = self.zone_refuses or level >= SHEDDING
         if level < SLOWING:
-            self._sent = {}  # who has gone is not kept
+            self._sent = {}  # clients that have disconnected are removed
         if (level > NORMAL) != (before > NORMAL):
             self._alarm(level > NORMAL)
 
@@ -139,7 +139,7 @@ class MemoryGuard:
     # ------------------------------------------------------------ publishers
 
     def _pause_the_largest(self) -> None:
-        """Those that sent half of all since the last look are not read for a while."""
+        """Pause the clients that together sent half of all data since the last check."""
         before = self._sent
         sent = self._sent = {each: each.publish_load for each in self._connections}
         grown = [(size - before.get(each, 0), each) for each, size in sent.items()]
@@ -160,7 +160,7 @@ class MemoryGuard:
     # -------------------------------------------------------------- shedding
 
     def _shed(self) -> None:
-        """Go on with it, one iteration after the other, until memory is no more used up or nothing can go."""
+        """Shed in one iteration after another until memory is no longer exhausted, or nothing can be shed."""
         self._more = None
         if self._broker.account.level < SHEDDING:
             self._largest.clear()
@@ -172,21 +172,21 @@ class MemoryGuard:
             self._more = asyncio.get_running_loop().call_soon(self._shed)
 
     def shed_at_once(self) -> None:
-        """While sessions are recovered: drop at once what the budget has no room for."""
+        """During recovery: drop immediately everything beyond the budget."""
         self._memory.look(self._broker.clock.now(), restoring=True)
         while self._broker.account.level >= SHEDDING and self._shed_some():
             self._memory.look(self._broker.clock.now(), restoring=True)
         self._largest.clear()
 
     def _close_newcomers(self) -> bool:
-        """Close connections without a login, where these are what takes memory. False: they are not."""
+        """Close connections without a login, if these use the memory. Return False if they do not."""
         newcomers = self._before_login
         if newcomers.bytes + CONNECTION_BYTES * len(newcomers) < self._memory.limit // _NEWCOMERS_PART:
             return False
         return newcomers.make_room(-1, _CLOSE_AT_ONCE) > 0
 
     def _close_slowest(self) -> bool:
-        """Close the connection of the client for which most waits, if it is much and takes no more."""
+        """Close the connection of the client with most waiting data, if that is much and the client does not read."""
         blocked = [each for each in self._connections if each.blocked]
         most = max(blocked, key=lambda each: each.buffered_bytes, default=None)
         if most is None or most.buffered_bytes < _MUCH:
@@ -203,8 +203,8 @@ class MemoryGuard:
         return True
 
     def _close_unfinished(self) -> bool:
-        """Close the connections that have sent most of a packet and not its end: nothing of it was acknowledged, while
-        what queues hold was. False: such packets are not what takes the memory."""
+        """Close the connections with the largest incomplete packets: these are not acknowledged, while queued messages
+        are. Return False if such packets do not use the memory."""
         large: list[tuple[int, Sender]] = [
             (each.unfinished_bytes, each) for each in self._connections if each.unfinished_bytes >= _UNFINISHED
         ]
@@ -221,7 +221,8 @@ class MemoryGuard:
         return True
 
     def _shed_some(self) -> bool:
-        """Drop the oldest of the largest queues; of those whose clients are away first. False: there are none."""
+        """Drop the oldest messages of the largest queues, those of offline clients first. Return False if there are
+        none."""
         left = _SLICE_MESSAGES
         while left > 0 and self._memory.shedding_helps:
             if not self._largest and not self._rank():
@@ -235,8 +236,8 @@ class MemoryGuard:
         return left < _SLICE_MESSAGES
 
     def _rank(self) -> bool:
-        """Find the largest queues, to be brought down to half of the largest one: a look at all sessions takes long
-        where there are many, and serves many slices. False: nothing is queued."""
+        """Find the largest queues, which are cut to half of the largest one. A pass over all sessions takes long if
+        there are many, and is enough for many slices. Return False if nothing is queued."""
         waiting = [each for each in self._broker.sessions.all() if each.queued]
         away = [each for each in waiting if not each.connected]
         largest = nlargest(_RANKED, away or waiting, key=_size_of_queue)
@@ -262,8 +263,8 @@ def sources(
     before_login: BeforeLogin,
     sockets: Callable[[], int],
 ) -> dict[str, Callable[[], int]]:
-    """What the node holds, and about how many bytes it takes; the figures for one of each are measured. ``sockets``:
-    what TLS and WebSocket take below the connections."""
+    """Return the kinds of objects that the node holds, with functions for their approximate memory; the sizes per
+    object are measured. ``sockets``: memory of TLS and WebSocket below the connections."""
     account = broker.account
     router = broker.router
 

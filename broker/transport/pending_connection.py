@@ -1,4 +1,4 @@
-"""PendingConnection: a socket that was accepted and is on its way to a Connection.
+"""PendingConnection: an accepted socket that does not have a Connection yet.
 
 ::
 
@@ -21,19 +21,19 @@ from .tls import handshake_refusal, on_handshake_failure
 if TYPE_CHECKING:
     from .listener import Listener
 
-ALERT_TIMEOUT: Final = 2.0  # seconds a peer whose handshake failed has to read why, and to close
-TLS_SHUTDOWN_TIMEOUT: Final = 5.0  # seconds a peer has to answer our close_notify
+ALERT_TIMEOUT: Final = 2.0  # seconds that a peer whose handshake failed has to read the reason, and to close
+TLS_SHUTDOWN_TIMEOUT: Final = 5.0  # seconds that a peer has to answer our close_notify
 
 
 class PendingConnection(asyncio.Protocol):
-    """Takes one accepted socket through its handshakes; the listener counts it among its sockets until ``finish``."""
+    """Runs the handshakes of one accepted socket; the listener counts it among its sockets until ``finish``."""
 
     __slots__ = ("_counted", "_header", "_listener", "_secured", "_sock", "_task", "_transport", "peer")
 
     def __init__(self, listener: "Listener", sock: socket.socket, peer: tuple[str, int]) -> None:
         self._listener = listener
         self._sock: socket.socket | None = sock
-        self._secured: socket.socket | None = None  # the same, when the loop has it for TLS
+        self._secured: socket.socket | None = None  # the same, once the loop has it for TLS
         self._header: ProxyHeader | None = None
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
@@ -70,7 +70,7 @@ class PendingConnection(asyncio.Protocol):
             self.refuse("closed_early", "")
 
     def abort(self) -> None:
-        """Close the socket, whatever stage it is at; nothing is counted."""
+        """Close the socket in any state, without counting it."""
         transport = self._transport
         self.finish()
         if self._task is not None:
@@ -84,13 +84,13 @@ class PendingConnection(asyncio.Protocol):
         self.abort()
 
     def finish(self) -> None:
-        """The socket has its Connection, or is gone."""
+        """Note that the socket has its Connection, or was closed."""
         self._listener.before_login.leave(self)
-        self._transport = None  # else its TLS, whose callbacks know this, would wait for a garbage collection
+        self._transport = None  # otherwise its TLS, whose callbacks refer to this, would wait for a garbage collection
         self._listener.finished(self)
 
     def refuse(self, reason: str, setting: str, detail: str = "") -> None:
-        """The socket gets no Connection, because of ``setting``; the caller closes it. Counted once."""
+        """Refuse the socket a Connection because of ``setting``; the caller closes it. Counted once."""
         if self in self._listener.pending:
             self.finish()
             self._count(reason, setting, detail)
@@ -123,7 +123,7 @@ class PendingConnection(asyncio.Protocol):
             self._task = None
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Hand the socket to a transport of the loop, over TLS where the listener has it."""
+        """Pass the socket to a transport of the loop, over TLS if the listener has it."""
         sock, self._sock = self._sock, None
         assert sock is not None
         context, tls = self._listener.context, self._listener.settings.tls
@@ -146,7 +146,7 @@ class PendingConnection(asyncio.Protocol):
             self.refuse("closed_early", "tls" if tls is not None else "")
 
     def _handshake_failed(self, exc: ssl.SSLError) -> None:
-        """Count it, and let the peer read the alert: it closes then, as it must, or we do."""
+        """Count the failure, and let the peer read the alert: then it closes, as it must, or we do."""
         self._count(*handshake_refusal(exc))
         asyncio.get_running_loop().call_later(ALERT_TIMEOUT, self._give_up)
 
@@ -155,14 +155,14 @@ class PendingConnection(asyncio.Protocol):
             self.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Step aside: from here on the transport talks to the Connection, or to its WebSocket layer."""
+        """Step aside: from now on the transport uses the Connection, or its WebSocket layer."""
         below = cast(asyncio.Transport, transport)
         ssl_object = below.get_extra_info("ssl_object")
         if ssl_object is not None:
             ssl_object.sock = self._secured
         listener = self._listener
         settings = listener.settings
-        if self not in listener.pending:  # the listener was stopped meanwhile
+        if self not in listener.pending:  # the listener was stopped in the meantime
             below.abort()
             return
         if not (settings.nodelay or listener.kind.local):

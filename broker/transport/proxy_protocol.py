@@ -1,7 +1,7 @@
-"""The PROXY protocol, versions 1 and 2: the header in which a load balancer tells whose connection it forwards.
+"""The PROXY protocol, versions 1 and 2: the header with which a load balancer reports the client of a forwarded
+connection.
 
-https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt
-"""
+https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt"""
 
 import asyncio
 import socket
@@ -26,11 +26,12 @@ SSL_FIXED: Final = 5  # bytes of an SSL TLV before the TLVs inside it
 
 
 class ProxyProtocolError(ValueError):
-    """The bytes are not a PROXY protocol header that this broker can keep within bounds."""
+    """The bytes are not a PROXY protocol header, or the header is too large."""
 
 
 class ProxyHeader(NamedTuple):
-    """What a header says. ``source`` is None where the proxy speaks for itself (LOCAL) or does not know (UNKNOWN)."""
+    """The contents of a header. ``source`` is None if the proxy speaks for itself (LOCAL) or does not know it
+    (UNKNOWN)."""
 
     size: int  # bytes of the header itself
     source: Address | None = None
@@ -95,7 +96,7 @@ def _parse_v2(buffer: bytes) -> ProxyHeader | None:
     size = V2_FIXED + length
     if len(buffer) < size:
         return None
-    if buffer[12] & 0x0F == 0:  # LOCAL: the proxy's own connection, a health check; the rest is to be skipped
+    if buffer[12] & 0x0F == 0:  # LOCAL: the proxy's own connection, a health check; the rest is skipped
         return ProxyHeader(size)
     family, body = buffer[13], buffer[V2_FIXED:size]
     if family == 0x00:  # UNSPEC: the addresses are to be ignored, and their end is unknown
@@ -119,7 +120,7 @@ def _parse_v2(buffer: bytes) -> ProxyHeader | None:
 
 
 def _check_tlvs(body: bytes) -> None:
-    """What a proxy says besides is not used, but must be well-formed: sizes, and UTF-8 in the names."""
+    """Check further data of the proxy, which is not used but must be well-formed: sizes, and UTF-8 in the names."""
     position = 0
     while position < len(body):
         if len(body) - position < 3:
@@ -141,12 +142,10 @@ def _check_tlvs(body: bytes) -> None:
 
 
 async def read_header(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> ProxyHeader:
-    """Read exactly one header from a non-blocking ``sock``, and not one byte of what follows.
+    """Read exactly one header from a non-blocking ``sock``, and no byte beyond it.
 
-    What follows may be a TLS handshake, which the loop reads: so the bytes are looked at first (MSG_PEEK) and
-    only those of the header are taken. Raises ProxyProtocolError, EOFError and OSError. Bounding the time is the
-    caller's.
-    """
+    The next bytes may be a TLS handshake, which the loop reads. So the bytes are read with MSG_PEEK first, and only
+    those of the header are removed. Raises ProxyProtocolError, EOFError and OSError. The caller limits the time."""
     done: asyncio.Future[ProxyHeader] = loop.create_future()
     taken = b""
 
@@ -157,7 +156,7 @@ async def read_header(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> P
             if not seen:
                 raise EOFError("closed before its PROXY protocol header was complete")
             header = parse(taken + seen)
-            # Everything seen of an unfinished header belongs to it; taking it keeps the loop from turning in vain.
+            # Everything seen of an unfinished header belongs to it; removing it prevents a busy loop.
             size = len(seen) if header is None else header.size - len(taken)
             taken += sock.recv(size)
         except (BlockingIOError, InterruptedError):

@@ -9,15 +9,14 @@ _ROUNDING: Final = 1e-6
 
 
 class TokenBucket:
-    """Lets ``amount`` pass every ``seconds``, all of it at once if nothing passed before.
+    """Allows ``amount`` every ``seconds``, all of it at once if nothing was used before.
 
-    Time is an argument, in seconds of any clock that does not run backwards; the bucket is full at its first use.
-    """
+    Time is an argument, in seconds of any clock that does not run backwards; the bucket is full at its first use."""
 
     __slots__ = ("_at", "_most", "_tokens", "amount", "rate")
 
     def __init__(self, amount: float, seconds: float, least: float = 0.0) -> None:
-        """``least``: it holds at least what passes in so many seconds."""
+        """``least``: the bucket holds at least the amount of this many seconds."""
         if amount <= 0 or seconds <= 0:
             raise ValueError(f"a limit needs an amount and seconds above 0, not [{amount}, {seconds}]")
         self.amount = amount
@@ -28,7 +27,7 @@ class TokenBucket:
 
     @property
     def bound(self) -> tuple[float, float]:
-        """Amount and seconds."""
+        """The amount and its seconds."""
         return self.amount, self.amount / self.rate
 
     def _refill(self, now: float) -> None:
@@ -38,21 +37,22 @@ class TokenBucket:
             self._at = now
 
     def consume(self, n: float, now: float) -> float:
-        """Take ``n`` that has already passed; return the seconds to pause until the debt is paid, 0.0 if there is none.
+        """Use ``n`` that has already passed; return the seconds to pause until the debt is paid, 0.0 if there is none.
 
-        More than ``amount`` at once is a longer pause, not an error: what was read cannot be unread.
-        """
+        More than ``amount`` at once causes a longer pause, not an error, because data that was read cannot be
+        unread."""
         self._refill(now)
         self._tokens -= n
         return 0.0 if self._tokens >= 0 else -self._tokens / self.rate
 
     def has(self, n: float, now: float) -> bool:
-        """Whether ``n`` may pass now. More than it can ever hold passes when it is half full, and leaves a debt."""
+        """Return whether ``n`` may pass now. If it is more than the bucket can hold, it may pass when the bucket is
+        half full, and leaves a debt."""
         self._refill(now)
         return self._tokens >= self._needed(n) - _ROUNDING
 
     def wait(self, n: float, now: float) -> float:
-        """How many seconds until ``has``, if nothing passes before."""
+        """Return the seconds until ``has``, if nothing passes before."""
         self._refill(now)
         return max(0.0, self._needed(n) - self._tokens) / self.rate
 
@@ -60,7 +60,7 @@ class TokenBucket:
         return n if n <= self._most else self._most / 2
 
     def take(self, n: float, now: float) -> bool:
-        """Take ``n`` if there is so much; else take nothing and return False."""
+        """Use ``n`` if there is enough; otherwise use nothing and return False."""
         self._refill(now)
         if self._tokens < n:
             return False
@@ -69,38 +69,37 @@ class TokenBucket:
 
 
 Rate = tuple[float, float]
-"""An amount, and the seconds it may pass in."""
+"""An amount, and the seconds in which it may pass."""
 
 _TICK: Final = 0.2
-"""Seconds: two ticks of the node's timers, by which waiting packets are taken. A bucket holds so much in any case, or
-one with a small amount for a short time would let less pass than it says."""
+"""In seconds: two ticks of the node's timers, which process waiting packets. A bucket always holds the amount of this
+time; otherwise one with a small amount for a short time would allow less than its limit."""
 
 
 class RateLimits:
-    """A bound for each of the two, or for one of them.
+    """A limit for each of the two, or for one of them.
 
-    PUBLISH packets are paid for when they are taken, and wait until they can be. Bytes of all others, and those of a
-    packet that is not complete, are paid for when they come: ``received`` says for how long to read nothing then.
-    """
+    PUBLISH packets are charged when they are processed, and wait until they can be. Bytes of all other packets, and of
+    an incomplete packet, are charged when they arrive: ``received`` returns for how long to read nothing then."""
 
     __slots__ = ("_begun", "_bytes", "_messages", "_paid_bytes")
 
     def __init__(self, message_rate: Rate | None, byte_rate: Rate | None) -> None:
         self._messages = None if message_rate is None else TokenBucket(*message_rate, least=_TICK)
         self._bytes = None if byte_rate is None else TokenBucket(*byte_rate, least=_TICK)
-        # Bytes of the packet that is not complete, paid for; and of packets that wait.
+        # Charged bytes of the incomplete packet; and bytes of waiting packets.
         self._begun = 0
         self._paid_bytes = 0
 
     @property
     def bounds(self) -> tuple[Rate | None, Rate | None]:
-        """Of messages and of bytes."""
+        """The limits of messages and of bytes."""
         messages, size = self._messages, self._bytes
         return (None if messages is None else messages.bound, None if size is None else size.bound)
 
     def received(self, size: int, packets: list[Packet], unfinished: int, now: float) -> float:
-        """``size`` bytes came: these packets are complete, and ``unfinished`` bytes of the next one are here. The
-        seconds until what does not wait is paid for; 0.0: it is."""
+        """Charge ``size`` received bytes: these packets are complete, and ``unfinished`` bytes of the next one have
+        arrived. Return the seconds until the part that does not wait is paid; 0.0: it is."""
         bucket = self._bytes
         if bucket is None:
             return 0.0
@@ -108,7 +107,7 @@ class RateLimits:
             waiting = sum([packet.wire_size for packet in packets if isinstance(packet, Message)])
             first = packets[0]
             if isinstance(first, Message):
-                begun = min(self._begun, first.wire_size)  # a gateway makes small packets of large requests
+                begun = min(self._begun, first.wire_size)  # a gateway creates small packets from large requests
                 self._paid_bytes += begun
                 size += begun
             size -= waiting
@@ -116,7 +115,8 @@ class RateLimits:
         return bucket.consume(max(0, size), now)
 
     def admit(self, packets: list[Packet], paid: int, now: float) -> int:
-        """How many of ``packets``, from the first on, may be taken now; the first ``paid`` PUBLISHes were paid for."""
+        """Return how many of ``packets``, from the first one on, may be processed now; the first ``paid`` PUBLISHes are
+        already paid."""
         messages, size = self._messages, self._bytes
         for at, packet in enumerate(packets):
             if not isinstance(packet, Message):
@@ -138,7 +138,7 @@ class RateLimits:
         return len(packets)
 
     def wait(self, packet: Packet, now: float) -> float:
-        """How many seconds until ``admit`` lets this one pass."""
+        """Return the seconds until ``admit`` allows this packet."""
         if not isinstance(packet, Message):
             return 0.0
         messages, size = self._messages, self._bytes
@@ -147,10 +147,10 @@ class RateLimits:
 
     @property
     def patience(self) -> float:
-        """Seconds that a full bucket of bytes lasts."""
+        """Return how many seconds a full bucket of bytes lasts."""
         return 0.0 if self._bytes is None else self._bytes.bound[1]
 
 
 def rate_limits(message_rate: Rate | None, byte_rate: Rate | None) -> RateLimits | None:
-    """None where neither is bounded."""
+    """Return None if neither is limited."""
     return None if message_rate is None and byte_rate is None else RateLimits(message_rate, byte_rate)

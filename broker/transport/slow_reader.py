@@ -1,4 +1,5 @@
-"""SlowReader: the watch over a client whose socket is full. It has to take a little in time, or it is closed."""
+"""SlowReader: watches a client whose socket is full. The client has to read a minimum in time, otherwise it is
+closed."""
 
 import asyncio
 from typing import Final
@@ -7,11 +8,11 @@ from ..channel import closing
 from ..channel.channel import Channel
 
 SLOWEST: Final = 1024
-"""Bytes that a blocked client has to take within ``slow_reader_timeout``."""
+"""Bytes that a blocked client has to read within ``slow_reader_timeout``."""
 
 
 class SlowReader:
-    """Begins when the socket takes no more; ``stop`` it when it takes some again, or is gone."""
+    """Starts when the socket is full; ``stop`` it when the socket accepts data again, or is closed."""
 
     __slots__ = ("_channel", "_left", "_timeout", "_timer", "_transport")
 
@@ -24,11 +25,11 @@ class SlowReader:
 
     @property
     def active(self) -> bool:
-        """Whether it is still watching."""
+        """Whether it is watching."""
         return self._timer.active
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._timer.cancel()
 
     def _watch(self, left: int) -> None:

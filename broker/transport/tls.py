@@ -1,4 +1,4 @@
-"""TLS: the SSLContext of an ssl or wss listener, and who a client certificate says its client is."""
+"""TLS: the SSLContext of an ssl or wss listener, and the identity in a client certificate."""
 
 import socket
 import ssl
@@ -24,24 +24,24 @@ _RDN_NAMES: Final = {
     "streetAddress": "STREET",
     "userId": "UID",
 }
-# X509_V_ERR_... of OpenSSL: what is wrong with a certificate is so by one of these files.
+# X509_V_ERR_... of OpenSSL: the error of a certificate is determined by one of these files.
 _DECIDED_BY: Final = {
-    **dict.fromkeys((2, 18, 19, 20, 21, 24), "tls.cafile"),  # its issuer is unknown, or is no authority
-    **dict.fromkeys((3, 11, 12, 23), "tls.crlfile"),  # no CRL, one that is not yet or no more valid; it is revoked
+    **dict.fromkeys((2, 18, 19, 20, 21, 24), "tls.cafile"),  # its issuer is unknown, or is not an authority
+    **dict.fromkeys((3, 11, 12, 23), "tls.crlfile"),  # no valid CRL; the certificate is revoked
 }
 _UNSPECIFIED: Final = 1
-"""X509_V_ERR_UNSPECIFIED: the message says it."""
+"""X509_V_ERR_UNSPECIFIED: the message describes the error."""
 CERTIFICATE_REFUSED: Final = "tls_certificate"
-"""Counted so: the certificate of a client is none that the listener takes, or is missing."""
+"""The counter for client certificates that the listener does not accept, or that are missing."""
 _TCP_INFO: Final = int(getattr(socket, "TCP_INFO", 0))
-"""Linux alone has it."""
+"""Only available on Linux."""
 _CLOSED: Final = 7
 """TCP_CLOSE of ``tcpi_state``."""
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
 class TlsError(ValueError):
-    """A TLS setting that cannot be used. ``setting`` names it; the text is one line."""
+    """A TLS setting that cannot be used. ``setting`` is its name; the message is one line."""
 
     def __init__(self, setting: str, text: str) -> None:
         super().__init__(f"{setting}: {text}")
@@ -50,21 +50,20 @@ class TlsError(ValueError):
 
 
 class Handshake(ssl.SSLObject):
-    """A handshake that, when it fails, has its alert sent: the loop writes nothing more of one that raises.
+    """A handshake that sends its alert when it fails: the loop writes nothing more for a handshake that raises.
 
-    ``refused`` is told of the failure once and closes the socket when the peer has had time to read the alert. Until
-    then the handshake looks unfinished to the loop, and what comes from the peer is dropped.
-    """
+    ``refused`` is called once with the failure, and closes the socket when the peer has had time to read the alert.
+    Until then the handshake looks unfinished to the loop, and data from the peer is dropped."""
 
     refused: Callable[[ssl.SSLError], None] | None = None
     incoming: ssl.MemoryBIO
     sock: socket.socket | None = None
-    """Whose connection it is, from the end of the handshake on."""
+    """The socket, from the end of the handshake on."""
     _failed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
-        """Nothing is written to a peer that has reset the connection: the loop would give up at once, and read no more
-        of what has arrived."""
+        """Write nothing to a peer that has reset the connection: the loop would close it immediately, and read no more
+        of the data that has arrived."""
         if self.sock is not None and is_reset(self.sock):
             return len(data)
         return super().write(data)
@@ -88,7 +87,7 @@ class Handshake(ssl.SSLObject):
             self._verify_again(refused)
 
     def _verify_again(self, refused: Callable[[ssl.SSLError], None] | None) -> None:
-        """The handshake is done, so that no alert can be sent any more: the connection is closed."""
+        """The handshake is complete, so no alert can be sent any longer: the connection is closed."""
         context = self.context
         assert isinstance(context, ServerContext)
         required = context.verify_mode == ssl.CERT_REQUIRED
@@ -102,7 +101,7 @@ class Handshake(ssl.SSLObject):
 
 
 def is_reset(sock: socket.socket) -> bool:
-    """Whether the other side has reset the connection. What it sent before is still there."""
+    """Return whether the other side has reset the connection. Data that it sent before can still be read."""
     if not _TCP_INFO:
         return False
     try:
@@ -114,20 +113,20 @@ def is_reset(sock: socket.socket) -> bool:
 on_handshake_failure: ContextVar[Callable[[ssl.SSLError], None] | None] = ContextVar(
     "on_handshake_failure", default=None
 )
-"""Who is told when the handshake fails that the running task begins."""
+"""Called if the handshake that the running task begins fails."""
 
 
 class ServerContext(ssl.SSLContext):
-    """Its handshakes tell whom ``on_handshake_failure`` names."""
+    """Its handshakes call the function in ``on_handshake_failure``."""
 
     sslobject_class = Handshake
 
     for_trials: "ServerContext | None" = None
-    """With the same files and TLS 1.2, where this one has only later versions: ``certificate_trial``."""
+    """A context with the same files and TLS 1.2, if this one only has later versions: ``certificate_trial``."""
 
     @cached_property
     def authorities(self) -> tls_resumption.Authorities:
-        """Read once: a context does not change when it is in use."""
+        """Read once: a context does not change while it is in use."""
         return tls_resumption.authorities_of(self)
 
     def wrap_bio(
@@ -146,11 +145,11 @@ class ServerContext(ssl.SSLContext):
 
 
 def build_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Read the certificates of ``settings`` into a new context; TlsError if something is missing or does not fit.
+    """Load the certificates of ``settings`` into a new context. Raises TlsError if something is missing or does not
+    match.
 
-    A reload builds another and uses it for the handshakes to come: a context is never changed while it is in use,
-    so files that cannot be read leave everything as it was.
-    """
+    A reload creates another context and uses it for new handshakes: a context is never changed while it is in use, so
+    files that cannot be read change nothing."""
     context = _context(settings, "tls", settings.certfile, settings.keyfile, settings.key_password)
     others: dict[str, ssl.SSLContext] = {}
     for server_name, files in settings.server_names.items():
@@ -167,7 +166,8 @@ def build_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def _chooser(others: dict[str, ssl.SSLContext]) -> Callable[[ssl.SSLObject, str | None, ssl.SSLContext], None]:
-    """The callback that picks a certificate by the name asked for: that name's, its ``*.domain``'s, else the first."""
+    """Return the callback that selects a certificate by the requested name: that of the name, of its ``*.domain``, or
+    else the first."""
 
     def choose(ssl_object: ssl.SSLObject, server_name: str | None, _: ssl.SSLContext) -> None:
         if server_name is None:
@@ -183,7 +183,7 @@ def _chooser(others: dict[str, ssl.SSLContext]) -> Callable[[ssl.SSLObject, str 
 def _context(settings: TlsSettings, place: str, certfile: str, keyfile: str, key_password: str) -> ServerContext:
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.min_version]
-    context.options |= ssl.OP_NO_RENEGOTIATION  # a renegotiation costs the server far more than the client
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a renegotiation costs the server much more than the client
     if settings.ciphers:
         try:
             context.set_ciphers(settings.ciphers)
@@ -192,7 +192,7 @@ def _context(settings: TlsSettings, place: str, certfile: str, keyfile: str, key
     _readable(f"{place}.certfile", certfile)
     _readable(f"{place}.keyfile", keyfile)
     try:
-        # A password is always given, even an empty one: without, OpenSSL asks the terminal for it.
+        # A password is always given, even an empty one: otherwise OpenSSL asks for it on the terminal.
         context.load_cert_chain(certfile, keyfile, key_password)
     except (ssl.SSLError, OSError, ValueError) as exc:
         raise _chain_error(place, certfile, keyfile, exc) from None
@@ -230,7 +230,7 @@ def _load_verification(context: ssl.SSLContext, settings: TlsSettings) -> None:
     if not settings.cafile:
         raise TlsError("tls.cafile", f'is required while tls.verify is "{settings.verify}"')
     context.verify_mode = ssl.CERT_REQUIRED if settings.verify == "required" else ssl.CERT_OPTIONAL
-    # A resumed session skips the look at the certificate, which may have expired since; see tls_resumption.
+    # A resumed session skips the check of the certificate, which may have expired since; see tls_resumption.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     if settings.crlfile:
@@ -261,7 +261,7 @@ def _reason(exc: Exception) -> str:
 
 
 def handshake_refusal(error: ssl.SSLError) -> tuple[str, str, str]:
-    """Why a handshake failed: the reason under which it is counted, the setting, and what was wrong."""
+    """Return why a handshake failed: the reason under which it is counted, the setting, and the error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return CERTIFICATE_REFUSED, _DECIDED_BY.get(error.verify_code, "tls.verify"), error.verify_message
     if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
@@ -270,7 +270,7 @@ def handshake_refusal(error: ssl.SSLError) -> tuple[str, str, str]:
 
 
 def peer_identity(ssl_object: ssl.SSLObject | None) -> tuple[str | None, str | None]:
-    """The common name and the subject of the client certificate that was verified; (None, None) without one."""
+    """Return the common name and the subject of the verified client certificate; (None, None) without one."""
     certificate = ssl_object.getpeercert() if ssl_object is not None else None
     if not certificate:
         return None, None
@@ -278,11 +278,10 @@ def peer_identity(ssl_object: ssl.SSLObject | None) -> tuple[str | None, str | N
 
 
 def names_in(subject: tls_resumption.DistinguishedName) -> tuple[str | None, str]:
-    """Common name and text of a subject.
+    """Return common name and text of a subject.
 
-    The text is as RFC 4514 has it, most specific part first: ``CN=pump-7,OU=Plant,O=Example``. A certificate with
-    several common names has none, since which of them is meant is unknown.
-    """
+    The text is in the form of RFC 4514, most specific part first: ``CN=pump-7,OU=Plant,O=Example``. A certificate with
+    several common names has none, because it is not known which one is meant."""
     names = [value for rdn in subject for kind, value in rdn if kind == "commonName"]
     dn = ",".join(
         "+".join(f"{_RDN_NAMES.get(kind, kind)}={_escape(value)}" for kind, value in rdn) for rdn in reversed(subject)
@@ -291,7 +290,7 @@ def names_in(subject: tls_resumption.DistinguishedName) -> tuple[str | None, str
 
 
 def _escape(value: str) -> str:
-    """An attribute's value as RFC 4514, section 2.4, has it."""
+    """Return an attribute's value in the form of RFC 4514, section 2.4."""
     escaped = "".join("\\" + c if c in '"+,;<>\\' else "\\00" if c == "\0" else c for c in value)
     if escaped.startswith((" ", "#")):
         escaped = "\\" + escaped

@@ -1,9 +1,9 @@
-"""Resumption: who takes up a session of TLS 1.2 again shows no certificate; the one of the session is looked at again.
+"""Resumption: a client that resumes a TLS 1.3 session sends no certificate; the certificate of the session is checked
+again.
 
-Tickets are off where client certificates are asked for; sessions that OpenSSL keeps in the server, by their
-identifiers, cannot be switched off. They end with their context, hence with every reload: what may have changed
-meanwhile is the time.
-"""
+Tickets are disabled if client certificates are requested; sessions that OpenSSL keeps in the server, by their
+identifiers, cannot be disabled. They end with their context, so with every reload: only the time may have changed in
+the meantime."""
 
 import ssl
 import time
@@ -17,7 +17,7 @@ DistinguishedName = tuple[tuple[tuple[str, str], ...], ...]
 
 
 class Certificate(TypedDict):
-    """As ``ssl`` gives them."""
+    """In the form of ``ssl``."""
 
     subject: DistinguishedName
     issuer: DistinguishedName
@@ -29,7 +29,7 @@ Authorities = dict[DistinguishedName, list[Certificate]]
 
 
 def authorities_of(context: ssl.SSLContext) -> Authorities:
-    """The certificates of ``tls.cafile`` by their subject."""
+    """Return the certificates of ``tls.cafile`` by their subject."""
     found: Authorities = {}
     for certificate in cast(list[Certificate], context.get_ca_certs()):
         found.setdefault(certificate["subject"], []).append(certificate)
@@ -37,10 +37,9 @@ def authorities_of(context: ssl.SSLContext) -> Authorities:
 
 
 def fault(ssl_object: ssl.SSLObject, authorities: Authorities, required: bool) -> str | None:
-    """Why the client that resumed its session is not let in, in OpenSSL's words; ``None`` where it is.
+    """Return why a client with a resumed session is not accepted, in OpenSSL's words; ``None`` if it is.
 
-    An authority that only the client knows of was looked at when the session began.
-    """
+    An authority that only the client knows was checked when the session began."""
     certificate = cast(Certificate | None, ssl_object.getpeercert())
     if not certificate:
         return MISSING if required else None

@@ -1,4 +1,5 @@
-"""The socket file of a listener of type ``unix``: made with its rights, told from one that is left over, removed."""
+"""The socket file of a listener of type ``unix``: created with its permissions, distinguished from a leftover,
+removed."""
 
 import fcntl
 import grp
@@ -24,11 +25,11 @@ from .binding import PlainSocket
 
 logger = logging.getLogger(__name__)
 
-_PEER_CREDENTIALS: Final = int(getattr(socket, "SO_PEERCRED", 0))  # Linux alone has it
+_PEER_CREDENTIALS: Final = int(getattr(socket, "SO_PEERCRED", 0))  # only available on Linux
 _PATH_ONLY: Final = int(getattr(os, "O_PATH", 0)) if sys.platform == "linux" else 0
-"""Opens a file to change its owner and its mode; 0: the system has no such thing."""
+"""Opens a file to change its owner and its mode; 0: the system does not support it."""
 _FOLLOW: Final = bool(_PATH_ONLY)
-"""Whether the path that ``_held`` gives is a link to the file."""
+"""Whether the path that ``_held`` returns is a link to the file."""
 _MOST: Final = 0xFFFF_FFFE
 """The highest number of a user and of a group. The next one means "no change" to the system."""
 _LOOKS: Final = 100
@@ -38,7 +39,7 @@ _CLOSED: Final = int(getattr(select, "POLLRDHUP", select.POLLHUP))
 
 
 class SocketFileError(Exception):
-    """The socket cannot be made, because of the setting ``key``; the text is one line."""
+    """The socket cannot be created because of the setting ``key``; the message is one line."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(text)
@@ -47,17 +48,16 @@ class SocketFileError(Exception):
 
 @dataclass(slots=True)
 class SocketFile:
-    """A socket that listens, and the file that it has made at ``path``."""
+    """A listening socket, and the file that it has created at ``path``."""
 
     sock: socket.socket
     path: str
     identity: tuple[int, int]  # device and inode
 
     def remove(self) -> None:
-        """Take the file away, unless another process has put its own there. The caller closes the socket.
+        """Delete the file, unless another process has put its own there. The caller closes the socket.
 
-        A file that cannot be removed is logged, and stays: the next start replaces it.
-        """
+        A file that cannot be deleted is logged, and stays: the next start replaces it."""
         try:
             found = os.lstat(self.path)
             if (found.st_dev, found.st_ino) == self.identity:
@@ -69,10 +69,9 @@ class SocketFile:
 
 
 def listening_socket(settings: ListenerSettings) -> SocketFile:
-    """Bind and listen at ``settings.bind``. Clients can connect only after the file has its owner and its rights.
+    """Bind and listen at ``settings.bind``. Clients can connect only after the file has its owner and its permissions.
 
-    A file that a process has left behind is replaced. Raises SocketFileError, and OSError of the system.
-    """
+    A leftover file is replaced. Raises SocketFileError, and OSError of the system."""
     path = settings.bind
     mode, user, group = _rights(settings)
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
@@ -146,10 +145,9 @@ def _alone_in_directory(path: str) -> Iterator[None]:
 
 @contextmanager
 def _held(path: str) -> Iterator[str]:
-    """A path of the file that is at ``path`` now, also if another process puts a different file there.
+    """Return a path to the file that is at ``path`` now, even if another process puts a different file there.
 
-    Never of a file to which a symbolic link at ``path`` points.
-    """
+    It never leads to a file to which a symbolic link at ``path`` points."""
     if not _PATH_ONLY:
         yield path
         return
@@ -161,7 +159,7 @@ def _held(path: str) -> Iterator[str]:
 
 
 def rights_faults(settings: ListenerSettings) -> list[SocketFileError]:
-    """The faults of the owner and of the group, as this machine knows users."""
+    """Yield the faults of the owner and of the group, for the users of this machine."""
     try:
         _rights(settings)
     except SocketFileError as error:
@@ -170,7 +168,7 @@ def rights_faults(settings: ListenerSettings) -> list[SocketFileError]:
 
 
 def _rights(settings: ListenerSettings) -> tuple[int, int, int]:
-    """Mode, user and group as numbers; -1 for those that stay."""
+    """Return mode, user and group as numbers; -1 for those that stay."""
     user = _number("socket_owner", settings.socket_owner, "user", lambda name: pwd.getpwnam(name).pw_uid)
     group = _number("socket_group", settings.socket_group, "group", lambda name: grp.getgrnam(name).gr_gid)
     return int(settings.socket_mode, 8), user, group
@@ -200,10 +198,9 @@ def _give(path: str, user: int, group: int, settings: ListenerSettings) -> None:
 
 
 def peer_of(sock: socket.socket) -> tuple[str, int]:
-    """The client, in the place of an address and a port: ``("uid-1000", 4711)``, user and process.
+    """Return the client in place of an address and a port: ``("uid-1000", 4711)``, user and process.
 
-    The system vouches for both. ``("local", 0)`` where it does not tell.
-    """
+    The operating system guarantees both. ``("local", 0)`` if it does not report them."""
     try:
         process, user, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, _PEER_CREDENTIALS, 12))
     except OSError:
@@ -212,7 +209,7 @@ def peer_of(sock: socket.socket) -> tuple[str, int]:
 
 
 def peer_has_closed(sock: socket.socket) -> bool:
-    """Whether the client has closed its side, also where what it has sent before is not read yet."""
+    """Return whether the client has closed its side, even if earlier data has not been read yet."""
     waiting = select.poll()
     waiting.register(sock.fileno(), _CLOSED)
     return bool(waiting.poll(0))

@@ -1,4 +1,4 @@
-"""WebSocketLayer: MQTT's byte stream in WebSocket frames, looking like a transport to the Connection above it."""
+"""WebSocketLayer: MQTT's byte stream in WebSocket frames; the Connection above uses it like a transport."""
 
 import asyncio
 import logging
@@ -24,19 +24,19 @@ from .websocket_frames import MAX_HEADER, frame_size, framed, header, size_of, t
 if TYPE_CHECKING:
     from .pending_connection import PendingConnection
 
-# The library tells of each connection at INFO, which is the Connection's to do.
+# The library logs each connection at INFO; the Connection does that.
 _library_logger = logging.getLogger(__name__ + ".library")
 _library_logger.setLevel(logging.WARNING)
 
-MAX_REQUEST: Final = 16_384  # bytes of an HTTP request, headers included
-SLACK: Final = 16_384  # bytes a frame may hold beyond one packet
-MIN_FRAME: Final = 1_048_576  # a frame may hold many packets, however small each must be
-CHUNK: Final = 4_096  # bytes that the library parses at once where extensions hide how long a frame is
-CLOSE_TIMEOUT: Final = 2.0  # seconds a peer has to answer our close frame
-WORK_PER_ITERATION: Final = 1_024  # plain frames that one connection may take of an iteration
+MAX_REQUEST: Final = 16_384  # bytes of an HTTP request, including headers
+SLACK: Final = 16_384  # bytes in a frame beyond one packet
+MIN_FRAME: Final = 1_048_576  # a frame may contain many packets, even if each must be small
+CHUNK: Final = 4_096  # bytes that the library parses at once if extensions hide the length of a frame
+CLOSE_TIMEOUT: Final = 2.0  # seconds that a peer has to answer our close frame
+WORK_PER_ITERATION: Final = 1_024  # plain frames of one connection per iteration
 LIBRARY_WORK: Final = 4  # plain frames that a frame, or a KiB of payload, from the library counts as
-DEFLATE_BYTES: Final = 45_000  # about what compression takes for each client
-LARGE: Final = 65_536  # bytes that are not copied to go out together with their header
+DEFLATE_BYTES: Final = 45_000  # approximate memory of compression for each client
+LARGE: Final = 65_536  # bytes that are not copied to be sent together with their header
 _HANDSHAKE_HEADERS: Final = (
     "Connection",
     "Upgrade",
@@ -52,14 +52,14 @@ _COMPRESSION: Final = ServerPerMessageDeflateFactory(
 
 
 def _leads_to(asked: str, paths: str | list[str]) -> bool:
-    """Whether one of a listener's paths is what was asked for; a slash at the end is the same."""
+    """Return whether one of a listener's paths was requested; a slash at the end is ignored."""
     if isinstance(paths, str):
         return paths == "*" or asked.rstrip("/") == paths.rstrip("/")
     return any(_leads_to(asked, path) for path in paths)
 
 
 class WebSocketError(ConnectionError):
-    """The peer broke the rules of WebSocket; ``code`` is that of the close frame it was sent."""
+    """The peer violated the rules of WebSocket; ``code`` is that of the close frame sent to it."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"WebSocket {code}: {text}")
@@ -79,13 +79,13 @@ class FrameProtocol(ServerProtocol):
         self.limit(max_size)
 
     def limit(self, max_size: int) -> None:
-        """The most bytes of one frame from now on."""
+        """Set the maximum size of a frame from now on."""
         self.max_size = max_size  # websockets 15
         self.max_message_size: int | None = None  # 16 and later
         self.max_fragment_size: int | None = max_size
 
     def select_subprotocol(self, subprotocols: Sequence[Subprotocol]) -> Subprotocol | None:
-        # [MQTT-6.0.0-3] the Client must offer "mqtt" (or what 3.1 called it); [MQTT-6.0.0-4] and is told it back
+        # [MQTT-6.0.0-3] the Client must offer "mqtt" (or its name in 3.1); [MQTT-6.0.0-4] and receives it in the answer
         for name in self._settings.subprotocols:
             if name in subprotocols:
                 return Subprotocol(name)
@@ -100,14 +100,14 @@ class FrameProtocol(ServerProtocol):
 
 
 class WebSocketLayer(Layer, asyncio.Protocol):
-    """Takes one socket through the WebSocket handshake, then carries bytes both ways in binary frames.
+    """Runs the WebSocket handshake of one socket, then carries bytes in both directions in binary frames.
 
-    Plain frames are taken many at once (``websocket_frames``). The library gets the bytes of all others, and is the
-    judge of what is wrong; where each of these ends is known here, so that plain ones are seen again after it.
+    Plain frames are processed many at a time (``websocket_frames``). The library receives the bytes of all others, and
+    decides which are invalid; the end of each of these is known here, so that plain frames are recognised again after
+    it.
 
-    ``connect()`` builds the Connection, once the handshake is done; ``pending`` is told how the handshake ended.
-    ``origins``: pages that may connect, as ``accepted_origins`` says.
-    """
+    ``connect()`` creates the Connection after the handshake; ``pending`` is informed how the handshake ended.
+    ``origins``: pages that may connect, as ``accepted_origins`` returns them."""
 
     reads_to_the_end = True
 
@@ -161,21 +161,21 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         self._extended = False  # frames are compressed
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._raw = b""  # received, not yet parsed
-        self._begun = b""  # what the library has of a header that is not complete
-        self._owed = 0  # bytes that the library has yet to get of a frame
-        self._message_begun = False  # and its last fragment has not come
-        self._scheduled = False  # an iteration will go on with _raw
+        self._raw = b""  # received, not parsed yet
+        self._begun = b""  # the library's part of an incomplete header
+        self._owed = 0  # bytes of a frame that the library still needs
+        self._message_begun = False  # and its last fragment is missing
+        self._scheduled = False  # an iteration will continue with _raw
         self._paused = False  # by the Connection
         self._below_paused = False
-        self._single = False  # from CONNACK on: until then, what is written need not be MQTT
-        self._unframed = 0  # bytes that the packet written last still lacks
+        self._single = False  # from CONNACK on: before that, output need not be MQTT
+        self._unframed = 0  # missing bytes of the packet that was written last
         self._writing_paused = False
         self._pong = b""  # waiting for the peer to read
-        self._closing = False  # nothing is handed on any more
-        self._ended = False  # nothing is read any more
+        self._closing = False  # nothing is passed on any longer
+        self._ended = False  # nothing is read any longer
         self._error: WebSocketError | None = None
-        # Where it counts until its client has logged in; and, with all that are open, until its socket is closed.
+        # Where it is counted until its client has logged in; and, with all open ones, until its socket is closed.
         self._before_login = before_login
         self._open = set() if layers is None else layers
 
@@ -194,7 +194,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
             self._parse_rest()
         closed_by_us, self._closing, self._ended = self._closing, True, True
         self._raw = b""
-        # Protocol and parser know each other: without this, a garbage collection would be waited for.
+        # Protocol and parser refer to each other: otherwise a garbage collection would be needed.
         self._protocol.reader.buffer.clear()
         self._protocol.parser.close()
         self._open.discard(self)
@@ -204,7 +204,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
             self._timer = None
         connection, self._connection = self._connection, None
         if connection is not None:
-            # What happens to a socket that we closed (a peer that answers after close_notify) is no error.
+            # Errors of a socket that we closed (a peer that answers after close_notify) are ignored.
             connection.connection_lost(self._error or (None if closed_by_us else exc))
         elif self._pending is not None:
             self._refuse("closed_early", "")
@@ -256,14 +256,14 @@ class WebSocketLayer(Layer, asyncio.Protocol):
     # Reading
 
     def _parse(self) -> None:
-        """Parse what was received, within an iteration's budget; do not read the socket while something is left."""
+        """Parse received data within an iteration's budget; do not read the socket while some is left."""
         self._scheduled = False
         if self._connection is None and not self._ended:
             self._handshake()
         raw, position, work = self._raw, 0, 0
         while self._connection is not None and position < len(raw) and not self._paused and not self._ended:
             if work >= WORK_PER_ITERATION:
-                # Frames of a few bytes cost far more than their bytes: the other clients come first.
+                # Frames of a few bytes cost far more than their bytes: other clients come first.
                 self._schedule()
                 break
             if not (self._owed or self._begun or self._message_begun or self._closing or self._extended):
@@ -289,7 +289,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         self._below_paused = must_pause
 
     def _parse_rest(self) -> None:
-        """Hand on all that was received, whoever has asked to wait."""
+        """Pass on everything that was received, regardless of pauses."""
         left = -1
         while self._raw and len(self._raw) != left and not self._ended:
             left = len(self._raw)
@@ -302,7 +302,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
             self._loop.call_soon(self._parse)
 
     def _end_of_frame(self, raw: bytes, position: int) -> int:
-        """Up to where the library gets ``raw``: to the end of one frame, unless there are extensions."""
+        """Return up to where the library gets ``raw``: to the end of one frame, unless there are extensions."""
         if self._extended:
             return min(len(raw), position + CHUNK)
         if not self._owed:
@@ -318,11 +318,11 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         return end
 
     def _feed(self, chunk: bytes) -> int:
-        """Parse ``chunk``, hand on the payload of each frame that ended in it; return how much work that was."""
+        """Parse ``chunk`` and pass on the payload of each frame that ended in it; return the amount of work."""
         protocol = self._protocol
         protocol.receive_data(chunk)
         frames = cast(list[Frame], protocol.events_received())
-        if self._closing:  # only the answer to our close frame is of interest
+        if self._closing:  # only the answer to our close frame matters
             if b"" in protocol.data_to_send():
                 self._end()
             return len(frames)
@@ -354,18 +354,18 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         return len(frames) + size // 1024
 
     def _end(self) -> None:
-        """The conversation is over, or never began: close the socket."""
+        """End the conversation, or a handshake without one: close the socket."""
         self._closing = self._ended = True
         self.below.close()
 
     def _send_control(self) -> bool:
-        """Send the pongs and the close frame that reading gave rise to; return whether the conversation is over."""
+        """Send the pongs and the close frame that reading has caused; return whether the conversation has ended."""
         writes = self._protocol.data_to_send()
         if not writes:
             return False
         ended = writes[-1] == b""
         if self._writing_paused and not ended:
-            # A peer that pings and does not read would fill our memory; RFC 6455, 5.5.3: the latest pong will do.
+            # A peer that pings and does not read would fill our memory; RFC 6455, 5.5.3: the latest pong is enough.
             self._pong = writes[-1]
         else:
             self.below.write(b"".join(writes))
@@ -469,11 +469,11 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         return size
 
     def _write_single(self, data: bytes) -> None:
-        """Each packet in a frame of its own, all of them in one write."""
+        """Write each packet in a separate frame, all of them in one write."""
         first = 1 if self._unframed else 0
         parts, self._unframed = framed([data], self._unframed)
         if self._extended:
-            # The library makes the headers, also of what goes on with a packet that was not whole.
+            # The library creates the headers, also for the rest of an incomplete packet.
             for part in parts[:first] + parts[first + 1 :: 2]:
                 self._protocol.send_binary(part)
             self.below.write(b"".join(self._protocol.data_to_send()))
@@ -485,10 +485,9 @@ class WebSocketLayer(Layer, asyncio.Protocol):
             self.below.write(b"".join(parts))
 
     def close(self) -> None:
-        """Send what was written and a close frame; close the socket when the peer has answered, or is too slow to.
+        """Send the written data and a close frame; close the socket when the peer has answered, or is too slow.
 
-        Closing at once, with input unread, would reset the connection and the peer might read neither.
-        """
+        Closing immediately, with unread input, would reset the connection, and the peer might read neither."""
         if self._closing:
             return
         if self._protocol.state is not OPEN or self.below.is_closing():
@@ -509,7 +508,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         return False
 
     def write_eof(self) -> None:
-        # Never reached: Connection half-closes only what says that it can, and asyncio's TLS answers the same.
+        # Never reached: Connection half-closes only transports that support it, and asyncio's TLS does not either.
         raise NotImplementedError("WebSocket has no half-closed connections")
 
     def is_closing(self) -> bool:

@@ -1,8 +1,7 @@
-"""The plain frames of a WebSocket connection, all that one read brought at once; compiled, as what a message passes is.
+"""The plain frames of a WebSocket connection, all from one read; compiled, because every message passes them.
 
-Plain is a binary frame of one piece that came whole, masked, without an extension. A client sends hardly anything else.
-Whatever is not plain is the library's to judge: nothing here raises or refuses.
-"""
+A plain frame is a binary frame in one piece that arrived completely, is masked, and has no extension. A client sends
+hardly any others. Only the library judges other frames: nothing here raises or refuses."""
 
 from types import FunctionType
 from typing import TYPE_CHECKING, Final
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from mypy_extensions import i64
 
 MAX_HEADER: Final = 14
-"""Bytes of the longest header, the mask included."""
+"""Size of the longest header, including the mask."""
 _PLAIN: Final = 0x82
 _MASKED: Final = 0x80
 _SHORT: Final = [bytes((0x82, size)) for size in range(126)]
@@ -26,10 +25,9 @@ _SHORT: Final = [bytes((0x82, size)) for size in range(126)]
 
 
 def take_plain(raw: bytes, start: int, limit: int, most: int) -> tuple[bytes, int, int]:
-    """What the plain frames at ``start`` of ``raw`` hold together, where they end, and how many they are.
+    """Return the joined payload of the plain frames at ``start`` of ``raw``, their end, and their number.
 
-    At most ``most`` of them, and none of more than ``limit`` or 65,535 bytes.
-    """
+    At most ``most`` of them, and none of more than ``limit`` or 65,535 bytes."""
     size: i64 = len(raw)
     position: i64 = start
     longest: i64 = limit
@@ -58,7 +56,7 @@ def take_plain(raw: bytes, start: int, limit: int, most: int) -> tuple[bytes, in
 
 
 def _unmask(writer: BytesWriter, raw: bytes, start: int, stop: int) -> None:
-    """Write ``raw[start:stop]`` by the mask that stands before it: eight bytes at once, then what is left."""
+    """Write ``raw[start:stop]`` unmasked with the mask before it: eight bytes at a time, then the rest."""
     position: i64 = start
     end: i64 = stop
     mask = read_i32_le(raw, position - 4)
@@ -84,7 +82,8 @@ _COMPILED: Final = not isinstance(_unmask, FunctionType)
 
 
 def frame_size(head: bytes) -> int:
-    """Bytes of the masked frame that begins with ``head``, header included; 0: ``head`` does not say yet."""
+    """Return the size of the masked frame that begins with ``head``, including its header; 0: ``head`` is too short to
+    know it."""
     if len(head) < 2:
         return 0
     length = head[1] & 0x7F
@@ -100,9 +99,8 @@ def framed(pieces: list[bytes], owed: int) -> tuple[list[bytes], int]:
     """Put a frame header before each Control Packet of an output.
 
     ``pieces``: the output in order. Each begins with a packet, whose fixed header is whole in it, or continues the
-    packet of the piece before. ``owed``: bytes of a packet of an earlier output that come first. Return what to write,
-    and how many bytes of the last packet the next output owes.
-    """
+    packet of the piece before. ``owed``: bytes of a packet of an earlier output that come first. Return the bytes to
+    write, and how many bytes of the last packet the next output owes."""
     written: list[bytes] = []
     left: i64 = owed
     for piece in pieces:
@@ -131,7 +129,7 @@ def framed(pieces: list[bytes], owed: int) -> tuple[list[bytes], int]:
 
 
 def size_of(pieces: list[bytes]) -> int:
-    """Return how many bytes these are together."""
+    """Return the total size of these."""
     total: i64 = 0
     for piece in pieces:
         total += len(piece)
@@ -139,7 +137,7 @@ def size_of(pieces: list[bytes]) -> int:
 
 
 def header(size: int) -> bytes:
-    """What stands before ``size`` bytes that the server sends."""
+    """Return the header for ``size`` bytes from the server."""
     if size < 126:
         return _SHORT[size]
     if size < 65_536:
