@@ -415,9 +415,9 @@ class Decoder:
         """Read any packet except PUBLISH and plain acknowledgements; its body is between ``at`` and ``end``."""
         kind = first >> 4
         self._refuse_type(first)
-        # 3.1 defines DUP, QoS and RETAIN bits for all packets, and does not require a check of them. [MQTT-2.1.3-1]
-        # [MQTT-3.6.1-1] [MQTT-3.8.1-1] [MQTT-3.10.1-1] [MQTT-3.14.1-1] [MQTT-3.15.1-1] [3.1.1 MQTT-2.2.2-1] [3.1.1
-        # MQTT-2.2.2-2]
+        # 3.1 defines DUP, QoS and RETAIN bits for all packets, and does not require a check of them.
+        # [MQTT-2.1.3-1] [MQTT-3.6.1-1] [MQTT-3.8.1-1] [MQTT-3.10.1-1] [MQTT-3.14.1-1] [MQTT-3.15.1-1]
+        # [3.1.1 MQTT-2.2.2-1] [3.1.1 MQTT-2.2.2-2]
         if first & 0x0F != _FLAGS[kind] and self.version != V3:
             raise MalformedPacket("reserved bits in the first byte")
         if PUBACK <= kind <= PUBCOMP:
