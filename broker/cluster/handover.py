@@ -134,6 +134,7 @@ class Handover:
         )
         turns.on_begun = self._marks.ask
         turns.last_epoch = self.outgoing.last_epoch
+        turns.is_closed = self.outgoing.is_closed
         self.ownership: Ownership
         # Attempts that other nodes are asked about, and whether their clients still wait.
         self._asking: dict[str, Callable[[], bool]] = {}
@@ -443,9 +444,11 @@ class Handover:
         if incoming is not None and incoming.row.state == ADOPTED:
             return  # not ours yet
         if incoming is not None and incoming.staging is not None:
-            if not clean_start:
-                self._waiting.deliver(incoming.staging, session)
-            self._end_staging(incoming)
+            if clean_start:
+                self._end_staging(incoming)
+            else:
+                # That node may give it back: then it goes on as it was.
+                self._join(incoming, incoming.staging, session)
         self.outgoing.lost(session, node, epoch, clean_start, anew, last_epoch)
 
     def returned(self, client_id: str) -> None:
@@ -626,6 +629,10 @@ class Handover:
         await self._waiting.deliver_paged(staging, to)
         if to() is None:
             return
+        self._join(incoming, staging, session)
+
+    def _join(self, incoming: Incoming, staging: Session, session: Session) -> None:
+        """The session takes new messages itself, after those that are in memory and wait in ``staging``."""
         router = self._broker.router
         for subscription in session.subscriptions.values():
             router.subscribe(subscription)  # before the others go, so that no other node is told of a change
@@ -726,7 +733,7 @@ class Handover:
 
     def _goes_by_marks(self, incoming: Incoming) -> bool:
         """Whether the other node takes what other nodes send there until their marks."""
-        return incoming.staging is not None or (not incoming.keeper and incoming.row.rest and incoming.row.epoch > 0)
+        return incoming.staging is not None or (not incoming.keeper and incoming.row.epoch > 0)
 
     async def _bring_queue(self, incoming: Incoming) -> None:
         session = incoming.session

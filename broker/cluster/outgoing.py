@@ -110,8 +110,10 @@ class Leaving:
         self.move = move
         # Of its key, when it was last this node's; 0: not known.
         self.last_epoch = 0
-        # Attempts of nodes that it was to go to before.
+        # Attempts of nodes that it was to go to before, and those of these nodes that had asked for it: another node may
+        # have begun it anew meanwhile, and given it back.
         self.earlier: set[str] = set()
+        self.asked: set[str] = set()
         self.confirmed = False
         self.begun_again = False
         # Of its key there, once it is confirmed.
@@ -213,6 +215,11 @@ class Outgoing:
 
     def leaves(self, client_id: str) -> bool:
         return client_id in self._leaving
+
+    def is_closed(self, client_id: str) -> bool:
+        """Whether a session that another node has takes no new messages here."""
+        leaving = self._leaving.get(client_id)
+        return leaving is not None and leaving.closed
 
     async def left(self, client_id: str, timeout: float) -> None:
         leaving = self._leaving.get(client_id)
@@ -729,6 +736,7 @@ class Outgoing:
         client_id = session.client_id
         leaving = self._leaving.get(client_id)
         earlier: set[str] = set()
+        asked: set[str] = set()
         # It went to this node already, and nothing of it began anew there.
         again = leaving is not None and leaving.node == node
         closed = leaving is not None and leaving.closed
@@ -736,8 +744,9 @@ class Outgoing:
             as_asked = leaving.epoch in (0, epoch) if leaving.confirmed else leaving.anew or not anew
             if again and as_asked and (leaving.confirmed or not clean_start):
                 return  # as it should be
+            asked = leaving.asked if leaving.anew else leaving.asked | {leaving.node}
             # What that node asked for and then began without does not count any more.
-            again = again and leaving.confirmed
+            again = (again and leaving.confirmed) or (not anew and node in asked)
             # Another key of the same node: the session was elsewhere meanwhile, and that node does not ask any more; or
             # the key was only written once more, and it asks on.
             self._forget(leaving)
@@ -777,6 +786,7 @@ class Outgoing:
         leaving.apart = apart
         leaving.closed = closed
         leaving.earlier = earlier
+        leaving.asked = asked
         self._tasks.run(self._offer(leaving))
 
     def _take_back(self, leaving: Leaving) -> None:

@@ -181,7 +181,8 @@ class Turn:
 
 class Turns:
     """Those of this node, by Client Identifier. ``on_begun`` gets one that has begun by a mark alone. ``last_epoch``:
-    of the key of a client's session that is here or goes from here, when that was last this node's; 0: not known."""
+    of the key of a client's session that is here or goes from here, when that was last this node's; 0: not known.
+    ``is_closed``: whether a session that another node has takes no new messages here, whatever marks come."""
 
     def __init__(
         self, context: ClusterContext, members: Members, calls: Calls, routes: ClusterRoutes, receiver: LinkReceiver
@@ -200,6 +201,7 @@ class Turns:
         self.ownership: Ownership
         self.on_begun: Callable[[Turn], None] = lambda turn: None
         self.last_epoch: Callable[[str], int] = lambda client_id: 0
+        self.is_closed: Callable[[str], bool] = lambda client_id: False
         receiver.on_mark = self._came
         receiver.on_late = self._route_late
         receiver.on_new_node = self._forget_marks
@@ -423,7 +425,8 @@ class Turns:
         here = mark.node == self._context.node
         turn = self._turns.get(mark.client_id)
         session = self._broker.sessions.get(mark.client_id)
-        if (turn is None or turn.session is None) and not here and session is not None and session.persistent:
+        goes = not here and session is not None and session.persistent and not self.is_closed(mark.client_id)
+        if (turn is None or turn.session is None) and goes and session is not None:
             epoch = self.last_epoch(mark.client_id)
             if mark.epoch >= epoch:  # or it is about an earlier session
                 # It went away before this node's last end, or it is not known yet that it is here.

@@ -11,10 +11,10 @@ import pytest
 from taipan.broker.cluster.handover import Handover
 from taipan.broker.cluster.incoming import FINISHED
 from taipan.broker.cluster.nats import BucketEntry, Watch
-from taipan.broker.cluster.outgoing import DONE, Outgoing
+from taipan.broker.cluster.outgoing import DONE, FETCH, Outgoing
 from taipan.broker.cluster.session_transfer import BUSY, Fetch, Piece, Prepare, Prepared
 from taipan.broker.cluster.turns import KEPT, Mark, Turn
-from taipan.broker.cluster.wire import MessageRecord, thing_key
+from taipan.broker.cluster.wire import MessageRecord, Owned, thing_key
 from taipan.broker.core.cluster import RUNNING, STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
@@ -762,4 +762,41 @@ async def test_messages_that_a_full_disk_forgot_as_sent_do_not_come_twice_by_a_t
         await cluster.start(0)
         await cluster.wait_until_running()
         await until(lambda: "s" not in sessions(cluster, 0) and not turns(cluster))
+        await client.nothing()
+
+
+async def test_a_session_that_another_node_begins_anew_and_gives_back_loses_nothing(tmp_path: Path) -> None:
+    """It goes from the first node to the second. Before all of it is there, the fourth node begins it anew, learns too
+    late that it has, and gives it back. The third node, which is away, still has messages for its stay at the first."""
+    async with cluster_nodes(4, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "fresh"}) as cluster:
+        await prepare(cluster)
+        cluster.partition({0, 1, 3}, {2})
+
+        async def refused(node: str, argument: bytes) -> bytes:
+            raise CallFailed("not now")
+
+        calls = own(cluster, 0).calls
+        calls.serve(FETCH, refused)
+        client = await cluster[1].client("s", expiry=3600, session_present=True)
+        marks = own(cluster, 0).turns
+        names = {cluster.name(number) for number in (0, 1, 3)}
+        await until(lambda: (turn := marks.get("s")) is not None and turn.marks.keys() >= names)
+        fourth = own(cluster, 3).ownership
+        place = fourth.place("s")
+        session = cluster[1].server.broker.sessions.get("s")
+        assert place is not None and session is not None
+        earlier = {cluster.name(0): True, cluster.name(1): True}
+        assert await fourth.take(session.client, cluster.name(3), False, place, 1.0, earlier)
+        await until(lambda: own(cluster, 0).ownership.node_of("s") == cluster.name(3))
+        fourth._unanswered.put("s", Owned("s", place.node, place.uid))
+        fourth.settle_soon("s")
+        await until(lambda: own(cluster, 0).ownership.node_of("s") == cluster.name(1))
+        near = await cluster[3].client("another")
+        await near.publish("t", b"2", qos=2)
+        calls.serve(FETCH, own(cluster, 0).handover.outgoing._fetch)
+        cluster.heal()
+        await cluster.wait_until_running()
+        client = await cluster[1].client("s", expiry=3600, session_present=True)
+        assert sorted(await received(client, 2)) == [b"1", b"2"]
+        await until(lambda: not turns(cluster))
         await client.nothing()
