@@ -97,8 +97,8 @@ PARTS = (
     Part(
         "rules",  # the managers of rules and of resources, and the engine that assembles them
         "ruleengine.engine ruleengine.resources.resource_manager ruleengine.rules ruleengine.stored ruleengine.types",
-        "actions basis columns core delivery errors events functions loop mqtt observability persistence records"
-        " resources routing server session settings sinks sql template",
+        "actions basis columns core delivery entry-points errors events functions loop mqtt observability persistence"
+        " records resources routing server session settings sinks sql template",
     ),
     Part(
         "configuration",

@@ -82,7 +82,14 @@ class AccessControl:
             return None
         if table is not None and name in self.sources and self._tables.get(name) == table:
             return self.sources[name]
-        made = declared.made(table, context)
+        try:
+            made = declared.made(table, context)
+        except ValueError:
+            raise
+        except Exception as error:  # a package of others may raise anything
+            raise ValueError(
+                f"access.{name}: create of the declaration failed: {type(error).__name__}: {error}"
+            ) from error
         if made is None and table is None:
             return None
         # With another name the source would never be asked, and clients that it refuses would be accepted.

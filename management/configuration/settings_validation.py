@@ -11,6 +11,7 @@ from typing import Any, Final
 from taipan.broker.access.acl import AclRule
 from taipan.broker.access.declaration import AccessSource
 from taipan.broker.access.foreign_hashes import read_hash
+from taipan.broker.access.installed import guarded
 from taipan.broker.access.registry import ACCESS_SOURCES, sources_of, table_of
 from taipan.broker.access.saslprep import saslprep
 from taipan.broker.access.scram import ScramVerifier
@@ -226,7 +227,11 @@ def _socket_path(value: str) -> Iterator[Fault]:
 
 def rules_of_sources(sources: Iterable[AccessSource]) -> ValueRules:
     """Return the rules of the values in ``[access.<name>]``."""
-    return {source.settings: source.rules for source in sources if source.settings is not None}
+    return {
+        source.settings: {key: guarded(source, rule) for key, rule in source.rules.items()}
+        for source in sources
+        if source.settings is not None
+    }
 
 
 VALUE_RULES: Final[ValueRules] = {
@@ -336,7 +341,7 @@ def validate_access(access: AccessSettings, given: Collection[str]) -> Iterator[
     for source in sources_of(access):
         table = table_of(access, source)
         if table is not None:
-            yield from below((source.name,), source.faults(table))
+            yield from below((source.name,), guarded(source, source.faults)(table))
         elif source.settings is not None and source not in ACCESS_SOURCES:
             for key in ("authenticators", "authorizers"):
                 if key in given and source.name in getattr(access, key):

@@ -8,13 +8,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
-import os
-import sys
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Final, NamedTuple, TypeVar
+
+from taipan.broker.entry_points import load_all
 
 from ..actions.action import ActionType
 from ..resources.resource import ResourceType
@@ -53,17 +51,13 @@ def load_operator_modules(modules: Iterable[str]) -> OperatorTypes:
     actions: list[ActionType] = []
     resources: list[ResourceType] = []
     loaded: list[tuple[object, str]] = [(_import(name), f"ruleengine.functions: module {name}") for name in modules]
-    for group in _GROUPS:
-        for point in _entry_points(_path())[group]:
-            where = f"entry point {point.name} of {group}"
-            try:
-                found = point.load()
-            except Exception as error:
-                raise OperatorModuleError(f"{where}: {type(error).__name__}: {error}") from error
-            if not isinstance(found, ModuleType | ActionType | ResourceType):
-                raise OperatorModuleError(f"{where}: {point.value} is not a module, an ActionType or a ResourceType")
-            logger.info("extension_loaded group=%s name=%s value=%s", group, point.name, point.value)
-            loaded.append((found, where))
+    try:
+        for group in _GROUPS:
+            loaded += load_all(
+                group, (ModuleType, ActionType, ResourceType), "a module, an ActionType or a ResourceType"
+            )
+    except ValueError as error:
+        raise OperatorModuleError(str(error)) from error
     for found, where in loaded:
         if isinstance(found, ActionType):
             actions.append(found)
@@ -73,25 +67,6 @@ def load_operator_modules(modules: Iterable[str]) -> OperatorTypes:
             actions += _types_of(found, ACTIONS, ActionType, where)
             resources += _types_of(found, RESOURCES, ResourceType, where)
     return OperatorTypes(list(dict.fromkeys(actions)), list(dict.fromkeys(resources)))
-
-
-def _path() -> tuple[tuple[str, int], ...]:
-    """Return where Python looks for distributions, and when they were last changed."""
-    return tuple((place, _changed(place)) for place in sys.path)
-
-
-def _changed(place: str) -> int:
-    try:
-        return os.stat(place or os.curdir).st_mtime_ns
-    except OSError:
-        return 0
-
-
-@lru_cache(1)
-def _entry_points(path: tuple[tuple[str, int], ...]) -> dict[str, tuple[EntryPoint, ...]]:
-    """Return the entry points of each group. They are read from the files of all distributions, once per process."""
-    found = entry_points()
-    return {group: tuple(found.select(group=group)) for group in _GROUPS}
 
 
 def validate_modules(modules: Iterable[str]) -> Iterator[str]:

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,11 +17,7 @@ from taipan.broker.server import Server
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.functions.registry import FUNCTIONS
-from taipan.ruleengine.types import operator_modules
-from taipan.ruleengine.types.operator_modules import (
-    OperatorModuleError,
-    load_operator_modules,
-)
+from taipan.ruleengine.types.operator_modules import OperatorModuleError, load_operator_modules
 from tests.support.node import make_settings
 from tests.support.rule_engine_node import rule_engine_node
 
@@ -91,15 +86,6 @@ def test_entry_points(folder: Path) -> None:
     shutil.rmtree(folder / "two-1.0.dist-info")
     install(folder, "three", rule_actions="my_rules:WORDS")
     assert [each.name for each in load_operator_modules([]).actions] == ["count_words"]
-
-
-def test_entry_points_are_looked_for_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = []
-    monkeypatch.setattr(operator_modules, "entry_points", lambda: looked.append(1) or metadata.EntryPoints())
-    for _ in range(3):
-        load_operator_modules([])
-    assert len(looked) == 1
-    operator_modules._entry_points.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -316,6 +316,7 @@ def door(create: Any) -> AccessSource:
         ),
         (lambda settings, context: None, "create of the declaration returned no source"),
         (lambda settings, context: 1, "create of the declaration returned int, not a Source"),
+        (lambda settings, context: {}["key"], r"create of the declaration failed: KeyError: 'key'"),
     ],
 )
 @pytest.mark.asyncio

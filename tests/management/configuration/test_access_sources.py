@@ -160,6 +160,34 @@ def test_a_module_that_cannot_be_imported(tmp_path: Path, key: str, code: str, w
     assert told == f"t.toml:1: access.keypad: cannot import keypad_driver:Source: {words}"
 
 
+@pytest.mark.parametrize(
+    "code, words",
+    [
+        ("raise KeyError('codes')", "KeyError: 'codes'"),
+        ("raise RuntimeError('two\\nlines')", "RuntimeError: two\\nlines"),
+        ("return 1", "TypeError: 'int' object is not iterable"),
+        ("yield 'wrong'", "TypeError: expected Fault, got str"),
+    ],
+)
+@pytest.mark.parametrize("key", ["check=broken", "rules={'codes': broken}"])
+def test_a_check_that_fails(tmp_path: Path, key: str, code: str, words: str) -> None:
+    distribution(tmp_path / "other", "broken-keypad", "broken_keypad:KEYPAD")
+    (tmp_path / "other" / "broken_keypad.py").write_text(
+        "import msgspec\nfrom taipan.broker.access.declaration import AccessSource\n"
+        "class Settings(msgspec.Struct, frozen=True):\n    codes: dict[str, str]\n"
+        f"def broken(value):\n    {code}\n"
+        f"KEYPAD = AccessSource(name='keypad', settings=Settings, create=print, {key})",
+        "utf-8",
+    )
+    try:
+        with importable(tmp_path / "other"):
+            told = refusal(tmp_path, KEYPAD)
+    finally:
+        sys.modules.pop("broken_keypad", None)
+    place = "t.toml:1: access.keypad" if key.startswith("check") else "t.toml:2: access.keypad.codes"
+    assert told == f"{place}: a check of the package broken-keypad failed, report it there: {words}"
+
+
 SHOWN = """
 [access.keypad]
 codes = {ann = "1234-opensesame"}
