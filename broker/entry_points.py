@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,8 @@ def _log(point: EntryPoint) -> None:
 
 
 def _installed(group: str) -> EntryPoints:
-    return _read(tuple((place, _changed(place)) for place in sys.path)).select(group=group)
+    found: EntryPoints = _read(tuple((place, _changed(place)) for place in sys.path)).select(group=group)
+    return found
 
 
 def _changed(place: str) -> int:
@@ -96,7 +97,7 @@ def _changed(place: str) -> int:
 
 
 @lru_cache(1)
-def _read(path: tuple[tuple[str, int], ...]) -> EntryPoints:
+def _read(path: tuple[tuple[str, int], ...]) -> Any:
     """Return the entry points of all distributions in ``path``, which has the times of their last changes. They are
     read from many files, therefore once per process."""
     return entry_points()

@@ -131,6 +131,7 @@ class Server:
         self.stored_users = StoredUsers(self.tables, self.clock)
         self.stored_rules = StoredAclRules(self.tables)
         self.banned = Banned(self.tables, self.clock)
+        self.alarms = RaisedAlarms(settings.node.name, self.broker.publish_internal, self.clock)
         self.access = AccessControl(
             settings.access,
             self.clock,
@@ -139,6 +140,7 @@ class Server:
             count=self.metrics.refusals.add,
             was_here=lambda client: was_here(self.broker.sessions, client),
             on_change=lambda: self.context.reviews.rules_changed(),
+            alarms=self.alarms,
         )
         self.rights = PublisherRights(self.access)
         self.flapping = Flapping(self.banned, self.clock)
@@ -173,7 +175,6 @@ class Server:
             wanted=lambda: self.broker.system_topics_wanted,
         )
         self.presence = Presence(self.hooks, self.sys_topics.client_connected, self.sys_topics.client_disconnected)
-        self.alarms = RaisedAlarms(settings.node.name, self.broker.publish_internal, self.clock)
         durability = settings.durability
         on_disk = durability.level == "disk"
         self.connections: dict[Connection, None] = {}

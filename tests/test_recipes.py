@@ -1,5 +1,7 @@
 """The code of docs/recipes runs as it is printed, and what a recipe says fails without its steps does fail."""
 
+import asyncio
+import json
 import re
 import textwrap
 from pathlib import Path
@@ -10,7 +12,8 @@ import msgspec
 import pytest
 
 from taipan import gateway
-from taipan.broker.access import acl, auth_result, decision, declaration, source
+from taipan.broker.access import acl, auth_result, decision, declaration, outside, remote, remote_status, source
+from taipan.broker.access.connection_trial import tried_sources
 from taipan.broker.access.control import AccessControl
 from taipan.broker.access.registry import ACCESS_SOURCES, access_settings, written_type
 from taipan.broker.config import AccessSettings, Count, ZoneSettings
@@ -69,7 +72,7 @@ def test_sink() -> None:
 
 
 def test_access_source() -> None:
-    (text,) = code("add-an-access-source")
+    text, _ = code("add-an-access-source")
     names: dict[str, Any] = {"Final": Final, "msgspec": msgspec}
     for module in (acl, auth_result, declaration, decision, source, client_info):
         names |= vars(module)
@@ -92,6 +95,46 @@ def test_access_source() -> None:
         assert told.allowed, topic_filter
     assert not access.authorization.allows_some(ann, "lift/2") and access.authorization.allows_some(ann, "lift/#")
     access.close()
+
+
+@pytest.mark.asyncio
+async def test_remote_access_source() -> None:
+    """``desk``, with a desk that answers, closes and opens again."""
+    _, text = code("add-an-access-source")
+    names: dict[str, Any] = {"Final": Final, "asyncio": asyncio, "json": json}
+    for module in (acl, auth_result, declaration, decision, source, client_info, outside, remote):
+        names |= vars(module)
+    names["NO_CONNECTION"] = remote_status.NO_CONNECTION
+    exec(text, names)
+    lines: list[list[str]] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if line := await reader.readline():
+            lines.append(json.loads(line))
+            writer.write(b"deny\n" if lines[-1][2] in ("0043", "lift/2") else b"allow\n")
+        writer.close()
+
+    desk = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = desk.sockets[0].getsockname()[1]
+    kind = access_settings(written_type(AccessSettings), (*ACCESS_SOURCES, names["DESK"]))
+    settings: Any = msgspec.convert({"desk": {"port": port}}, kind)
+    access = AccessControl(settings, Clock())  # type: ignore[arg-type]
+    ann = client_info.ClientInfo("n@h", ZoneSettings(), client_id="c", username='ann\n"')
+    access.start()
+    status = access.sources["desk"].status  # type: ignore[attr-defined]
+    asked: Any = access.authentication.authenticate
+    outcomes = [await asked(ann, password) for password in (b"0042", b"0043")]
+    assert [(each.reason_code, each.proved_by) for each in outcomes] == [(0, "desk"), (0x86, "")]
+    ann.proved_by = "desk"
+    decisions = await access.authorization.ask(ann, "publish", ["lift/1", "lift/2"])
+    assert [each.allowed for each in decisions] == [True, False] and status.word == "connected"
+    assert lines[0] == ["ENTER", 'ann\n"', "0042"] and ["publish", 'ann\n"', "lift/2"] in lines
+    assert await tried_sources(settings) == {"desk": ""}
+    desk.close()
+    await desk.wait_closed()
+    assert (await asked(ann, b"0042")).detail == "desk_no_connection"
+    assert (await tried_sources(settings))["desk"].startswith("no_connection: ")
+    await access.stop()
 
 
 def test_sql_function(monkeypatch: pytest.MonkeyPatch) -> None:

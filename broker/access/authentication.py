@@ -79,8 +79,13 @@ class Authentication:
         self._join_chain()
 
     def _join_chain(self) -> None:
-        chain = (*self._added, *self._configured_chain)
+        chain = self.chain
         self._chain = chain if any(isinstance(source, Authenticator) for source in chain) else ()
+
+    @property
+    def chain(self) -> tuple[UserSource | Authenticator, ...]:
+        """All that are asked, in order."""
+        return (*self._added, *self._configured_chain)
 
     @property
     def has_users(self) -> bool:

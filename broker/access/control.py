@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from ..config import AccessSettings
 from ..loop.clock import Clock
+from ..observability.alarms import RaisedAlarms
 from ..session.client_info import ClientInfo
 from .acl import AclRuleSource
 from .auth_result import Authenticator
@@ -13,6 +14,8 @@ from .banned import Ban, Banned
 from .declaration import AccessSource
 from .outside import OutsideSource
 from .registry import sources_of, table_of
+from .remote import RemoteSource
+from .remote_status import DOWN
 from .source import Source, SourceContext, parts_of
 
 
@@ -32,16 +35,19 @@ class AccessControl:
         count: Callable[[str], None] | None = None,
         was_here: Callable[[ClientInfo], bool] | None = None,
         on_change: Callable[[], None] | None = None,
+        alarms: RaisedAlarms | None = None,
     ) -> None:
         """Raises ``ValueError`` for a hash or a rule that cannot be read.
 
         ``made``: sources that the node itself has created, instead of those from ``registry``. ``count``: counts each
         reason why a client waits or is refused, or why a service gave no answer. ``was_here``: whether a session shows
-        that a client was accepted before. ``on_change``: called when rules have changed."""
+        that a client was accepted before. ``on_change``: called when rules have changed. ``alarms``: where remote
+        sources raise an alarm while they are down."""
         self.lost = ""
         self._clock = clock
         self._banned = banned
         self._count = count or _not_counted
+        self._alarms = alarms
         self._made = {source.name: source for source in made}
         self.sources: dict[str, Source] = {}
         # The settings of each source that has some: while they do not change, the source stays.
@@ -54,7 +60,7 @@ class AccessControl:
 
     def _load(self, settings: AccessSettings) -> list[Source]:
         """Apply these settings. Return the sources that are no longer used, for ``_retire``."""
-        context = SourceContext(self._clock, self._count, settings)
+        context = SourceContext(self._clock, self._count, settings, self._status_changed)
         tables: dict[str, object] = {}
         sources: dict[str, Source] = {}
         # Any method of a source may raise: all are called before anything changes.
@@ -116,6 +122,18 @@ class AccessControl:
         for source in sources:
             source.retire()
 
+    def _status_changed(self, source: RemoteSource) -> None:
+        """Raise the alarm of a source that is down, or end it."""
+        if self._alarms is None or self.sources.get(source.name) is not source:
+            return
+        status = source.status
+        if status.word != DOWN:
+            self._alarms.deactivate(_alarm(source))
+            return
+        details = {"source": source.name, "setting": f"access.{source.name}", "fault": status.reason}
+        if not self._alarms.activate(_alarm(source), f"access source {source.name} is down", details):
+            self._alarms.amend(_alarm(source), details)
+
     def add(self, source: Authenticator | AclRuleSource | OutsideSource) -> None:
         """Add a source of the embedding program. It applies to new clients and to all decisions."""
         if isinstance(source, Authenticator):
@@ -136,6 +154,9 @@ class AccessControl:
         self.authorization.forget_decisions()
         self.authentication.passwords.verified.clear()
         self._retire(unused)
+        if self._alarms is not None:
+            for source in unused:
+                self._alarms.deactivate(_alarm(source))
 
     def close(self) -> None:
         """Stop the hash threads; clients that wait for one, or arrive later, receive "Server unavailable"."""
@@ -152,6 +173,10 @@ class AccessControl:
     def ban_of(self, client: ClientInfo) -> Ban | None:
         """Return the ban of this client; it is checked before authentication."""
         return self._banned.find(client) if self._banned is not None else None
+
+
+def _alarm(source: Source) -> str:
+    return f"access/{source.name}/down"
 
 
 def _not_counted(reason: str) -> None:

@@ -1,16 +1,30 @@
 """AccessSource: the declaration of a source of authentication or authorization, so that a configuration can name it.
 
-The built-in sources are listed in ``registry.ACCESS_SOURCES``. Another package declares one as an entry point of the
-group ``taipan.access_sources``; see ``docs/recipes/add-an-access-source.md``."""
+``registry.ACCESS_SOURCES`` are the built-in sources: ``SOURCE`` in the module ``declaration`` of each package below
+``broker/access``. Another package declares one as an entry point of the group ``taipan.access_sources``; see
+``docs/recipes/add-an-access-source.md``."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from importlib.resources import files
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from ..setting_rules import Fault, ValueRule
+from ..value_types import PositiveSeconds
+
+
+class RemoteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the table of each remote source has; the settings of a ``remote.RemoteSource`` are a subclass."""
+
+    timeout: PositiveSeconds = 5.0  # of a question, the wait for a connection included
+    connect_timeout: PositiveSeconds = 5.0
+    pool_size: Annotated[int, Meta(ge=1, le=10_000)] = 32
+    on_failure: Literal["deny", "ignore"] = "deny"
 
 
 class SourceReason(NamedTuple):
@@ -35,8 +49,10 @@ class AccessSource:
 
     ``rules`` are the rules of single values, ``check(settings)`` yields faults between several. ``shown`` are keys of
     the table without secrets: for a built-in source those that are named like secrets, for a package's source all that
-    need not be masked. ``rules_first``: in the default order of ``authorizers``, the source comes before those without
-    this flag."""
+    need not be masked.
+
+    ``place``: the position of a built-in source in the default order, lowest first; a package's source comes last.
+    ``rules_first``: in the default order of ``authorizers``, the source comes before those without this flag."""
 
     name: str
     create: Callable[[Any, Any], Any] | str
@@ -46,7 +62,20 @@ class AccessSource:
     shown: frozenset[str] = frozenset()
     reasons: tuple[SourceReason, ...] = ()
     extra: str = ""
+    place: int = 100
     rules_first: bool = False
+
+    @property
+    def remote(self) -> bool:
+        """Whether the source is on another system, and may be unreachable."""
+        return self.settings is not None and issubclass(self.settings, RemoteSettings)
+
+    def explained(self) -> tuple[SourceReason, ...]:
+        """Return ``reasons``, and those that all remote sources have."""
+        if not self.remote:
+            return self.reasons
+        text = "the service did not answer about the client or about its session's subscriptions"
+        return *self.reasons, SourceReason("client", "server_unavailable", (f"access.{self.name}.<key>",), text)
 
     def made(self, settings: object, context: object) -> Any:
         """Return the source, or None. Raises ValueError."""
@@ -62,6 +91,14 @@ class AccessSource:
             return
         if check is not None:
             yield from check(settings)
+
+    def sample(self) -> str:
+        """The table as a configuration file may have it, with a note above each key: ``sample.toml`` beside the module
+        of ``settings``; empty: there is no such file, or no package that could have one."""
+        module = None if self.settings is None else sys.modules.get(self.settings.__module__)
+        package = None if module is None else module.__package__
+        file = files(package).joinpath("sample.toml") if package else None
+        return file.read_text("utf-8") if file is not None and file.is_file() else ""
 
     def _resolved(self, named: Callable[..., Any] | str) -> Callable[..., Any]:
         if not isinstance(named, str):

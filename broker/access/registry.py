@@ -1,19 +1,27 @@
 """Registry: the sources of access that there are, and the type of ``[access]`` that has a table for each of them."""
 
+import sys
 from functools import lru_cache
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from .configuration.declaration import CONFIGURATION
 from .declaration import AccessSource
-from .http.declaration import HTTP
-from .jwt.declaration import JWT
-from .stored.declaration import STORED
 
 Common = TypeVar("Common", bound=type[msgspec.Struct])
 
-ACCESS_SOURCES: Final[tuple[AccessSource, ...]] = (CONFIGURATION, STORED, JWT, HTTP)
+
+def _built_in() -> tuple[AccessSource, ...]:
+    """One of each package beside this module. Their declarations are small; implementations are not imported."""
+    assert __package__ is not None
+    packages = [each.name for each in iter_modules(sys.modules[__package__].__path__) if each.ispkg]
+    found: list[AccessSource] = [import_module(f"{__package__}.{name}.declaration").SOURCE for name in packages]
+    return tuple(sorted(found, key=lambda source: (source.place, source.name)))
+
+
+ACCESS_SOURCES: Final = _built_in()
 """The built-in ones, in the order in which they are asked who a client is."""
 
 _SOURCES: Final[dict[type, tuple[AccessSource, ...]]] = {}

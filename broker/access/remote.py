@@ -1,107 +1,194 @@
 """RemoteSource: a source of access on another system, which may be slow, broken or unreachable.
 
-Common to all of them: the limit of open questions, the time-out, counting and logging of failures, and the end. Each
-source itself asks the question, and raises SourceFailed if there is no answer."""
+All of them have in common: the limit on questions under way, the time-out, the circuit breaker, the status and its
+alarm, the failures that are counted and logged, and the end. A source itself says how to connect, asks, and closes.
+"""
 
 import asyncio
 import logging
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final
 
+from ..mqtt import reason_codes
+from ..session.client_info import ClientInfo
+from .auth_result import AuthOutcome
+from .declaration import RemoteSettings
 from .outside import DENY, IGNORE, OutsideSource, Verdict
+from .remote_status import OPEN, RemoteStatus
 from .source import Source, SourceContext
 
 logger = logging.getLogger(__name__)
 
 _LOG_INTERVAL: Final = 10.0
+_WAITING_PER_CONNECTION: Final = 256
 
 
 class SourceFailed(Exception):
-    """``reason``: the reason for logs and counters. ``setting``: the setting that caused it; empty: the one of the
-    question."""
+    """``reason``: the word for logs and counters; ``NO_CONNECTION`` if a connection cannot be established. ``setting``:
+    what decided, empty: the one that was asked by.
+    ``away``: the other side gave no answer at all, as if it were not there."""
 
-    def __init__(self, reason: str, setting: str = "", detail: str = "") -> None:
+    def __init__(self, reason: str, setting: str = "", detail: str = "", away: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.setting = setting
         self.detail = detail
+        self.away = away
 
 
 class RemoteSource(Source, OutsideSource):
-    """Belongs to one event loop. ``asked`` counts questions, ``failed`` those without an answer.
+    """Belongs to one event loop. ``status``: whether it answers, and what was counted.
 
-    A failure is logged as ``failed_event``, and counted as ``access_<name>_<reason>``; the verdict is then
-    ``on_failure``."""
+    A failure is logged as ``access_source_failed``, and counted as ``access_<name>_<reason>``; the verdict is that of
+    ``on_failure``.
+    """
 
-    failed_event: ClassVar[str]
-
-    def __init__(
-        self,
-        name: str,
-        context: SourceContext,
-        *,
-        timeout: float,
-        most_open: int,
-        most_open_setting: str,
-        on_failure: Literal["deny", "ignore"],
-    ) -> None:
-        """``timeout``: seconds for a question. ``most_open``: maximum number of open questions, set by
-        ``most_open_setting``."""
+    def __init__(self, name: str, settings: RemoteSettings, context: SourceContext) -> None:
         super().__init__(name)
-        self.asked = 0
-        self.failed = 0
+        self.status = RemoteStatus(context.clock, lambda: context.status_changed(self))
         self._context = context
-        self._timeout = timeout
-        self._most_open = most_open
-        self._most_open_setting = most_open_setting
-        self._on_failure = on_failure
+        self._limits = settings
+        self._most_open = settings.pool_size * _WAITING_PER_CONNECTION
         self._open = 0
         self._retired = False
         self._closing: asyncio.Task[None] | None = None
+        self._reaching: asyncio.Task[None] | None = None
         self._quiet_until = 0.0
         self._untold = 0
 
+    # ----------------------------------------------------------- of a source
+
+    @abstractmethod
+    async def connect(self) -> None:
+        """Try whether the other side can be reached, and ask nothing about a client. Raises SourceFailed. It is called
+        at the start, for ``taipan check --connect``, and as long as the other side is away."""
+
+    @abstractmethod
+    def close_connections(self) -> Coroutine[Any, Any, None] | None:
+        """What closes the connections of this source; None: there are none."""
+
+    # ------------------------------------------------------------- questions
+
     async def ask(self, setting: str, question: Callable[[], Awaitable[Verdict]]) -> Verdict:
-        """Return the verdict of ``question``, or that of ``on_failure`` if there is no answer in time."""
-        self.asked += 1
+        """The verdict of ``question``, or the one of ``on_failure`` if there is no answer in time."""
+        status = self.status
+        status.asked += 1
         if self._retired and self._open == 0:
             return self._failure("stopping", setting)
+        if status.breaker_blocks:
+            return self._failure("down", setting, status.reason)
         if self._open >= self._most_open:
-            return self._failure("busy", self._most_open_setting)
+            return self._failure("busy", f"access.{self.name}.pool_size")
         self._open += 1
+        begun = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(self._timeout):
-                return await question()
+            async with asyncio.timeout(self._limits.timeout):
+                verdict = await question()
         except SourceFailed as why:
+            if why.away:
+                self._missed(why.reason, why.detail)
+            else:
+                status.replied()
             return self._failure(why.reason, why.setting or setting, why.detail)
         except TimeoutError:
+            self._missed("timeout")
             return self._failure("timeout", f"access.{self.name}.timeout")
+        except Exception as error:
+            # The source may be of a package of others; a client that it cannot judge is judged by ``on_failure``.
+            logger.exception("access_source_failed source=%s reason=error", self.name)
+            return self._failure("error", setting, type(error).__name__)
+        else:
+            status.answered(verdict.decision, asyncio.get_running_loop().time() - begun)
+            return verdict
         finally:
             self._open -= 1
             if self._retired and self._open == 0:
                 self._close_later()
 
+    def not_let_in(self, verdict: Verdict, client: ClientInfo, password: bytes | None) -> AuthOutcome | None:
+        """What a verdict other than a permission means for a CONNECT; None: the next source is to be asked."""
+        if verdict.decision == IGNORE:
+            return None
+        if verdict.failure:
+            return AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail=verdict.failure, setting=verdict.setting)
+        named = client.username or password is not None
+        code = reason_codes.BAD_USER_NAME_OR_PASSWORD if named else reason_codes.NOT_AUTHORIZED
+        return AuthOutcome(code, detail="denied", setting=verdict.setting)
+
+    @property
+    def under_way(self) -> int:
+        """The number of questions that wait for an answer."""
+        return self._open
+
+    def _missed(self, reason: str, detail: str = "") -> None:
+        """A question had no answer: see whether the other side is there at all."""
+        self.status.missed(reason, detail)
+        if not self._retired and (self._reaching is None or self._reaching.done()):
+            self._reaching = asyncio.ensure_future(self._reach())
+
     def _failure(self, reason: str, setting: str, detail: str = "") -> Verdict:
-        self.failed += 1
+        self.status.failed += 1
         self._context.count(f"access_{self.name}_{reason}")
         self._untold += 1
         now = self._context.clock.now()
+        on_failure = self._limits.on_failure
         if now >= self._quiet_until:
             logger.warning(
-                f"{self.failed_event} reason=%s setting=%s on_failure=%s count=%s detail=%s",
+                "access_source_failed source=%s reason=%s setting=%s on_failure=%s count=%s detail=%s",
+                self.name,
                 reason,
                 setting,
-                self._on_failure,
+                on_failure,
                 self._untold,
                 detail,
             )
             self._untold = 0
             self._quiet_until = now + _LOG_INTERVAL
-        decision = DENY if self._on_failure == "deny" else IGNORE
+        decision = DENY if on_failure == "deny" else IGNORE
         return Verdict(decision, f"{self.name}_{reason}", setting)
 
-    # ------------------------------------------------------------------- end
+    # ---------------------------------------------------------------- status
+
+    async def try_connection(self) -> None:
+        """``connect``, within the time-out. Raises SourceFailed, whatever a source raises."""
+        try:
+            async with asyncio.timeout(self._limits.timeout):
+                await self.connect()
+        except SourceFailed:
+            raise
+        except TimeoutError:
+            raise SourceFailed("timeout", f"access.{self.name}.timeout") from None
+        except Exception as error:
+            logger.exception("access_source_failed source=%s reason=error", self.name)
+            raise SourceFailed("error", detail=type(error).__name__) from error
+
+    async def _reach(self) -> None:
+        """Connect until that succeeds, at longer and longer intervals. An open breaker waits before the first time."""
+        status = self.status
+        pause = status.breaker == OPEN
+        while True:
+            if pause:
+                await asyncio.sleep(status.next_pause())
+            pause = True
+            status.half_open()
+            try:
+                await self.try_connection()
+            except SourceFailed as why:
+                status.unreachable(why.reason, why.detail)
+            else:
+                status.reachable()
+                return
+
+    # ------------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Connect in the background."""
+        self._reaching = asyncio.ensure_future(self._reach())
+
+    def halt(self) -> None:
+        if self._reaching is not None:
+            self._reaching.cancel()
 
     @property
     def busy(self) -> bool:
@@ -109,7 +196,8 @@ class RemoteSource(Source, OutsideSource):
         return self._open > 0 or (self._closing is not None and not self._closing.done())
 
     def retire(self) -> None:
-        """Another source replaces this one: open questions are still answered, then the connections are closed."""
+        """Another one takes its place: the open questions are still answered, then the connections close."""
+        self.halt()
         self._retired = True
         if self._open == 0:
             self._close_later()
@@ -121,11 +209,8 @@ class RemoteSource(Source, OutsideSource):
 
     async def stop(self) -> None:
         """Close its connections now; open questions fail."""
+        self.halt()
         self._retired = True
         self._close_later()
         if self._closing is not None:
             await self._closing
-
-    @abstractmethod
-    def close_connections(self) -> Coroutine[Any, Any, None] | None:
-        """Return the function that closes the connections of this source; None: there are none."""

@@ -20,18 +20,24 @@ if TYPE_CHECKING:
     from .acl import AclRuleSource
     from .auth_result import Authenticator
     from .outside import OutsideSource
+    from .remote import RemoteSource
     from .scram import ScramVerifier
     from .users import UserSource
+
+
+def _not_told(source: "RemoteSource") -> None:
+    """Without alarms, do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
     """The data that a source receives from the node. ``access``: the whole of ``[access]``. ``count``: counts a reason
-    why there was no answer."""
+    why there was no answer. ``status_changed``: called when a remote source is connected or down."""
 
     clock: Clock
     count: Callable[[str], None]
     access: AccessSettings
+    status_changed: "Callable[[RemoteSource], None]" = _not_told
 
 
 class Source:

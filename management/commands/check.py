@@ -1,10 +1,11 @@
-"""``taipan check [--connect] FILE | -``: checks whether a configuration is valid, and the certificates that it
-names."""
+"""``taipan check [--connect] FILE | -``: checks whether a configuration is valid, and the certificates that it names;
+with ``--connect``, also whether the servers that it names can be reached."""
 
 import argparse
 import asyncio
 
-from taipan.broker.config import BrokerSettings
+from taipan.broker.access.connection_trial import tried_sources
+from taipan.broker.config import BrokerSettings, ClusterSettings
 from taipan.broker.observability.log_text import one_line
 
 from .. import configuration_check
@@ -24,7 +25,9 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         help="configuration file, or - for standard input; can also be given with --config",
     )
     parser.add_argument(
-        "--connect", action="store_true", help="also connect to the NATS servers in [cluster], as a node does"
+        "--connect",
+        action="store_true",
+        help="also connect to the NATS servers in [cluster] and to remote access sources, as a node does",
     )
     add_set_option(parser)
     parser.set_defaults(run=run)
@@ -39,15 +42,28 @@ def run(arguments: argparse.Namespace) -> int:
     wrong = configuration_check.faults(settings)
     if wrong:
         raise ConfigError(*wrong)
-    nats = f"; NATS: {_connect(settings.broker)}" if arguments.connect else ""
-    print(f"{file}: ok{nats}")
+    connected = _connect(settings.broker) if arguments.connect else []
+    print("; ".join([f"{file}: ok", *connected]))
     return 0
 
 
-def _connect(settings: BrokerSettings) -> str:
+def _connect(settings: BrokerSettings) -> list[str]:
+    """Return the result of each connection in a few words. Raises ConfigError."""
+    connected = [] if settings.cluster is None else [f"NATS: {_connect_to_nats(settings, settings.cluster)}"]
+    try:
+        tried = asyncio.run(tried_sources(settings.access))
+    except ValueError as error:
+        raise ConfigError(one_line(str(error))) from None
+    if not connected and not tried:
+        raise ConfigError("--connect: the configuration has neither [cluster] nor a remote access source")
+    faults = [one_line(f"access.{name}: {fault}") for name, fault in tried.items() if fault]
+    if faults:
+        raise ConfigError(*faults)
+    return connected + [f"access.{name}: connected" for name in tried]
+
+
+def _connect_to_nats(settings: BrokerSettings, cluster: ClusterSettings) -> str:
     """Return the answers of the NATS servers of ``[cluster]`` in one line. Raises ConfigError."""
-    if settings.cluster is None:
-        raise ConfigError("--connect: the configuration has no [cluster]")
     # Imported here, because a node without a cluster needs no NATS client.
     try:
         from taipan.broker.cluster.nats import NatsRefused
@@ -55,7 +71,7 @@ def _connect(settings: BrokerSettings) -> str:
     except ImportError as error:
         raise ConfigError(f"[cluster]: {error}: pip install nkeys") from None
 
-    client = NatsClient(settings.cluster, settings.node.name, largest_packet(settings))
+    client = NatsClient(cluster, settings.node.name, largest_packet(settings))
     try:
         return asyncio.run(client.probe())
     except NatsRefused as error:

@@ -20,6 +20,7 @@ from taipan.broker.session.client_info import authority
 
 from ..configuration.config_document import ConfigError
 from ..configuration.defaults import toml_value
+from ..configuration.setting_notes import samples
 from ..secret_line import secret_line
 from . import new_files
 
@@ -185,9 +186,9 @@ def configuration(directory: Path, wanted: Wanted) -> str:
 
 
 def template() -> str:
-    """Return the commented configuration as it is shipped, without references to pages that only exist in Taipan's
-    sources."""
-    text = (importlib.resources.files("taipan.config") / CONFIG).read_text("utf-8")
+    """Return the commented configuration as it is shipped, with the tables of access sources, and without references to
+    pages that only exist in Taipan's sources."""
+    text = (importlib.resources.files("taipan.config") / CONFIG).read_text("utf-8") + samples()
     text = _put(text, _PAGE_OF_KEYS, "taipan --print-defaults prints its type, too.")
     return _PAGE.sub("", text)
 

@@ -109,7 +109,8 @@ def _comment(text: str) -> Iterator[str]:
 
 def _notes(struct: type[msgspec.Struct]) -> dict[str, list[str]]:
     """Return the comments of each field: the lines directly above it, and the comment after it."""
-    written: list[type[msgspec.Struct]] = [written_type(struct)]
+    # A struct may inherit fields.
+    written = [each for each in reversed(written_type(struct).__mro__) if msgspec.Struct in each.__mro__[1:]]
     if struct is RuleEngineSettings:  # the struct inherits from these
         written = [EngineSettings, *settings_of_sinks()]
     return {name: lines for each in written for name, lines in _notes_in_source(each).items()}

@@ -1,24 +1,38 @@
-"""The meaning of each setting in a sentence or two, from the comments of ``config/taipan.toml``, which contains every
-key."""
+"""The meaning of each setting in a sentence or two, from the comments of ``config/taipan.toml`` and of the samples of
+access sources, which together contain every key."""
 
 import re
-from functools import cache
+from collections.abc import Iterable
+from functools import lru_cache
 from importlib.resources import files
 from typing import Final
+
+from taipan.broker.access.declaration import AccessSource
+from taipan.broker.access.registry import ACCESS_SOURCES, installed_sources
 
 _TABLE: Final = re.compile(r"#?\[\[?([a-z_.]+)\]\]?")
 _KEY: Final = re.compile(r"#?([a-z0-9_]+) = ")
 _SECTION: Final = "# ---"
 
 
-@cache
+def samples(sources: Iterable[AccessSource] = ACCESS_SOURCES) -> str:
+    """Return the tables of sources, as they are added to the shipped file."""
+    return "".join(f"\n{sample}" for source in sources if (sample := source.sample()))
+
+
 def setting_notes() -> dict[str, str]:
     """Return the notes by key, as ``note_of`` names it: ``listeners.bind``, ``zones.max_qos``,
     ``access.users.username``."""
+    return _notes((*ACCESS_SOURCES, *installed_sources()))
+
+
+@lru_cache(maxsize=4)
+def _notes(sources: tuple[AccessSource, ...]) -> dict[str, str]:
     notes: dict[str, str] = {}
     table = note = ""
     lines: list[str] = []
-    for line in files("taipan").joinpath("config", "taipan.toml").read_text("utf-8").splitlines():
+    text = files("taipan").joinpath("config", "taipan.toml").read_text("utf-8") + samples(sources)
+    for line in text.splitlines():
         header, key = _TABLE.fullmatch(line), _KEY.match(line)
         if header is not None:
             table = re.sub(r"^zones\.\w+", "zones", header[1])

@@ -1,4 +1,5 @@
-"""The commands users, acl and banned, and their older names: credentials, access rules and bans."""
+"""The commands users, acl, banned and access-sources, and their older names: credentials, access rules, bans, and the
+sources that decide."""
 
 from itertools import chain
 from typing import cast
@@ -8,6 +9,7 @@ import msgspec
 from taipan.broker.access.stored.rules import ALL, ANONYMOUS, KINDS, NAMELESS, PUB, PUBSUB, SUB
 from taipan.broker.access.stored.users import CLIENT_ID, USERNAME
 
+from ..operations.access_sources import AccessSourceRecord
 from ..operations.acl import AclRecord, Action, HalfRecord, NewAclRule, Subject, rule_record, subject_of
 from ..operations.banned import BanRecord
 from ..operations.listing import EVERYTHING, everything
@@ -284,3 +286,19 @@ def _quoted(text: str) -> str:
     """Return the text in quotation marks, because names may contain blanks and brackets."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+@commands.add("access-sources list", "List the sources that authenticate and authorize clients, with their status")
+def list_access_sources(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.access_sources.records(), lambda rows: [_source_line(row) for row in rows])
+
+
+def _source_line(row: AccessSourceRecord) -> str:
+    places = f"authenticates={told(row.authenticates)}, authorizes={told(row.authorizes)}"
+    remote = row.remote
+    if remote is None:
+        return f"AccessSource({row.source}, {places})"
+    return (
+        f"AccessSource({row.source}, {places}, status={remote.status}, breaker={remote.breaker}, "
+        f"latency={told(remote.latency)}, failed={remote.failed}, reason={remote.reason})"
+    )

@@ -6,6 +6,7 @@ from taipan.ruleengine.engine import RuleEngine
 from ..configuration.settings import DashboardSettings, ManagementSettings
 from ..history.history import History
 from .access import Access
+from .access_sources import AccessSources
 from .acl import Acl
 from .alarms import Alarms
 from .apps import Apps
@@ -73,6 +74,7 @@ class Operations:
         self.user_requests = UserRequests()
         self.acl = Acl(server)
         self.access = Access(server, self.calls, owners)
+        self.access_sources = AccessSources(server, self.calls)
         self.banned = Bans(server)
         self.apps = Apps(server.tables, server.clock, settings.apps, lambda: server.store_alarms.tables_lost)
         self.dashboard_users = DashboardUsers(server)

@@ -29,7 +29,7 @@ class Reason(NamedTuple):
 def _of_sources(kind: Kind, reason: str) -> Iterator[Reason]:
     """Return the reasons that the built-in sources of access declare."""
     for source in ACCESS_SOURCES:
-        yield from (Reason(*each) for each in source.reasons if (each.kind, each.reason) == (kind, reason))
+        yield from (Reason(*each) for each in source.explained() if (each.kind, each.reason) == (kind, reason))
 
 
 REASONS: Final = (
@@ -731,7 +731,7 @@ def _reasons() -> Iterator[Reason]:
     """Return all reasons; those of sources from other packages come last."""
     yield from REASONS
     for source in installed_sources():
-        yield from (Reason(*each) for each in source.reasons)
+        yield from (Reason(*each) for each in source.explained())
 
 
 def explained_reasons(query: ReasonsQuery) -> list[ReasonRecord]:

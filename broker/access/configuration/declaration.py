@@ -4,6 +4,6 @@ from typing import Final
 
 from ..declaration import AccessSource
 
-CONFIGURATION: Final = AccessSource(
-    name="configuration", create="taipan.broker.access.configuration.source:ConfigurationSource"
+SOURCE: Final = AccessSource(
+    name="configuration", create="taipan.broker.access.configuration.source:ConfigurationSource", place=1
 )

@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 import msgspec
-from msgspec import Meta
 
 from ...setting_rules import Fault, ValueRule, check_url, parsed
-from ...value_types import PositiveSeconds
-from ..declaration import AccessSource, SourceReason
+from ..declaration import AccessSource, RemoteSettings, SourceReason
 
 PLACEHOLDERS: Final = "ucaPrpCdmAt"
 """Letters that stand behind ``%`` in a parameter; ``A`` and ``t`` only where a permission is asked for."""
@@ -19,7 +17,7 @@ _NO_HEADER_VALUE: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 HttpMethod = Literal["post", "get"]
 
 
-class HttpAccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class HttpAccessSettings(RemoteSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A service asked by HTTP. Values of the ``..._params`` are texts with placeholders, see ``access.http``."""
 
     auth_url: str = ""  # empty: not asked
@@ -44,10 +42,6 @@ class HttpAccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     )
     body: Literal["form", "json"] = "form"
     headers: dict[str, str] = {}
-    timeout: PositiveSeconds = 5.0  # of a question, the wait for a connection included
-    connect_timeout: PositiveSeconds = 5.0
-    pool_size: Annotated[int, Meta(ge=1, le=10_000)] = 32
-    on_failure: Literal["deny", "ignore"] = "deny"
     tls_verify: bool = True
     cafile: str = ""
 
@@ -79,8 +73,9 @@ def _headers(value: dict[str, str]) -> Iterator[Fault]:
             yield Fault((name,), "expected the name and value of an HTTP header")
 
 
-HTTP: Final = AccessSource(
+SOURCE: Final = AccessSource(
     name="http",
+    place=4,
     settings=HttpAccessSettings,
     create="taipan.broker.access.http.source:HttpSource",
     check="taipan.broker.access.http.settings:faults",
@@ -101,12 +96,6 @@ HTTP: Final = AccessSource(
             "not_authorized",
             ("access.http.auth_url",),
             "the client gave no username, and the service denied the login",
-        ),
-        SourceReason(
-            "client",
-            "server_unavailable",
-            ("access.http.<key>",),
-            "the service did not answer about the client or about its session's subscriptions",
         ),
         SourceReason(
             "message",

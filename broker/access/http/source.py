@@ -4,8 +4,10 @@ The questions are those of EMQX 4's ``emqx_auth_http``: 200 allows, 200 with the
 source, 4xx denies. Everything else is a failure: no answer in time, no connection, 5xx, a redirect.
 """
 
+import asyncio
 import json
 import re
+import ssl
 from collections.abc import Coroutine
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -13,18 +15,19 @@ from urllib.parse import urlencode
 import aiohttp
 from yarl import URL
 
-from ...mqtt import reason_codes
 from ...session.client_info import ClientInfo
 from ..auth_result import AuthOutcome
 from ..outside import ALLOW, DENY, IGNORE, OutsideSource, Verdict
 from ..remote import RemoteSource, SourceFailed
+from ..remote_status import NO_CONNECTION
 from ..source import SourceContext
 from .declaration import PLACEHOLDERS, HttpAccessSettings
 from .settings import tls_context
 
 _PLACEHOLDER: Final = re.compile("%([" + PLACEHOLDERS + "])")
 _MAX_BODY: Final = 65_536
-_WAITING_PER_CONNECTION: Final = 256
+_AWAY: Final = frozenset([502, 503, 504])
+"""Statuses by which a proxy says that the service behind it is away."""
 
 
 class _Question:
@@ -52,21 +55,13 @@ class _Question:
 class HttpSource(RemoteSource):
     """Asks, over at most ``pool_size`` connections that stay open. Belongs to one event loop."""
 
-    failed_event = "access_http_failed"
     setting = "access.http.acl_url"
     title = "the HTTP service"
     without_decision = "leaves it to the next source"
 
     def __init__(self, settings: HttpAccessSettings, context: SourceContext) -> None:
         """``ValueError`` for a ``cafile`` that cannot be used."""
-        super().__init__(
-            "http",
-            context,
-            timeout=settings.timeout,
-            most_open=settings.pool_size * _WAITING_PER_CONNECTION,
-            most_open_setting="access.http.pool_size",
-            on_failure=settings.on_failure,
-        )
+        super().__init__("http", settings, context)
         self.settings = settings
         self._auth = _Question("auth", settings.auth_url, settings.auth_method, settings.auth_params)
         self._super = _Question(
@@ -94,14 +89,8 @@ class HttpSource(RemoteSource):
         # Bytes that are no UTF-8 come out of ``urlencode`` as they went in.
         values["P"] = (password or b"").decode("utf-8", "surrogateescape")
         verdict = await self._ask(self._auth, values)
-        if verdict.decision == IGNORE:
-            return None
-        if verdict.failure:
-            return AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail=verdict.failure, setting=verdict.setting)
-        if verdict.decision == DENY:
-            named = client.username or password is not None
-            code = reason_codes.BAD_USER_NAME_OR_PASSWORD if named else reason_codes.NOT_AUTHORIZED
-            return AuthOutcome(code, detail="denied", setting=verdict.setting)
+        if verdict.decision != ALLOW:
+            return self.not_let_in(verdict, client, password)
         # What it was not told it has not decided.
         client.proved_by = self.name if self._auth.tells("u") and client.username else ""
         superuser = await self.is_superuser(client)
@@ -128,7 +117,7 @@ class HttpSource(RemoteSource):
                 return Verdict(IGNORE if body == b"ignore" else ALLOW, "", question.setting)
             if 400 <= status < 500:
                 return Verdict(DENY, "", question.setting)
-            raise SourceFailed(f"status_{status}")
+            raise SourceFailed(f"status_{status}", away=status in _AWAY)
 
         return await self.ask(question.setting, answer)
 
@@ -136,14 +125,14 @@ class HttpSource(RemoteSource):
         try:
             return await self._send(question, values)
         except aiohttp.ConnectionTimeoutError:
-            raise SourceFailed("timeout", "access.http.connect_timeout") from None
+            raise SourceFailed("timeout", "access.http.connect_timeout", away=True) from None
         except TimeoutError:
             raise
         except aiohttp.ClientConnectorError as error:
-            raise SourceFailed("no_connection", detail=str(error.os_error)) from None
+            raise SourceFailed(NO_CONNECTION, detail=str(error.os_error), away=True) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # ValueError: what is no URL, or a header that cannot be sent
-            raise SourceFailed("broken", detail=type(error).__name__) from None
+            raise SourceFailed("broken", detail=type(error).__name__, away=not isinstance(error, ValueError)) from None
 
     async def _send(self, question: _Question, values: dict[str, str]) -> tuple[int, bytes]:
         params = question.fill(values)
@@ -179,6 +168,22 @@ class HttpSource(RemoteSource):
                 if last or isinstance(error, aiohttp.ClientConnectorError):
                     raise
         raise AssertionError("the second try returns or raises")
+
+    async def connect(self) -> None:
+        """Open a connection to each server of the URLs, and close it: the service may count requests."""
+        urls = [URL(each.url) for each in (self._auth, self._super, self._acl) if each.url]
+        for server in dict.fromkeys(url.origin() for url in urls):
+            tls = (
+                (ssl.create_default_context() if self._tls is True else self._tls) if server.scheme == "https" else None
+            )
+            try:
+                async with asyncio.timeout(self.settings.connect_timeout):
+                    _, writer = await asyncio.open_connection(server.host, server.port, ssl=tls)
+            except TimeoutError:
+                raise SourceFailed("timeout", "access.http.connect_timeout") from None
+            except (OSError, ValueError) as error:
+                raise SourceFailed(NO_CONNECTION, detail=str(error)) from None
+            writer.transport.abort()
 
     def _new_session(self) -> aiohttp.ClientSession:
         settings = self.settings

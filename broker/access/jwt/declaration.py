@@ -31,8 +31,9 @@ class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     acl_claim: str = "acl"
 
 
-JWT: Final = AccessSource(
+SOURCE: Final = AccessSource(
     name="jwt",
+    place=3,
     settings=JwtSettings,
     create="taipan.broker.access.jwt.source:JwtSource",
     check="taipan.broker.access.jwt.keys:faults",

@@ -9,4 +9,4 @@ def _none(settings: None, context: object) -> None:
     """Return None: a node with stored users and rules has created the source itself; see ``AccessControl``."""
 
 
-STORED: Final = AccessSource(name="stored", create=_none, rules_first=True)
+SOURCE: Final = AccessSource(name="stored", create=_none, place=2, rules_first=True)

@@ -116,7 +116,7 @@ async def test_answers(
     assert verdict.decision == (decision or {"deny": DENY, "ignore": IGNORE}[on_failure])
     assert verdict.failure == (f"http_{failure}" if failure else "")
     assert source.reasons == ([f"access_http_{failure}"] if failure else [])
-    assert (source.asked, source.failed) == (1, len(source.reasons))
+    assert (source.status.asked, source.status.failed) == (1, len(source.reasons))
     await source.stop()
 
 
@@ -158,7 +158,7 @@ async def test_a_connection_that_the_service_closed_is_no_failure(service: AuthS
     await service.stop()
     await service.start(port)
     assert (await source.authorize(client(), "publish", "t")).allowed
-    assert source.failed == 0
+    assert source.status.failed == 0
     await source.stop()
 
 

@@ -1,46 +1,54 @@
 """What every source of access holds to: the built-in ones, and one that a package adds by its entry point."""
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib import import_module
 from typing import Any, NamedTuple
 
-import jwt
 import msgspec
 import pytest
 
 from taipan.broker.access.auth_result import Authenticator, AuthOutcome, Trial
+from taipan.broker.access.connection_trial import tried_sources
 from taipan.broker.access.control import AccessControl
 from taipan.broker.access.decision import DecisionStep
 from taipan.broker.access.declaration import AccessSource
 from taipan.broker.access.guesses import Guesses
 from taipan.broker.access.outside import OutsideSource
-from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.registry import ACCESS_SOURCES, access_settings, sources_of, written_type
+from taipan.broker.access.remote import RemoteSource
+from taipan.broker.access.remote_status import BREAKER_FAILURES, CONNECTED, DOWN
 from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.access.source import Source, SourceContext
-from taipan.broker.access.stored.rules import ALL, PUBSUB, StoredAclRules
-from taipan.broker.access.stored.source import StoredSource
-from taipan.broker.access.stored.users import USERNAME, StoredUsers
-from taipan.broker.config import AccessSettings, RuleSettings, UserSettings, ZoneSettings
-from taipan.broker.persistence.tables import Tables
+from taipan.broker.config import AccessSettings, ZoneSettings
+from taipan.broker.observability.alarms import RaisedAlarms
 from taipan.broker.session.client_info import ClientInfo
 from tests.support.access_package import importable, install_keypad
-from tests.support.auth_service import AuthService, auth_service
 from tests.support.clock import Clock
 
-HASH = ScryptHash.create(b"right", n=16)
-SECRET = "s" * 32
-NAMES = ["configuration", "stored", "jwt", "http", "keypad"]
+from .sources import Setup
+
+PACKAGES = ["keypad"]
+NAMES = [*(source.name for source in ACCESS_SOURCES), *PACKAGES]
+REMOTE = [*(source.name for source in ACCESS_SOURCES if source.remote), *PACKAGES]
 
 
 class Case(NamedTuple):
-    """One source, set up alone: ``right`` and ``wrong`` are passwords of ``ann``. It allows her ``open``, denies
-    ``shut``."""
+    """One source, set up alone."""
 
     access: AccessControl
-    right: bytes
-    wrong: bytes
+    setup: Setup
+    alarms: RaisedAlarms
+
+    @property
+    def right(self) -> bytes:
+        return self.setup.right
+
+    @property
+    def wrong(self) -> bytes:
+        return self.setup.wrong
 
 
 @pytest.fixture(scope="module")
@@ -53,60 +61,39 @@ def keypad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AccessSource]:
 
 @pytest.fixture
 def declared(request: pytest.FixtureRequest, name: str) -> AccessSource:
-    if name == "keypad":
-        found: AccessSource = request.getfixturevalue("keypad")
+    if name in PACKAGES:
+        found: AccessSource = request.getfixturevalue(name)
         return found
     return next(source for source in ACCESS_SOURCES if source.name == name)
 
 
-def control(settings: dict[str, Any], declared: AccessSource, made: list[Source] | None = None) -> AccessControl:
+def control(
+    settings: dict[str, Any],
+    declared: AccessSource,
+    made: list[Source] | None = None,
+    alarms: RaisedAlarms | None = None,
+) -> AccessControl:
     sources = ACCESS_SOURCES if declared in ACCESS_SOURCES else (*ACCESS_SOURCES, declared)
     kind = access_settings(written_type(AccessSettings), sources)
     table = {"authenticators": [declared.name], "authorizers": [declared.name], "no_match": "deny", **settings}
-    return AccessControl(msgspec.convert(table, kind), Clock(), made=made or ())  # type: ignore[arg-type]
+    clock: Any = Clock()
+    return AccessControl(msgspec.convert(table, kind), clock, made=made or (), alarms=alarms)  # type: ignore[arg-type]
 
 
-def settings_of(name: str, service: AuthService) -> dict[str, Any]:
-    rules = [
-        RuleSettings(allow=True, topics=["open"], username="ann"),
-        RuleSettings(allow=False, topics=["shut"], username="ann"),
-    ]
-    user = UserSettings(username="ann", password_hash=str(HASH))
-    tables: dict[str, dict[str, Any]] = {
-        "configuration": {"users": [msgspec.to_builtins(user)], "rules": msgspec.to_builtins(rules)},
-        "stored": {},
-        "jwt": {"jwt": {"secret": SECRET}},
-        "http": {"http": service.settings()},
-        "keypad": {"keypad": {"codes": {"ann": "right"}, "doors": {"open": True, "shut": False}}},
-    }
-    return tables[name]
-
-
-def stored() -> StoredSource:
-    tables = Tables()
-    users, rules = StoredUsers(tables, Clock()), StoredAclRules(tables)  # type: ignore[arg-type]
-    users.put(USERNAME, "ann", HASH)
-    for topic, allow in (("open", True), ("shut", False)):
-        rules.append(ALL, "", topic, PUBSUB, allow, 0.0)
-    return StoredSource(users, rules)
+def setup_of(name: str) -> AbstractAsyncContextManager[Setup]:
+    """A source without such a module has no contract."""
+    made: AbstractAsyncContextManager[Setup] = import_module(f"tests.broker.access.sources.{name}").set_up()
+    return made
 
 
 @asynccontextmanager
 async def set_up(name: str, declared: AccessSource) -> AsyncIterator[Case]:
-    async with auth_service() as service:
-        service.replies["/auth"] = lambda asked: "ignore" if asked["username"] != "ann" else (
-            200 if asked["password"] == "right" else 401
-        )  # fmt: skip
-        service.replies["/acl"] = lambda asked: {"open": 200, "shut": 403}.get(asked["topic"], "ignore")
-        access = control(settings_of(name, service), declared, [stored()] if name == "stored" else None)
+    async with setup_of(name) as setup:
+        alarms = RaisedAlarms("n@h", lambda message: None, Clock())  # type: ignore[arg-type]
+        access = control(setup.settings, declared, setup.made, alarms)
         access.start()
-        right, wrong = b"right", b"wrong"
-        if name == "jwt":
-            acl = {"pub": ["open"]}
-            right = jwt.encode({"sub": "ann", "acl": acl}, SECRET, "HS256").encode()
-            wrong = jwt.encode({"sub": "ann", "acl": acl}, "t" * 32, "HS256").encode()
         try:
-            yield Case(access, right, wrong)
+            yield Case(access, setup, alarms)
         finally:
             await access.stop()
 
@@ -190,17 +177,18 @@ async def test_permissions(name: str, declared: AccessSource) -> None:
         denied = await decision(case.access, who, "shut")
         assert not denied.allowed and denied.setting != "-" and not denied.ignored
         other = await decision(case.access, who, "other")
-        # A token with rules denies what it does not name; all others leave it to ``no_match``.
-        assert not other.allowed and other.ignored == (name != "jwt")
+        assert not other.allowed and other.ignored != case.setup.denies_rest
         assert (await decision(case.access, who, "open")).cached
 
 
-@pytest.mark.parametrize("name", ["configuration", "stored", "keypad"])
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.asyncio
 async def test_no_filter_reaches_further_than_the_rules(name: str, declared: AccessSource) -> None:
     """A subscription is denied if it would read a topic that is, and allowed only if it reads none but those that
     are."""
     async with set_up(name, declared) as case:
+        if not case.setup.reads_filters:
+            return
         who = client()
         await log_in(case.access, who, case.right)
         authorization = case.access.authorization
@@ -242,7 +230,7 @@ async def test_a_reload(name: str, declared: AccessSource) -> None:
         access = case.access
         before = access.sources[name]
         access.reload(access.settings)
-        assert (access.sources[name] is before) == (name != "configuration")
+        assert (access.sources[name] is before) == case.setup.lasts
         assert (await log_in(access, client(), case.right)).reason_code == 0
         if declared.settings is not None:
             access.reload(msgspec.structs.replace(access.settings, **{name: None}))
@@ -250,10 +238,93 @@ async def test_a_reload(name: str, declared: AccessSource) -> None:
             assert (await log_in(access, client(), case.right)).proved_by == ""
 
 
+async def until(ready: Callable[[], bool]) -> None:
+    async with asyncio.timeout(40):
+        while not ready():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("name", REMOTE)
+@pytest.mark.asyncio
+async def test_a_remote_source_that_is_away(name: str, declared: AccessSource) -> None:
+    """Its alarm, its status and its breaker; the other side comes back, and clients come in again."""
+    assert declared.remote
+    async with set_up(name, declared) as case:
+        assert case.setup.away is not None and case.setup.back is not None
+        source: Any = case.access.sources[name]
+        assert isinstance(source, RemoteSource)
+        status, alarms = source.status, case.alarms
+        await until(lambda: status.word == CONNECTED)
+        assert (await log_in(case.access, client(), case.right)).reason_code == 0
+        assert (await log_in(case.access, client(), case.wrong)).reason_code == 0x86
+        assert status.decisions["allow"] == status.decisions["deny"] == 1
+        assert status.latency is not None and not alarms.active
+        await case.setup.away()
+        for _ in range(BREAKER_FAILURES):
+            assert not status.breaker_blocks
+            refused = await log_in(case.access, client(), case.right)
+            assert refused.reason_code == 0x88 and refused.detail.startswith(f"{name}_")
+        assert status.word == DOWN and status.breaker_blocks and status.breaker_opened == 1
+        refused = await log_in(case.access, client(), case.right)
+        assert (refused.reason_code, refused.detail) == (0x88, f"{name}_down")
+        denied = await decision(case.access, client(), "open")
+        assert not denied.allowed and not denied.lasting
+        assert status.failed == status.asked - 2
+        (alarm,) = alarms.active.values()
+        details = {"source": name, "setting": f"access.{name}", "fault": status.reason}
+        assert (alarm.name, alarm.details) == (f"access/{name}/down", details) and status.reason
+        await case.setup.back()
+        await until(lambda: not alarms.active)
+        assert status.word == CONNECTED and not status.breaker_blocks and not status.reason
+        assert (await log_in(case.access, client(), case.right)).reason_code == 0
+
+
+@pytest.mark.parametrize("name", REMOTE)
+@pytest.mark.asyncio
+async def test_a_remote_source_that_is_away_at_the_start(name: str, declared: AccessSource) -> None:
+    """There is an alarm before a client comes; questions are asked all the same. A reload without it ends the alarm."""
+    async with setup_of(name) as setup:
+        assert setup.away is not None and setup.back is not None
+        await setup.away()
+        alarms = RaisedAlarms("n@h", lambda message: None, Clock())  # type: ignore[arg-type]
+        access = control(setup.settings, declared, setup.made, alarms)
+        try:
+            access.start()
+            await until(lambda: f"access/{name}/down" in alarms.active)
+            source: Any = access.sources[name]
+            assert source.status.word == DOWN and not source.status.breaker_blocks and source.status.asked == 0
+            access.reload(msgspec.structs.replace(access.settings, **{name: None}))
+            assert not alarms.active
+            access.reload(msgspec.convert(
+                {"authenticators": [name], "authorizers": [name], **setup.settings}, type(access.settings)
+            ))  # fmt: skip
+            await until(lambda: f"access/{name}/down" in alarms.active)
+            await setup.back()
+            assert (await log_in(access, client(), setup.right)).reason_code == 0
+            assert not alarms.active
+        finally:
+            await access.stop()
+
+
+@pytest.mark.parametrize("name", REMOTE)
+@pytest.mark.asyncio
+async def test_a_connection_is_tried(name: str, declared: AccessSource) -> None:
+    """By ``taipan check --connect``: without a node."""
+    async with setup_of(name) as setup:
+        assert setup.away is not None and setup.back is not None
+        access = control(setup.settings, declared).settings
+        assert await tried_sources(access) == {name: ""}
+        await setup.away()
+        told = await tried_sources(access)
+        assert list(told) == [name] and told[name].startswith("no_connection: ")
+
+
 def test_the_order_of_the_defaults() -> None:
+    """Stored rules come before those of the configuration; sources without a place come last."""
     settings: Any = AccessSettings()
-    assert settings.authenticators == ("configuration", "stored", "jwt", "http")
-    assert settings.authorizers == ("stored", "configuration", "jwt", "http")
+    assert settings.authenticators[:4] == ("configuration", "stored", "jwt", "http")
+    assert settings.authorizers[:4] == ("stored", "configuration", "jwt", "http")
+    assert sorted(settings.authorizers) == sorted(settings.authenticators)
     assert sources_of(settings) == ACCESS_SOURCES
 
 

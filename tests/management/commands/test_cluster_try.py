@@ -214,7 +214,10 @@ async def check(tmp_path: Path, text: str) -> tuple[int, str]:
 async def test_check_connect(tmp_path: Path) -> None:
     async with NatsServers() as servers:
         cluster = f'[cluster]\nservers = ["{servers.urls[0]}"]\n'
-        assert await check(tmp_path, "") == (1, "taipan: --connect: the configuration has no [cluster]")
+        assert await check(tmp_path, "") == (
+            1,
+            "taipan: --connect: the configuration has neither [cluster] nor a remote access source",
+        )
         status, said = await check(tmp_path, cluster)
         assert status == 0 and re.fullmatch(rf"t\.toml: ok; NATS: connected to {servers.urls[0]} \(2\.\d+\.\d+\)", said)
         other = f"nats://127.0.0.1:{free_port()}"

@@ -13,6 +13,7 @@ import taipan
 from taipan.management.configuration.config import load
 from taipan.management.configuration.config import read as read_all
 from taipan.management.configuration.config_document import ConfigError
+from taipan.management.configuration.setting_notes import note_of
 from tests.support.access_package import importable, install_keypad
 from tests.support.api import managed_node
 from tests.support.peer import Address, Peer
@@ -188,6 +189,27 @@ def test_a_check_that_fails(tmp_path: Path, key: str, code: str, words: str) -> 
     assert told == f"{place}: a check of the package broken-keypad failed, report it there: {words}"
 
 
+def test_the_notes_of_its_sample(tmp_path: Path) -> None:
+    """``sample.toml`` in the package explains its settings."""
+    distribution(tmp_path / "other", "sampled", "sampled_keypad:KEYPAD")
+    package = tmp_path / "other" / "sampled_keypad"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import msgspec\nfrom taipan.broker.access.declaration import AccessSource\n"
+        "class Settings(msgspec.Struct, frozen=True):\n    codes: dict[str, str]\n"
+        "KEYPAD = AccessSource(name='keypad', settings=Settings, create=print)\n",
+        "utf-8",
+    )
+    (package / "sample.toml").write_text("# A keypad.\n#[access.keypad]\n# By username.\n#codes = {}\n", "utf-8")
+    try:
+        with importable(tmp_path / "other"):
+            read(tmp_path, KEYPAD)
+            assert note_of("access.keypad", "codes") == "By username."
+            assert note_of("access", "keypad") == "A keypad."
+    finally:
+        sys.modules.pop("sampled_keypad", None)
+
+
 SHOWN = """
 [access.keypad]
 codes = {ann = "1234-opensesame"}
@@ -227,6 +249,9 @@ async def test_a_node_asks_it(keypad: Path) -> None:
             await peer.close()
 
 
+AWAY = (1, "", "taipan: access.keypad: no_connection: the keypad is unplugged\n")
+
+
 @pytest.mark.slow
 def test_the_command_checks_it(tmp_path: Path, installed: Path) -> None:
     path = tmp_path / "t.toml"
@@ -234,5 +259,11 @@ def test_the_command_checks_it(tmp_path: Path, installed: Path) -> None:
     command = [sys.executable, "-m", "taipan.management.node", "check", str(path)]
     with_it = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(installed)})
     assert (with_it.returncode, with_it.stdout) == (0, f"{path}: ok\n")
+    connect = [*command, "--connect"]
+    for environment, told in (({}, (0, f"{path}: ok; access.keypad: connected\n", "")), ({"KEYPAD_AWAY": "1"}, AWAY)):
+        ended = subprocess.run(
+            connect, capture_output=True, text=True, env={"PYTHONPATH": str(installed), **environment}
+        )
+        assert (ended.returncode, ended.stdout, ended.stderr) == told
     without = subprocess.run(command, capture_output=True, text=True, env={})
     assert without.returncode == 1 and "access.keypad: unknown key" in without.stderr

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from taipan.broker.access.http.declaration import HttpAccessSettings
-from taipan.broker.access.jwt.declaration import JwtSettings
+from taipan.broker.access.registry import ACCESS_SOURCES
 from taipan.broker.config import (
     AccessSettings,
     ClusterSettings,
@@ -30,11 +29,13 @@ from taipan.broker.config import (
     ZoneSettings,
 )
 from taipan.management.configuration.config import DEFAULT_LISTENERS, TABLES, LogSettings, load
+from taipan.management.configuration.setting_notes import samples
 from taipan.management.configuration.settings import AppSettings, DashboardSettings, HistorySettings, ManagementSettings
 from taipan.ruleengine.config import FunctionModule, RuleEngineSettings
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = ROOT / "config" / "taipan.toml"
+TEXT = SHIPPED.read_text("utf-8") + samples()
 DOCUMENTED = {
     "`[node]`": NodeSettings,
     "`[log]`": LogSettings,
@@ -53,8 +54,7 @@ DOCUMENTED = {
     "`[access]`": AccessSettings,
     "`[[access.users]]`": UserSettings,
     "`[[access.rules]]`": RuleSettings,
-    "`[access.jwt]`": JwtSettings,
-    "`[access.http]`": HttpAccessSettings,
+    **{f"`[access.{each.name}]`": each.settings for each in ACCESS_SOURCES if each.settings is not None},
     "`[cluster]`": ClusterSettings,
     "`[ruleengine]`": RuleEngineSettings,
     "`[[ruleengine.functions]]`": FunctionModule,
@@ -67,9 +67,8 @@ FIELDS = [(title, field) for title, kind in DOCUMENTED.items() for field in msgs
 
 
 def shipped(everything: bool = False) -> dict[str, Any]:
-    """The shipped file; ``everything``: with the keys that are off switched on."""
-    text = SHIPPED.read_text("utf-8")
-    return tomllib.loads(re.sub(r"(?m)^#(?=[^\s#])", "", text) if everything else text)
+    """The shipped file with the samples; ``everything``: with the keys that are off switched on."""
+    return tomllib.loads(re.sub(r"(?m)^#(?=[^\s#])", "", TEXT) if everything else TEXT)
 
 
 def default(field: Any) -> Any:
@@ -95,7 +94,7 @@ def tables(document: dict[str, Any], title: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("title, field", FIELDS, ids=[f"{title}.{field.name}" for title, field in FIELDS])
 def test_every_key_ships(title: str, field: Any) -> None:
     everywhere = tables(shipped(everything=True), title)
-    assert any(field.name in table for table in everywhere), "not in config/taipan.toml"
+    assert any(field.name in table for table in everywhere), "neither in config/taipan.toml nor in a sample.toml"
     for table in tables(shipped(), title):
         if (
             field.name in table
@@ -115,7 +114,7 @@ def test_shipped_file_is_the_default() -> None:
 
 def test_keys_that_are_off_would_be_taken(tmp_path: Path) -> None:
     everything = tmp_path / "everything.toml"
-    everything.write_text(re.sub(r"(?m)^#(?=[^\s#])", "", SHIPPED.read_text("utf-8")), "utf-8")
+    everything.write_text(re.sub(r"(?m)^#(?=[^\s#])", "", TEXT), "utf-8")
     settings = load(str(everything), environ={}).broker
     assert [listener.type for listener in settings.listeners] == ["tcp", "ws", "unix", "ssl"]
     assert len(settings.access.users) == len(settings.access.rules) == 1

@@ -116,6 +116,7 @@ EXAMPLES: dict[str, list[str]] = {
     "admins list": [],
     "admins passwd <Username> <Password>": ["olga", "Another secret, 9"],
     "admins del <Username>": ["olga"],
+    "access-sources list": [],
     "alarms list [<Which>]": [],
     "alarms deactivate <Name>": ["hot"],
     "alarms clean": [],

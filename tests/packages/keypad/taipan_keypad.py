@@ -1,48 +1,37 @@
 """A source of access in a package of its own, for tests: who knows the code of a keypad comes in, and may open doors.
 
-``away``: while it is set, the keypad gives no answer.
+``away``: while it is set, as by ``KEYPAD_AWAY`` in the environment, the keypad cannot be reached.
 """
 
+import os
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from taipan.broker.access.acl import asked_about, covers, filter_levels, intersects
 from taipan.broker.access.auth_result import AuthOutcome
-from taipan.broker.access.declaration import AccessSource
+from taipan.broker.access.declaration import AccessSource, RemoteSettings
 from taipan.broker.access.outside import ALLOW, DENY, IGNORE, Verdict
 from taipan.broker.access.remote import RemoteSource, SourceFailed
 from taipan.broker.access.source import SourceContext
-from taipan.broker.mqtt import reason_codes
 from taipan.broker.session.client_info import ClientInfo
 
-away = False
+away = "KEYPAD_AWAY" in os.environ
 
 
-class KeypadSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class KeypadSettings(RemoteSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """``codes``: by username. ``doors``: by Topic Filter, whether it may be opened; the first that applies decides."""
 
     codes: dict[str, str]
     doors: dict[str, bool] = {}
-    on_failure: Literal["deny", "ignore"] = "deny"
 
 
 class KeypadSource(RemoteSource):
-    failed_event = "access_keypad_failed"
     setting = "access.keypad.doors"
     title = "the keypad"
 
     def __init__(self, settings: KeypadSettings, context: SourceContext) -> None:
-        super().__init__(
-            "keypad",
-            context,
-            timeout=5.0,
-            most_open=100,
-            most_open_setting="access.keypad.codes",
-            on_failure=settings.on_failure,
-        )
+        super().__init__("keypad", settings, context)
         self._settings = settings
         self._doors = [(filter_levels(door), right) for door, right in settings.doors.items()]
 
@@ -57,10 +46,8 @@ class KeypadSource(RemoteSource):
         if code is None:
             return None
         verdict = await self.ask("access.keypad.codes", partial(self._answer, code.encode() == password))
-        if verdict.failure:
-            return AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail=verdict.failure, setting=verdict.setting)
         if not verdict.allowed:
-            return AuthOutcome(reason_codes.BAD_USER_NAME_OR_PASSWORD, detail="wrong_code", setting=verdict.setting)
+            return self.not_let_in(verdict, client, password)
         return AuthOutcome(proved_by=self.name)
 
     async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
@@ -68,9 +55,12 @@ class KeypadSource(RemoteSource):
         found = (right for door, right in self._doors if (covers if right else intersects)(door, levels))
         return await self.ask(self.setting, partial(self._answer, next(found, None)))
 
-    async def _answer(self, right: bool | None) -> Verdict:
+    async def connect(self) -> None:
         if away:
-            raise SourceFailed("no_connection")
+            raise SourceFailed("no_connection", detail="the keypad is unplugged", away=True)
+
+    async def _answer(self, right: bool | None) -> Verdict:
+        await self.connect()
         return Verdict(IGNORE if right is None else ALLOW if right else DENY, "", self.setting)
 
     def close_connections(self) -> Coroutine[Any, Any, None] | None:
