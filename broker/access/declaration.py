@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.resources import files
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -25,6 +25,10 @@ class RemoteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     connect_timeout: PositiveSeconds = 5.0
     pool_size: Annotated[int, Meta(ge=1, le=10_000)] = 32
     on_failure: Literal["deny", "ignore"] = "deny"
+
+
+COMMON_KEYS: Final = frozenset(RemoteSettings.__struct_fields__)
+"""None of them is a secret."""
 
 
 class SourceReason(NamedTuple):

@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Final
 
-from taipan.broker.access.declaration import AccessSource
+from taipan.broker.access.declaration import COMMON_KEYS, AccessSource
 from taipan.broker.access.registry import ACCESS_SOURCES, installed_sources
 
 _TABLE: Final = re.compile(r"#?\[\[?([a-z_.]+)\]\]?")
@@ -59,4 +59,6 @@ def note_of(table: str, key: str) -> str:
         places.append("zones")
     elif table.endswith(".tls"):
         places.append("listeners.tls")
+    elif table.startswith("access.") and key in COMMON_KEYS:
+        places += [f"access.{each.name}" for each in ACCESS_SOURCES if each.remote]
     return next((notes[f"{place}.{key}"] for place in places if f"{place}.{key}" in notes), "")

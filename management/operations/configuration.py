@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from taipan.broker.access.declaration import COMMON_KEYS
 from taipan.broker.access.registry import ACCESS_SOURCES, sources_of
 from taipan.broker.config import BrokerSettings, ZoneSettings
 from taipan.broker.observability.masking import MASK, is_secret, mask, mask_text
@@ -152,7 +153,7 @@ class Configuration:
             return shown(key, value)
         for source in sources_of(self._loaded.settings.broker.access):
             if source.name == path[1] and source not in ACCESS_SOURCES:
-                if path[2] not in source.shown:
+                if path[2] not in source.shown and path[2] not in COMMON_KEYS:
                     plain = msgspec.to_builtins(value)
                     return plain if plain in (None, "", [], {}) else MASK
                 return shown(key, value, is_open=len(path) == 3)

@@ -219,7 +219,7 @@ doors = {shut = false}
 
 @pytest.mark.asyncio
 async def test_its_secrets_are_masked(tmp_path: Path, keypad: Path) -> None:
-    """All values, but those of the keys that the package declares to be shown."""
+    """All values, but those of the keys that the package declares to be shown, and that all remote sources have."""
     file = tmp_path / "t.toml"
     file.write_text(SHOWN, "utf-8")
     loaded = read_all(str(file), (), {})
@@ -228,8 +228,9 @@ async def test_its_secrets_are_masked(tmp_path: Path, keypad: Path) -> None:
         reply = await node.api.get("/configuration", key="access.")
         told = {each["key"]: each for each in reply.data}
         assert "opensesame" not in json.dumps(reply.data)
-        values = {key: told[f"access.keypad.{key}"]["value"] for key in ("codes", "doors", "on_failure")}
-        assert values == {"codes": "******", "doors": {"shut": False}, "on_failure": "deny"}
+        values = {key: told[f"access.keypad.{key}"]["value"] for key in ("codes", "doors", "on_failure", "timeout")}
+        assert values == {"codes": "******", "doors": {"shut": False}, "on_failure": "deny", "timeout": 5.0}
+        assert told["access.keypad.timeout"]["description"].startswith("Seconds within which an answer must arrive")
         assert told["access.keypad.codes"]["place"] == f"{file}:3"
         assert told["access.guesses"]["value"] == 10 and told["access.http"]["value"] is None
 

@@ -67,6 +67,4 @@ class KeypadSource(RemoteSource):
         return None
 
 
-KEYPAD = AccessSource(
-    name="keypad", settings=KeypadSettings, create=KeypadSource, shown=frozenset(["doors", "on_failure"])
-)
+KEYPAD = AccessSource(name="keypad", settings=KeypadSettings, create=KeypadSource, shown=frozenset(["doors"]))
