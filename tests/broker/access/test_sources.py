@@ -2,14 +2,18 @@
 
 import asyncio
 import re
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
+from taipan.broker import access as access_package
+from taipan.broker.access import registry
 from taipan.broker.access.auth_result import Authenticator, AuthOutcome, Trial
 from taipan.broker.access.connection_trial import tried_sources
 from taipan.broker.access.control import AccessControl
@@ -326,6 +330,28 @@ def test_the_order_of_the_defaults() -> None:
     assert settings.authorizers[:4] == ("stored", "configuration", "jwt", "http")
     assert sorted(settings.authorizers) == sorted(settings.authenticators)
     assert sources_of(settings) == ACCESS_SOURCES
+
+
+def test_a_folder_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package beside the others is found, and nothing else names it."""
+    package = tmp_path / "gate"
+    package.mkdir()
+    (package / "__init__.py").write_text("", "utf-8")
+    (package / "declaration.py").write_text(
+        "from taipan.broker.access.declaration import AccessSource, RemoteSettings\n"
+        "SOURCE = AccessSource(name='gate', settings=RemoteSettings, create=print)\n",
+        "utf-8",
+    )
+    (tmp_path / "notes").mkdir()  # no package
+    monkeypatch.setattr(access_package, "__path__", [*access_package.__path__, str(tmp_path)])
+    try:
+        sources = registry._built_in()
+    finally:
+        for name in ("gate.declaration", "gate"):
+            sys.modules.pop(f"{access_package.__name__}.{name}", None)
+    assert sources[:-1] == ACCESS_SOURCES and sources[-1].name == "gate"
+    settings: Any = access_settings(written_type(AccessSettings), sources)()
+    assert settings.authenticators[-1] == settings.authorizers[-1] == "gate" and settings.gate is None
 
 
 class DoorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
