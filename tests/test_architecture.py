@@ -32,7 +32,11 @@ PARTS = (
     Part("version", "broker.version"),
     Part("values", "broker.setting_rules broker.value_types"),
     Part("entry-points", "broker.entry_points"),
-    Part("sources", "broker.access.declaration broker.access.registry broker.access.*.declaration", "values"),
+    Part(
+        "sources",
+        "broker.access.declaration broker.access.placeholders broker.access.registry broker.access.*.declaration",
+        "values",
+    ),
     Part("settings", "broker.config broker.listener_kinds", "sources values"),
     Part("mqtt", "broker.mqtt"),
     Part("gateways", "broker.gateway", "entry-points mqtt settings"),

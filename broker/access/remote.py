@@ -106,6 +106,20 @@ class RemoteSource(Source, OutsideSource):
             if self._retired and self._open == 0:
                 self._close_later()
 
+    def facts(self, client: ClientInfo, username: str | None) -> dict[str, str]:
+        """What placeholders stand for, without password, action and topic. ``username``: what the client calls itself
+        where that is to be verified, else what it has proved to be."""
+        return {
+            "u": username or "",
+            "c": client.client_id,
+            "a": client.peer_host,
+            "r": "mqtt",
+            "p": str(client.sock_port),
+            "C": client.cn or "",
+            "d": client.dn or "",
+            "m": client.mountpoint,
+        }
+
     def not_let_in(self, verdict: Verdict, client: ClientInfo, password: bytes | None) -> AuthOutcome | None:
         """What a verdict other than a permission means for a CONNECT; None: the next source is to be asked."""
         if verdict.decision == IGNORE:
@@ -115,6 +129,10 @@ class RemoteSource(Source, OutsideSource):
         named = client.username or password is not None
         code = reason_codes.BAD_USER_NAME_OR_PASSWORD if named else reason_codes.NOT_AUTHORIZED
         return AuthOutcome(code, detail="denied", setting=verdict.setting)
+
+    async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
+        """Leave it to the next source. A source that authorizes has another, and ``authorizer`` returns it."""
+        return Verdict(IGNORE, "", self.setting)
 
     @property
     def under_way(self) -> int:

@@ -6,11 +6,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from ...setting_rules import Fault, ValueRule, check_url, parsed
+from ...setting_rules import Fault, check_url, parsed
 from ..declaration import AccessSource, RemoteSettings, SourceReason
+from ..placeholders import templates
 
-PLACEHOLDERS: Final = "ucaPrpCdmAt"
-"""Letters that stand behind ``%`` in a parameter; ``A`` and ``t`` only where a permission is asked for."""
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^`|~\w-]+", re.ASCII)
 _NO_HEADER_VALUE: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
@@ -46,27 +45,6 @@ class HttpAccessSettings(RemoteSettings, frozen=True, forbid_unknown_fields=True
     cafile: str = ""
 
 
-def check_placeholders(known: str, template: str) -> None:
-    """``ValueError`` for a placeholder that this question does not have."""
-    for letter in re.findall("%([A-Za-z])", template):
-        if letter not in known:
-            raise ValueError(f"%{letter} is not one of {', '.join('%' + each for each in known)}")
-
-
-def _placeholders(unknown: str) -> ValueRule:
-    """Templates with placeholders, all but these."""
-    known = "".join(letter for letter in PLACEHOLDERS if letter not in unknown)
-
-    def check(value: dict[str, str]) -> Iterator[Fault]:
-        for name, template in value.items():
-            try:
-                check_placeholders(known, template)
-            except ValueError as error:
-                yield Fault((name,), str(error))
-
-    return check
-
-
 def _headers(value: dict[str, str]) -> Iterator[Fault]:
     for name, text in value.items():
         if not _HEADER_NAME.fullmatch(name) or _NO_HEADER_VALUE.search(text):
@@ -81,11 +59,11 @@ SOURCE: Final = AccessSource(
     check="taipan.broker.access.http.settings:faults",
     rules={
         "auth_url": parsed(check_url),
-        "auth_params": _placeholders("At"),
+        "auth_params": templates("At"),
         "superuser_url": parsed(check_url),
-        "superuser_params": _placeholders("AtP"),
+        "superuser_params": templates("AtP"),
         "acl_url": parsed(check_url),
-        "acl_params": _placeholders("P"),
+        "acl_params": templates("P"),
         "headers": _headers,
     },
     shown=frozenset(["auth_method", "auth_params", "auth_url", "cafile"]),

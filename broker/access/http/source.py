@@ -6,7 +6,6 @@ source, 4xx denies. Everything else is a failure: no answer in time, no connecti
 
 import asyncio
 import json
-import re
 import ssl
 from collections.abc import Coroutine
 from typing import Any, Final
@@ -18,13 +17,13 @@ from yarl import URL
 from ...session.client_info import ClientInfo
 from ..auth_result import AuthOutcome
 from ..outside import ALLOW, DENY, IGNORE, OutsideSource, Verdict
+from ..placeholders import filled_in, letters
 from ..remote import RemoteSource, SourceFailed
 from ..remote_status import NO_CONNECTION
 from ..source import SourceContext
-from .declaration import PLACEHOLDERS, HttpAccessSettings
+from .declaration import HttpAccessSettings
 from .settings import tls_context
 
-_PLACEHOLDER: Final = re.compile("%([" + PLACEHOLDERS + "])")
 _MAX_BODY: Final = 65_536
 _AWAY: Final = frozenset([502, 503, 504])
 """Statuses by which a proxy says that the service behind it is away."""
@@ -42,14 +41,11 @@ class _Question:
         self.params = tuple(params.items())
 
     def fill(self, values: dict[str, str]) -> dict[str, str]:
-        """The parameters; what a placeholder stands for is never looked at for placeholders again."""
-        return {
-            name: _PLACEHOLDER.sub(lambda found: values.get(found[1], ""), template) for name, template in self.params
-        }
+        return {name: filled_in(template, values) for name, template in self.params}
 
     def tells(self, letter: str) -> bool:
         """Whether a parameter holds the placeholder of this letter."""
-        return any(letter in _PLACEHOLDER.findall(template) for _, template in self.params)
+        return any(letter in letters(template) for _, template in self.params)
 
 
 class HttpSource(RemoteSource):
@@ -85,7 +81,7 @@ class HttpSource(RemoteSource):
 
     async def authenticate(self, client: ClientInfo, password: bytes | None) -> AuthOutcome | None:
         """Whether it is who it says; anonymous clients are asked about too. ``None``: it is for others to say."""
-        values = _facts(client, client.username)
+        values = self.facts(client, client.username)
         # Bytes that are no UTF-8 come out of ``urlencode`` as they went in.
         values["P"] = (password or b"").decode("utf-8", "surrogateescape")
         verdict = await self._ask(self._auth, values)
@@ -100,12 +96,12 @@ class HttpSource(RemoteSource):
         """Whether 200 is the answer, a failure being none."""
         if not self.knows_superusers:
             return False
-        verdict = await self._ask(self._super, _facts(client, client.user))
+        verdict = await self._ask(self._super, self.facts(client, client.user))
         return verdict.decision == ALLOW and not verdict.failure
 
     async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
         """Whether it may ``"publish"`` to a Topic Name or ``"subscribe"`` to a Topic Filter."""
-        values = _facts(client, client.user)
+        values = self.facts(client, client.user)
         values["A"] = "2" if action == "publish" else "1"
         values["t"] = topic
         return await self._ask(self._acl, values)
@@ -196,17 +192,3 @@ class HttpSource(RemoteSource):
 
     def close_connections(self) -> Coroutine[Any, Any, None] | None:
         return None if self._session is None else self._session.close()
-
-
-def _facts(client: ClientInfo, username: str | None) -> dict[str, str]:
-    """``username``: what the client calls itself where that is to be verified, else what it has proved to be."""
-    return {
-        "u": username or "",
-        "c": client.client_id,
-        "a": client.peer_host,
-        "r": "mqtt",
-        "p": str(client.sock_port),
-        "C": client.cn or "",
-        "d": client.dn or "",
-        "m": client.mountpoint,
-    }

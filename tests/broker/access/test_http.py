@@ -12,11 +12,12 @@ import pytest_asyncio
 from taipan.broker.access.auth_result import AuthOutcome
 from taipan.broker.access.control import AccessControl
 from taipan.broker.access.decision import Decision
-from taipan.broker.access.http.declaration import HttpAccessSettings, check_placeholders
+from taipan.broker.access.http.declaration import HttpAccessSettings
 from taipan.broker.access.http.settings import tls_context
 from taipan.broker.access.http.source import HttpSource
 from taipan.broker.access.outside import ALLOW, DENY, IGNORE
 from taipan.broker.access.password_hash import ScryptHash
+from taipan.broker.access.placeholders import check_placeholders
 from taipan.broker.access.source import SourceContext
 from taipan.broker.config import AccessSettings, ZoneSettings
 from taipan.broker.session.client_info import ClientInfo
