@@ -1,8 +1,7 @@
 """RemoteSource: a source of access on another system, which may be slow, broken or unreachable.
 
-All of them have in common: the limit on questions under way, the time-out, the circuit breaker, the status and its
-alarm, the failures that are counted and logged, and the end. A source itself says how to connect, asks, and closes.
-"""
+Common to all of them: the limit of open questions, the time-out, the circuit breaker, the status and its alarm,
+counting and logging of failures, and the end. Each source itself connects, asks the question, and closes."""
 
 import asyncio
 import logging
@@ -66,12 +65,12 @@ class RemoteSource(Source, OutsideSource):
 
     @abstractmethod
     def close_connections(self) -> Coroutine[Any, Any, None] | None:
-        """What closes the connections of this source; None: there are none."""
+        """Return the coroutine that closes the connections of this source; None: there are none."""
 
     # ------------------------------------------------------------- questions
 
     async def ask(self, setting: str, question: Callable[[], Awaitable[Verdict]]) -> Verdict:
-        """The verdict of ``question``, or the one of ``on_failure`` if there is no answer in time."""
+        """Return the verdict of ``question``, or that of ``on_failure`` if there is no answer in time."""
         status = self.status
         status.asked += 1
         if self._retired and self._open == 0:
@@ -214,7 +213,7 @@ class RemoteSource(Source, OutsideSource):
         return self._open > 0 or (self._closing is not None and not self._closing.done())
 
     def retire(self) -> None:
-        """Another one takes its place: the open questions are still answered, then the connections close."""
+        """Another source replaces this one: open questions are still answered, then the connections are closed."""
         self.halt()
         self._retired = True
         if self._open == 0:

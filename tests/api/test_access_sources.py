@@ -8,6 +8,7 @@ import pytest
 from tests.support.api import ManagedNode, connect_code, managed_node
 from tests.support.auth_service import auth_service
 from tests.support.ctl import ctl_json, done
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -36,7 +37,7 @@ async def test_a_service_that_goes_away_and_comes_back() -> None:
     async with auth_service() as service, managed_node(access={"http": service.settings()}) as node:
 
         async def until(status: str) -> Any:
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(patience(40)):
                 while (told := (await sources(node))["http"]["remote"])["status"] != status:
                     await asyncio.sleep(0.02)
             return told

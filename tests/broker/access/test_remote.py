@@ -24,6 +24,7 @@ from taipan.broker.access.source import SourceContext
 from taipan.broker.config import AccessSettings
 from taipan.broker.session.client_info import ClientInfo
 from tests.support.clock import Clock
+from tests.support.patience import patience
 
 ALLOWED = Verdict(ALLOW, "", "access.box.key")
 
@@ -69,7 +70,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def until_tried(box: Box, count: int) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while box.tries < count or (box._reaching is not None and not box._reaching.done() and box.connects is None):
             await asyncio.sleep(0.01)
 
@@ -86,7 +87,7 @@ async def test_a_service_that_accepts_connections_and_does_not_answer() -> None:
     status = box.status
     assert (status.word, status.reason, status.breaker) == (DOWN, "timeout", OPEN)
     assert (await box.asked()) == Verdict(DENY, "box_down", "access.box.key")
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while status.breaker != CLOSED:
             await asyncio.sleep(0.01)
     assert status.word == DOWN  # nothing has answered yet

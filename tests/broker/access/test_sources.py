@@ -31,6 +31,7 @@ from taipan.broker.observability.alarms import RaisedAlarms
 from taipan.broker.session.client_info import ClientInfo
 from tests.support.access_package import importable, install_keypad
 from tests.support.clock import Clock
+from tests.support.patience import patience
 
 from .sources import Setup
 
@@ -243,7 +244,7 @@ async def test_a_reload(name: str, declared: AccessSource) -> None:
 
 
 async def until(ready: Callable[[], bool]) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while not ready():
             await asyncio.sleep(0.01)
 
