@@ -5,7 +5,7 @@ the configuration file; its docstring comment is the reference text.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
@@ -110,7 +110,7 @@ class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Certificates of an ssl or wss listener, PEM files."""
+    """Certificates of a server, PEM files."""
 
     certfile: str
     keyfile: str
@@ -123,6 +123,44 @@ class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     handshake_timeout: PositiveSeconds = 15.0
     server_names: dict[str, dict[str, str]] = {}  # server name -> {certfile, keyfile, key_password}
     peer_cert_as_username: Literal["", "cn", "dn"] = ""
+
+
+_OF_CERTIFICATES: Final = (
+    "certfile", "keyfile", "key_password", "cafile", "crlfile", "server_names", "peer_cert_as_username",
+)  # fmt: skip
+_MAX_PSK_HINT: Final = 128
+
+
+class ListenerTlsSettings(TlsSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """TLS of a listener for MQTT: certificates, or pre-shared keys in their place."""
+
+    certfile: str = ""
+    keyfile: str = ""
+    psk_file: str = ""
+    psk_hint: str = ""
+    psk_identity_as_username: bool = False
+
+    @property
+    def username_from(self) -> str:
+        """What TLS proves and the username comes from: ``cn``, ``dn``, ``psk``, or empty."""
+        return "psk" if self.psk_identity_as_username else self.peer_cert_as_username
+
+    def psk_faults(self) -> Iterator[tuple[str, str]]:
+        """The keys that do not fit ``psk_file``, or its absence; and why."""
+        if not self.psk_file:
+            for key in ("psk_hint", "psk_identity_as_username"):
+                if getattr(self, key):
+                    yield key, "has no effect without psk_file"
+            return
+        for key in _OF_CERTIFICATES:
+            if getattr(self, key):
+                yield key, "has no effect with psk_file: a listener has either certificates or pre-shared keys"
+        if self.verify != "none":
+            yield "verify", "no client certificate is requested with psk_file"
+        if self.min_version != "1.2":
+            yield "min_version", "pre-shared keys work with TLS 1.2 only"
+        if "\0" in self.psk_hint or len(self.psk_hint.encode("utf-8", "replace")) > _MAX_PSK_HINT:
+            yield "psk_hint", f"expected at most {_MAX_PSK_HINT} bytes without U+0000"
 
 
 class ListenerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -151,7 +189,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     socket_mode: str = "0660"
     socket_owner: str = ""
     socket_group: str = ""
-    tls: TlsSettings | None = None
+    tls: ListenerTlsSettings | None = None
     gateway: dict[str, object] | None = None  # the settings of a gateway: those that its package describes
 
 

@@ -409,7 +409,7 @@ class Server:
             self.store.compaction.run_slice(self.broker)
 
     def _facts_of(self, listener: Listener, settings: ListenerSettings, zone: ZoneSettings) -> ListenerFacts:
-        identity = settings.tls.peer_cert_as_username if settings.tls is not None else ""
+        identity = "" if settings.tls is None else settings.tls.username_from
         facts = ListenerFacts(listener.label, zone, settings.zone, self.limits_of(zone), identity, listener.loopback)
         if listener.gateway is not None:
             facts.proto_name, facts.proto_ver = listener.gateway.proto_name, listener.gateway.proto_ver

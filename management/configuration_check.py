@@ -2,7 +2,7 @@
 
 import time
 
-from taipan.broker.config import ClusterSettings, parse_bind
+from taipan.broker.config import ClusterSettings, TlsSettings, parse_bind
 from taipan.broker.listener_kinds import LISTENER_KINDS
 from taipan.broker.observability.log_text import one_line
 from taipan.broker.session.client_info import authority
@@ -17,6 +17,7 @@ from .configuration.settings import DashboardSettings, ManagementSettings
 def faults(settings: Settings) -> list[str]:
     """Return the problems, one line for each, with its setting."""
     wrong: list[str] = []
+    served: list[tuple[str, TlsSettings | None]]
     served = [(f"listeners.{index}", each.tls) for index, each in enumerate(settings.broker.listeners)]
     served += [(name, each.tls) for name, each in http_tables(settings) if each.enabled]
     for place, tls in served:

@@ -6,7 +6,7 @@ from typing import Final
 from ..config import AccessSettings, ZoneSettings
 from ..loop.clock import Clock
 from ..mqtt import reason_codes
-from ..session.client_info import CERTIFICATE, RESTORED, ClientInfo
+from ..session.client_info import PROVED_BY_TLS, RESTORED, ClientInfo
 from .auth_result import WRONG, Authenticator, AuthOutcome, LoginStep, Trial
 from .enhanced import EnhancedMethod
 from .password_check import Passwords, let_in
@@ -109,9 +109,9 @@ class Authentication:
         if any(source.name == by for source in self._added):
             return client.is_superuser
         user = self._find_named(client, name)
-        if by in self._outside or (by == CERTIFICATE and user is None):
+        if by in self._outside or (by in PROVED_BY_TLS and user is None):
             return client.is_superuser and self._source_for_superusers() is not None
-        if user is None or not user.is_superuser or by not in (user.source, CERTIFICATE, RESTORED):
+        if user is None or not user.is_superuser or not (by in (user.source, RESTORED) or by in PROVED_BY_TLS):
             return False
         # After a reload, the user of the file may be a different one: this user gains the right with the next CONNECT.
         return by != user.source or not user.reloaded or client.is_superuser
@@ -128,22 +128,22 @@ class Authentication:
             client.proved_by = outside[0] if outside else ""
 
     def authenticate(
-        self, client: ClientInfo, password: bytes | None, certified: bool = False, trial: Trial | None = None
+        self, client: ClientInfo, password: bytes | None, proved_by: str = "", trial: Trial | None = None
     ) -> _Outcome:
         """Check a CONNECT. Answers immediately unless a password must be hashed or an external service must be asked.
 
-        ``certified``: the username comes from a client certificate that the listener has verified, and needs no
-        password. ``trial``: a test login by an operator, without a CONNECT."""
+        ``proved_by``: the part of TLS (CERTIFICATE or PSK) that has proved the username, which then needs no password;
+        or empty. ``trial``: a test login by an operator, without a CONNECT."""
         username = client.username
-        if certified and username:
-            client.proved_by = CERTIFICATE
+        if proved_by and username:
+            client.proved_by = proved_by
             if trial is not None:
-                trial.decided_by = CERTIFICATE
+                trial.decided_by = proved_by
             user = self._find_named(client, username)
             knowing = self._source_for_superusers()
             if user is None and knowing is not None:
-                return self._certify(client, knowing)
-            return AuthOutcome(is_superuser=user is not None and user.is_superuser, proved_by=CERTIFICATE)
+                return self._ask_whether_superuser(client, knowing, proved_by)
+            return AuthOutcome(is_superuser=user is not None and user.is_superuser, proved_by=proved_by)
         if self._chain:
             return self._ask_chain(client, password, self._chain, 0, trial)
         return self._authenticate_here(client, password, trial)
@@ -156,8 +156,8 @@ class Authentication:
         return None
 
     @staticmethod
-    async def _certify(client: ClientInfo, source: Source) -> AuthOutcome:
-        return AuthOutcome(is_superuser=await source.is_superuser(client), proved_by=CERTIFICATE)
+    async def _ask_whether_superuser(client: ClientInfo, source: Source, proved_by: str) -> AuthOutcome:
+        return AuthOutcome(is_superuser=await source.is_superuser(client), proved_by=proved_by)
 
     def _without_outcome(self, name: str) -> str:
         """Return why a source leaves a client to the next one, in words."""

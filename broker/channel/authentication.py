@@ -24,7 +24,7 @@ def authenticate(channel: Channel, connect: Connect, now: float) -> Waiting:
     context = channel.context
     client = channel.client
     context.metrics.client_authenticate += 1
-    outcome = context.access.authentication.authenticate(client, connect.password, channel.certified)
+    outcome = context.access.authentication.authenticate(client, connect.password, channel.proved_by_tls)
     if isinstance(outcome, AuthOutcome):
         return _authenticated(channel, connect, outcome, now)
     assert isawaitable(outcome)

@@ -103,15 +103,15 @@ class Quota(Protocol):
 class ListenerFacts:
     """The data about a listener that a channel needs; after a reload, new clients get new ones.
 
-    ``cert_username`` is "cn" or "dn" if the username comes from the client's certificate, otherwise empty.
-    ``loopback``: all clients of the listener are on this machine. ``proto_name`` and ``proto_ver``: the protocol of its
-    clients; version 0 means the version of each CONNECT."""
+    ``tls_username`` is "cn" or "dn" if the username comes from the client's certificate, "psk" if it is the identity of
+    its pre-shared key, otherwise empty. ``loopback``: all clients of the listener are on this machine. ``proto_name``
+    and ``proto_ver``: the protocol of its clients; version 0 means the version of each CONNECT."""
 
     name: str
     zone: ZoneSettings
     zone_name: str
     limits: Limits
-    cert_username: str
+    tls_username: str
     loopback: bool
     proto_name: str = "MQTT"
     proto_ver: int = 0
@@ -128,7 +128,6 @@ class Channel:
         "alias_characters",
         "aliases",
         "auth_method",
-        "certified",
         "client",
         "connect",
         "connection",
@@ -141,6 +140,7 @@ class Channel:
         "log_position",
         "pending_check",
         "problem_information",
+        "proved_by_tls",
         "quota",
         "received1",
         "received2",
@@ -194,8 +194,8 @@ class Channel:
         self.aliases: dict[int, str] | None = None
         self.alias_characters = 0  # total length of these Topic Names in characters
         self.problem_information = True
-        # The username comes from a client certificate that the listener has verified.
-        self.certified = False
+        # The part of TLS that has proved the username: CERTIFICATE, PSK or empty.
+        self.proved_by_tls = ""
         self.auth_method: str | None = None
         self.exchange: Exchange | None = None
         # The CONNECT until it is answered.

@@ -18,7 +18,7 @@ from ..session.client_info import PacketInHand
 from .authentication import authenticate, start_exchange
 from .channel import Channel, Waiting
 from .closing import NONE, NORMAL, end, refuse
-from .identity import check_banned, check_client_id, check_named, name_by_certificate, take_id_of_name
+from .identity import check_banned, check_client_id, check_named, name_by_tls, take_id_of_name
 from .outbound_writer import OutboundWriter5
 
 
@@ -57,7 +57,7 @@ def _read_facts(channel: Channel, connect: Connect) -> None:
     client.keep_alive = connect.keep_alive  # from CONNACK on, the zone may have a Keep Alive of its own
     client.username = connect.username
     client.client_id = connect.client_id
-    channel.certified = name_by_certificate(client, channel.listener.cert_username)
+    channel.proved_by_tls = name_by_tls(client, channel.listener.tls_username)
     take_id_of_name(client)
     properties = connect.properties
     if connect.version == V5:

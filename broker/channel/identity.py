@@ -9,7 +9,7 @@ from ..core.outcome import Outcome
 from ..mqtt import reason_codes
 from ..mqtt.constants import V4
 from ..mqtt.packets import Connect
-from ..session.client_info import ClientInfo
+from ..session.client_info import CERTIFICATE, PSK, ClientInfo
 from ..session.session import Session
 from .channel import Channel
 from .closing import NONE, refuse
@@ -21,14 +21,16 @@ SESSION_BELONGS_TO: Final = "the session belongs to "
 _SPECIAL: Final = re.compile(r"[+#/]|^\$")
 
 
-def name_by_certificate(client: ClientInfo, cert_username: str) -> bool:
-    """Set the username of a client from its certificate, if its listener is configured so; return whether it has one.
+def name_by_tls(client: ClientInfo, tls_username: str) -> str:
+    """Set the username of a client to a name that TLS has proved, if its listener is configured so; return the part of
+    TLS that has proved it.
 
-    ``cert_username``: ``"cn"``, ``"dn"`` or empty."""
-    name = client.cn if cert_username == "cn" else client.dn if cert_username == "dn" else None
-    if name:
-        client.username = name
-    return bool(name)
+    ``tls_username``: ``"cn"``, ``"dn"``, ``"psk"`` or empty."""
+    name = client.dn if tls_username == "dn" else client.cn if tls_username else None
+    if not name:
+        return ""
+    client.username = name
+    return PSK if tls_username == PSK else CERTIFICATE
 
 
 def take_id_of_name(client: ClientInfo) -> bool:

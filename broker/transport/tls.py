@@ -5,13 +5,13 @@ import ssl
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cached_property
-from typing import Final, cast
+from typing import Final, NoReturn, cast
 
 import msgspec
 
-from ..config import TlsSettings
+from ..config import ListenerTlsSettings, TlsSettings
 from ..loop.regular_file import MAX_CREDENTIALS, check_regular
-from . import tls_resumption
+from . import psk, tls_resumption
 
 _RDN_NAMES: Final = {
     "commonName": "CN",
@@ -59,6 +59,9 @@ class Handshake(ssl.SSLObject):
     incoming: ssl.MemoryBIO
     sock: socket.socket | None = None
     """The socket, from the end of the handshake on."""
+    psk_identity: str | None = None
+    """The identity that the client has proved by its pre-shared key."""
+    _offered: str | None = None
     _failed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
@@ -72,8 +75,12 @@ class Handshake(ssl.SSLObject):
         if self._failed:
             self.incoming.read()
             raise ssl.SSLWantReadError
+        keys = self.context.keys if isinstance(self.context, ServerContext) else None
         try:
-            super().do_handshake()
+            if keys is None:
+                super().do_handshake()
+            else:
+                self._step(keys)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
         except ssl.SSLError as exc:
@@ -83,8 +90,25 @@ class Handshake(ssl.SSLObject):
             self.refused(exc)
             raise ssl.SSLWantReadError from None
         refused, self.refused = self.refused, None
+        if keys is not None:
+            self.psk_identity = keys.proved(self, self._offered)
+            if self.psk_identity is None:  # a session that is not known any more, or ciphers that prove nothing
+                _refuse(refused, psk.PskError(1, "the client has proved no identity"))
         if self.session_reused and self.context.verify_mode != ssl.CERT_NONE:
             self._verify_again(refused)
+
+    def _step(self, keys: psk.PreSharedKeys) -> None:
+        """Go on with a handshake by pre-shared keys. Raises SSLError, also in place of a SystemError of sslpsk3."""
+        try:
+            try:
+                keys.step(super().do_handshake)
+            finally:
+                if keys.offered is not None:
+                    self._offered = keys.offered
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except (ssl.SSLError, SystemError) as exc:
+            raise keys.fault(exc, self._offered) from None
 
     def _verify_again(self, refused: Callable[[ssl.SSLError], None] | None) -> None:
         """The handshake is complete, so no alert can be sent any longer: the connection is closed."""
@@ -95,9 +119,13 @@ class Handshake(ssl.SSLObject):
         if what is not None:
             exc = ssl.SSLCertVerificationError(1, what)
             exc.verify_message, exc.verify_code = what, _UNSPECIFIED
-            if refused is not None:
-                refused(exc)
-            raise exc
+            _refuse(refused, exc)
+
+
+def _refuse(refused: Callable[[ssl.SSLError], None] | None, exc: ssl.SSLError) -> NoReturn:
+    if refused is not None:
+        refused(exc)
+    raise exc
 
 
 def is_reset(sock: socket.socket) -> bool:
@@ -124,6 +152,8 @@ class ServerContext(ssl.SSLContext):
     for_trials: "ServerContext | None" = None
     """A context with the same files and TLS 1.2, if this one only has later versions: ``certificate_trial``."""
 
+    keys: psk.PreSharedKeys | None = None
+
     @cached_property
     def authorities(self) -> tls_resumption.Authorities:
         """Read once: a context does not change while it is in use."""
@@ -140,6 +170,8 @@ class ServerContext(ssl.SSLContext):
         made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
         assert isinstance(made, Handshake)
         made.incoming = incoming
+        if self.keys is not None:
+            self.keys.attach(made)
         made.refused = on_handshake_failure.get()
         return made
 
@@ -150,6 +182,8 @@ def build_context(settings: TlsSettings) -> ssl.SSLContext:
 
     A reload creates another context and uses it for new handshakes: a context is never changed while it is in use, so
     files that cannot be read change nothing."""
+    if isinstance(settings, ListenerTlsSettings) and settings.psk_file:
+        return _psk_context(settings)
     context = _context(settings, "tls", settings.certfile, settings.keyfile, settings.key_password)
     others: dict[str, ssl.SSLContext] = {}
     for server_name, files in settings.server_names.items():
@@ -201,6 +235,34 @@ def _context(settings: TlsSettings, place: str, certfile: str, keyfile: str, key
         context.for_trials = _context(
             msgspec.structs.replace(settings, min_version="1.2"), place, certfile, keyfile, key_password
         )
+    return context
+
+
+def _psk_context(settings: ListenerTlsSettings) -> ServerContext:
+    why = psk.unavailable()
+    if why is not None:
+        raise TlsError(psk.SETTING, why)
+    for fault in settings.psk_faults():
+        raise TlsError(f"tls.{fault[0]}", fault[1])
+    try:
+        keys = psk.PreSharedKeys(psk.read_psk_file(settings.psk_file), settings.psk_hint)
+    except OSError as exc:
+        raise TlsError(psk.SETTING, f"cannot read {settings.psk_file!r}: {exc.strerror or exc}") from None
+    except ValueError as exc:
+        raise TlsError(psk.SETTING, f"{settings.psk_file!r}: {exc}") from None
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
+    # A ticket would resume a session without a word of the identity.
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    try:
+        context.set_ciphers((settings.ciphers or psk.CIPHERS) + psk.NEVER)
+        usable = any("PSK" in cipher["name"] for cipher in context.get_ciphers())
+    except ssl.SSLError:
+        usable = False
+    if not usable:
+        raise TlsError("tls.ciphers", f"OpenSSL knows no cipher for pre-shared keys of {settings.ciphers!r}")
+    keys.install(context)
+    context.keys = keys
     return context
 
 
@@ -264,13 +326,18 @@ def handshake_refusal(error: ssl.SSLError) -> tuple[str, str, str]:
     """Return why a handshake failed: the reason under which it is counted, the setting, and the error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return CERTIFICATE_REFUSED, _DECIDED_BY.get(error.verify_code, "tls.verify"), error.verify_message
+    if isinstance(error, psk.PskError):
+        return psk.PSK_REFUSED, psk.SETTING, str(error)
     if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return CERTIFICATE_REFUSED, "tls.verify", tls_resumption.MISSING
     return "tls_handshake", "tls", error.reason or str(error)
 
 
 def peer_identity(ssl_object: ssl.SSLObject | None) -> tuple[str | None, str | None]:
-    """Return the common name and the subject of the verified client certificate; (None, None) without one."""
+    """Return the common name and the subject of the verified client certificate; (None, None) without one. With a
+    pre-shared key, its identity takes the place of the common name."""
+    if isinstance(ssl_object, Handshake) and ssl_object.psk_identity is not None:
+        return ssl_object.psk_identity, None
     certificate = ssl_object.getpeercert() if ssl_object is not None else None
     if not certificate:
         return None, None

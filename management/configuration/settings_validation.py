@@ -20,6 +20,7 @@ from taipan.broker.config import (
     ClusterSettings,
     LimitsSettings,
     ListenerSettings,
+    ListenerTlsSettings,
     NodeSettings,
     RuleSettings,
     TlsSettings,
@@ -249,6 +250,7 @@ VALUE_RULES: Final[ValueRules] = {
         "socket_mode": _like("0?[0-7]{3}", 'a mode in octal digits, such as "0660"'),
         "allowed_origins": _each(_like(rf"\*|null|{_ORIGIN}", _ORIGIN_WORDS)),
     },
+    ListenerTlsSettings: {"server_names": _server_names},
     TlsSettings: {"certfile": _PEM_FILE, "keyfile": _PEM_FILE, "server_names": _server_names},
     ZoneSettings: {
         "suback_denied_code": _suback_refusal,
@@ -301,12 +303,12 @@ def validate_listener(listener: ListenerSettings, given: Collection[str]) -> Ite
     if kind.local != listener.bind.startswith("/"):  # ``VALUE_RULES`` checks each form separately
         yield from below(("bind",), _socket_path(listener.bind) if kind.local else _HOST_AND_PORT(listener.bind))
     if kind.tls and listener.tls is None:
-        yield Fault((), f"{quoted(listener.type)} needs tls with certfile and keyfile")
+        yield Fault((), f"{quoted(listener.type)} needs tls with certfile and keyfile, or with psk_file")
     if listener.tls is not None:
         if not kind.tls:
             secure = words(each.name for each in LISTENER_KINDS.values() if each.tls)
             yield Fault(("tls",), f"a {quoted(listener.type)} listener has no TLS; use {secure}")
-        yield from below(("tls",), _validate_tls(listener.tls))
+        yield from below(("tls",), _validate_listener_tls(listener.tls))
     gateway = GATEWAYS.get(listener.type)
     if gateway is not None:
         try:
@@ -318,6 +320,17 @@ def validate_listener(listener: ListenerSettings, given: Collection[str]) -> Ite
     for key, those in kind.unused_keys().items():
         if key in given:
             yield Fault((key,), f"only {those} listeners accept this key")
+
+
+def _validate_listener_tls(tls: ListenerTlsSettings) -> Iterator[Fault]:
+    for key, why in tls.psk_faults():
+        yield Fault((key,), why)
+    if tls.psk_file:
+        return
+    for key in ("certfile", "keyfile"):
+        if not getattr(tls, key):
+            yield Fault((), f"needs {key}, or psk_file in place of certificates")
+    yield from _validate_tls(tls)
 
 
 def _validate_tls(tls: TlsSettings) -> Iterator[Fault]:

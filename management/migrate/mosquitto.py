@@ -406,8 +406,9 @@ class _Mosquitto:
     def _listener(self, listener: _Listener, numbers: dict[str, int]) -> Table | None:
         secure = listener.get("certfile") is not None
         protocol = listener.get("protocol") or "mqtt"
-        if any(key in listener.keys or key in listener.security for key in _PSK) and not secure:
-            why = "pre-shared keys are not supported; give it a certificate"
+        has_psk = not secure and "psk_hint" in listener.keys
+        if has_psk and "psk_file" not in self._security_of(listener):
+            why = "it has a psk_hint and no psk_file, so a plugin has the keys"
             self.report.left_out(listener.place, f"listener {listener.port}", why)
             listener.usable = False
             return None
@@ -416,12 +417,12 @@ class _Mosquitto:
             self.report.left_out(line.place, f"protocol {protocol}", "it is neither mqtt nor websockets")
             listener.usable = False
             return None
-        if listener.local and (secure or protocol != "mqtt"):
+        if listener.local and (secure or has_psk or protocol != "mqtt"):
             why = "a Unix socket has neither TLS nor WebSocket here"
             self.report.left_out(listener.place, f"listener 0 {listener.host}", why)
             listener.usable = False
             return None
-        of = find_kind(tls=secure, websocket=protocol == "websockets", local=listener.local).name
+        of = find_kind(tls=secure or has_psk, websocket=protocol == "websockets", local=listener.local).name
         if listener.twin_of is not None:
             listener.label = f"{listener.twin_of.label}-ipv6"
         else:
@@ -466,7 +467,7 @@ class _Mosquitto:
             self._carried(line, "listeners.proxy_protocol")
         if "set_tcp_nodelay" in self.common and not listener.local:
             table["nodelay"] = self._flag(self.common["set_tcp_nodelay"])
-        security = listener.security if self.per_listener else self.common
+        security = self._security_of(listener)
         for key, name in (
             ("allow_zero_length_clientid", "allow_empty_client_id"),
             ("auto_id_prefix", "client_id_prefix"),
@@ -477,6 +478,8 @@ class _Mosquitto:
                 self._carried(line, f"listeners.{name}")
         if secure:
             table["tls"] = self._tls(listener)
+        elif has_psk:
+            table["tls"] = self._psk(listener)
         else:
             for key in ("require_certificate", "use_identity_as_username", "use_subject_as_username"):
                 if listener.says(key):
@@ -486,6 +489,9 @@ class _Mosquitto:
         self._left_of_listener(listener)
         self._who(listener, table)
         return table
+
+    def _security_of(self, listener: _Listener) -> dict[str, Directive]:
+        return listener.security if self.per_listener else self.common
 
     def _bind(self, listener: _Listener) -> str:
         host, domain = listener.host, listener.get("socket_domain")
@@ -498,6 +504,28 @@ class _Mosquitto:
         if host == "localhost":
             host = "::1" if domain == "ipv6" else "127.0.0.1"
         return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
+
+    def _psk(self, listener: _Listener) -> Table:
+        """TLS with pre-shared keys in place of certificates: a psk_hint switches it on."""
+        table: Table = {}
+        line = self._security_of(listener)["psk_file"]
+        self._set(table, "psk_file", self._file(line), line)
+        self._carried(line, "listeners.tls.psk_file")
+        hint = listener.keys["psk_hint"]
+        self._set(table, "psk_hint", hint.value, hint)
+        self._carried(hint, "listeners.tls.psk_hint")
+        if "ciphers" in listener.keys:
+            line = listener.keys["ciphers"]
+            self._set(table, "ciphers", line.value, line)
+            self._carried(line, "listeners.tls.ciphers")
+        if "use_identity_as_username" in listener.keys:
+            line = listener.keys["use_identity_as_username"]
+            self._set(table, "psk_identity_as_username", self._flag(line), line)
+            self._carried(line, "listeners.tls.psk_identity_as_username")
+        if "tls_version" in listener.keys:
+            line = listener.keys["tls_version"]
+            self.report.changed(line.place, f"tls_version {line.value}", "pre-shared keys work with TLS 1.2 only")
+        return table
 
     def _tls(self, listener: _Listener) -> Table:
         table: Table = {}
@@ -555,6 +583,8 @@ class _Mosquitto:
             "use_identity_as_username", "use_subject_as_username",
         }  # fmt: skip
         secure = "certfile" in listener.keys
+        if not secure and "psk_hint" in listener.keys:
+            known |= {"psk_hint", "ciphers", "use_identity_as_username", "tls_version"}
         for key, line in listener.keys.items():
             if key in known or (key in of_tls and secure):
                 continue
@@ -566,7 +596,9 @@ class _Mosquitto:
             if key == "bind_address":
                 why = "the listener line contains the address"
             if key in _PSK:
-                why = "pre-shared keys are not supported"
+                why = "a listener has either certificates or pre-shared keys"
+            elif key in of_tls and "psk_hint" in listener.keys:
+                why = "it is about certificates, and the listener has pre-shared keys"
             self.report.left_out(line.place, f"{key} {line.value}".strip(), why)
 
     def _who(self, listener: _Listener, table: Table) -> None:
@@ -583,8 +615,9 @@ class _Mosquitto:
             place = line.place if line is not None else listener.place
             self.report.changed(place, "allow_anonymous true", "false: a plugin decided, and does not run here")
         table["allow_anonymous"] = allowed
-        certificate = isinstance(table.get("tls"), dict) and "peer_cert_as_username" in table["tls"]  # type: ignore[operator]
-        proves = "password_file" in security or certificate
+        tls = table.get("tls")
+        named = isinstance(tls, dict) and bool(tls.get("peer_cert_as_username") or tls.get("psk_identity_as_username"))
+        proves = "password_file" in security or named
         listener.facts = MosquittoListener(listener.label, str(table.get("mountpoint", "")), proves)
 
     # -------------------------------------------------------------------- access
@@ -626,11 +659,11 @@ class _Mosquitto:
                 ' "delivery"'
             )
             self.report.changed(str(self.path), "subscriptions wider than the rules", why)
+        carried = {each.place for each in self.report.of("carried")}
         for line in [*self.common.values(), *(each for one in usable for each in one.security.values())]:
-            if line.key in _PSK:
-                self.report.left_out(
-                    line.place, f"{line.key} {line.value}".strip(), "pre-shared keys are not supported"
-                )
+            if line.key in _PSK and line.place not in carried:
+                why = "no listener that is carried over uses pre-shared keys"
+                self.report.left_out(line.place, f"{line.key} {line.value}".strip(), why)
 
     def _users(self, files: list[tuple[_Listener, Directive | None]]) -> None:
         """Combine all password files into one set of users. A user from the file of a single listener gets no access

@@ -19,7 +19,7 @@ from taipan.broker.channel.identity import (
     client_id_refusal,
     mountpoint_of,
     mountpoint_refusal,
-    name_by_certificate,
+    name_by_tls,
     name_refusal,
     owner_before,
     take_id_of_name,
@@ -33,11 +33,19 @@ from taipan.broker.mqtt.constants import V3, V4, V5
 from taipan.broker.mqtt.packets import TopicFilter
 from taipan.broker.mqtt.topics import valid_name
 from taipan.broker.server import Server
-from taipan.broker.session.client_info import ClientInfo, is_local_user, unmapped
+from taipan.broker.session.client_info import PSK, ClientInfo, is_local_user, unmapped
 from taipan.broker.transport.listener import Listener
 
 from .listeners import identifier
-from .login_trial import asks_for_certificates, check_scram, naming, read_chain, show_certificate, try_scram
+from .login_trial import (
+    asks_for_certificates,
+    check_scram,
+    naming,
+    read_chain,
+    show_certificate,
+    show_identity,
+    try_scram,
+)
 from .node_calls import NodeCalls
 from .owners import Owners
 from .refusal import BAD_TOPIC, NOT_ONLINE, Refusal, missing, not_found, wrong
@@ -319,7 +327,7 @@ class Access:
         client.proto_ver = _VERSIONS[body.protocol]
         client.clean_start = body.clean_start
         steps: list[LoginStepRecord] = []
-        refusal, certified = self._shown_certificate(body, listener, client, steps)
+        refusal, proved_by = self._passed_tls(body, listener, client, steps)
         if refusal is not None:
             return _login(False, refusal.code, refusal.detail, refusal.setting, client, steps)
         take_id_of_name(client)
@@ -342,7 +350,7 @@ class Access:
             client.username = client.username or username
         else:
             secret = None if body.password is None else body.password.encode("utf-8", "surrogatepass")
-            asked = authentication.authenticate(client, secret, certified, trial)
+            asked = authentication.authenticate(client, secret, proved_by, trial)
             outcome = asked if isinstance(asked, AuthOutcome) else await asked
         for each in trial.steps:
             if each.outcome is None:
@@ -380,11 +388,16 @@ class Access:
                 return listener.label
         raise wrong("certificate", "no listener asks for certificates (setting tls.verify)")
 
-    def _shown_certificate(
+    def _passed_tls(
         self, body: LoginBody, listener: Listener, client: ClientInfo, steps: list[LoginStepRecord]
-    ) -> tuple[Outcome | None, bool]:
-        """Return why the TLS handshake would fail, and whether the username comes from the certificate. Raises
-        Refusal."""
+    ) -> tuple[Outcome | None, str]:
+        """Return why the TLS handshake would fail, and what of it proves the username. Raises Refusal."""
+        tls = listener.settings.tls
+        if tls is not None and tls.username_from == PSK:
+            refusal = show_identity(listener, client, body.username)
+            said = "the username is the identity of a pre-shared key, which is assumed to be correct"
+            steps.append(_login_step("tls", refusal, said))
+            return refusal, "" if refusal is not None else name_by_tls(client, PSK)
         named = body.cert_common_name is not None or body.cert_subject is not None
         if named and body.certificate is not None:
             raise wrong("certificate", "give either the certificate or its names")
@@ -409,13 +422,12 @@ class Access:
             refusal, text = show_certificate(listener, client, chain)
             steps.append(_login_step("tls", refusal, text))
             if refusal is not None:
-                return refusal, False
+                return refusal, ""
         if client.cn is None and client.dn is None:
-            return None, False
-        tls = listener.settings.tls
-        certified = tls is not None and name_by_certificate(client, tls.peer_cert_as_username)
-        steps.append(LoginStepRecord("tls", "pass", *naming(listener, client, certified)))
-        return None, certified
+            return None, ""
+        proof = "" if tls is None else name_by_tls(client, tls.username_from)
+        steps.append(LoginStepRecord("tls", "pass", *naming(listener, client, bool(proof))))
+        return None, proof
 
     async def _session_refusal(self, client: ClientInfo) -> Outcome | None:
         if self._server.access.settings.session_owner == "any" or not client.client_id:

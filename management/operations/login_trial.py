@@ -14,6 +14,7 @@ from taipan.broker.core.outcome import Outcome
 from taipan.broker.mqtt import reason_codes
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.transport.listener import Listener
+from taipan.broker.transport.psk import SETTING as PSK_FILE
 from taipan.broker.transport.tls import ServerContext, handshake_refusal
 
 from .refusal import missing, wrong
@@ -72,6 +73,17 @@ def show_certificate(
         f"subject {client.dn}; authorities by tls.cafile and dates are valid, {revocation}; "
         "whether the client has the private key was not checked"
     )
+
+
+def show_identity(listener: Listener, client: ClientInfo, identity: str | None) -> Outcome | None:
+    """Return why the listener refuses this identity of a pre-shared key; ``client`` gets it. Raises Refusal."""
+    context = listener.context
+    if not isinstance(context, ServerContext) or context.keys is None:
+        raise wrong("listener", f"listener {listener.label} does not run")
+    if identity is None or not context.keys.knows(identity):
+        return Outcome(reason_codes.NOT_AUTHORIZED, PSK_FILE, f"unknown identity {identity or ''!r}")
+    client.cn = identity
+    return None
 
 
 def naming(listener: Listener, client: ClientInfo, certified: bool) -> tuple[str, str]:

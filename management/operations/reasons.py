@@ -426,6 +426,12 @@ REASONS: Final = (
         ("tls.verify", "tls.cafile", "tls.crlfile"),
         "the client certificate is missing, not signed by cafile, or revoked",
     ),
+    Reason(
+        "socket",
+        "tls_psk",
+        ("tls.psk_file",),
+        "the identity of the client is not in psk_file, or its key is another one; detail has the identity",
+    ),
     Reason("socket", "websocket_path", ("path",), "answered with 404; detail has the requested path"),
     Reason(
         "socket",

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from websockets.exceptions import WebSocketException
 
-from taipan.broker.config import TlsSettings
+from taipan.broker.config import ListenerTlsSettings
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Connect, Will
 from tests.support.certificates import Certificates
@@ -229,7 +229,8 @@ async def test_certificates_are_reloaded_without_dropping_a_client(tls_node: Tls
     tls_node.certificates.issue("localhost", file="renewed")
     directory = tls_node.certificates.directory
     renewed = msgspec.convert(
-        tls_node.tls(certfile=str(directory / "renewed.pem"), keyfile=str(directory / "renewed.key")), TlsSettings
+        tls_node.tls(certfile=str(directory / "renewed.pem"), keyfile=str(directory / "renewed.key")),
+        ListenerTlsSettings,
     )
     settings = tls_node.node.settings
     listeners = tuple(

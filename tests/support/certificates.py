@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from taipan.broker.config import TlsSettings
+from taipan.broker.config import ListenerTlsSettings
 
 DAY = datetime.timedelta(days=1)
 CA_USAGE = x509.KeyUsage(
@@ -100,7 +100,7 @@ class Certificates:
         crl = builder.sign(self._key, hashes.SHA256())
         return self._write("crl.pem", crl.public_bytes(serialization.Encoding.PEM))
 
-    def settings(self, **keys: object) -> TlsSettings:
+    def settings(self, **keys: object) -> ListenerTlsSettings:
         """Settings with the server certificate of ``localhost``."""
         files = {"certfile": str(self.directory / "localhost.pem"), "keyfile": str(self.directory / "localhost.key")}
-        return TlsSettings(**{**files, **keys})  # type: ignore[arg-type]
+        return ListenerTlsSettings(**{**files, **keys})  # type: ignore[arg-type]

@@ -283,7 +283,7 @@ class FakeNode:
         return msgspec.convert({"allow_anonymous": True, **(keys or {})}, ZoneSettings)
 
     def _facts(self, zone: ZoneSettings, **keys: Any) -> ListenerFacts:
-        keys = {"cert_username": "", "loopback": True, **keys}
+        keys = {"tls_username": "", "loopback": True, **keys}
         return ListenerFacts("default", zone, "external", self.server.limits_of(zone), **keys)
 
     def open(self, version: int = 5, zone: Mapping[str, Any] | None = None, **extra: Any) -> "FakeClient":
@@ -291,8 +291,8 @@ class FakeNode:
         facts = self.facts
         if zone is not None:
             facts = self._facts(self._zone({**msgspec.to_builtins(self.zone), **zone}))
-        if "cert_username" in extra:
-            facts = self._facts(facts.zone, cert_username=extra.pop("cert_username"))
+        if "tls_username" in extra:
+            facts = self._facts(facts.zone, tls_username=extra.pop("tls_username"))
         return FakeClient(self, facts, version, extra)
 
     def connect(

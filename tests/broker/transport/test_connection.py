@@ -59,7 +59,7 @@ def test_the_name_in_a_client_certificate(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(module, "peer_identity", lambda ssl_object: ("the cn", "CN=the cn"))
     for field, name in (("cn", "the cn"), ("dn", "CN=the cn"), ("", None)):
         node = FakeNode()
-        client = node.connect("c", ssl_object=object(), cert_username=field).channel.client
+        client = node.connect("c", ssl_object=object(), tls_username=field).channel.client
         assert (client.cn, client.dn, client.username) == ("the cn", "CN=the cn", name)
 
 

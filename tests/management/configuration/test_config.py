@@ -247,7 +247,13 @@ def test_a_new_listener_by_index() -> None:
             SECURE + 'server_names = { x = { certfile = "c", keyfile = "k", key = "" } }',
             't.toml:8: listeners.0.tls.server_names.x.key: unknown key; did you mean "keyfile"?',
         ),
-        (SECURE.replace('"c"', '""'), "t.toml:6: listeners.0.tls.certfile: expected the name of a PEM file"),
+        (SECURE.replace('"c"', '""'), "t.toml:5: listeners.0.tls: needs certfile, or psk_file in place"),
+        (SECURE + 'psk_hint = "x"', "t.toml:8: listeners.0.tls.psk_hint: has no effect without psk_file"),
+        (SECURE + 'psk_file = "x"', "t.toml:6: listeners.0.tls.certfile: has no effect with psk_file"),
+        (
+            '[management.tls]\ncertfile = "c"\nkeyfile = "k"\npsk_file = "x"',
+            "t.toml:4: management.tls.psk_file: unknown key",
+        ),
         ("[zones]\nz = 1", "t.toml:2: zones.z: expected a table, got 1"),
         ("[zones.z]\nmax_qs = 1", 't.toml:2: zones.z.max_qs: unknown key; did you mean "max_qos"?'),
         (

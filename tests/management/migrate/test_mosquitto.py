@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.config import BrokerSettings
+from taipan.broker.config import BrokerSettings, ListenerTlsSettings
 from taipan.management.configuration.config import load
 from taipan.management.migrate import mosquitto
 from taipan.management.migrate.mosquitto import migrate_mosquitto
@@ -20,6 +20,9 @@ from taipan.management.operations.backup.import_plan import read_plan
 from tests.broker.access.test_foreign_hashes import mosquitto6, mosquitto7
 from tests.support.certificates import Certificates
 from tests.support.mosquitto_db import DbWriter
+from tests.support.psk import PskFile, needs_psk, psk_works
+
+__all__ = ["psk_works"]
 
 ROOT = Path(__file__).parents[3]
 HASH6 = "$6$SShyOTRkaHFmOTgz$" + "A" * 85 + "A=="
@@ -141,10 +144,66 @@ listener 0 /run/mosquitto.sock
     assert (local.type, local.name, local.bind) == ("unix", "unix", "/run/mosquitto.sock")
     told = capsys.readouterr().out
     assert (
-        "pre-shared keys" in told
+        "listener 8884: it has a psk_hint and no psk_file, so a plugin has the keys" in told
         and "listener 0 /run/mosquitto.sock" in told
         and "http_dir /srv: no files are served" in told
     )
+
+
+@needs_psk
+def test_pre_shared_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    certfile, keyfile = Certificates(tmp_path).issue("localhost")
+    file = PskFile(tmp_path).path
+    text = f"""
+psk_file {file}
+allow_anonymous false
+listener 8884 127.0.0.1
+psk_hint plant 4
+use_identity_as_username true
+ciphers PSK
+tls_version tlsv1.2
+require_certificate false
+listener 8885 127.0.0.1
+protocol websockets
+psk_hint plant 5
+listener 8883 127.0.0.1
+certfile {certfile}
+keyfile {keyfile}
+psk_hint both
+listener 1883 127.0.0.1
+"""
+    found = settings(tmp_path, text, capsys)
+    named, plain, certified, open_one = (each.tls for each in found.listeners)
+    assert named == ListenerTlsSettings(
+        psk_file=str(file), psk_hint="plant 4", psk_identity_as_username=True, ciphers="PSK"
+    )
+    assert plain == ListenerTlsSettings(psk_file=str(file), psk_hint="plant 5")
+    assert certified is not None and not certified.psk_file and open_one is None
+    assert [each.type for each in found.listeners] == ["ssl", "wss", "ssl", "tcp"]
+    told = capsys.readouterr().out
+    assert f"psk_file {file}: listeners.tls.psk_file" in told
+    assert "psk_hint both: a listener has either certificates or pre-shared keys" in told
+    assert "require_certificate false: it is about certificates" in told
+
+
+@needs_psk
+def test_pre_shared_keys_of_single_listeners(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = PskFile(tmp_path).path
+    text = f"""
+per_listener_settings true
+listener 8884 127.0.0.1
+psk_hint here
+psk_file {file}
+listener 1884 127.0.0.1
+psk_file {file}
+"""
+    found = settings(tmp_path, text, capsys)
+    assert found.listeners[0].tls == ListenerTlsSettings(psk_file=str(file), psk_hint="here")
+    assert found.listeners[1].type == "tcp"  # as in Mosquitto: a psk_hint switches it on
+    file.write_text("pump-7:5ecre7\n")
+    assert main(["migrate", "mosquitto", str(tmp_path / "mosquitto.conf"), "--into", str(tmp_path / "again")]) != 0
+    said_now = "".join(capsys.readouterr())
+    assert "line 1: the key is not an even number of hexadecimal digits" in said_now and "5ecre7" not in said_now
 
 
 def test_users(tmp_path: Path) -> None:
