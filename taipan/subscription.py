@@ -51,37 +51,14 @@ class _Receiver:
         for message in messages:
             self._take(message, False)
 
-    def send_retained0(self, messages: list[BrokerMessage], identifiers: tuple[int, ...]) -> int:
-        for count, message in enumerate(messages, 1):
-            self._take(message, True)
-            if not self.writable:
-                return count
-        return len(messages)
-
-    def takes_packets(self, version: int) -> bool:
-        return False
-
-    def send_packets0(self, packets: bytes, count: int) -> None:
-        raise AssertionError("messages are wanted")
-
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         self._take(delivery.message, delivery.retain)
-        return True
+        return packet_id == 0  # what has an identifier is done: the program does not acknowledge
 
     def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:
-        raise AssertionError("a subscription of QoS 0 is not sent runs of QoS 1")
-
-    def may_hold(self, count: int) -> bool:
-        return False
-
-    def hold_run(self, run: list[BrokerMessage], packet_id: int) -> int:
-        raise AssertionError("a subscription of QoS 0 is not sent runs of QoS 1")
-
-    def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
-        raise AssertionError("a subscription of QoS 0 waits for no batch")
-
-    def send_pubrel(self, packet_id: int) -> None:
-        raise AssertionError("a subscription of QoS 0 has no PUBREL")
+        for delivery in deliveries:
+            self._take(delivery.message, delivery.retain)
+        return packet_ids
 
     def _take(self, message: BrokerMessage, retain: bool) -> None:
         if not self.writable:

@@ -284,14 +284,6 @@ class OutboundWriter:
                 self._notify_delivered(delivery.message)
         return []
 
-    def may_hold(self, count: int) -> bool:
-        """See ``session.protocols.ClientWriter``."""
-        return False
-
-    def hold_run(self, run: list[Message], packet_id: int) -> int:
-        """See ``session.protocols.ClientWriter``."""
-        raise AssertionError("a client's session holds what is in flight")
-
     def flush_now(self) -> None:
         """Write immediately instead of at the end of the iteration."""
         if self.parts is not None and self.writable:
@@ -329,7 +321,7 @@ class OutboundWriter:
         self.sent0 += len(messages)
 
     def send_retained0(self, messages: list[Message], identifiers: tuple[int, ...]) -> int:
-        """See ``session.protocols.ClientWriter``."""
+        """See ``session.protocols.PacketWriter``."""
         if not self.fast or self.on_delivered:
             for count, message in enumerate(messages, 1):
                 self.send_publish(Delivery(message, 0, True, identifiers), 0, False)

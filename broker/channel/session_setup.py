@@ -307,7 +307,7 @@ def _answer(channel: Channel, connect: Connect, connack: Connack, now: float) ->
     writer = channel.writer
     writer.commit = None if context.broker.durability is None else context.broker.durability.commit
     writer.open(session, client.mountpoint)
-    session.attach(writer, window, channel.limits, now)
+    session.attach(writer, window, channel.limits, now, packets=writer)
     channel.send_connack(connack)  # [MQTT-3.2.2-2] [MQTT-3.2.2-3]
     context.metrics.client_connected += 1
     context.broker.throttled_log.events.add(

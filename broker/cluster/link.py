@@ -253,7 +253,7 @@ class Link:
 
     def _attach(self) -> None:
         now = self._context.clock.now()
-        self.session.attach(self._writer, WINDOW, self._limits, now)
+        self.session.attach(self._writer, WINDOW, self._limits, now, keeper=self._writer)
         self.session.advance(now)
 
     # --------------------------------------------------------------------- frames

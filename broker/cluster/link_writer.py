@@ -169,7 +169,7 @@ class _Run:
 
 
 class LinkWriter:
-    """Implements ``session.protocols.ClientWriter``, and ``CommitWaiter`` of the group commit.
+    """Implements ``ClientWriter`` and ``MessageKeeper`` of ``session.protocols``, ``CommitWaiter`` of the group commit.
 
     ``acked``: all up to this sequence number is acknowledged, ``last``: of the last one that was given out. ``frame``:
     number of the last frame. ``late_upto``: messages up to this sequence number were in the link while it was closed,
@@ -255,15 +255,6 @@ class LinkWriter:
             self._waiting_bytes += size
         self._schedule()
 
-    def send_retained0(self, messages: list[Message], identifiers: tuple[int, ...]) -> int:
-        raise AssertionError("a link subscribes to nothing that is retained")
-
-    def takes_packets(self, version: int) -> bool:
-        return False
-
-    def send_packets0(self, packets: bytes, count: int) -> None:
-        raise AssertionError("a link takes messages")
-
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         if packet_id:
             self._add(delivery, packet_id)
@@ -275,6 +266,8 @@ class LinkWriter:
         for index, delivery in enumerate(deliveries):
             self._add(delivery, packet_ids[index])
         return []
+
+    # ------------------------------------------------------------ MessageKeeper
 
     def may_hold(self, count: int) -> bool:
         if self.unacked_bytes + self._waiting_bytes >= self._credit:
@@ -326,12 +319,6 @@ class LinkWriter:
         self.last = sequence - 1
         self._schedule()
         return self.last % MAX_PACKET_ID or MAX_PACKET_ID
-
-    def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
-        return self.send_publish(delivery, packet_id, dup)
-
-    def send_pubrel(self, packet_id: int) -> None:
-        raise AssertionError("a link acknowledges in one step")
 
     # ------------------------------------------------------------------ waiting
 

@@ -150,11 +150,12 @@ class GroupShares:
         return self._key if share is None else share.key
 
     def _at(self, place: int, weights: list[int]) -> Share | None:
-        for share, weight in zip(self._order, weights, strict=True):
-            place -= weight
-            if place < 0:
-                return share
-        raise AssertionError("the weights are those that were added up")
+        """Whose this one is of the places of all nodes, ``weights`` of them in the order of the nodes."""
+        index = 0
+        while place >= weights[index]:
+            place -= weights[index]
+            index += 1
+        return self._order[index]
 
 
 class ClusterSharedGroups:

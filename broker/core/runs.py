@@ -112,7 +112,7 @@ def route_packets(broker: Broker, topic: str, packets: bytes, count: int, versio
     targets = route.targets
     for subscription in targets:
         session = subscription.session
-        writer = session.writer
+        writer = session.packets
         if (
             writer is None
             or session.queue is not None
@@ -126,7 +126,7 @@ def route_packets(broker: Broker, topic: str, packets: bytes, count: int, versio
     budget.deliveries += len(targets) * count
     budget.bytes += len(targets) * (len(packets) + 64 * count)
     for subscription in targets:
-        writer = subscription.session.writer
+        writer = subscription.session.packets
         if writer is not None:
             writer.send_packets0(packets, count)
     return True

@@ -1,4 +1,4 @@
-"""The interfaces that a session needs from the layers above it: ``ClientWriter``, ``SessionJournal`` and
+"""The interfaces that a session needs from the layers above it: the ways to its client, ``SessionJournal`` and
 ``DropObserver``."""
 
 from collections.abc import Iterable
@@ -25,8 +25,9 @@ MEMORY: Final = "memory"
 
 
 class ClientWriter(Protocol):
-    """Sends to a connected client (``channel.outbound_writer``). Sending only appends, and ``flush_now`` writes;
-    neither closes the connection, raises or calls back."""
+    """Sends to a connected client: the members that every conversation has. Sending only appends, and ``flush_now``
+    writes; neither closes the connection, raises or calls back. The protocols below have the members of some
+    conversations; ``Session.attach`` gets them separately."""
 
     writable: bool
 
@@ -39,9 +40,16 @@ class ClientWriter(Protocol):
     def send_run0(self, messages: list[Message]) -> None:
         """Send several such messages."""
 
-    def send_retained0(self, messages: list[Message], identifiers: tuple[int, ...]) -> int:
-        """Send several messages of QoS 0 with RETAIN 1 and these Subscription Identifiers; return how many were sent
-        before the client was not writable."""
+    def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
+        """Send any other PUBLISH. Return False if the delivery is done with that: this client cannot receive it (its
+        Maximum Packet Size), or does not acknowledge."""
+
+    def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:
+        """Send several messages of QoS 1 with DUP 0; return the identifiers of those that are done with that."""
+
+
+class PacketWriter(Protocol):
+    """The additional members of a conversation in MQTT packets (``channel.outbound_writer``)."""
 
     def takes_packets(self, version: int) -> bool:
         """Return whether PUBLISH packets of QoS 0 of this version can be sent to the client unchanged."""
@@ -49,26 +57,27 @@ class ClientWriter(Protocol):
     def send_packets0(self, packets: bytes, count: int) -> None:
         """Send this number of such packets."""
 
-    def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
-        """Send any other PUBLISH. Return False if this client cannot receive it (its Maximum Packet Size); it then
-        counts as done."""
-
-    def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:
-        """Send several messages of QoS 1 with DUP 0; return the identifiers of those that the client cannot receive."""
-
-    def may_hold(self, count: int) -> bool:
-        """Return whether ``hold_run`` has room for this number of messages."""
-
-    def hold_run(self, run: list[Message], packet_id: int) -> int:
-        """Send messages of QoS 1 for which no durable session waits, and keep them until they are acknowledged: they
-        are not in flight in the session. ``packet_id``: the last identifier in use; return the new last one. Only for
-        links."""
+    def send_retained0(self, messages: list[Message], identifiers: tuple[int, ...]) -> int:
+        """Send several messages of QoS 0 with RETAIN 1 and these Subscription Identifiers; return how many were sent
+        before the client was not writable."""
 
     def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
         """As ``send_publish``, but not before ``batch`` is on disk."""
 
     def send_pubrel(self, packet_id: int) -> None:
         """Send the second half of a QoS 2 delivery."""
+
+
+class MessageKeeper(Protocol):
+    """A conversation that itself keeps messages until they are acknowledged: a link to another node
+    (``cluster.link_writer``)."""
+
+    def may_hold(self, count: int) -> bool:
+        """Return whether ``hold_run`` has room for this number of messages."""
+
+    def hold_run(self, run: list[Message], packet_id: int) -> int:
+        """Send messages of QoS 1 for which no durable session waits, and keep them until they are acknowledged: they
+        are not in flight in the session. ``packet_id``: the last identifier in use; return the new last one."""
 
 
 class RetainedSource(Protocol):

@@ -116,7 +116,7 @@ def _send_retained(
     """Send retained messages for a SUBSCRIBE, or queue one; return how many. The others follow later."""
     identifiers = subscription.identifiers
     if subscription.qos == 0:
-        return writer.send_retained0(messages, identifiers)
+        return _send_retained0(session, writer, messages, identifiers)
     upgrade = session.limits.upgrade_qos
     at = 0
     while at < len(messages):
@@ -128,7 +128,7 @@ def _send_retained(
                 break
             end += 1
         if qos == 0:
-            end = at + writer.send_retained0(messages[at:end], identifiers)
+            end = at + _send_retained0(session, writer, messages[at:end], identifiers)
         elif qos == 1 and not first.expires and not session.may_queue(end - at):
             session.send_run(writer, [_retained(session, each, 1, identifiers) for each in messages[at:end]])
         else:
@@ -138,6 +138,19 @@ def _send_retained(
         if not _takes_retained(session, writer):
             break
     return at
+
+
+def _send_retained0(
+    session: "Session", writer: ClientWriter, messages: list[Message], identifiers: tuple[int, ...]
+) -> int:
+    """Send retained messages with QoS 0; return how many were sent before the client was not writable."""
+    if session.packets is not None:
+        return session.packets.send_retained0(messages, identifiers)
+    for count, message in enumerate(messages, 1):
+        writer.send_publish(Delivery(message, 0, True, identifiers), 0, False)
+        if not writer.writable:
+            return count
+    return len(messages)
 
 
 def _retained(session: "Session", message: Message, qos: int, identifiers: tuple[int, ...]) -> Delivery:

@@ -31,7 +31,7 @@ class Resend:
             packet_id = next(iter(left))
             delivery = session.inflight[packet_id]
             if delivery is None:
-                writer.send_pubrel(packet_id)
+                _send_pubrel(session, packet_id)
             elif len(session.inflight) - len(left) >= session.window or not writer.writable:
                 # The new connection's Receive Maximum also limits these [MQTT-3.3.4-9]. Some may never have been sent:
                 # their identifiers were not on disk when the last connection ended.
@@ -64,13 +64,20 @@ def retransmit_older(session: "Session", before: float, now: float) -> None:
             continue
         sent_at[packet_id] = now
         if delivery is None:
-            writer.send_pubrel(packet_id)
+            _send_pubrel(session, packet_id)
         else:
             _send_again(session, writer, packet_id, delivery)
 
 
+def _send_pubrel(session: "Session", packet_id: int) -> None:
+    """Send PUBREL. Only a conversation in packets has released identifiers; others acknowledge in one step."""
+    if session.packets is not None:
+        session.packets.send_pubrel(packet_id)
+
+
 def _send_again(session: "Session", writer: ClientWriter, packet_id: int, delivery: Delivery) -> bool:
-    if session.journal is None or delivery.qos != 2:
+    packets = session.packets
+    if packets is None or session.journal is None or delivery.qos != 2:
         return writer.send_publish(delivery, packet_id, True)
     # The connection on which it was first sent may have ended before the identifier was on disk.
-    return writer.send_publish_after(session.journal.barrier, delivery, packet_id, True)
+    return packets.send_publish_after(session.journal.barrier, delivery, packet_id, True)

@@ -27,6 +27,8 @@ from .protocols import (
     Cancellable,
     ClientWriter,
     DropObserver,
+    MessageKeeper,
+    PacketWriter,
     RetainedSource,
     SessionJournal,
 )
@@ -60,6 +62,7 @@ class Session:
         "inflight",
         "internal",
         "journal",
+        "keeper",
         "last_packet_id",
         "limits",
         "mqueue_dropped",
@@ -68,6 +71,7 @@ class Session:
         "number",
         "observer",
         "owner",
+        "packets",
         "queue",
         "replays",
         "resend",
@@ -112,7 +116,10 @@ class Session:
         # Retained messages that still have to be sent because of a SUBSCRIBE.
         self.replays: Replay | None = None
         self.last_packet_id = 0
+        # The way to its client, and the members that only some have; None: no client is connected, or it has none.
         self.writer: ClientWriter | None = None
+        self.packets: PacketWriter | None = None
+        self.keeper: MessageKeeper | None = None
         # Memory of the node's queues.
         self.account: MemoryAccount = UNACCOUNTED
         self.window = min(limits.max_inflight or MAX_INFLIGHT, MAX_INFLIGHT)
@@ -258,8 +265,9 @@ class Session:
         if writer is None or self.queue is not None or self.resend is not None:
             self.deliver(message, subscription)
             return
-        if message.qos == 1 and writer.may_hold(1):
-            self.last_packet_id = writer.hold_run([message], self.last_packet_id)
+        keeper = self.keeper
+        if message.qos == 1 and keeper is not None and keeper.may_hold(1):
+            self.last_packet_id = keeper.hold_run([message], self.last_packet_id)
             return
         if not writer.writable or len(self.inflight) >= self.window:
             self.deliver(message, subscription)
@@ -272,11 +280,11 @@ class Session:
 
     def deliver_volatile_run(self, run: list[Message], subscription: Subscription) -> None:
         """As ``deliver_volatile``, for messages of QoS 1 with RETAIN 0 that never expire, in this order."""
-        writer = self.writer
-        if writer is None or self.queue is not None or self.resend is not None or not writer.may_hold(len(run)):
+        keeper = self.keeper
+        if keeper is None or self.queue is not None or self.resend is not None or not keeper.may_hold(len(run)):
             self.deliver_run(run, subscription)
             return
-        self.last_packet_id = writer.hold_run(run, self.last_packet_id)
+        self.last_packet_id = keeper.hold_run(run, self.last_packet_id)
 
     def deliver_shared(self, delivery: Delivery) -> None:
         """Deliver a message for which a shared subscription has selected this session."""
@@ -384,8 +392,12 @@ class Session:
         if self.sent_at is not None:
             self.sent_at[packet_id] = max(self.now, delivery.message.timestamp)
         due = 0 if self.journal is None else self.journal.sent(self, delivery, packet_id)
-        sent = writer.send_publish_after(due, delivery, packet_id) if due else None
-        if not (writer.send_publish(delivery, packet_id, False) if sent is None else sent):
+        packets = self.packets if due else None
+        if packets is None:
+            sent = writer.send_publish(delivery, packet_id, False)
+        else:
+            sent = packets.send_publish_after(due, delivery, packet_id)
+        if not sent:
             self.cannot_send(packet_id, delivery)
             if self.last_packet_id == packet_id:
                 self.last_packet_id = before
@@ -530,11 +542,21 @@ class Session:
 
     # ---------------------------------------------------- connect, disconnect, end
 
-    def attach(self, writer: ClientWriter, window: int, limits: Limits, now: float) -> None:
+    def attach(
+        self,
+        writer: ClientWriter,
+        window: int,
+        limits: Limits,
+        now: float,
+        packets: PacketWriter | None = None,
+        keeper: MessageKeeper | None = None,
+    ) -> None:
         """Attach a connected client. ``window``: how many unacknowledged QoS 1 and 2 messages it accepts; nothing is
-        sent yet."""
+        sent yet. ``packets``, ``keeper``: the same writer, if it has these members too."""
         self.announced = True
         self.writer = writer
+        self.packets = packets
+        self.keeper = keeper
         self.window = min(window, MAX_INFLIGHT)
         self.now = now
         if limits is not self.limits:
@@ -570,7 +592,7 @@ class Session:
 
     def detach(self) -> None:
         """Detach the client; unacknowledged messages stay in flight."""
-        self.writer = None
+        self._leave_writer()
         self.resend = None
         if not self.queued:
             self.queue = None
@@ -595,8 +617,13 @@ class Session:
         self.replays = None
         self.awaiting_rel = None
         self.completions = None
-        self.writer = None
+        self._leave_writer()
         return reassignable
+
+    def _leave_writer(self) -> None:
+        self.writer = None
+        self.packets = None
+        self.keeper = None
 
     def __repr__(self) -> str:
         return f"Session({self.client_id!r}, {'connected' if self.connected else 'offline'})"

@@ -89,7 +89,7 @@ def _example(kind: object) -> object:
             return msgspec.convert(value, kind, strict=True)
         except msgspec.ValidationError:
             continue
-    raise AssertionError(f"no example of {kind}")
+    raise TypeError(f"no example of {kind}")
 
 
 def toml_value(value: object) -> str:

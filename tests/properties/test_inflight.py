@@ -172,7 +172,7 @@ class Window(RuleBasedStateMachine):
         client.fresh = False
         client.window = window
         self.connected = True
-        self.session.attach(client, window, self.limits, self.now)
+        self.session.attach(client, window, self.limits, self.now, packets=client)
         self.session.advance(self.now)
 
     @precondition(lambda self: self.connected and self.client.writable)

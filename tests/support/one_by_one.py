@@ -4,7 +4,7 @@ from taipan.broker.mqtt.message import Delivery, Message
 
 
 class OneByOne:
-    """For a writer that looks at each PUBLISH."""
+    """For a writer that looks at each PUBLISH: a ``ClientWriter``, and with ``send_pubrel`` a ``PacketWriter``."""
 
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         raise NotImplementedError
@@ -26,12 +26,6 @@ class OneByOne:
 
     def send_packets0(self, packets: bytes, count: int) -> None:
         raise AssertionError("it does not take them")
-
-    def may_hold(self, count: int) -> bool:
-        return False
-
-    def hold_run(self, run: list[Message], packet_id: int) -> int:
-        raise AssertionError("a client's session holds what is in flight")
 
     def flush_now(self) -> None:
         """What is sent is there at once."""

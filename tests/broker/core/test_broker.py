@@ -127,7 +127,7 @@ class BrokerHarness:
             self.client(client_id), clean, expiry, self.limits, self.clock.time
         )
         inbox = Inbox()
-        session.attach(inbox, window, self.limits, self.clock.time)
+        session.attach(inbox, window, self.limits, self.clock.time, packets=inbox)
         session.advance(self.clock.time)
         return session, inbox
 

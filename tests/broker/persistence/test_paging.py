@@ -112,7 +112,7 @@ class PagingNode:
 
     def connect(self, session: Session, window: int = 10, keep: bool = True) -> Client:
         client = Client(session, self, keep)
-        session.attach(client, window, self.limits, self.clock.time)
+        session.attach(client, window, self.limits, self.clock.time, packets=client)
         session.advance(self.clock.time)
         return client
 
@@ -198,7 +198,7 @@ async def test_two_hundred_thousand_messages_in_four_mebibytes(tmp_path: Path) -
     node = PagingNode(tmp_path, bound)
     client = Client(node.broker.sessions.get("c"), node, keep=False)  # type: ignore[arg-type]
     client.count = done
-    client.session.attach(client, 10, node.limits, node.clock.time)
+    client.session.attach(client, 10, node.limits, node.clock.time, packets=client)
     client.session.advance(node.clock.time)
     while client.count < total:
         assert client.unacknowledged

@@ -70,7 +70,7 @@ class SessionHarness:
     def attach(self, window: int = 0, limits: Limits | None = None, now: float = 0.0) -> Wire:
         """A new connection; ``advance`` sends what is to be sent."""
         self.wire = Wire()
-        self.session.attach(self.wire, window or 65_535, limits or self.limits, now)
+        self.session.attach(self.wire, window or 65_535, limits or self.limits, now, packets=self.wire)
         self.session.advance(now)
         return self.wire
 
@@ -265,7 +265,7 @@ def test_qos0_does_not_overtake_what_is_sent_again_to_another_node() -> None:
     session.detach()
     wire = harness.wire = Wire()
     wire.writable = False
-    session.attach(wire, 65_535, harness.limits, 0.0)
+    session.attach(wire, 65_535, harness.limits, 0.0, packets=wire)
     harness.deliver("c", 0, topic="u")
     session.deliver_run([Message("v", b"d", 0)], Subscription(session, "#", 1))
     wire.writable = True
@@ -518,7 +518,7 @@ def test_retransmission_waits_for_the_socket() -> None:
     harness.session.detach()
     wire = Wire()
     wire.writable = False
-    harness.session.attach(wire, 10, harness.limits, 0)
+    harness.session.attach(wire, 10, harness.limits, 0, packets=wire)
     harness.session.advance(0)
     assert (wire.sent, harness.session.busy) == ([], True)
     wire.writable = True
@@ -555,7 +555,7 @@ def test_a_retransmission_that_the_new_client_cannot_take_is_done() -> None:
     harness.session.detach()
     wire = harness.wire = Wire()
     wire.too_large = {"big"}
-    harness.session.attach(wire, 10, harness.limits, 0)
+    harness.session.attach(wire, 10, harness.limits, 0, packets=wire)
     harness.session.advance(0)
     assert wire.sent == [("a", 1, 1, True), ("c", 1, 3, True)]
     assert list(harness.session.inflight) == [1, 3]
@@ -746,7 +746,7 @@ def test_retained_messages_that_a_writer_did_not_take_come_later() -> None:
     for qos in (0, 1):  # of the subscription
         harness = SessionHarness()
         bounded = Bounded()
-        harness.session.attach(bounded, 10, harness.limits, 0)
+        harness.session.attach(bounded, 10, harness.limits, 0, packets=bounded)
         replay(harness, retained(3, 0), qos)
         for expected in ("0", "1", "2"):
             assert harness.session.replaying

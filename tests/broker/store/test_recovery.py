@@ -117,7 +117,8 @@ class Operations:
         node = self.node
         client = ClientInfo("n", node.zone, client_id=name, username="u-" + name)
         session, _ = self.broker.life.open_session(client, clean, expiry, node.facts.limits, node.clock.time)
-        session.attach(Sink(), 2, node.facts.limits, node.clock.time)
+        sink = Sink()
+        session.attach(sink, 2, node.facts.limits, node.clock.time, packets=sink)
         session.advance(node.clock.time)
 
     def leave(self, name: str, will: bool) -> None:
