@@ -1,5 +1,4 @@
-"""Several nodes as one broker, over NATS: members, routes, links, who owns a session, retained messages, rows, calls.
+"""Several nodes as one broker, over NATS: members, routes, links, owners of sessions, retained messages, rows, calls.
 
-Not here: what the broker asks of it (``core.cluster``). ``server`` builds it where ``[cluster]`` is configured, and
-imports it nowhere else.
-"""
+The broker's interface to the cluster is in ``core.cluster``. ``server`` creates this package's objects if ``[cluster]``
+is configured; no other module imports it."""

@@ -1,8 +1,8 @@
-"""Admission: whose messages a node reads.
+"""Admission: which nodes' messages a node reads.
 
-Those of the present start of a known member. All others are refused, each for a reason. Two of them are ordinary and
-not logged: what a node has sent before it left may come after that, and a new one is heard before its record is there.
-"""
+It reads those of the present start of a known member. All others are refused, each for a reason. Two reasons are normal
+and not logged: messages that a node has sent before it left may arrive afterwards, and the messages of a new node may
+arrive before its record."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,8 @@ _MOST_UNKNOWN: Final = 256
 
 
 class Admission:
-    """``peers``: the other nodes by name. ``has_left``: whether this node has left the cluster, and knows nobody."""
+    """``peers``: the other nodes by name. ``has_left``: whether this node has left the cluster, and knows no other
+    node."""
 
     def __init__(self, context: ClusterContext, peers: dict[str, Peer], has_left: Callable[[], bool]) -> None:
         self._node = context.node
@@ -24,10 +25,10 @@ class Admission:
         self._refusals = context.wire.refusals
         self._peers = peers
         self._has_left = has_left
-        # Of other nodes by name: the uids that were forced out; the uid of one that has left, and when.
+        # Of other nodes by name: the uids that were removed; the uid of a node that has left, and when.
         self._forced_out_uids: dict[str, tuple[str, ...]] = {}
         self._left_at: dict[str, tuple[str, float]] = {}
-        # When a start of a node was first heard that has no record here.
+        # When a start of a node without a record here was first heard.
         self._unknown: dict[Header, float] = {}
         context.wire.admits = self._admits
 
@@ -36,11 +37,11 @@ class Admission:
         self._forced_out_uids[record.node] = forced_out_of(record)
 
     def note_left(self, peer: Peer) -> None:
-        """It left in order."""
+        """A node has left in an orderly way."""
         self._left_at[peer.name] = (peer.uid, asyncio.get_running_loop().time())
 
     def forget_unknown(self) -> None:
-        """This node leaves the cluster; whom it hears when it is back is new to it."""
+        """This node leaves the cluster; after its return, all nodes that it hears are new."""
         self._unknown.clear()
 
     def _admits(self, header: Header) -> bool:
@@ -62,13 +63,14 @@ class Admission:
         return False
 
     def _has_just_left(self, header: Header) -> bool:
-        """Whether it left in order a moment ago: what it had sent before may come yet."""
+        """Return whether the node left in an orderly way a moment ago: messages that it had sent before may still
+        arrive."""
         uid, when = self._left_at.get(header.node, ("", 0.0))
         now = asyncio.get_running_loop().time()
         return header.uid == uid and now - when < self._settings.stopped_after
 
     def _may_be_told(self, header: Header) -> bool:
-        """Whether its record may be on its way: it is heard since a moment only."""
+        """Return whether the node's record may still arrive, because the node was first heard a moment ago."""
         if header.uid in self._forced_out_uids.get(header.node, ()):
             return False
         now = asyncio.get_running_loop().time()

@@ -1,4 +1,5 @@
-"""BucketLife: which bucket it is that a node has read, so that one that was lost with its servers is filled again."""
+"""BucketLife: identifies the bucket that a node has read, so that a bucket that was lost with its servers is filled
+again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -10,7 +11,7 @@ from .context import ClusterContext
 from .nats import BucketEntry, NoAnswer, Unavailable, Unknown, WrongRevision
 
 RECORD: Final = "bucket"
-"""The key of ``BucketRecord``; those of everything else are 32 hexadecimal digits."""
+"""The key of ``BucketRecord``; all other keys are 32 hexadecimal digits."""
 
 AGAIN: Final = 0.5
 """Seconds between two attempts."""
@@ -18,15 +19,16 @@ AGAIN: Final = 0.5
 Each = TypeVar("Each")
 
 Version = tuple[int, int]
-"""The generation of a bucket and a revision in it: of two the newer one is found by it."""
+"""The generation of a bucket and a revision in it: the greater version is newer."""
 
 NEVER: Final[Version] = (0, 0)
 
 
 class BucketRecord(msgspec.Struct, array_like=True, frozen=True):
-    """Which bucket it is. ``generation`` grows with each that was lost, ``by`` is the uid of the node that made it.
+    """Identifies a bucket. ``generation`` grows with each bucket that was lost, ``by`` is the uid of the node that
+    created it.
 
-    ``filled``: how far the nodes that filled it had read the one before."""
+    ``filled``: up to which version the nodes that filled it had read the previous bucket."""
 
     id: str
     generation: int
@@ -35,7 +37,7 @@ class BucketRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Joined(msgspec.Struct, array_like=True, frozen=True):
-    """The bucket that what this node has is of; ``reached``: it knows of all changes up to this revision."""
+    """The bucket that this node's data comes from; ``reached``: the node knows all changes up to this revision."""
 
     cluster: str
     id: str
@@ -44,7 +46,7 @@ class Joined(msgspec.Struct, array_like=True, frozen=True):
 
 
 class BucketLife:
-    """Of one bucket. ``table``: where this node remembers it."""
+    """The life of one bucket. ``table``: where this node stores it."""
 
     def __init__(self, context: ClusterContext, bucket: str, table: str) -> None:
         self._context = context
@@ -55,17 +57,16 @@ class BucketLife:
 
     @property
     def joined(self) -> Joined | None:
-        """The bucket of this cluster that this node was the last to read; ``None``: it was in another cluster, or in
-        none."""
+        """The bucket of this cluster that this node read last; ``None``: it was in another cluster, or in none."""
         joined = self._table.get(RECORD)
         return joined if joined is not None and joined.cluster == self._context.name else None
 
     def join(self, record: BucketRecord, reached: int = 0) -> None:
-        """What this node has is of this bucket from now on."""
+        """This node's data comes from this bucket from now on."""
         self._table.put(RECORD, Joined(self._context.name, record.id, record.generation, reached))
 
     def reached(self, revision: int) -> None:
-        """This node knows of all changes up to this one."""
+        """This node knows all changes up to this revision."""
         joined = self.joined
         if joined is not None and joined.reached != revision:
             self._table.put(RECORD, msgspec.structs.replace(joined, reached=revision))
@@ -78,7 +79,7 @@ class BucketLife:
         return None if read is None else read[1]
 
     async def find(self) -> BucketRecord:
-        """Which bucket it is. A new one gets its record from the first node that comes."""
+        """Return the record of the bucket. A new bucket gets its record from the first node."""
         joined = self.joined
         while True:
             try:
@@ -96,7 +97,7 @@ class BucketLife:
                 await asyncio.sleep(AGAIN)
 
     async def filled(self, version: Version) -> None:
-        """Tell all that the bucket has what was there up to then."""
+        """Tell all nodes that the bucket has been filled with the data up to this version."""
         while True:
             try:
                 entry = await self._nats.read(self._bucket, RECORD)
@@ -109,7 +110,7 @@ class BucketLife:
                 await asyncio.sleep(AGAIN)
 
     async def read_again(self, key: str) -> BucketEntry | None:
-        """What the bucket has of a key, as soon as it can be read."""
+        """Return the bucket's entry of a key, as soon as it can be read."""
         while True:
             await asyncio.sleep(AGAIN)
             try:
@@ -122,7 +123,7 @@ class BucketLife:
 
 
 async def each_of(every: Iterable[Each], call: Callable[[Each], Awaitable[None]], at_a_time: int) -> None:
-    """Until ``call`` has been made with every one."""
+    """Wait until ``call`` has been made with each item."""
     left = iter(every)
 
     async def some() -> None:

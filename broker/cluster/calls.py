@@ -1,4 +1,5 @@
-"""Calls: a node asks another, and answers. A question is one message, an answer has any size up to ``MAX_ANSWER``."""
+"""Calls: questions to other nodes, and answers. A question is one message, an answer may have any size up to
+``MAX_ANSWER``."""
 
 import asyncio
 import logging
@@ -15,12 +16,12 @@ from .wire import MALFORMED, OVERHEAD, UNREADABLE, Header, Reply, Request
 logger = logging.getLogger(__name__)
 
 NO_SUCH_CALL: Final = "no such call"
-"""What a node of an older version answers."""
+"""The answer of a node with an older version."""
 MAX_CALLS: Final = 512
-"""Questions of other nodes that are being answered at a time."""
+"""Maximum number of other nodes' questions that are answered at the same time."""
 MAX_ANSWER: Final = 268_435_456
 MAX_KEPT: Final = 268_435_456
-"""Bytes of long answers that are kept for who asks for the rest of them."""
+"""Maximum size of long answers that are stored until the asking node has fetched the rest."""
 ANSWERS_FULL: Final = "answers_full"
 
 
@@ -28,7 +29,8 @@ BodyT = TypeVar("BodyT")
 
 
 class Calls:
-    """``serve`` what others may ask, ``call`` others. ``kept_bytes``: of answers that others have still to fetch."""
+    """``serve`` registers answers for other nodes, ``call`` asks them. ``kept_bytes``: size of answers that other nodes
+    still have to fetch."""
 
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
@@ -38,29 +40,28 @@ class Calls:
         self._replies = context.wire.reader(Reply)
         self._next = 1
         self._tasks = Tasks()
-        # (node, incarnation, number) -> the whole answer, and what drops it
+        # (node, incarnation, number) -> the whole answer, and the timer that drops it
         self._kept: dict[tuple[str, int, int], tuple[bytes, asyncio.TimerHandle]] = {}
         self.kept_bytes = 0
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Start answering."""
         self._nats.subscribe(self._context.subject("call", self._context.node), self._asked)
 
     async def stop(self) -> None:
-        """Answer nothing more."""
+        """Stop answering."""
         await self._tasks.stop()
         for key in list(self._kept):
             self._drop(key)
 
     def serve(self, method: str, handler: Handler) -> None:
-        """From now on ``handler`` answers calls of ``method``."""
+        """Answer calls of ``method`` with ``handler`` from now on."""
         self._handlers[method] = handler
 
     def decoded(self, node: str, data: bytes, kind: type[BodyT]) -> BodyT:
-        """The question or the answer of a node.
+        """Decode the question or the answer of a node.
 
-        :raises CallFailed: it cannot be read.
-        """
+        :raises CallFailed: it cannot be read."""
         try:
             return msgspec.msgpack.decode(data, type=kind)
         except UNREADABLE:
@@ -70,7 +71,7 @@ class Calls:
     # -------------------------------------------------------------------- asking
 
     async def call(self, node: str, method: str, argument: bytes, timeout: float | None = None) -> bytes:
-        """As ``core.cluster.Cluster.call``."""
+        """See ``core.cluster.Cluster.call``."""
         if len(argument) + OVERHEAD > self._nats.max_payload:
             raise CallFailed(f"a request of {len(argument)} bytes exceeds max_payload of NATS")
         number = self._next
@@ -95,7 +96,7 @@ class Calls:
         if offset > first.size:
             self._context.refusals.add(MALFORMED, node, "-")
             raise CallFailed(f"{node}: its answer is longer than announced")
-        # All of it is here, and need not be kept there.
+        # The whole answer has arrived, so the other node need not store it.
         done = self._context.wire.write(Request(number, "", b"", offset))
         self._nats.publish(self._context.subject("call", node), done)
         return b"".join(parts)
@@ -123,7 +124,7 @@ class Calls:
             return
         header, request = found
         if not reply:
-            self._drop((header.node, header.incarnation, request.number))  # it has all of it
+            self._drop((header.node, header.incarnation, request.number))  # the asking node has the whole answer
             return
         if request.offset:
             self._answer_rest(header, request, reply)
@@ -143,7 +144,7 @@ class Calls:
         except (CallFailed, NodeUnreachable) as error:
             self._fail(reply, str(error) or type(error).__name__)
             return
-        except Exception as error:  # a fault of one call is told to who asked, and ends nothing here
+        except Exception as error:  # an error in one call is reported to the asking node, and ends nothing here
             logger.exception("call_failed method=%s node=%s", request.method, header.node)
             self._fail(reply, f"{type(error).__name__}: {error}")
             return
@@ -171,8 +172,8 @@ class Calls:
         self._reply(reply, Reply("", len(answer), answer[request.offset : end]))
 
     def _keep(self, key: tuple[str, int, int], answer: bytes) -> None:
-        """Until who asked says that it has all of it, or asks for no part for so long. That the last part was sent is
-        not enough: it may have been lost, and be asked for again."""
+        """Store the answer until the asking node reports that it has all of it, or asks for no part for some time.
+        Sending the last part is not enough, because it may be lost and requested again."""
         self._drop(key)
         timer = asyncio.get_running_loop().call_later(self._context.settings.call_timeout, self._drop, key)
         self._kept[key] = (answer, timer)

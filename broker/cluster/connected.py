@@ -1,9 +1,10 @@
-"""Connected: the nodes tell each other which clients have connected, so that of one Client Identifier only one is.
+"""Connected: the nodes inform each other which clients have connected, so that only one client with a client ID stays
+connected.
 
-A CONNECT gets a stamp, higher than all that this node has seen. Of two clients the one with the higher stamp stays, of
-two with the same that of the node whose key is higher: so of two at once one stays, whatever the order in which the
-nodes hear of them. What is told is numbered; who misses a number asks that node for its whole list.
-"""
+A CONNECT gets a stamp, higher than all that this node has seen. If two nodes have a client with the same client ID, the
+one with the higher stamp stays; if the stamps are equal, the one on the node with the higher key. So exactly one stays,
+in whatever order the nodes receive the messages. The messages are numbered; a node that misses a number asks the sender
+for its whole list."""
 
 import asyncio
 import logging
@@ -31,12 +32,13 @@ LIST: Final = "connected.list"
 SEND_AWAY: Final = "connected.send_away"
 _PER_MESSAGE: Final = 500
 _EVERY: Final = 5.0
-"""Seconds after which the number of the last message is told again."""
+"""Seconds after which the number of the last message is sent again."""
 _SLICE: Final = 1000
 
 
 class Connected:
-    """``announce`` what has connected here; a client here that has connected elsewhere since is sent away."""
+    """``announce`` a client that has connected here; a client here that has since connected elsewhere is
+    disconnected."""
 
     def __init__(self, context: ClusterContext, members: Members, calls: Calls) -> None:
         self._context = context
@@ -46,11 +48,11 @@ class Connected:
         self._reader = context.wire.reader(HereBatch)
         self._subject = context.subject("here")
         self._number = 0
-        # The highest that was seen. The wall clock is where it begins, so that a node that has just started and has
-        # heard of no other does not give lower ones than before; nothing else depends on it.
+        # The highest stamp so far. It starts with the wall clock, so that a node that has just started, and has heard
+        # no other node, does not assign lower stamps than before; nothing else depends on it.
         self._stamp = round(context.clock.wall() * 1000)
         self._to_tell: list[Here] = []
-        # Node -> the number of its last message that was heard, and the incarnation that it is of.
+        # Node -> the number of its last message, and its incarnation.
         self._heard: dict[str, tuple[int, int]] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._tasks = Tasks()
@@ -73,10 +75,10 @@ class Connected:
         self._timer = asyncio.get_running_loop().call_later(_EVERY, self._tick)
         self._tell_last()
 
-    # --------------------------------------------------------------------- ours
+    # --------------------------------------------------------------------- clients of this node
 
     def announce(self, client: ClientInfo, clean_start: bool) -> None:
-        """Its CONNECT is accepted."""
+        """Announce a client whose CONNECT was accepted."""
         self._stamp += 1
         client.stamp = self._stamp
         self._tell(self._here(client, clean_start))
@@ -103,18 +105,18 @@ class Connected:
         self._publish(True, [])
 
     async def _list(self, node: str, argument: bytes) -> bytes:
-        """All that are connected here, and the number of the last message about them."""
+        """Return all clients that are connected here, and the number of the last message about them."""
         number = self._number
         clients = []
         for looked, (client_id, channel) in enumerate(list(self._context.channels.channels.items()), 1):
             if channel.client.stamp and self._context.channels.channels.get(client_id) is channel:
-                # That it has begun anew was told when it did.
+                # Its new start was announced at that time.
                 clients.append(self._here(channel.client, False))
             if looked % _SLICE == 0:
                 await asyncio.sleep(0)
         return msgspec.msgpack.encode(HereBatch(number, True, self._stamp, clients))
 
-    # ------------------------------------------------------------------- theirs
+    # ------------------------------------------------------------------- clients of other nodes
 
     def _told(self, data: bytes, _: str) -> None:
         sender = self._context.wire.header(data)
@@ -142,7 +144,7 @@ class Connected:
             self._tell_last()
 
     async def _ask(self, node: str, incarnation: int) -> None:
-        """Something of what a node told was missed."""
+        """Ask a node for its list, because one of its messages was missed."""
         try:
             batch = self._calls.decoded(node, await self._calls.call(node, LIST, b""), HereBatch)
         except (NodeUnreachable, CallFailed) as error:
@@ -158,7 +160,7 @@ class Connected:
         self._heard[node] = (incarnation, batch.number if heard is None else max(batch.number, heard[1]))
 
     def _look_at(self, node: str, here: Here) -> None:
-        """A client has connected to another node: of the two of this identifier one stays."""
+        """Decide between a client here and one with the same client ID that has connected to another node."""
         channels = self._context.channels
         channel = channels.channels.get(here.client_id)
         if channel is None:
@@ -166,13 +168,14 @@ class Connected:
         client = channel.client
         ours = (client.stamp, node_key(self._context.node))
         if (here.stamp, node_key(node)) < ours:
-            self._tell(self._here(client, False))  # so that the other goes, should it not know
+            self._tell(self._here(client, False))  # that node may not know of this client
             return
         session = channel.session
         if session is not None and channels.access.settings.session_owner != "any":
             owner = owner_before(session, here.owner, here.username)
             if owner:
-                # Who is not its owner disturbs no session: the other node sends its client away.
+                # A client that is not the owner of the session disturbs no session: the other node disconnects its
+                # client.
                 self._tasks.run(self._object(node, here, owner))
                 return
         take_over(channel, here.clean_start, node)
@@ -185,7 +188,7 @@ class Connected:
             logger.warning("session_of_another_stays client_id=%s node=%s error=%s", here.client_id, node, error)
 
     async def _send_away(self, node: str, argument: bytes) -> bytes:
-        """A client that has connected here is not the owner of the session that another node has."""
+        """Disconnect a client that is not the owner of the session that another node has."""
         ask = self._calls.decoded(node, argument, SendAway)
         channel = self._context.channels.channels.get(ask.client_id)
         if channel is not None and channel.client.stamp == ask.stamp:

@@ -1,4 +1,4 @@
-"""ClusterContext: what all parts of the cluster share. ``server`` makes it."""
+"""ClusterContext: the objects that all parts of the cluster share. ``server`` creates it."""
 
 from random import Random
 
@@ -15,8 +15,8 @@ from .wire import MALFORMED, Refusals, Wire, node_key
 
 
 class ClusterContext:
-    """``refusals``: what is refused or dropped, counted and logged. ``piece_messages``: so many messages of a queue go
-    to another node at once; the simulation makes it smaller."""
+    """``refusals``: refused and dropped messages, counted and logged. ``piece_messages``: number of queued messages
+    sent to another node at once; the simulation uses a smaller value."""
 
     __slots__ = (
         "alarms",
@@ -67,10 +67,10 @@ class ClusterContext:
         self.wire = Wire(self.name, self.node, self.refusals)
 
     def subject(self, kind: str, node: str = "") -> str:
-        """The NATS subject of a kind of message, to one node or to all."""
+        """Return the NATS subject for a kind of message, to one node or to all."""
         whole = f"taipan.{self.name}.{kind}"
         return f"{whole}.{node_key(node)}" if node else whole
 
     def nonce(self) -> str:
-        """A name for one write."""
+        """Return a unique name for one write."""
         return f"{self.rng.getrandbits(96):024x}"

@@ -1,5 +1,5 @@
-"""Evacuation: an operator wants this node empty. It lets nobody in and closes its connections. Sessions whose clients
-do not come to another node by themselves it gives to nodes that run."""
+"""Evacuation: an operator wants this node empty. It accepts no clients and closes its connections. If the clients do
+not connect to other nodes themselves, it moves their sessions to running nodes."""
 
 import asyncio
 import logging
@@ -26,27 +26,28 @@ logger = logging.getLogger(__name__)
 CAN: Final = "evacuation.can"
 TAKE: Final = "evacuation.take"
 SETTING: Final = "taipan-ctl cluster evacuation"
-"""In place of a setting, in what clients and the log are told."""
+"""The name used in place of a setting for clients and the log."""
 ALARM: Final = "node_evacuating"
 _DETAIL: Final = "an operator evacuates this node"
 _CLOSED_AT_ONCE: Final = 50
 _CLOSE_EVERY: Final = 0.1
 _LOOK_EVERY: Final = 1.0
 GRACE: Final = 5.0
-"""Seconds in which a client whose connection was closed may come to a node of its own choice, with its session."""
+"""Seconds in which a client whose connection was closed may connect to a node of its own choice, and take its session
+along."""
 _MOVED_AT_ONCE: Final = 50
 _MOST_COMING: Final = 100
-"""Sessions of which a node may still fetch the rest when it takes another one."""
+"""Number of sessions with an incomplete queue up to which a node accepts another one."""
 _SLICE: Final = 1000
 _SET_ASIDE: Final = 5.0
-"""Seconds in which a node is not asked that did not answer, or takes nothing."""
+"""Seconds during which a node is not asked after it did not answer, or accepted nothing."""
 _SOON: Final = 0.25
-"""The same of a node that has enough to do with those that it has taken."""
+"""The same for a node that is busy with the sessions that it has accepted."""
 _MOST_TOLD: Final = 20
 
 
 class Take(msgspec.Struct, array_like=True, frozen=True):
-    """A node is to have a session of the one that asks. ``owner``: see ``ClientInfo.owner``."""
+    """Asks a node to take a session of the asking node. ``owner``: see ``ClientInfo.owner``."""
 
     client_id: str
     owner: str
@@ -54,16 +55,16 @@ class Take(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TakeAnswer(msgspec.Struct, array_like=True, frozen=True):
-    """``error``: what keeps a session from coming; empty: nothing, it has come or soon may. ``wait``: seconds in which
-    this node takes none."""
+    """``error``: why a session cannot be taken; empty: it has been, or soon will be. ``wait``: seconds in which this
+    node takes no session."""
 
     error: str = ""
     wait: float = 0.0
 
 
 class NodeEvacuation:
-    """``active`` from ``start`` to ``end``, but no longer than the process: after a restart it lets clients in.
-    ``grace``: ``GRACE``; the simulation makes it shorter."""
+    """``active`` from ``start`` to ``end``, but not beyond the process: after a restart, the node accepts clients.
+    ``grace``: ``GRACE``; the simulation uses a shorter time."""
 
     def __init__(
         self, context: ClusterContext, members: Members, calls: Calls, handover: Handover, ownership: Ownership
@@ -78,14 +79,14 @@ class NodeEvacuation:
         self.grace = GRACE
         self._task: asyncio.Task[None] | None = None
         self._turn = 0
-        # Until when these nodes are not asked, by the loop's clock.
+        # Until when these nodes are not asked, on the loop's clock.
         self._set_aside: dict[str, float] = {}
         self._told: set[str] = set()
         calls.serve(CAN, self._can)
         calls.serve(TAKE, self._take)
 
     async def start(self) -> None:
-        """:raises ChangeRefused: nobody could take the sessions, or it is under way."""
+        """:raises ChangeRefused: no node could take the sessions, or an evacuation is running."""
         node = self._context.node
         if self.active or self._starting:
             raise ChangeRefused(f"{node} is already evacuated")
@@ -93,7 +94,7 @@ class NodeEvacuation:
             raise ChangeRefused(f"{node} is not a member of the cluster {self._context.name} now")
         if not self._context.nats.quorum:
             raise ChangeRefused("NATS accepts no writes now: no session can move")
-        # Of two that ask each other none is to be told that the other one stays.
+        # If two nodes ask each other, neither must be told that the other one stays.
         self._starting = True
         try:
             refusals = await asyncio.gather(*(self._ask(each.name) for each in self._members.running()))
@@ -110,10 +111,9 @@ class NodeEvacuation:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def end(self) -> None:
-        """Let clients in again.
+        """Accept clients again.
 
-        :raises ChangeRefused: it is not under way.
-        """
+        :raises ChangeRefused: no evacuation is running."""
         if not self.active or self._task is None:
             raise ChangeRefused(f"{self._context.node} is not evacuated")
         self.active = False
@@ -129,16 +129,16 @@ class NodeEvacuation:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def refusal(self) -> Awaitable[Outcome] | None:
-        """Why nobody may connect now."""
+        """Return why no client may connect now."""
         return self._refuse() if self.active else None
 
     async def _refuse(self) -> Outcome:
         return Outcome(reason_codes.USE_ANOTHER_SERVER, SETTING, _DETAIL)
 
-    # --------------------------------------------------------------------- away
+    # --------------------------------------------------------------------- sending
 
     async def _ask(self, node: str) -> str:
-        """Why a node cannot take sessions; empty: it can."""
+        """Return why a node cannot take sessions; empty: it can."""
         try:
             refusal = (await self._calls.call(node, CAN, b"")).decode("utf-8", "replace")
         except (NodeUnreachable, CallFailed) as error:
@@ -146,7 +146,7 @@ class NodeEvacuation:
         return _of(node, refusal) if refusal else ""
 
     def _takers(self, within: float = 0.0) -> list[str]:
-        """The nodes that run and can be asked, now or within so many seconds."""
+        """Return the running nodes that can be asked, now or within this many seconds."""
         until = asyncio.get_running_loop().time() + within
         running = [each.name for each in self._members.running() if each.status == RUNNING]
         return [each for each in running if self._set_aside.get(each, 0.0) <= until]
@@ -156,7 +156,7 @@ class NodeEvacuation:
         while True:
             try:
                 await self._go_on()
-            except Exception:  # a fault must not leave a node that lets nobody in and moves nothing
+            except Exception:  # an error must not leave a node that accepts no clients and moves nothing
                 logger.exception("evacuation_failed node=%s", self._context.node)
             empty = not self._context.channels.channels and not len(self._context.broker.sessions)
             if empty and not done and not self._handover.outgoing.kept_sessions:
@@ -170,7 +170,8 @@ class NodeEvacuation:
         await self._move_sessions()
 
     def _close_some(self) -> bool:
-        """Whether there were any. Where no client would find its session at another node, those that are here stay."""
+        """Close some connections; return whether there were any. If no client would find its session on another node,
+        the remaining clients stay."""
         if not (self._context.nats.quorum and self._takers()):
             return False
         code = reason_codes.USE_ANOTHER_SERVER
@@ -180,7 +181,7 @@ class NodeEvacuation:
         return bool(some)
 
     async def _move_sessions(self) -> None:
-        """Once through all of them."""
+        """Try to move each session once."""
         sessions = list(self._context.broker.sessions)
         for first in range(0, len(sessions), _SLICE):
             now = self._context.clock.now()
@@ -191,7 +192,7 @@ class NodeEvacuation:
                         self._tell("no other node accepts sessions now")
                         return
                     await asyncio.sleep(_SOON)
-                self._close_some()  # whose CONNECT was on its way
+                self._close_some()  # whose CONNECT was being processed
                 errors = await asyncio.gather(*map(self._give, due[start : start + _MOVED_AT_ONCE]))
                 for error in errors:
                     if error:
@@ -199,17 +200,17 @@ class NodeEvacuation:
             await asyncio.sleep(0)
 
     def _is_due(self, session: Session, now: float) -> bool:
-        """Whether its client has had the time to come to another node. The clock may have been ahead once."""
+        """Return whether its client has had time to connect to another node. The clock may have been ahead before."""
         return not session.connected and not 0 <= now - session.disconnected_at < self.grace
 
     def _tell(self, error: str) -> None:
-        """The same once in an evacuation."""
+        """Log the same error only once per evacuation."""
         if error not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add(error)
             logger.warning("evacuation_waits node=%s error=%s", self._context.node, error)
 
     async def _give(self, session: Session) -> str:
-        """Why it stays here for now; empty: it goes, or is over."""
+        """Move a session; return why it stays here for now; empty: it is moving, or has ended."""
         client_id = session.client_id
         broker = self._context.broker
         if broker.sessions.get(client_id) is not session or not session.persistent:
@@ -230,7 +231,7 @@ class NodeEvacuation:
             self._set_aside[node] = asyncio.get_running_loop().time() + min(taken.wait, _SET_ASIDE)
         return _of(node, taken.error) if taken.error else ""
 
-    # ------------------------------------------------------------------- coming
+    # ------------------------------------------------------------------- receiving
 
     def _cannot(self) -> str:
         if self.active or self._starting:
@@ -240,11 +241,11 @@ class NodeEvacuation:
         return ""
 
     async def _can(self, node: str, argument: bytes) -> bytes:
-        """Why this node takes no sessions; nothing: it does."""
+        """Return why this node takes no sessions; an empty text if it does."""
         return self._cannot().encode()
 
     async def _take(self, node: str, argument: bytes) -> bytes:
-        """Get a session from the node that is evacuated."""
+        """Take a session from the node that is being evacuated."""
         return msgspec.msgpack.encode(await self._taken(node, self._calls.decoded(node, argument, Take)))
 
     async def _taken(self, node: str, ask: Take) -> TakeAnswer:
@@ -262,7 +263,7 @@ class NodeEvacuation:
         session = self._context.broker.sessions.get(ask.client_id)
         if not refusal and session is not None:
             logger.info("session_brought client_id=%s node=%s", ask.client_id, node)
-            # By this node's rules. A client that connects has that done with its CONNECT.
+            # By this node's rules. For a connecting client this is done at its CONNECT.
             self._context.channels.reviews.add(session)
         return TakeAnswer(refusal)
 

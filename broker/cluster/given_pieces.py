@@ -1,7 +1,7 @@
-"""GivenPieces: the last piece of a session's queue that a node gave to another one, which has not said that it has it.
+"""GivenPieces: the last piece of a session's queue that a node has sent to another one, which has not confirmed it.
 
-If that node goes on with the session, its next question says so. If the session has gone on at a third node, that
-node asks for the queue, and only the first two know whether the piece has arrived::
+If that node continues the session, its next question confirms the piece. If the session continues on a third node, that
+node asks for the queue, and only the first two nodes know whether the piece has arrived::
 
     the node with the queue          the node that was getting it        the node where the session is now
     piece 7           ─────────────► is delivered, 7 is on disk; dies
@@ -9,8 +9,8 @@ node asks for the queue, and only the first two know whether the piece has arriv
     is 7 taken?       ─────────────► is back: yes
     drops 7           ─────────────────────────────────────────────────► piece 8
 
-The first node waits for the second one as long as that is a member: else the messages of the piece would come twice.
-"""
+The first node waits for the second one as long as that is a member; otherwise the messages of the piece would be
+delivered twice."""
 
 import asyncio
 import contextlib
@@ -38,12 +38,12 @@ IS_TAKEN: Final = "handover.is_taken"
 TAKEN: Final = "handover.taken"
 _AGAIN: Final = 1.0
 _QUESTIONS: Final = 500
-"""So many in a second, of all sessions together, as long as nodes are away."""
+"""Maximum number per second, for all sessions together, while nodes are unreachable."""
 
 
 class GivenRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover_given``, by Client Identifier: piece ``number`` of attempt ``move`` went to ``node``,
-    with these messages of this node's store."""
+    """Row of table ``handover_given``, by client ID: piece ``number`` of attempt ``move`` was sent to ``node``, with
+    these messages of this node's store."""
 
     node: str
     move: str
@@ -52,8 +52,8 @@ class GivenRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TakenRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover_taken``, by Client Identifier: of what ``node`` was giving, all up to this piece has
-    come; the session has gone on since."""
+    """Row of table ``handover_taken``, by client ID: of the queue that ``node`` was sending, everything up to this
+    piece has arrived; the session has moved on since."""
 
     node: str
     move: str
@@ -61,7 +61,7 @@ class TakenRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Taken(msgspec.Struct, array_like=True, frozen=True):
-    """Of attempt ``move`` all up to this piece has come; as a question: whether it has."""
+    """Everything up to this piece of attempt ``move`` has arrived; as a question: whether it has."""
 
     client_id: str
     move: str
@@ -69,8 +69,8 @@ class Taken(msgspec.Struct, array_like=True, frozen=True):
 
 
 class GivenPieces:
-    """Both sides. ``coming`` returns the row of a session that is arriving at this node; ``is_under_way``: whether a
-    piece is on its way to another node."""
+    """Both sides. ``coming`` returns the row of a session that is moving to this node; ``is_under_way``: whether a
+    piece is being sent to another node."""
 
     def __init__(
         self,
@@ -86,14 +86,14 @@ class GivenPieces:
         self.is_under_way: Callable[[str], bool] = lambda client_id: False
         self._given = context.tables.open(TABLE_GIVEN, GivenRow)
         self._taken = context.tables.open(TABLE_TAKEN, TakenRow)
-        # What the pieces had, as long as this node runs: messages of QoS 0 are in no store.
+        # The messages of the pieces, while this node runs: QoS 0 messages are not stored.
         self._sent: dict[str, list[Delivery]] = {}
         self._tasks = Tasks()
         calls.serve(IS_TAKEN, self._is_taken)
         calls.serve(TAKEN, self._was_taken)
 
     def load(self) -> None:
-        """The node has its sessions."""
+        """Load the rows after the node has its sessions."""
         for client_id, _ in list(self._given.items()):
             if client_id not in self._context.broker.sessions:
                 self._given.remove(client_id)
@@ -105,24 +105,24 @@ class GivenPieces:
     async def stop(self) -> None:
         await self._tasks.stop()
 
-    # ------------------------------------------------------------ the node that gives
+    # ------------------------------------------------------------ the sending node
 
     def gave(self, client_id: str, node: str, move: str, number: int, sent: list[Delivery]) -> None:
-        """This piece goes to a node, which has all before it."""
+        """Note that this piece is sent to a node, which has everything before it."""
         messages = [key for key in map(key_of, sent) if key[0]]
         self._given.put(client_id, GivenRow(node, move, number, messages))
         self._sent[client_id] = list(sent)
 
     def forget(self, client_id: str) -> None:
-        """The session is over here."""
+        """Forget the session, which has ended here."""
         self._sent.pop(client_id, None)
         self._given.remove(client_id)
 
     async def settle(self, session: Session, move: str) -> None:
-        """Remove from the queue what another attempt has given and its node has taken; call this before each piece.
+        """Remove messages from the queue that another attempt has sent and its node has received; call this before each
+        piece.
 
-        :raises CallFailed: that is not known yet.
-        """
+        :raises CallFailed: that is not known yet."""
         client_id = session.client_id
         row = self._given.get(client_id)
         if row is None or row.move == move:
@@ -157,7 +157,7 @@ class GivenPieces:
         return b""
 
     def _drop(self, session: Session, row: GivenRow) -> None:
-        """Another node has had these."""
+        """Remove the messages that another node has received."""
         queue = session.queue
         if queue is None:
             return
@@ -175,7 +175,7 @@ class GivenPieces:
         if session.journal is not None:
             session.journal.done(session, [each for each in taken if each.qos])
 
-    # ------------------------------------------------------------- the node that gets
+    # ------------------------------------------------------------- the receiving node
 
     async def _is_taken(self, node: str, argument: bytes) -> bytes:
         asked = self._calls.decoded(node, argument, Taken)
@@ -188,13 +188,13 @@ class GivenPieces:
         return b"1" if taken else b""
 
     def went_on(self, client_id: str, row: HandoverRow) -> None:
-        """A session that came has gone on elsewhere before all of it was here."""
+        """Note that a session has moved on before all of its queue was here."""
         if row.taken and row.node != self._context.node:
             self._taken.put(client_id, TakenRow(row.node, row.move, row.taken))
             self._tasks.run(self._tell(client_id))
 
     async def _tell(self, client_id: str) -> None:
-        """Until the other node has heard what has come."""
+        """Inform the other node what has arrived, until it has received that."""
         row = self._taken.get(client_id)
         while row is not None and self._taken.get(client_id) is row:
             if self._members.known and row.node not in self._members.peers:
@@ -216,6 +216,6 @@ class GivenPieces:
 
 
 def key_of(delivery: Delivery) -> tuple[int, str]:
-    """Which message of this node's store it is; 0: it is in none."""
+    """Return which message of this node's store this is; 0: it is not stored."""
     stored = stored_of(delivery.message)
     return (0 if stored is None else stored.number, delivery.group)

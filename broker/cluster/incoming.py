@@ -1,5 +1,6 @@
-"""IncomingSessions: the sessions that come here from other nodes (``handover``), each with a row that lets it go on
-after a restart; and what nodes keep for sessions that are here (``outgoing``), which comes in the same way."""
+"""IncomingSessions: the sessions that move to this node (``handover``), each with a row so that the move continues
+after a restart; and messages that other nodes keep for sessions here (``outgoing``), which are received in the same
+way."""
 
 import asyncio
 from collections.abc import Iterable
@@ -16,20 +17,20 @@ from .turns import kept_name
 TABLE: Final = "handover"
 TABLE_DOUBTS: Final = "handover_doubts"
 
-# Where a session that comes stands (``HandoverRow.state``).
+# The state of an incoming session (``HandoverRow.state``).
 ADOPTED: Final = 0
-"""It is here, and the key may be another node's still."""
+"""The session is here, but its key may still belong to another node."""
 FETCHING: Final = 1
 FINISHED: Final = 2
-"""All of it is here; the other node is to forget it."""
+"""All of it is here; the other node still has to forget it."""
 
 
 class HandoverRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover``, by ``Incoming.key``. ``taken``: the number of the last piece, ``doubt`` which messages
-    it had. ``rest``: nothing but the queue of a session that was begun anew here, or was here already. ``late``: nodes
-    that may still send to the other one what is for this session. ``epoch``: of the key here; with ``keep`` the other
-    node goes on to take what those send. Of what is kept: of the key when the session had gone from there, and by
-    ``order`` what the session was at first is lower."""
+    """Row of table ``handover``, by ``Incoming.key``. ``taken``: the number of the last piece, ``doubt`` its messages.
+    ``rest``: only the queue, for a session that was created again here or was already here. ``late``: nodes that may
+    still send messages for this session to the other node. ``epoch``: of the key here; with ``keep`` the other node
+    goes on to take what those send. Of what is kept: of the key when the session had gone from there, and by ``order``
+    what the session was at first is lower."""
 
     node: str
     move: str
@@ -51,7 +52,7 @@ class DoubtRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Incoming:
-    """One session that comes, or, where ``keeper`` is its node, what that keeps for a session that is here."""
+    """One incoming session or, if ``keeper`` is its node, the messages that this node keeps for a session here."""
 
     def __init__(self, key: str, row: HandoverRow) -> None:
         self.key = key
@@ -60,37 +61,38 @@ class Incoming:
         self.row = row
         self.session: Session | None = None
         self.staging: Session | None = None
-        # All of the queue has come, and the other node knows.
+        # The whole queue has arrived, and the other node knows it.
         self.came = False
         self.told = False
-        # When its delayed will is due, and filters whose retained messages were not all sent.
+        # When its delayed Will is due, and filters whose retained messages were not all sent.
         self.will_due = 0.0
         self.replays: list[str] = []
-        # Subscriptions that are over since it came: what the other node's queue has of them is dropped.
+        # Subscriptions that have ended since its arrival: their messages in the other node's queue are dropped.
         self.ended: list[Subscription] = []
-        # The node has started again since a piece was asked for: QoS 0 of that one may have gone to the client.
+        # The node has restarted since a piece was requested: QoS 0 messages of that piece may have been sent to the
+        # client.
         self.restarted = False
         self.task: asyncio.Task[None] | None = None
 
     @property
     def at_sender(self) -> str:
-        """What the other node knows it by."""
+        """The name by which the other node knows it."""
         return kept_name(self.client_id, self.row.epoch) if self.keeper else self.client_id
 
 
 class IncomingSessions:
-    """By client; what is kept for a session by client, node and epoch, too."""
+    """By client; kept messages of a session by client, node and epoch."""
 
     def __init__(self, context: ClusterContext) -> None:
         self._rows = context.tables.open(TABLE, HandoverRow)
         self._doubts = context.tables.open(TABLE_DOUBTS, DoubtRow)
         self._coming: dict[str, Incoming] = {}
-        # Of these, what is kept somewhere, by client.
+        # Of these, messages that are kept somewhere, by client.
         self._kept: dict[str, list[Incoming]] = {}
         self._keepers = 0
 
     def load(self) -> None:
-        """As the last life has left them."""
+        """Load the state that the previous process has left."""
         for key, row in self._rows.items():
             incoming = Incoming(key, row)
             incoming.restarted = True
@@ -101,37 +103,37 @@ class IncomingSessions:
 
     @property
     def sessions(self) -> int:
-        """How many come themselves."""
+        """Return the number of incoming sessions, without kept messages."""
         return len(self._coming) - self._keepers
 
     def all(self) -> list[Incoming]:
         return list(self._coming.values())
 
     def get(self, client_id: str) -> Incoming | None:
-        """The session itself, where it comes."""
+        """Return the incoming session itself, if there is one."""
         return self._coming.get(client_id)
 
     def has(self, incoming: Incoming) -> bool:
-        """Whether it is not over, and no other one has its place."""
+        """Return whether it has not ended, and was not replaced."""
         return self._coming.get(incoming.key) is incoming
 
     def of(self, client_id: str) -> list[Incoming]:
-        """All that comes for a client's session."""
+        """Return everything that is incoming for a client's session."""
         main = self._coming.get(client_id)
         return [*([] if main is None else [main]), *self._kept.get(client_id, ())]
 
     def keepers_of(self, client_id: str) -> list[Incoming]:
-        """Those that still keep something, in the order in which the session was there."""
+        """Return the nodes that still keep something, in the order in which they had the session."""
         found = [each for each in self._kept.get(client_id, ()) if each.row.state == FETCHING]
         return sorted(found, key=lambda each: each.row.order)
 
     def keepers(self, client_id: str) -> list[Keeper]:
-        """The session goes to another node: who keeps what for it."""
+        """Return which nodes keep what, for a session that moves to another node."""
         rows = [each.row for each in self.keepers_of(client_id)]
         return [Keeper(row.node, row.taken, row.doubt, row.late, row.epoch) for row in rows]
 
     def late_of(self, client_id: str) -> set[str]:
-        """Nodes of whose messages some are with a keeper, or may still come there."""
+        """Return the nodes of which messages are with a keeper, or may still arrive there."""
         return {name for each in self.keepers_of(client_id) for name in each.row.late}
 
     def doubts(self, client_id: str) -> dict[str, list[tuple[int, str]]]:
@@ -149,14 +151,14 @@ class IncomingSessions:
         return [] if row is None else row.messages.get(node, [])
 
     def is_early(self, keeper: Incoming) -> bool:
-        """Whether what it keeps comes after something that is still to come from elsewhere: from the node where the
-        session was last, or from one where it was before this one, and that keeps messages of the same nodes."""
+        """Return whether the keeper's messages come after something that is still to arrive from elsewhere: from the
+        last node of the session, or from an earlier one that keeps messages of the same nodes."""
         main = self._coming.get(keeper.client_id)
         if main is not None:
             if main.row.state == ADOPTED or (main.staging is not None and not main.came):
                 return True
             if (main.row.node, main.row.epoch) == (keeper.row.node, keeper.row.epoch) and not main.told:
-                return True  # it does not keep it yet
+                return True  # it does not keep anything yet
         late = set(keeper.row.late)
         before = [each for each in self.keepers_of(keeper.client_id) if each.row.order < keeper.row.order]
         return any(not late.isdisjoint(each.row.late) for each in before)
@@ -164,7 +166,7 @@ class IncomingSessions:
     # ------------------------------------------------------------------- changes
 
     def begin(self, client_id: str, row: HandoverRow, session: Session) -> Incoming:
-        """A session comes."""
+        """Add a session that is moving to this node."""
         incoming = Incoming(client_id, row)
         incoming.session = session
         self._add(incoming)
@@ -172,7 +174,7 @@ class IncomingSessions:
         return incoming
 
     def keep(self, client_id: str, row: HandoverRow, session: Session) -> None:
-        """The row's node keeps something for a session."""
+        """The node of the row keeps messages for a session."""
         key = f"{client_id}\0{row.node}\0{row.epoch}"
         before = self._coming.get(key)
         if before is not None:
@@ -183,7 +185,7 @@ class IncomingSessions:
         self._rows.put(key, row)
 
     def keep_all(self, client_id: str, keepers: Iterable[Keeper], session: Session) -> None:
-        """They came with a session, in their order."""
+        """Add keepers that came with a session, in their order."""
         for order, each in enumerate(keepers, 1):
             row = HandoverRow(
                 each.node, "", FETCHING, each.taken, each.doubt, True, each.late, epoch=each.epoch, order=order
@@ -198,12 +200,12 @@ class IncomingSessions:
             self._doubts.remove(client_id)
 
     def put(self, incoming: Incoming, row: HandoverRow) -> None:
-        """It stands somewhere else."""
+        """Change the state of an incoming session."""
         incoming.row = row
         self._rows.put(incoming.key, row)
 
     def remove(self, incoming: Incoming) -> None:
-        """It is over."""
+        """Remove an incoming session that is complete."""
         if self._coming.get(incoming.key) is not incoming:
             return
         del self._coming[incoming.key]

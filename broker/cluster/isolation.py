@@ -1,5 +1,5 @@
-"""Isolation: what a node does with clients while it is without NATS, and so without the other nodes
-(``cluster.isolated``); and until it knows the routes, after a start without NATS."""
+"""Isolation: how a node treats clients while it has no connection to NATS and so to the other nodes
+(``cluster.isolated``), and until it knows the routes after a start without NATS."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ _CLOSED_AT_ONCE: Final = 200
 
 
 class Isolation:
-    """``refusal`` is asked at every CONNECT."""
+    """``refusal`` is called for every CONNECT."""
 
     def __init__(self, context: ClusterContext, members: Members, routes: ClusterRoutes) -> None:
         self._context = context
@@ -33,7 +33,7 @@ class Isolation:
         members.on_isolated.append(self._changed)
 
     def refusal(self) -> Awaitable[Outcome] | None:
-        """Why nobody may connect now."""
+        """Return why no client may connect now."""
         if self._context.settings.isolated == SERVE_LOCAL:
             return None
         if self._members.isolated:
@@ -55,12 +55,12 @@ class Isolation:
             self._close_some()
 
     def _close_some(self) -> None:
-        """Some at a time."""
+        """Close some connections at a time."""
         if not self._members.isolated:
             return
         channels = self._context.channels.channels
         for channel in list(channels.values())[:_CLOSED_AT_ONCE]:
-            code = reason_codes.USE_ANOTHER_SERVER  # SERVER_UNAVAILABLE is no code of DISCONNECT
+            code = reason_codes.USE_ANOTHER_SERVER  # SERVER_UNAVAILABLE is not a code of DISCONNECT
             disconnect(channel, code, _DETAIL, reason_codes.name(code), _SETTING)
         if channels:
             asyncio.get_running_loop().call_soon(self._close_some)

@@ -1,8 +1,8 @@
-"""KnownRoutes: the routes of other nodes in a file, for a start while NATS is not there.
+"""KnownRoutes: the routes of other nodes in a file, for a start while NATS is unreachable.
 
-Without them what is published then would have no subscribers elsewhere, and be acknowledged all the same. The file is
-written some seconds after a change: it is about what was known, and the bucket puts it right as soon as it is read.
-"""
+Without them, messages published at that time would have no subscribers on other nodes, and would still be acknowledged.
+The file is written some seconds after a change, so it is approximate; the bucket corrects it as soon as it can be
+read."""
 
 import asyncio
 import logging
@@ -25,11 +25,11 @@ FILE: Final = "cluster-routes"
 SAVE_EVERY: Final = 5.0
 _FORM: Final = 1
 _IN_PLACE: Final = 1_000_000
-"""Bytes that are written at once; more are written by a thread."""
+"""Size up to which the file is written immediately; a larger one is written by a thread."""
 
 
 class Saved(msgspec.Struct, array_like=True, frozen=True):
-    """The file: its form, the cluster's name, and of each node the filters that it has subscribers of."""
+    """The file: its format, the cluster's name, and the filters of each node that have subscribers there."""
 
     form: int
     cluster: str
@@ -37,7 +37,7 @@ class Saved(msgspec.Struct, array_like=True, frozen=True):
 
 
 class KnownRoutes:
-    """``file``: None where nothing outlives the process."""
+    """``file``: None if nothing outlives the process."""
 
     def __init__(
         self, context: ClusterContext, membership: Members, routes: ClusterRoutes, links: Links, directory: Path | None
@@ -52,7 +52,7 @@ class KnownRoutes:
         self._writing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Take what was known. Sessions of links have been recovered."""
+        """Apply the known routes. The sessions of links have been recovered."""
         if self.file is None:
             return
         for node, records in self._load().items():
@@ -87,7 +87,7 @@ class KnownRoutes:
         self._look_later()
 
     def _changed(self) -> bytes | None:
-        """What the file should have; ``None``: what it has, or what nodes there are is not known yet."""
+        """Return the new contents of the file; ``None``: they have not changed, or the nodes are not known yet."""
         if self._saved == self._routes.changes or not self._membership.known:
             return None
         self._saved = self._routes.changes
@@ -105,7 +105,7 @@ class KnownRoutes:
                 os.fsync(stream.fileno())
             fresh.replace(self.file)
         except OSError as error:
-            self._saved = -1  # it is tried again
+            self._saved = -1  # the next attempt follows
             logger.warning("cluster_routes_not_saved file=%s error=%s setting=node.data_dir", self.file, error)
 
     async def stop(self) -> None:

@@ -1,5 +1,5 @@
-"""MemberNats: NATS for the parts of the cluster. A node that is no member is there as if it had no connection: it asks
-nobody, and changes nothing in the buckets. What it watches it is still told."""
+"""MemberNats: NATS for the parts of the cluster. A node that is not a member behaves as if it had no connection: it
+asks no node, and changes nothing in the buckets. Its watches continue."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -7,7 +7,7 @@ from typing import Final
 from .nats import BucketEntry, Nats, Unavailable, Watch
 
 _LEAST: Final = 0.05
-"""Seconds that a write has, however long it was waited for leave to make it."""
+"""Minimum seconds for a write, however long it waited for permission."""
 
 
 async def _always(timeout: float) -> float:
@@ -15,9 +15,9 @@ async def _always(timeout: float) -> float:
 
 
 class MemberNats:
-    """Implements ``nats.Nats`` over ``raw``. ``outside``: why this node is no member; empty: it is one, or it is not
-    known. ``certain``: called before each write with its timeout, gives what is left of it; raises Unavailable where
-    this node may be no member. ``members`` sets the one, ``membership_check`` the other."""
+    """Implements ``nats.Nats`` over ``raw``. ``outside``: why this node is not a member; empty: it is one, or that is
+    not known. ``certain``: called before each write with its timeout, returns the rest of it; raises Unavailable if
+    this node may not be a member. ``members`` sets the former, ``membership_check`` the latter."""
 
     def __init__(self, raw: Nats) -> None:
         self.raw = raw
@@ -40,7 +40,7 @@ class MemberNats:
         return self.raw.quorum and not self.outside
 
     def check(self) -> None:
-        """:raises Unavailable: this node is no member."""
+        """:raises Unavailable: this node is not a member."""
         if self.outside:
             raise Unavailable(self.outside)
 

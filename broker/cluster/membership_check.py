@@ -1,8 +1,7 @@
-"""MembershipCheck: whether the others may take this node for stopped, or may have a moment ago.
+"""MembershipCheck: whether the other nodes may consider this node stopped, or may have done so a moment ago.
 
-Who was paused or cut off for so long may have been forced out meanwhile: it looks at its record before it writes
-anything (``member_nats``). What others have done in its place may be on its way to it.
-"""
+A node that was paused or disconnected for that long may have been removed in the meantime: it reads its record before
+it writes anything (``member_nats``). Changes that others have made on its behalf may not have arrived yet."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,14 +13,14 @@ from .nats import Unavailable
 from .peer import Peer
 
 HEARTBEAT: Final = 1.0
-"""Seconds between two signs of life of a node."""
+"""Seconds between two heartbeats of a node."""
 LOOK_AGAIN: Final = 0.1
 
 
 class MembershipCheck:
-    """``may_be_out``: until it has its record, and after a time in which others may have forced it out, this node may
-    be no member. ``peers``: the other nodes by name. ``read_record``: read the own record; whether it is there.
-    """
+    """``may_be_out``: this node may not be a member: until it has its record, and after a time in which others may have
+    removed it. ``peers``: the other nodes by name. ``read_record``: reads the node's own record and returns whether it
+    exists."""
 
     def __init__(
         self,
@@ -49,49 +48,49 @@ class MembershipCheck:
         self._loop = asyncio.get_running_loop()
         self._last_tick = self._last_beat = self._loop.time()
 
-    # ------------------------------------------------------------ what members does
+    # ------------------------------------------------------------ called by members
 
     def tick(self) -> float:
-        """Each second; by how many it is late."""
+        """Called each second; return how many seconds it is late."""
         now = self._loop.time()
         late = now - self._last_tick - HEARTBEAT
         self._last_tick = now
         return late
 
     def judge(self, late: float) -> None:
-        """The other nodes were heard up to this tick."""
+        """The other nodes' messages were processed up to this tick."""
         now = self._loop.time()
         if late > HEARTBEAT or self._may_be_unheard(now):
             self._until = now + self._settings.stopped_after
 
     def beat(self) -> None:
-        """This node says that it lives."""
+        """This node sends a heartbeat."""
         self._last_beat = self._loop.time()
 
     def notice_pause(self) -> None:
-        """It may not have said so for long."""
+        """This node may not have sent a heartbeat for a long time."""
         if self._loop.time() - self._last_beat >= self._settings.stopped_after:
             self.may_be_out = True
 
-    # ------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------ queries
 
     @property
     def others_may_act(self) -> bool:
-        """Whether another node may take this one for stopped, or may have a moment ago: what such a one has done in
-        this node's place may be on its way."""
+        """Whether another node may consider this one stopped, or may have done so a moment ago: changes that it has
+        made on this node's behalf may not have arrived yet."""
         now = self._loop.time()
         return now < self._until or self._may_be_unheard(now)
 
     def _may_be_unheard(self, now: float) -> bool:
-        """Whether there is a node that does not say that it hears this one, or NATS is away, behind which there may be
-        a new one. A node whose ticks are late did not run, and has not read yet what the others have done."""
+        """Return whether a node does not confirm that it hears this one, or NATS is unreachable and may have a new
+        node. A node whose ticks are late did not run, and has not yet read what the others have done."""
         if not self._nats.connected or not self._nats.quorum or now - self._last_tick > 2 * HEARTBEAT:
             return True
         oldest = now - self._settings.suspect_after
         return any(each.heard <= oldest or self._key not in each.hears for each in self._peers.values())
 
     async def certain(self, timeout: float) -> float:
-        """As ``MemberNats.certain``."""
+        """See ``MemberNats.certain``."""
         self.notice_pause()
         if not self.may_be_out:
             return timeout
@@ -105,7 +104,7 @@ class MembershipCheck:
         return timeout - (self._loop.time() - start)
 
     async def look(self) -> bool:
-        """Whether it is known now if this node is a member."""
+        """Find out whether this node is a member; return whether that is known now."""
         async with self._looking:
             if self._member_nats.outside or not self.may_be_out:
                 return True

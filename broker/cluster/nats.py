@@ -1,4 +1,4 @@
-"""Nats: what the cluster asks of NATS, and how that fails. ``nats_client`` does it."""
+"""Nats: the cluster's interface to NATS, and its errors. ``nats_client`` implements it."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
@@ -8,16 +8,16 @@ BUCKETS: Final = ("members", "routes", "sessions", "rows", "wills", "retained")
 ``taipan-<cluster>-``."""
 
 HEADROOM: Final = 512
-"""Bytes of the headers of a write, which count for ``max_payload`` too."""
+"""Bytes for the headers of a write, which are included in ``max_payload``."""
 NEVER_THERE: Final = -1
-"""Revision for ``write``: the key was never there, or it has been forgotten that it was deleted."""
+"""A revision for ``write``: the key never existed, or its deletion was forgotten."""
 MAX_PAYLOAD: Final = "max_payload of the NATS server"
-"""What decides about ``TooLarge``, for the log."""
+"""The name of the limit for ``TooLarge`` in the log."""
 
 
 class BucketEntry(NamedTuple):
-    """The value of a key; ``None``: it was deleted. ``revision`` is the bucket's: it grows with every change of any
-    key. ``about``: what was written with the deletion."""
+    """The value of a key; ``None``: it was deleted. ``revision`` is that of the bucket: it grows with every change of
+    any key. ``about``: data that was written with the deletion."""
 
     key: str
     value: bytes | None
@@ -26,28 +26,28 @@ class BucketEntry(NamedTuple):
 
 
 class WrongRevision(Exception):
-    """A compare-and-set lost: another value is there."""
+    """A compare-and-set failed: the key has another value."""
 
 
 class Unknown(Exception):
-    """No answer to a write: it may be applied already, later or never."""
+    """There was no answer to a write: it may be applied already, later or never."""
 
 
 class Unavailable(Exception):
-    """Not connected, or no quorum: it was certainly not done."""
+    """There is no connection or no quorum: the write was certainly not done."""
 
 
 class TooLarge(Exception):
-    """The value is more than the server takes, and will be: it was certainly not written."""
+    """The value is larger than the server allows: it was certainly not written."""
 
 
 def fits(value: bytes, max_payload: int) -> bool:
-    """Whether a bucket takes this value. ``max_payload``: of the server; 0: it is not known yet."""
+    """Return whether a bucket accepts a value of this size. ``max_payload``: that of the server; 0: not known yet."""
     return not max_payload or len(value) + HEADROOM <= max_payload
 
 
 class NoResponders(Exception):
-    """Nobody listens on the subject of a request."""
+    """There is no subscriber for the subject of a request."""
 
 
 class NoAnswer(Exception):
@@ -55,27 +55,26 @@ class NoAnswer(Exception):
 
 
 class Watch(Protocol):
-    """A running watch. ``revision``: of the last entry that was told. ``current``: all that was there at the start has
-    been told."""
+    """A running watch. ``revision``: that of the last reported entry. ``current``: all entries from the start have been
+    reported."""
 
     revision: int
     current: bool
 
     async def reached(self, revision: int, timeout: float) -> bool:
-        """Until an entry of this revision or a later one has been told; False: not in time."""
+        """Wait until an entry with this revision or a later one has been reported; return False after the timeout."""
 
     def stop(self) -> None:
-        """No entry is told any more."""
+        """Report no more entries."""
 
 
 class Nats(Protocol):
-    """One connection to NATS, which comes back by itself. Every callback is called on the event loop.
+    """One connection to NATS, which reconnects automatically. All callbacks are called on the event loop.
 
-    ``max_payload``: bytes of the largest message that the server takes; 0 before the first connection. ``on_lost``:
-    called with the name of a bucket whose data is gone from the servers; it was made again, and its watches begin anew:
-    ``current`` is False, and what is there is told from the first revision on. ``on_unreadable``: called where a
-    message cannot be handed on, since its subject or where to reply is no text.
-    """
+    ``max_payload``: maximum size of a message on the server; 0 before the first connection. ``on_lost``: called with
+    the name of a bucket whose data was lost on the servers; it was created again, and its watches start again:
+    ``current`` is False, and all entries are reported from the first revision on. ``on_unreadable``: called for a
+    message that cannot be passed on, because its subject or reply subject is not text."""
 
     connected: bool
     max_payload: int
@@ -86,30 +85,28 @@ class Nats(Protocol):
 
     @property
     def quorum(self) -> bool:
-        """Whether the buckets can be read and written, as far as it is known: by the last answer to this node."""
+        """Whether the buckets can be read and written, according to the last answer to this node."""
 
     async def start(self) -> None:
-        """Connect, and make the buckets where they are missing.
+        """Connect, and create missing buckets.
 
-        :raises NatsRefused: the server cannot be used, with the reason and the setting.
-        """
+        :raises NatsRefused: the server cannot be used; with the reason and the setting."""
 
     async def stop(self) -> None:
-        """Close. Nothing is called back any more."""
+        """Close. There are no callbacks afterwards."""
 
     def publish(self, subject: str, data: bytes) -> None:
-        """Send, at most once; dropped where there is no connection."""
+        """Send at most once; dropped if there is no connection."""
 
     def subscribe(self, subject: str, handler: Callable[[bytes, str], None]) -> None:
-        """Call with each message: its data and its reply subject, which may be empty. Lasts over reconnects."""
+        """Call the handler for each message with its data and its reply subject, which may be empty. The subscription
+        survives reconnects."""
 
     async def request(self, subject: str, data: bytes, timeout: float) -> bytes:
         """Send and wait for one reply.
 
-        :raises NoResponders: nobody listens.
-        :raises NoAnswer: no reply in time.
-        :raises Unavailable: there is no connection.
-        """
+        :raises NoResponders: there is no subscriber. :raises NoAnswer: no reply in time. :raises Unavailable: there is
+        no connection."""
 
     async def write(
         self,
@@ -121,31 +118,26 @@ class Nats(Protocol):
         timeout: float = 5.0,
         about: bytes = b"",
     ) -> int:
-        """Put a value, or delete the key (``value`` None), with ``about`` as in ``BucketEntry``; the revision of that.
+        """Put a value, or delete the key (``value`` None) with ``about`` as in ``BucketEntry``; return the revision.
 
-        ``revision``: 0, the key must not be there; ``NEVER_THERE``, nor may its deletion be; n, it must be at n, which
-        may be a deletion; None, whatever is there. It is sent again, with the same ``nonce`` and so with effect once,
-        until there is an answer.
+        ``revision``: 0, the key must not exist; ``NEVER_THERE``, nor its deletion; n, it must be at n, which may be a
+        deletion; None, any state. The write is repeated with the same ``nonce``, so that it takes effect once, until
+        there is an answer.
 
-        :raises WrongRevision: the key is not at ``revision``.
-        :raises Unknown: no answer within ``timeout``.
-        :raises Unavailable: it was certainly not written.
-        :raises TooLarge: nor will it be; see ``fits``.
-        """
+        :raises WrongRevision: the key is not at ``revision``. :raises Unknown: no answer within ``timeout``. :raises
+        Unavailable: it was certainly not written. :raises TooLarge: it cannot be written; see ``fits``."""
 
     async def read(self, bucket: str, key: str) -> BucketEntry | None:
-        """What the leader has, deletions included; ``None``: no such key was ever there.
+        """Return the leader's entry, including deletions; ``None``: the key never existed.
 
-        :raises Unavailable: no connection or no leader.
-        :raises NoAnswer: no reply in time.
-        """
+        :raises Unavailable: no connection or no leader. :raises NoAnswer: no reply in time."""
 
     def watch(self, bucket: str, on_entry: Callable[[BucketEntry], None], on_current: Callable[[], None]) -> Watch:
-        """Tell every entry that is there, in order of revision, then each change once, also over reconnects."""
+        """Report every existing entry in the order of revisions, then each change once, also across reconnects."""
 
 
 class NatsRefused(Exception):
-    """This server cannot be used, or rejects this node; ``setting`` is the key of the configuration."""
+    """This server cannot be used, or rejects this node; ``setting`` is the key of the setting."""
 
     def __init__(self, reason: str, setting: str) -> None:
         super().__init__(f"{setting}: {reason}")

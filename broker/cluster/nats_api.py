@@ -1,4 +1,4 @@
-"""What is asked of JetStream, which keeps the buckets of NATS, and what it answers."""
+"""Requests to JetStream, which keeps the buckets of NATS, and its answers."""
 
 import asyncio
 from collections.abc import Callable, Container
@@ -12,12 +12,12 @@ from .nats_connection import ConnectionLost, NatsConnection, credential_of
 from .wire import UNREADABLE
 
 ATTEMPT: Final = 1.0
-"""Seconds after which a write, or any other question to the buckets, is sent again."""
+"""Seconds after which a write, or any other request to the buckets, is repeated."""
 PAUSE: Final = 0.2
-"""Seconds between attempts where there is no leader."""
+"""Seconds between attempts if there is no leader."""
 ELECTION: Final = 5.0
-"""Seconds without any answer after which there is no quorum: servers that have started just now elect a leader first,
-and are silent until then."""
+"""Seconds without any answer after which there is considered to be no quorum: servers that have just started elect a
+leader first, and do not answer until then."""
 
 # err_code of JetStream's API
 NOT_ENABLED: Final = (10039, 10076)
@@ -29,7 +29,7 @@ WRONG_SEQUENCE: Final = (10071, 10164)
 SAME_ID_UNDER_WAY: Final = 10158
 
 _UNAVAILABLE: Final = 503
-"""``code`` where the servers have no leader, and of ``NOT_ENABLED``."""
+"""``code`` if the servers have no leader, and of ``NOT_ENABLED``."""
 
 
 class ApiError(msgspec.Struct):
@@ -86,7 +86,7 @@ class StreamInfo(msgspec.Struct):
     error: ApiError | None = None
 
     def has_quorum(self) -> bool:
-        """Whether its leader hears of most of its replicas."""
+        """Return whether the leader has contact to most of its replicas."""
         if self.cluster is None or not self.cluster.replicas:
             return True
         near = sum(not each.offline and each.active < 5_000_000_000 for each in self.cluster.replicas)
@@ -103,7 +103,7 @@ KindT = TypeVar("KindT")
 
 
 def _decoder(kind: type[KindT]) -> Callable[[bytes], KindT]:
-    """Reads answers; what cannot be read is none, and raises ``NoAnswer``."""
+    """Return a decoder for answers; an answer that cannot be read counts as none, and raises ``NoAnswer``."""
     decode = msgspec.json.Decoder(kind).decode
 
     def read(data: bytes) -> KindT:
@@ -122,29 +122,27 @@ decode_consumer = _decoder(_Consumer)
 
 
 def entry_of(key: str, data: bytes, revision: int, headers: Container[str]) -> BucketEntry:
-    """A message of a bucket's stream."""
+    """Return the entry for a message of a bucket's stream."""
     deleted = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
     return BucketEntry(key, None, revision, data) if deleted else BucketEntry(key, data, revision)
 
 
 async def ask(connection: NatsConnection, call: str, argument: object) -> bytes:
-    """The answer to a call of its API."""
+    """Return the answer to a call of the API."""
     data = b"" if argument is None else msgspec.json.encode(argument)
     return await connection.request(f"$JS.API.{call}", data, ATTEMPT)
 
 
 async def find_leader(connection: NatsConnection) -> None:
-    """:raises ApiFailed: JetStream has none, or there is no JetStream.
-    :raises NoAnswer: it may have none, or elect one just now.
-    :raises NoResponders: there is no JetStream, or not yet.
-    """
+    """:raises ApiFailed: JetStream has none, or there is no JetStream. :raises NoAnswer: it may have none, or is
+    electing one. :raises NoResponders: there is no JetStream, or not yet."""
     info = decode_ack(await ask(connection, "INFO", None))
     if info.error is not None:
         raise ApiFailed(info.error)
 
 
 async def check_jetstream(connection: NatsConnection, settings: ClusterSettings) -> None:
-    """:raises NatsRefused: this server has none, or its servers have no quorum."""
+    """:raises NatsRefused: this server has no JetStream, or its servers have no quorum."""
     loop = asyncio.get_running_loop()
     since = loop.time()
     while True:
@@ -164,12 +162,13 @@ async def check_jetstream(connection: NatsConnection, settings: ClusterSettings)
 
 
 def has_no_quorum(error: Exception, waited: float) -> bool:
-    """Whether this error, after so many seconds of them, says that there is no leader, nor soon will be."""
+    """Return whether this error, after this many seconds of such errors, means that there is no leader and will be none
+    soon."""
     return error.no_leader if isinstance(error, ApiFailed) else isinstance(error, NoAnswer) and waited >= ELECTION
 
 
 def refusal(connection: NatsConnection, settings: ClusterSettings, error: Exception) -> NatsRefused | None:
-    """Why this server will never do, where the error says that."""
+    """Return why this server can never be used, if the error shows that."""
     if isinstance(error, ApiFailed) and error.err_code in NOT_ENABLED:
         return no_jetstream(connection)
     if isinstance(error, NoAnswer) and "ermissions" in connection.error:

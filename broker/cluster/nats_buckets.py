@@ -1,7 +1,6 @@
-"""NatsBuckets: the buckets of NATS: made where they are missing, written, read and watched.
+"""NatsBuckets: the buckets of NATS: created if missing, written, read and watched.
 
-They are spoken to by the messages of JetStream's API, so that each answer says for certain what was done.
-"""
+They are used through messages of JetStream's API, so that each answer shows with certainty what was done."""
 
 import asyncio
 import logging
@@ -54,20 +53,20 @@ from .nats_watch import NatsWatch
 logger = logging.getLogger(__name__)
 
 DELETIONS_KEPT: Final = 3600.0
-"""Seconds after which a deletion itself is removed. A watch that was away for half of it begins anew."""
+"""Seconds after which a deletion itself is removed. A watch that was interrupted for half of this time starts again."""
 _FORGOTTEN_AT_ONCE: Final = 100
 _MAX_DELETIONS: Final = 1_000_000
 LONGEST_WRITE: Final = 60.0
 _UNDER_WAY: Final = 0.01
-"""Seconds until it is asked again what has become of a write."""
+"""Seconds until the result of a write is requested again."""
 _DUPLICATE_WINDOW: Final = 2 * LONGEST_WRITE
 STARTING: Final = 15.0
-"""Seconds that a start waits for buckets, where the servers do not say that they have no quorum."""
+"""Seconds that a start waits for buckets if the servers do not report that they have no quorum."""
 
 
 class NatsBuckets:
-    """``quorum``: whether they can be written. ``on_lost``: as in ``nats.Nats``. ``on_settled`` is called each time
-    that all of them are there, and when there is no quorum to make them: nobody need wait any more."""
+    """``quorum``: whether the buckets can be written. ``on_lost``: as in ``nats.Nats``. ``on_settled`` is called each
+    time that all of them exist, and when there is no quorum to create them: there is nothing to wait for then."""
 
     def __init__(self, settings: ClusterSettings, on_settled: Callable[[], None]) -> None:
         self.quorum = False
@@ -78,25 +77,25 @@ class NatsBuckets:
         self._connection: NatsConnection | None = None
         self._watches: list[NatsWatch] = []
         self._deletions: deque[tuple[float, str, str, int]] = deque()  # when to forget it, bucket, subject, revision
-        self._created: dict[str, str] = {}  # when the bucket's stream was made
+        self._created: dict[str, str] = {}  # when the bucket's stream was created
         self._missing = asyncio.Event()
-        self._ready = asyncio.Event()  # connected, and the buckets are there
+        self._ready = asyncio.Event()  # connected, and the buckets exist
         self._attached = asyncio.Event()
 
     def attach(self, connection: NatsConnection) -> None:
-        """There is a connection; ``keep`` is to run as long as it is there."""
+        """Attach a new connection; ``keep`` has to run as long as it exists."""
         self._connection = connection
         self._attached.set()
 
     def detach(self) -> None:
-        """There is none."""
+        """Detach the connection."""
         self._connection = None
         self.quorum = False
         self._ready.clear()
         self._attached.clear()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop all watches."""
         for watch in list(self._watches):
             watch.stop()
 
@@ -107,7 +106,7 @@ class NatsBuckets:
         return f"$KV.taipan-{self._settings.name}-{bucket}.{key}"
 
     async def ready(self) -> NatsConnection:
-        """The connection, when it has its buckets."""
+        """Return the connection when its buckets exist."""
         while True:
             await self._ready.wait()
             if self._connection is not None and not self._connection.lost.is_set():
@@ -115,7 +114,7 @@ class NatsBuckets:
             await asyncio.sleep(PAUSE)
 
     def missing(self, connection: NatsConnection) -> None:
-        """A bucket is not there any more."""
+        """A bucket no longer exists."""
         if connection is self._connection:
             self._missing.set()
 
@@ -124,14 +123,14 @@ class NatsBuckets:
             self._watches.remove(watch)
 
     async def keep(self, connection: NatsConnection) -> None:
-        """Make those that are missing, now and whenever one is; know whether there is a quorum."""
+        """Create missing buckets, now and whenever one disappears; observe whether there is a quorum."""
         since = asyncio.get_running_loop().time()
         number = failures = servers = 0
         while True:
             if not self._ready.is_set():
                 servers = self._servers(connection)
                 try:
-                    # A bucket may have a leader where JetStream has none, and could not be watched.
+                    # A bucket may have a leader while JetStream has none, and could not be watched.
                     await find_leader(connection)
                     await self._make_buckets(connection, servers, asyncio.get_running_loop().time() - since)
                 except (NoResponders, NoAnswer, Unavailable, ApiFailed) as error:
@@ -142,7 +141,7 @@ class NatsBuckets:
                 self._ready.set()
                 self._say_quorum(connection)
                 self._on_settled()
-            elif self._servers(connection) > servers:  # one has come, or was not known when the buckets were made
+            elif self._servers(connection) > servers:  # one was added, or was not known when the buckets were created
                 with suppress(NoResponders, NoAnswer, Unavailable, ApiFailed):
                     await self._make_buckets(connection, self._servers(connection), 0.0)
                     servers = self._servers(connection)
@@ -170,7 +169,7 @@ class NatsBuckets:
                 self._ready.clear()
 
     def no_quorum(self, connection: NatsConnection, error: Exception) -> None:
-        """The servers are connected and have no leader. That is said once."""
+        """The servers are connected and have no leader. This is logged once."""
         if not self._said_no_quorum:
             self._said_no_quorum = True
             logger.warning("nats_no_quorum server=%s error=%s setting=cluster.servers", connection.server.url, error)
@@ -181,14 +180,14 @@ class NatsBuckets:
             logger.info("nats_quorum_back server=%s", connection.server.url)
 
     def forget_later(self, bucket: str, subject: str, revision: int) -> None:
-        """A deletion stays in its bucket until it is removed: when everybody has heard of it."""
-        if len(self._deletions) < _MAX_DELETIONS:  # beyond it, the next start of a node sees those that were left
+        """Remove a deletion from its bucket later, when every node has received it."""
+        if len(self._deletions) < _MAX_DELETIONS:  # further ones are noticed at the next start of a node
             due = asyncio.get_running_loop().time() + DELETIONS_KEPT
             self._deletions.append((due, bucket, subject, revision))
 
     @staticmethod
     def may_have_forgotten(seconds: float) -> bool:
-        """Whether who has heard nothing for so long may have missed a deletion."""
+        """Return whether a node that has heard nothing for this long may have missed a deletion."""
         return seconds > DELETIONS_KEPT / 2
 
     async def _forget_deletions(self, connection: NatsConnection) -> None:
@@ -197,7 +196,7 @@ class NatsBuckets:
             if not self._deletions or self._deletions[0][0] > now:
                 return
             _, bucket, subject, revision = self._deletions[0]
-            # What was written to the key since has a larger number and stays.
+            # A later write to the key has a greater number and stays.
             asked = {"filter": subject, "seq": revision + 1}
             try:
                 await ask(connection, f"STREAM.PURGE.{self.stream(bucket)}", asked)
@@ -206,7 +205,7 @@ class NatsBuckets:
             self._deletions.popleft()
 
     async def _not_yet(self, connection: NatsConnection, error: Exception, waited: float) -> None:
-        """The buckets could not be made: wait a moment, unless they never will."""
+        """The buckets could not be created: wait a moment, unless they can never be."""
         refused = refusal(connection, self._settings, error)
         if refused is not None:
             raise refused
@@ -221,7 +220,8 @@ class NatsBuckets:
         await asyncio.sleep(PAUSE)
 
     def _servers(self, connection: NatsConnection) -> int:
-        """How many there are. One that is named by a host name and known to the others by its address counts twice."""
+        """Return the number of servers. A server that is configured by host name and known to the others by its address
+        counts twice."""
         return max(len(self._settings.servers), 1 + len(connection.servers))
 
     async def _make_buckets(self, connection: NatsConnection, servers: int, waited: float) -> None:
@@ -231,7 +231,7 @@ class NatsBuckets:
         for bucket in BUCKETS:
             stream = await self._stream(connection, bucket)
             if stream is None:
-                # Servers that were counted twice, or never come: fewer replicas are better than none.
+                # Servers that were counted twice, or never appear: fewer replicas are better than none.
                 stream = await self._make_bucket(connection, bucket, wanted if waited < STARTING / 2 else fewer)
                 made.append(bucket)
             elif stream.config.num_replicas < wanted:
@@ -274,7 +274,7 @@ class NatsBuckets:
         return stream
 
     def _config(self, bucket: str, replicas: int) -> dict[str, object]:
-        """A key-value bucket as NATS's own tools make one, with one value for each key."""
+        """Return a key-value bucket as NATS's own tools create it, with one value for each key."""
         return {
             "name": self.stream(bucket),
             "subjects": [self.subject(bucket, ">")],
@@ -294,7 +294,7 @@ class NatsBuckets:
         }
 
     def _note_life(self, bucket: str, stream: StreamInfo) -> None:
-        """Whether it is the stream that was there before, with all that was told of it."""
+        """Return whether it is the stream that existed before, with all reported entries."""
         before = self._created.get(bucket)
         self._created[bucket] = stream.created
         told = max((each.revision for each in self._watches if each.bucket == bucket), default=0)
@@ -304,7 +304,7 @@ class NatsBuckets:
         self.begin_anew(bucket)
 
     def begin_anew(self, bucket: str) -> None:
-        """What was told of a bucket does not count any more."""
+        """Discard everything that was reported of a bucket."""
         call_each([partial(call, bucket) for call in self.on_lost])
         for watch in list(self._watches):
             watch.begin_anew(bucket)
@@ -356,7 +356,7 @@ class NatsBuckets:
                 return ack.seq
             reason = ack.error.description
             if ack.error.err_code in WRONG_SEQUENCE:
-                # One server looks at the revision before it looks whether it has had this nonce.
+                # The server compares the revision before it checks whether it has had this nonce.
                 try:
                     there, by = await self._last(connection, bucket, key)
                 except (NoAnswer, NoResponders, ConnectionLost, Unavailable, ApiFailed):
@@ -365,7 +365,7 @@ class NatsBuckets:
                     if there is not None and by == nonce:
                         return there.revision
                     if (there.revision if there is not None else 0) == expected:
-                        # A write is under way, maybe this one, sent before: what becomes of it decides.
+                        # A write is in progress, maybe this one, sent earlier: its result decides.
                         await asyncio.sleep(min(_UNDER_WAY, max(deadline - loop.time(), 0.0)))
                         continue
                     if revision != 0 or (there is not None and there.value is not None):
@@ -395,7 +395,7 @@ class NatsBuckets:
         return entry
 
     async def _last(self, connection: NatsConnection, bucket: str, key: str) -> tuple[BucketEntry | None, str]:
-        """What the leader has, and the nonce that it was written with."""
+        """Return the leader's entry, and the nonce that it was written with."""
         asked = {"last_by_subj": self.subject(bucket, key)}
         reply = decode_stored(await ask(connection, f"STREAM.MSG.GET.{self.stream(bucket)}", asked))
         if reply.error is not None:
@@ -415,7 +415,7 @@ class NatsBuckets:
 
 
 def call_each(calls: Iterable[Callable[[], None]]) -> None:
-    """One that fails does not keep it from the others."""
+    """Make all calls; an error in one does not affect the others."""
     for call in list(calls):
         try:
             call()

@@ -1,4 +1,4 @@
-"""NatsClient: ``nats.Nats`` over one connection after the other: subscriptions, buckets and watches last over them."""
+"""NatsClient: ``nats.Nats`` over successive connections: subscriptions, buckets and watches survive reconnects."""
 
 import asyncio
 import logging
@@ -28,22 +28,22 @@ from .nats_watch import NatsWatch
 logger = logging.getLogger(__name__)
 
 ROOM: Final = 4096
-"""What a message on a link may be larger than the packet in it."""
+"""By how much a message on a link may be larger than the packet in it."""
 OLDEST_OF_SEVERAL: Final = (2, 10, 25)
-"""Before, several servers let two compare-and-sets on one key win."""
+"""In earlier versions, several servers may accept two compare-and-sets on one key."""
 _POLL: Final = 0.1
 _SAY_AGAIN: Final = 60.0
-"""Seconds between lines that say the same."""
+"""Seconds between repeated log lines."""
 _LONGEST_BACKOFF: Final = 1.0
 
 
 def largest_packet(settings: BrokerSettings) -> int:
-    """Bytes of the largest packet that a client may send to this node."""
+    """Return the maximum size of a packet that a client may send to this node."""
     return max((zone.max_packet_size for zone in settings.listener_zones), default=0)
 
 
 class NatsClient:
-    """``nats.Nats`` of one node. ``largest``: bytes of the largest packet that it takes from a client."""
+    """``nats.Nats`` of one node. ``largest``: maximum size of a packet from a client."""
 
     def __init__(self, settings: ClusterSettings, node: str, largest: int) -> None:
         self.connected = False
@@ -57,7 +57,7 @@ class NatsClient:
         self._handlers: list[tuple[str, Callable[[bytes, str], None]]] = []
         self._refused: NatsRefused | None = None
         self._told_refusal = ""
-        self._tell_refusal = 0.0  # when it is told again
+        self._tell_refusal = 0.0  # when it is logged again
         self._settled = asyncio.Event()  # the first connection is ready, refused, or without a quorum
         self._buckets = NatsBuckets(settings, self._settled.set)
         self.on_lost = self._buckets.on_lost
@@ -76,7 +76,8 @@ class NatsClient:
     # ------------------------------------------------------------- connection
 
     async def start(self) -> None:
-        """A server that refuses is an error; that none can be reached is not: it may be there later."""
+        """A server that refuses is an error. If none can be reached, that is not an error, because one may appear
+        later."""
         check_credentials(self._settings)
         self._tls = tls_context(self._settings)
         if not any([await self._probe(server) is None for server in self._servers]):
@@ -91,10 +92,9 @@ class NatsClient:
             raise self._refused
 
     async def probe(self) -> str:
-        """Connect and leave again: what there is, in one line.
+        """Connect and disconnect again; return the result in one line.
 
-        :raises NatsRefused: it cannot be used, or no server answers.
-        """
+        :raises NatsRefused: the server cannot be used, or no server answers."""
         check_credentials(self._settings)
         self._tls = tls_context(self._settings)
         found: list[str] = []
@@ -118,7 +118,7 @@ class NatsClient:
     async def stop(self) -> None:
         self._buckets.stop()
         if self._task is not None:
-            while not self._task.done():  # asyncio.wait_for of Python 3.11 loses a cancellation now and then
+            while not self._task.done():  # asyncio.wait_for of Python 3.11 sometimes loses a cancellation
                 self._task.cancel()
                 await asyncio.wait([self._task], timeout=_POLL)
             self._task = None
@@ -133,7 +133,7 @@ class NatsClient:
             await asyncio.wait(self._closing)
 
     async def _probe(self, server: NatsServer) -> NatsUnreachable | None:
-        """Whether it would be used: every server, as one that is too old breaks the promises of all."""
+        """Check every server, because one that is too old breaks the promises of all."""
         try:
             connection = await NatsConnection(self._settings, server).open(self._tls)
         except NatsUnreachable as error:
@@ -155,7 +155,8 @@ class NatsClient:
                 f"{connection.server.url} is NATS {shown}; more than one server must be {oldest} or newer",
                 "cluster.servers",
             )
-        # JetStream itself says so only when it is to make a bucket: where they are there, each would go on alone.
+        # JetStream reports this only when it has to create a bucket: with existing ones, each server would continue
+        # alone.
         if len(self._settings.servers) > 1 and not connection.clustered:
             raise not_clustered(connection, self._settings)
         if connection.max_payload < self._largest + ROOM:
@@ -211,11 +212,11 @@ class NatsClient:
             self._close(connection)
             if was:
                 call_each(self.on_disconnected)
-            # The one that broke comes last.
+            # The server whose connection broke is tried last.
             self._servers.sort(key=lambda each: each.url == connection.server.url)
 
     async def _connect(self) -> NatsConnection:
-        """A connection to the first server that lets us in, however long it takes."""
+        """Connect to the first server that accepts the node, however long it takes."""
         loop = asyncio.get_running_loop()
         backoff, told = 0.05, loop.time()
         while True:
@@ -255,7 +256,7 @@ class NatsClient:
             logger.error("nats_refused error=%s", error)
 
     def _learn(self, connection: NatsConnection) -> None:
-        """The servers that are named, and those that the latest connection knows of."""
+        """Update the servers: the configured ones, and those that the latest connection knows."""
         named = {urlsplit(url).netloc for url in self._settings.servers}
         found = [each for each in connection.servers if urlsplit(each.url).netloc not in named]
         self._servers = [each for each in self._servers if each.url in self._settings.servers] + found

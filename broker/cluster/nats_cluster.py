@@ -1,4 +1,4 @@
-"""NatsCluster: the cluster of a node, assembled: what is built, started and stopped, in which order."""
+"""NatsCluster: the cluster of a node, assembled: its parts are created, started and stopped in this order."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -35,15 +35,15 @@ from .wills import RefusalOf, Wills
 logger = logging.getLogger(__name__)
 
 READ_TIMEOUT: Final = 10.0
-"""Seconds that a start waits for the rows and retained messages of the cluster, where NATS has a quorum."""
+"""Seconds that a start waits for the rows and retained messages of the cluster, if NATS has a quorum."""
 _ROUTES_WITHOUT_QUORUM: Final = 3.0
-"""Seconds that a start waits for the routes of others without NATS or its quorum, which may come in a moment."""
+"""Seconds that a start waits for the routes of other nodes without NATS or its quorum, which may appear in a moment."""
 _LAST_FRAMES: Final = 2.0
-"""Seconds that what is for other nodes has to leave when the node stops."""
+"""Seconds within which messages for other nodes have to be sent when the node stops."""
 
 
 class NatsCluster:
-    """Implements ``core.cluster.Cluster`` over NATS. Built before the store is opened, started when it is recovered."""
+    """Implements ``core.cluster.Cluster`` over NATS. Created before the store is opened, started after recovery."""
 
     clustered: bool = True
 
@@ -51,12 +51,12 @@ class NatsCluster:
         self, context: ClusterContext, zone_of: ZoneOf, refusal_of_will: RefusalOf, directory: Path | None = None
     ) -> None:
         """``zone_of``: settings and limits by a listener's name. ``refusal_of_will``: as in ``store.recover``.
-        ``directory``: the node's, where it keeps anything."""
+        ``directory``: the node's data directory, if it keeps data."""
         self.context = context
         self.nats = context.nats
         self.strict_subscribe = context.settings.strict_subscribe
         self._begun = False
-        # The parts, each made of the context and of those above it.
+        # The parts, each created from the context and from those above it.
         self.membership = Members(context)
         self.calls = Calls(context)
         self.rows = Rows(context)
@@ -75,11 +75,10 @@ class NatsCluster:
         self.wills = Wills(context, self.membership, self.ownership, self.handover.receiver, refusal_of_will)
 
     async def start(self) -> None:
-        """Become a member. Where NATS is not there or has no quorum, the node soon serves its own clients, and joins
+        """Become a member. If NATS is unreachable or has no quorum, the node soon serves its own clients, and joins
         later.
 
-        :raises NatsRefused: this node may not, or this NATS cannot be used.
-        """
+        :raises NatsRefused: this node is rejected, or this NATS cannot be used."""
         self.membership.identify()
         self.handover.load()
         self.calls.start()
@@ -97,7 +96,7 @@ class NatsCluster:
         await self._take_part()
 
     async def _take_part(self) -> None:
-        """This node is a member, or will be as soon as NATS is there: all that wants others."""
+        """Start all parts that need other nodes: this node is a member, or will be as soon as NATS is reachable."""
         self.rows.start()
         self.retained.start()
         if self.nats.quorum:
@@ -122,7 +121,7 @@ class NatsCluster:
         self.rows.stop()
 
     async def stop(self) -> None:
-        """The clients are gone: take no part any more."""
+        """Stop taking part, after the clients have disconnected."""
         await self.evacuation.stop()
         await self.retained.flush(_LAST_FRAMES)
         self._stop_sharing()
@@ -140,7 +139,7 @@ class NatsCluster:
         await self.nats.stop()
 
     def zone_of(self, listener: str) -> tuple[ZoneSettings, Limits] | None:
-        """What a recovered session has that is internal; ``None``: that is none of its listeners."""
+        """Return the settings of a recovered internal session; ``None``: its listener is not an internal one."""
         return (ZoneSettings(), link_limits(self.context.settings)) if listener == LISTENER else None
 
     # ----------------------------------------------------- core.cluster.Cluster
@@ -173,7 +172,7 @@ class NatsCluster:
 
     def node_of(self, client_id: str) -> str | None:
         node = self.ownership.node_of(client_id)
-        # The key of a node that is no member any more is about to be deleted.
+        # The key of a node that is no longer a member is about to be deleted.
         gone = self.membership.known and node not in self.membership.peers
         return None if gone else node
 

@@ -1,9 +1,7 @@
-"""NatsConnection: one connection to one NATS server, until it breaks; what is not sent then is gone.
+"""NatsConnection: one connection to one NATS server, until it breaks; unsent data is lost then.
 
-It speaks NATS's client protocol itself: what crosses between nodes passes here frame by frame, and a read of the socket
-is taken apart and handed on in one call, everything that an iteration sends is one write
-(docs/decisions/0070).
-"""
+It implements NATS's client protocol itself: messages between nodes pass here frame by frame. One read of the socket is
+split and passed on in one call, and the output of an iteration is one write (docs/decisions/0070)."""
 
 import asyncio
 import base64
@@ -33,11 +31,11 @@ from .wire import UNREADABLE
 logger = logging.getLogger(__name__)
 
 MAX_UNSENT: Final = 268_435_456
-"""Bytes that wait for the server; links hold back far below it."""
+"""Bytes that wait for the server; links stop far below it."""
 _PORT: Final = 4222
 _PING_EVERY: Final = 1.0
 _MAX_PINGS: Final = 2
-"""Without an answer; one more, and the server hangs."""
+"""Number of pings without an answer; after one more, the server is considered unresponsive."""
 _INBOX: Final = "_INBOX"
 _JWT: Final = (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")
 _CREDENTIALS: Final = {
@@ -46,33 +44,33 @@ _CREDENTIALS: Final = {
     "token": "the token that is set",
     "user": "user {} and its password",
 }
-"""The settings that say who we are, and what each is called."""
+"""The settings for the node's identity, and a name for each."""
 # Of OpenSSL: X509_V_ERR_...
 _OF_ANOTHER_ADDRESS: Final = (62, 64)
 _OF_AN_UNKNOWN_AUTHORITY: Final = (2, 18, 19, 20, 21)
 
 
 class ConnectionLost(Exception):
-    """The connection broke while something was waited for."""
+    """The connection broke during a wait."""
 
 
 class NatsUnreachable(Exception):
-    """No NATS server answers there; one line."""
+    """No NATS server answers there; the message is one line."""
 
 
 class _Refused(Exception):
-    """What the server holds against the connection."""
+    """The server's reason for rejecting the connection."""
 
 
 class NatsServer(NamedTuple):
-    """``name``: what its certificate must be for, where that is not the host of ``url``."""
+    """``name``: the name that its certificate must contain, if that is not the host of ``url``."""
 
     url: str
     name: str | None = None
 
 
 class _Info(msgspec.Struct):
-    """What a server says of itself."""
+    """The server's description of itself."""
 
     version: str = ""
     max_payload: int = 0
@@ -88,10 +86,9 @@ _decode_info = msgspec.json.Decoder(_Info).decode
 
 
 def tls_context(settings: ClusterSettings) -> ssl.SSLContext:
-    """For servers of ``tls://``, and those of ``nats://`` that want it all the same.
+    """Return the context for servers with ``tls://``, and for those with ``nats://`` that require TLS.
 
-    :raises NatsRefused: a file cannot be used.
-    """
+    :raises NatsRefused: a file cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if settings.tls_ca:
         _load_certificates(context, "tls_ca", settings.tls_ca)
@@ -131,7 +128,7 @@ def _read(key: str, path: str) -> bytes:
 
 
 def file_faults(settings: ClusterSettings) -> Iterator[NatsRefused]:
-    """What is wrong with the files of these settings: a start would tell."""
+    """Yield the faults of the files in these settings, which a start would report."""
     for read in (check_credentials, tls_context):
         try:
             read(settings)
@@ -140,10 +137,9 @@ def file_faults(settings: ClusterSettings) -> Iterator[NatsRefused]:
 
 
 def check_credentials(settings: ClusterSettings) -> None:
-    """Whether the files can be read and hold what they should.
+    """Check that the files can be read and contain valid credentials.
 
-    :raises NatsRefused: one does not.
-    """
+    :raises NatsRefused: one does not."""
     for key in ("nkey_file", "credentials_file"):
         path = getattr(settings, key)
         if path:
@@ -151,10 +147,9 @@ def check_credentials(settings: ClusterSettings) -> None:
 
 
 def _signed(key: str, path: str, nonce: str) -> dict[str, str]:
-    """Who we are by the file of this setting, as fields of CONNECT: a nonce of the server, signed.
+    """Return the identity from the file of this setting as fields of CONNECT: a signed nonce of the server.
 
-    :raises NatsRefused: the file cannot be used.
-    """
+    :raises NatsRefused: the file cannot be used."""
     text = _read(key, path)
     fields: dict[str, str] = {}
     try:
@@ -173,7 +168,7 @@ def _signed(key: str, path: str, nonce: str) -> dict[str, str]:
 
 
 def credential_of(settings: ClusterSettings) -> str:
-    """The setting that says who we are."""
+    """Return the setting for the node's identity."""
     return f"cluster.{next(_credentials(settings), 'user')}"
 
 
@@ -182,7 +177,7 @@ def _credentials(settings: ClusterSettings) -> Iterator[str]:
 
 
 def _refused_credential(url: str, settings: ClusterSettings, text: str) -> NatsRefused:
-    """The server takes nobody like us."""
+    """Return the error if the server rejects the node's credentials."""
     key = next(_credentials(settings), None)
     if key is None:
         tried = ", and no user, token, nkey_file or credentials_file is set"
@@ -192,7 +187,7 @@ def _refused_credential(url: str, settings: ClusterSettings, text: str) -> NatsR
 
 
 def _refused_certificate(url: str, settings: ClusterSettings, error: ssl.SSLCertVerificationError) -> NatsRefused:
-    """The server's is not taken by us."""
+    """Return the error if the node rejects the server's certificate."""
     what = (error.verify_message or str(error)).rstrip(".")
     if error.verify_code in _OF_ANOTHER_ADDRESS:
         return NatsRefused(f"the certificate of {url} is for other addresses: {what}", "cluster.servers")
@@ -202,10 +197,9 @@ def _refused_certificate(url: str, settings: ClusterSettings, error: ssl.SSLCert
 
 
 class NatsConnection:
-    """A connection to one server, until it breaks. ``NatsProtocol`` calls it with what the server says.
+    """A connection to one server, until it breaks. ``NatsProtocol`` calls it for the server's messages.
 
-    ``on_unreadable``: as in ``nats.Nats``.
-    """
+    ``on_unreadable``: as in ``nats.Nats``."""
 
     def __init__(
         self, settings: ClusterSettings, server: NatsServer, on_unreadable: Callable[[], None] = lambda: None
@@ -213,7 +207,7 @@ class NatsConnection:
         self.server = server
         self.on_unreadable = on_unreadable
         self.lost = asyncio.Event()
-        self.error = ""  # the latest that the server said
+        self.error = ""  # the latest information from the server
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._protocol = NatsProtocol(self)
@@ -223,7 +217,7 @@ class NatsConnection:
         self._opened = self._closing = False
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._why_lost: Exception | None = None
-        # Who waits for PONG; None: nobody, the server is only to show that it lives.
+        # Waiters for PONG; None: there is no waiter, and the ping only checks that the server is alive.
         self._pings: deque[asyncio.Future[None] | None] = deque()
         self._pinging: asyncio.TimerHandle | None = None
         self._requests: dict[str, asyncio.Future[Msg]] = {}
@@ -237,13 +231,11 @@ class NatsConnection:
     async def open(self, tls: ssl.SSLContext) -> "NatsConnection":
         """Connect.
 
-        :raises NatsRefused: the server does not let us in.
-        :raises NatsUnreachable: nobody answers.
-        """
+        :raises NatsRefused: the server rejects the node. :raises NatsUnreachable: no server answers."""
         begun = False
         url = urlsplit(self.server.url)
         secure = url.scheme == "tls"
-        protocol = cast(asyncio.Protocol, self._protocol)  # it is one in all but name
+        protocol = cast(asyncio.Protocol, self._protocol)  # it is one in everything but name
         try:
             async with asyncio.timeout(4 * self._settings.connect_timeout):
                 async with asyncio.timeout(self._settings.connect_timeout):
@@ -278,7 +270,7 @@ class NatsConnection:
         return self
 
     def _who(self) -> dict[str, object]:
-        """The fields of CONNECT."""
+        """Return the identity fields of CONNECT."""
         settings, info = self._settings, self._info
         fields: dict[str, object] = {
             "verbose": False,
@@ -308,7 +300,7 @@ class NatsConnection:
         return fields
 
     def _why(self, error: Exception, tls: bool) -> Exception:
-        """What is told of a connection that could not be made. ``tls``: a handshake was begun."""
+        """Return why a connection failed. ``tls``: a handshake was started."""
         url = self.server.url
         text = str(error) or type(error).__name__
         if tls and not url.startswith("tls://"):
@@ -317,7 +309,7 @@ class NatsConnection:
             return _refused_certificate(url, self._settings, error)
         wanted = isinstance(error, ssl.SSLError) and "CERTIFICATE_REQUIRED" in (error.reason or text)
         if tls and not self._settings.tls_cert and (wanted or isinstance(error, ConnectionError)):
-            # TLS 1.3: a server says after the handshake that it wants a certificate, or only closes.
+            # TLS 1.3: a server reports after the handshake that it requires a certificate, or just closes.
             what = "ended the connection after the TLS handshake: it seems to require a certificate of this node"
             return NatsRefused(f"{url} {what}", "cluster.tls_cert")
         if isinstance(error, ssl.SSLError):
@@ -335,7 +327,7 @@ class NatsConnection:
         return NatsUnreachable(f"{url}: {text}")
 
     async def close(self) -> None:
-        """Give it up; what waits is sent if the server takes it at once."""
+        """Close the connection; waiting data is sent if the server accepts it immediately."""
         self._closing = True
         self._lose(None)
         self._protocol.forget_subscriptions()
@@ -355,14 +347,14 @@ class NatsConnection:
             self._transport.abort()
 
     async def finish(self) -> None:
-        """Close when all that was published has been sent, if the server takes it."""
+        """Close when all published messages have been sent, if the server accepts them."""
         if not self.lost.is_set():
             with suppress(ConnectionLost):
                 await self._pong_within(1.0)
         await self.close()
 
     def _lose(self, error: Exception | None) -> None:
-        """It is of no use any more; what waits for an answer ends."""
+        """The connection cannot be used any longer; waits for answers end."""
         if self.lost.is_set():
             return
         self.lost.set()
@@ -374,7 +366,7 @@ class NatsConnection:
         for future in waiting:
             if not future.done():
                 future.set_exception(ConnectionLost())
-                future.exception()  # that nobody waits for one is no mistake
+                future.exception()  # no waiter is not an error
 
     @property
     def max_payload(self) -> int:
@@ -387,12 +379,12 @@ class NatsConnection:
 
     @property
     def clustered(self) -> bool:
-        """Whether it belongs to a cluster of NATS servers, as far as it says."""
+        """Whether the server belongs to a cluster of NATS servers, according to its information."""
         return bool(self._info.cluster)
 
     @property
     def servers(self) -> list[NatsServer]:
-        """The others of its cluster that it has told of, with the host that their certificate is for."""
+        """Return the other servers of its cluster, with the host name for their certificates."""
         here = urlsplit(self.server.url)
         return [
             NatsServer(f"{here.scheme}://{each}", self.server.name or here.hostname)
@@ -400,7 +392,7 @@ class NatsConnection:
             if each != here.netloc
         ]
 
-    # ----------------------------------------------------- what the server says
+    # ----------------------------------------------------- messages from the server
 
     def on_connected(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -420,7 +412,7 @@ class NatsConnection:
             self._greeted.set_result(None)
 
     def on_error(self, text: str) -> None:
-        """It closes the connection after most of them."""
+        """The server closes the connection after most errors."""
         if self._closing:
             return
         self.error = text
@@ -430,7 +422,7 @@ class NatsConnection:
         logger.warning("nats_error server=%s error=%s setting=%s", self.server.url, text, credential_of(self._settings))
 
     def on_malformed(self, text: str) -> None:
-        """What came is not NATS's protocol."""
+        """The received data is not NATS's protocol."""
         self.error = f"malformed: {text}"
         self._lose(ValueError(self.error))
         self._abort()
@@ -445,7 +437,7 @@ class NatsConnection:
                 future.set_result(None)
 
     def _look(self) -> None:
-        """Whether the server lives."""
+        """Check that the server is alive."""
         if len(self._pings) > _MAX_PINGS:
             self.error = "no answer to PING"
             self._lose(None)
@@ -465,7 +457,7 @@ class NatsConnection:
         await future
 
     async def _pong_within(self, timeout: float) -> None:
-        """:raises ConnectionLost: there is none."""
+        """:raises ConnectionLost: there is no answer in time."""
         try:
             async with asyncio.timeout(timeout):
                 await self._ping()
@@ -475,7 +467,7 @@ class NatsConnection:
     # ---------------------------------------------------------- core messages
 
     def publish(self, subject: str, data: bytes) -> bool:
-        """Whether it was taken."""
+        """Publish; return whether the message was accepted."""
         transport = self._transport
         assert transport is not None
         if self._unsent + transport.get_write_buffer_size() + len(data) > MAX_UNSENT or self.lost.is_set():
@@ -484,7 +476,7 @@ class NatsConnection:
         return True
 
     def _send(self, *pieces: bytes) -> None:
-        """With everything else of this iteration."""
+        """Send together with all other output of this iteration."""
         if not self._outbox:
             self._loop.call_soon(self._flush)
         self._outbox += pieces
@@ -501,7 +493,7 @@ class NatsConnection:
             self._transport.writelines(pieces)
 
     async def subscribe(self, subject: str, handler: Callable[[Msg], None]) -> int:
-        """:raises ConnectionLost: the connection is gone."""
+        """:raises ConnectionLost: the connection is closed."""
         if self.lost.is_set():
             raise ConnectionLost
         return self._subscribe(subject, handler)
@@ -516,20 +508,16 @@ class NatsConnection:
             self._send(b"UNSUB %d\r\n" % subscription)
 
     def inbox(self) -> str:
-        """A subject that nobody else has."""
+        """Return a unique subject."""
         return f"{_INBOX}.{secrets.token_hex(11)}"
 
     async def settle(self) -> None:
-        """Until the server has taken every subscription. :raises ConnectionLost: the connection is gone."""
+        """Wait until the server has processed every subscription. :raises ConnectionLost: the connection is closed."""
         await self._pong_within(2.0)
 
     async def request(self, subject: str, data: bytes, timeout: float, headers: dict[str, str] | None = None) -> bytes:
-        """
-        :raises NoResponders: nobody listens.
-        :raises NoAnswer: none in time.
-        :raises Unavailable: it was not sent.
-        :raises ConnectionLost: the connection broke before the answer.
-        """
+        """:raises NoResponders: there is no subscriber. :raises NoAnswer: no answer in time. :raises Unavailable: it
+        was not sent. :raises ConnectionLost: the connection broke before the answer."""
         if self.lost.is_set():
             raise Unavailable("not connected")
         self._next += 1

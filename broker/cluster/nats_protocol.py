@@ -1,4 +1,5 @@
-"""NatsProtocol: NATS's client protocol, bytes to messages and back. It knows no subject and decides nothing."""
+"""NatsProtocol: NATS's client protocol, from bytes to messages and back. It does not interpret subjects and decides
+nothing."""
 
 import asyncio
 import logging
@@ -8,15 +9,15 @@ from typing import Final, Protocol, cast
 logger = logging.getLogger(__name__)
 
 _MAX_LINE: Final = 1_048_576
-"""Bytes of a line; an INFO names all servers of a cluster."""
+"""Maximum size of a line; an INFO lists all servers of a cluster."""
 _MAX_MESSAGE: Final = 67_108_864
-"""Bytes of a message: the most that a server can be told to take."""
+"""Maximum size of a message: the largest that a server can be configured for."""
 _COPIED: Final = 4096
-"""Bytes of a message that is put together with what stands around it; a longer one is handed on as it is."""
+"""Size up to which a message is joined with the data around it; a longer one is passed on unchanged."""
 
 
 class Msg:
-    """A message. ``headers``: with the code of the first line as ``Status``; None: it has none."""
+    """A message. ``headers``: with the code in the first line as ``Status``; None: there are none."""
 
     __slots__ = ("data", "headers", "reply", "subject")
 
@@ -28,7 +29,7 @@ class Msg:
 
 
 def published(subject: str, reply: str, headers: bytes, data: bytes) -> list[bytes]:
-    """The bytes of a message to the server, in pieces. ``headers``: of ``header_lines``, or empty."""
+    """Return a message to the server in pieces. ``headers``: from ``header_lines``, or empty."""
     to = (f"{subject} {reply}" if reply else subject).encode()
     if headers:
         head = b"HPUB %s %d %d\r\n%s" % (to, len(headers), len(headers) + len(data), headers)
@@ -42,7 +43,7 @@ def header_lines(headers: dict[str, str]) -> bytes:
 
 
 def headers_of(data: bytes) -> dict[str, str]:
-    """``NATS/1.0 503 No Responders``, and lines of ``name: value``."""
+    """Parse ``NATS/1.0 503 No Responders``, and lines of ``name: value``."""
     first, *lines = data.decode("utf-8", "replace").splitlines()
     _, _, status = first.partition(" ")
     headers = {"Status": status.split(" ")[0]} if status else {}
@@ -54,7 +55,7 @@ def headers_of(data: bytes) -> dict[str, str]:
 
 
 class ConnectionEvents(Protocol):
-    """Whose connection it is."""
+    """The connection that uses the protocol."""
 
     def on_connected(self, transport: asyncio.Transport) -> None: ...
     def on_lost(self, error: Exception | None) -> None: ...
@@ -67,29 +68,28 @@ class ConnectionEvents(Protocol):
 
 
 class NatsProtocol:
-    """Takes what a server sends in pieces of any size, and calls the handlers of its messages at once.
+    """Receives data of a server in pieces of any size, and calls the handlers of its messages immediately.
 
-    An ``asyncio.Protocol`` but for its base class, which is not compiled.
-    """
+    An ``asyncio.Protocol`` except for its base class, which is not compiled."""
 
     def __init__(self, owner: ConnectionEvents) -> None:
         self._owner = owner
         self._handlers: dict[bytes, Callable[[Msg], None]] = {}
         self._next = 0
-        # Of what is not complete: its pieces, their bytes, and how many are needed at least.
+        # The incomplete data: its pieces, their size, and how many bytes are needed at least.
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._needed = 0
         self._dead = False
 
     def subscribe(self, handler: Callable[[Msg], None]) -> int:
-        """The number of the new subscription."""
+        """Return the number of the new subscription."""
         self._next += 1
         self._handlers[b"%d" % self._next] = handler
         return self._next
 
     def unsubscribe(self, number: int) -> bool:
-        """Whether there was such a one."""
+        """Remove a subscription; return whether it existed."""
         return self._handlers.pop(b"%d" % number, None) is not None
 
     def forget_subscriptions(self) -> None:
@@ -98,7 +98,7 @@ class NatsProtocol:
     # ------------------------------------------------------- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._owner.on_connected(cast(asyncio.Transport, transport))  # uvloop's is one in all but name
+        self._owner.on_connected(cast(asyncio.Transport, transport))  # uvloop's transport is one in everything but name
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._dead = True
@@ -109,7 +109,7 @@ class NatsProtocol:
         return False
 
     def pause_writing(self) -> None:
-        """What waits is bounded by ``nats_connection.MAX_UNSENT``, and links hold back far below that."""
+        """``nats_connection.MAX_UNSENT`` limits waiting data, and links stop far below that."""
 
     def resume_writing(self) -> None:
         pass
@@ -136,10 +136,9 @@ class NatsProtocol:
             self._owner.on_malformed(str(error))
 
     def _one(self, data: bytes, at: int) -> int:
-        """Take what begins there; where it ends, 0: it is not complete, ``_needed`` bytes are.
+        """Process the item at ``at``; return its end, 0: it is incomplete and needs ``_needed`` bytes.
 
-        :raises ValueError: it is not of the protocol.
-        """
+        :raises ValueError: it is not valid."""
         end = data.find(b"\r\n", at)
         if end < 0:
             if len(data) - at > _MAX_LINE:
@@ -170,7 +169,8 @@ class NatsProtocol:
         return body
 
     def _message(self, data: bytes, at: int, body: int, parts: list[bytes], headers: int) -> int:
-        """``parts``: subject, number of the subscription, where to reply (or not), size. ``headers``: their bytes."""
+        """``parts``: subject, number of the subscription, reply subject (if any), size. ``headers``: their encoded
+        form."""
         size = int(parts[-1])
         if not 0 <= headers <= size <= _MAX_MESSAGE:
             raise ValueError("a message too large")
@@ -182,7 +182,7 @@ class NatsProtocol:
         if handler is not None:
             try:
                 subject, reply = parts[0].decode(), parts[2].decode() if len(parts) == 4 else ""
-            except UnicodeDecodeError:  # the server passes on what any client gives it
+            except UnicodeDecodeError:  # the server passes on anything that a client sends
                 self._owner.on_unreadable()
                 return end + 2
             told = headers_of(data[body : body + headers]) if headers else None

@@ -1,4 +1,4 @@
-"""NatsWatch: all that a bucket has and what changes in it, in order, over one connection after the other."""
+"""NatsWatch: all entries of a bucket and their changes, in order, over successive connections."""
 
 import asyncio
 import logging
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _HEARTBEAT: Final = 1.0
-"""Seconds between signs of life of a watch's consumer; without three of them it is made anew."""
+"""Seconds between heartbeats of a watch's consumer; after three missing ones it is created again."""
 _AFTER_A_FAILURE: Final = 1.0
 
 
 class NatsWatch:
-    """A running watch: a consumer of the bucket's stream on one connection after the other."""
+    """A running watch: a consumer of the bucket's stream on successive connections."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class NatsWatch:
         self._on_current = on_current
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._broken = asyncio.Event()
-        self._consumed = 0  # messages of the consumer that there is
-        self._failure = ""  # why there is no consumer, as it was logged
+        self._consumed = 0  # messages of the current consumer
+        self._failure = ""  # why there is no consumer, as logged
         self._heard = 0.0
         self._prefix = len(buckets.subject(bucket, ""))
         self._task = asyncio.create_task(self._run())
@@ -65,7 +65,7 @@ class NatsWatch:
         self._buckets.remove(self)
 
     def begin_anew(self, bucket: str) -> None:
-        """The data of ``bucket`` is gone."""
+        """The data of ``bucket`` was lost."""
         if bucket == self.bucket:
             self.revision = 0
             self.current = False
@@ -94,7 +94,7 @@ class NatsWatch:
                 await asyncio.sleep(_AFTER_A_FAILURE)
 
     async def _follow(self, connection: NatsConnection) -> None:
-        """Tell what comes until the connection breaks, a message is missing, or the consumer is silent."""
+        """Report entries until the connection breaks, a message is missing, or the consumer is silent."""
         buckets, loop = self._buckets, asyncio.get_running_loop()
         if self.revision and buckets.may_have_forgotten(loop.time() - self._heard):
             buckets.begin_anew(self.bucket)
@@ -145,13 +145,13 @@ class NatsWatch:
             await connection.unsubscribe(subscription)
 
     def _on_message(self, connection: NatsConnection, message: Msg) -> bool:
-        """Whether the consumer goes on."""
+        """Return whether the consumer continues."""
         self._heard = asyncio.get_running_loop().time()
         headers = message.headers
         if headers is not None and "Status" in headers:
             if headers["Status"] != "100":
                 return False
-            if message.reply:  # flow control: how far we are
+            if message.reply:  # flow control: report the progress
                 connection.publish(message.reply, b"")
                 return True
             stalled = headers.get("Nats-Consumer-Stalled")
@@ -173,7 +173,7 @@ class NatsWatch:
             self.revision = revision
             entry = entry_of(message.subject[self._prefix :], message.data, revision, headers or {})
             if entry.value is None and not self.current:
-                self._buckets.forget_later(self.bucket, message.subject, revision)  # who deleted it may be gone
+                self._buckets.forget_later(self.bucket, message.subject, revision)  # its node may no longer exist
             try:
                 self._on_entry(entry)
             except Exception:

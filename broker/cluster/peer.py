@@ -1,4 +1,5 @@
-"""Peer: another node of the cluster as this one knows it, and what its record says of who may have its name."""
+"""Peer: another node of the cluster as this node knows it, and which nodes may have its name according to its
+record."""
 
 import asyncio
 
@@ -7,9 +8,10 @@ from .wire import OLDEST, VERSION, MemberRecord, node_key
 
 
 class Peer:
-    """Another node. ``heard``: when its last heartbeat came, by the loop's clock. ``stopped_at``: when it said that it
-    stops, or this node was told of its next start. ``unheard_until``: until then it may run though this node, which has
-    just learned of it, has not heard it; long ago, once it was heard. ``versions``: of the wire."""
+    """Another node. ``heard``: when its last heartbeat arrived, on the loop's clock. ``stopped_at``: when it announced
+    its stop, or this node was informed of its next start. ``unheard_until``: until then it may be running although this
+    node, which has only just learned of it, has not heard it; in the past once it was heard. ``versions``: of the
+    wire."""
 
     __slots__ = (
         "heard",
@@ -51,21 +53,21 @@ class Peer:
 
     @property
     def may_run(self) -> bool:
-        """Whether it runs, or has not had the time yet to be heard: then it is Stopped and may be there all the
-        same."""
+        """Whether it is running, or has not had time to be heard: then it is Stopped and may be running
+        nevertheless."""
         return self.running or asyncio.get_running_loop().time() < self.unheard_until
 
 
 def forced_out_of(record: MemberRecord) -> tuple[str, ...]:
-    """The uids with which no node may have the name."""
+    """Return the uids with which no node may have the name."""
     return (*record.refused_uids, record.uid) if record.forced_out and record.uid else record.refused_uids
 
 
 def has_other_data(before: MemberRecord, now: MemberRecord) -> bool:
-    """Whether a name has other data than before, both on disk."""
+    """Return whether the name has other data than before, both on disk."""
     return before.uid != now.uid and before.durable and now.durable
 
 
 def is_replaced(before: MemberRecord, now: MemberRecord) -> bool:
-    """Whether it has, and nobody has forced the earlier one out."""
+    """Return whether that is so, and the earlier node was not removed by an operator."""
     return has_other_data(before, now) and not before.forced_out and before.uid not in now.refused_uids

@@ -1,8 +1,7 @@
-"""Shared Subscriptions over nodes: which node's member gets a message.
+"""Shared Subscriptions across nodes: selection of the node whose member receives a message.
 
-The publisher's node chooses a node by how many members of each are connected. That node picks the member, as it does
-for its own messages; where its members have gone meanwhile it passes the message on.
-"""
+The publisher's node selects a node by the number of its connected members. That node selects the member, as for its own
+messages; if its members have disconnected in the meantime, it passes the message on."""
 
 import asyncio
 import logging
@@ -30,14 +29,14 @@ from .wire import MALFORMED, MessageRecord, node_key
 logger = logging.getLogger(__name__)
 
 RECOUNT: Final = 0.05
-"""Seconds within which other nodes are told how many members are connected."""
+"""Seconds within which other nodes are informed how many members are connected."""
 MAX_HOPS: Final = 4
-"""Nodes that a message passes in search of a member."""
+"""Maximum number of nodes that a message passes in search of a member."""
 LEFT: Final = "group_left"
 
 
 class Share:
-    """What one node has of a group. ``running``: whether it can be given messages for its connected members."""
+    """The part of a group on one node. ``running``: whether messages for its connected members can be sent to it."""
 
     __slots__ = ("connected", "key", "members", "running", "target")
 
@@ -50,17 +49,17 @@ class Share:
 
 
 class GroupShares:
-    """``routing.shared.RemoteMembers`` of one group: its members by node, this one included."""
+    """``routing.shared.RemoteMembers`` of one group: its members by node, including this one."""
 
     __slots__ = ("_broker", "_group", "_key", "_order", "_strategy", "shares")
 
     def __init__(self, group: SharedGroup, key: str, broker: Broker, rng: Random) -> None:
-        """``key``: of this node."""
+        """``key``: the key of this node."""
         self._group = group
         self._key = key
         self._broker = broker
         self.shares: dict[str, Share] = {}
-        # By their keys, so that a hash finds the same node wherever the publisher is. None: this node.
+        # By key, so that a hash selects the same node wherever the publisher is. None: this node.
         self._order: list[Share | None] = [None]
         self._strategy = Strategy(group.strategy.kind, rng)
 
@@ -82,8 +81,8 @@ class GroupShares:
         return self.search(message, exclude, ())
 
     def search(self, message: Message, exclude: Collection[Session], hops: tuple[str, ...]) -> bool:
-        """Give it to a member of a node that is not among ``hops``, where nobody was connected any more: to a connected
-        one, if there is any, else to one that is offline. This node is among them once it was tried."""
+        """Deliver to a member of a node that is not in ``hops``, where no member was connected any longer: to a
+        connected one, if there is any, otherwise to an offline one. This node is in ``hops`` once it was tried."""
         refused: list[Share] = []
         while len(hops) <= MAX_HOPS:
             weights = [self._connected(each, hops, refused) for each in self._order]
@@ -131,7 +130,7 @@ class GroupShares:
         self._broker.deliver_addressed(message, share.target, GroupAddress(self._group.filter, hops).text)
 
     def _choose(self, message: Message, weights: list[int], total: int) -> Share | None:
-        """A node, by the strategy of the group; every connected member of every node is one place."""
+        """Select a node by the strategy of the group; every connected member of every node is one place."""
         publisher = message.publisher
         publisher_id = "" if publisher is None else publisher.client_id
         strategy = self._strategy
@@ -159,7 +158,8 @@ class GroupShares:
 
 
 class ClusterSharedGroups:
-    """Keeps ``SharedGroup.remote`` and ``connected`` as the nodes say, and takes what other nodes send for a group."""
+    """Keeps ``SharedGroup.remote`` and ``connected`` up to date, and receives messages that other nodes send for a
+    group."""
 
     def __init__(
         self, context: ClusterContext, membership: Members, routes: ClusterRoutes, receiver: LinkReceiver
@@ -190,11 +190,11 @@ class ClusterSharedGroups:
         if self._timer is not None:
             self._timer.cancel()
         hooks = self._context.broker.hooks
-        if self._connected in hooks.client_connected:  # not stopped before
+        if self._connected in hooks.client_connected:  # not stopped earlier
             hooks.client_connected.remove(self._connected)
             hooks.client_disconnected.remove(self._disconnected)
 
-    # ------------------------------------------------------------ members of ours
+    # ------------------------------------------------------------ members of this node
 
     def _connected(self, client: ClientInfo) -> None:
         self._recount(client.client_id)
@@ -224,7 +224,7 @@ class ClusterSharedGroups:
         if group is not None:
             group.connected = sum([each.session.connected for each in group.members()])
 
-    # ---------------------------------------------------------- members of others
+    # ---------------------------------------------------------- members of other nodes
 
     def _theirs(self, node: str, filter: str, members: int, connected: int) -> None:
         group = self._router.group(filter)
@@ -273,10 +273,10 @@ class ClusterSharedGroups:
                 found.append(group.remote.shares[node])
         return found
 
-    # ---------------------------------------------------------------- what comes
+    # ---------------------------------------------------------------- received messages
 
     def _came(self, message: Message, record: MessageRecord, node: str) -> None:
-        """Another node has chosen this one."""
+        """Another node has selected this one."""
         filter, hops = GroupAddress.parse(record.group)
         if not is_shared(filter):
             self._context.refusals.add(MALFORMED, node, "-")
@@ -289,13 +289,13 @@ class ClusterSharedGroups:
         elif isinstance(group.remote, GroupShares):
             remote = group.remote
             passed = remote.search(message, (), (*hops, self._key))
-            # Members may have moved to where there were none before.
+            # Members may now exist where there were none before.
             passed = passed or (bool(hops) and remote.search(message, (), (self._key,) * (len(hops) + 1)))
         else:
             passed = self._broker.deliver_shared(message, group)
         target = None if passed or self._routes.current else self._routes.target(node_key(node))
         if target is not None and len(hops) < MAX_HOPS:
-            # This node has started, and does not know yet where members are: the other one does.
+            # This node has started and does not know yet where members are; the other node does.
             self._broker.deliver_addressed(message, target, GroupAddress(filter, (*hops, self._key)).text)
         elif not passed:
             self._context.refusals.add(LEFT, node, "-")

@@ -1,4 +1,4 @@
-"""Tasks: what a part of the cluster has begun and not ended; the event loop alone does not hold a task."""
+"""Tasks: the running tasks of a part of the cluster; the event loop alone does not keep references to tasks."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,7 +8,7 @@ ResultT = TypeVar("ResultT")
 
 
 class Tasks:
-    """Those that run."""
+    """The running tasks."""
 
     __slots__ = ("_running",)
 
@@ -19,19 +19,19 @@ class Tasks:
         return len(self._running)
 
     def run(self, work: Coroutine[Any, Any, ResultT]) -> asyncio.Task[ResultT]:
-        """Begin it."""
+        """Start a task."""
         task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
 
     def cancel(self) -> None:
-        """None of them goes on."""
+        """Cancel all tasks."""
         for task in list(self._running):
             task.cancel()
 
     async def stop(self) -> None:
-        """The same, and until they have ended."""
+        """Cancel all tasks, and wait until they have ended."""
         tasks = list(self._running)
         self.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
