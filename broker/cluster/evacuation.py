@@ -241,7 +241,7 @@ class NodeEvacuation:
         return ""
 
     async def _can(self, node: str, argument: bytes) -> bytes:
-        """Return why this node takes no sessions; an empty text if it does."""
+        """Return why this node accepts no sessions; an empty text if it does."""
         return self._cannot().encode()
 
     async def _take(self, node: str, argument: bytes) -> bytes:
