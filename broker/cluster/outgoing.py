@@ -110,8 +110,8 @@ class Leaving:
         self.move = move
         # Of its key, when it was last this node's; 0: not known.
         self.last_epoch = 0
-        # Attempts of nodes that it was to go to before, and those of these nodes that had asked for it: another node may
-        # have begun it anew meanwhile, and given it back.
+        # Attempts of nodes that it was to go to before, and which of these nodes had asked for it: another node may
+        # have begun it anew meanwhile and given it back.
         self.earlier: set[str] = set()
         self.asked: set[str] = set()
         self.confirmed = False
@@ -217,7 +217,7 @@ class Outgoing:
         return client_id in self._leaving
 
     def is_closed(self, client_id: str) -> bool:
-        """Whether a session that another node has takes no new messages here."""
+        """Return whether this node accepts no new messages for a session that another node has."""
         leaving = self._leaving.get(client_id)
         return leaving is not None and leaving.closed
 

@@ -182,7 +182,8 @@ class Turn:
 class Turns:
     """Those of this node, by Client Identifier. ``on_begun`` gets one that has begun by a mark alone. ``last_epoch``:
     of the key of a client's session that is here or goes from here, when that was last this node's; 0: not known.
-    ``is_closed``: whether a session that another node has takes no new messages here, whatever marks come."""
+    ``is_closed``: whether this node accepts no new messages for a session that another node has, whatever marks
+    arrive."""
 
     def __init__(
         self, context: ClusterContext, members: Members, calls: Calls, routes: ClusterRoutes, receiver: LinkReceiver

@@ -84,22 +84,23 @@ CERTIFICATE: Final = "certificate"
 PSK: Final = "psk"
 RESTORED: Final = "restored"
 DELETED: Final = "deleted"
-"""Values of ``ClientInfo.proved_by`` that are not names of sources: the client certificate; the identity of a pre-shared
-key; authentication before the start, or on another node; and a source that has deleted the user since."""
+"""Values of ``ClientInfo.proved_by`` that are not names of sources: the client certificate; the identity of a
+pre-shared key; authentication before the start, or on another node; and a source that has deleted the user since."""
 PROVED_BY_TLS: Final = (CERTIFICATE, PSK)
 
 
 class ClientInfo(Publisher):
     """A client's identity. Created when its CONNECT arrives; also the ``publisher`` of its messages.
 
-    ``username`` is the name that the client gives; ``proved_by`` is the source that has verified it, empty if none has.
-    ``proved_client_id``: a source has verified that the client owns its Client Identifier. ``mountpoint`` has its
+    ``username`` is the name that the client gives; ``proved_by`` is the source that has verified it, empty if none
+    has. ``proved_client_id``: a source has verified that the client owns its Client Identifier. ``mountpoint`` has its
     placeholders replaced. ``connected_at`` is in Unix seconds. ``acl_cache`` belongs to ``access.acl_cache`` and is
-    ``None`` until the first check; ``token`` belongs to ``access.token``. ``cn`` and ``dn`` come from a verified client
-    certificate; with a pre-shared key, ``cn`` is its identity. ``traffic`` is the traffic of its closed connection, kept
-    while its session exists; ``dropped`` counts, by reason, the deliveries that did not happen. ``packet_properties``
-    are those of the client's current packet (CONNECT until it is answered, SUBSCRIBE, UNSUBSCRIBE, acknowledgements,
-    DISCONNECT), for hooks without an argument for them."""
+    ``None`` until the first check; ``token`` belongs to ``access.token``. ``cn`` and ``dn`` come from a verified
+    client certificate; with a pre-shared key, ``cn`` is its identity. ``traffic`` is the traffic of its closed
+    connection, kept while its session exists; ``dropped`` counts, by reason, the deliveries that did not happen.
+    ``packet_properties`` are those of the client's current packet (CONNECT until it is answered, SUBSCRIBE,
+    UNSUBSCRIBE, acknowledgements, DISCONNECT), for hooks without an argument for them.
+    """
 
     __slots__ = (
         "acl_cache",
