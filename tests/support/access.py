@@ -21,6 +21,6 @@ def authorized(
 
 
 def authenticate(
-    access: AccessControl, client: ClientInfo, password: bytes | None, certified: bool = False
+    access: AccessControl, client: ClientInfo, password: bytes | None, proved_by: str = ""
 ) -> AuthOutcome | Awaitable[AuthOutcome]:
-    return access.authentication.authenticate(client, password, certified)
+    return access.authentication.authenticate(client, password, proved_by)

@@ -20,7 +20,7 @@ from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.access.source import Source
 from taipan.broker.access.users import User
 from taipan.broker.config import AccessSettings, RuleSettings, UserSettings, ZoneSettings
-from taipan.broker.session.client_info import ClientInfo
+from taipan.broker.session.client_info import CERTIFICATE, ClientInfo
 from tests.support.access import authenticate, authorized
 from tests.support.clock import Clock
 from tests.support.patience import patience
@@ -120,10 +120,10 @@ async def test_user_name_without_password(make: Make) -> None:
 @pytest.mark.asyncio
 async def test_certified_user_name_needs_no_password(make: Make) -> None:
     control = make(users=[ROOT])
-    outcome = at_once(authenticate(control, client("device-7", loopback=False), None, certified=True))
+    outcome = at_once(authenticate(control, client("device-7", loopback=False), None, proved_by=CERTIFICATE))
     assert (outcome.reason_code, outcome.anonymous, outcome.is_superuser) == (0, False, False)
-    assert at_once(authenticate(control, client("root"), None, certified=True)).is_superuser
-    assert at_once(authenticate(control, client(None, loopback=False), None, certified=True)).reason_code == 0x87
+    assert at_once(authenticate(control, client("root"), None, proved_by=CERTIFICATE)).is_superuser
+    assert at_once(authenticate(control, client(None, loopback=False), None, proved_by=CERTIFICATE)).reason_code == 0x87
 
 
 class Gate:

@@ -20,7 +20,7 @@ from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.placeholders import check_placeholders
 from taipan.broker.access.source import SourceContext
 from taipan.broker.config import AccessSettings, ZoneSettings
-from taipan.broker.session.client_info import ClientInfo
+from taipan.broker.session.client_info import CERTIFICATE, ClientInfo
 from taipan.broker.setting_rules import check_url
 from tests.support.access import authenticate, authorized
 from tests.support.auth_service import AuthService, auth_service
@@ -298,7 +298,7 @@ async def test_left_out(service: AuthService, controls: list[AccessControl]) -> 
     settings = service.settings(superuser_url=service.url("/super"))
     control = chain(controls, http=settings, authenticators=["configuration"], authorizers=["configuration"])
     assert (await outcome_of(authenticate(control, client("bob"), b"x"))).anonymous
-    assert not (await outcome_of(authenticate(control, client("bob"), None, certified=True))).is_superuser
+    assert not (await outcome_of(authenticate(control, client("bob"), None, proved_by=CERTIFICATE))).is_superuser
     assert authorized(control, client(), "publish", "t") is True
     assert not control.authorization.asks and service.asked == []
 
@@ -308,7 +308,7 @@ async def test_certified(service: AuthService, controls: list[AccessControl]) ->
     service.replies["/super"] = lambda asked: 200 if asked["username"] == "boss" else 403
     control = chain(controls, users=[ROOT], http=service.settings(superuser_url=service.url("/super")))
     for username, superuser in (("root", True), ("boss", True), ("ann", False)):
-        outcome = await outcome_of(authenticate(control, client(username), None, certified=True))
+        outcome = await outcome_of(authenticate(control, client(username), None, proved_by=CERTIFICATE))
         assert (outcome.reason_code, outcome.is_superuser) == (0, superuser)
     assert service.questions("/auth") == [] and len(service.questions("/super")) == 2
 

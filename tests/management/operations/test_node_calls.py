@@ -18,7 +18,8 @@ N1, N2 = "n1@host", "n2@host"
 # A name that is gone, or an argument that is new without a default, is an answer that a node of the version before does
 # not get.
 SERVED = """
-Access.explain_client(query) Access.owner_of_session(client_id,owner,username) Alarms.deactivate(name) Alarms.forget()
+Access.explain_client(query) Access.owner_of_session(client_id,owner,username) AccessSources.records()
+Alarms.deactivate(name) Alarms.forget()
 Alarms.records(which) Backup.delete_here(name) Backup.listing_here() Backup.piece(name,offset) Backup.size(name)
 Clients.acl_cache_here(client_id) Clients.clean_acl_cache_here(client_id) Clients.clean_acl_caches()
 Clients.count(query) Clients.kick_here(client_id) Clients.lift_rates_here(client_id)
