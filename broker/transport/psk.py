@@ -29,6 +29,8 @@ NEVER: Final = ":!aNULL:!eNULL"
 UNAVAILABLE: Final = (
     'pre-shared keys need Python 3.13, or before that the package sslpsk3: pip install "taipan-mqtt[psk]"'
 )
+_UNREADABLE: Final = ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "RECORD_LAYER_FAILURE")
+"""What OpenSSL says of a record that was encrypted with another key: before 3.5, and since."""
 _MOST_SESSIONS: Final = 40_960  # OpenSSL keeps 20,480
 
 
@@ -122,7 +124,7 @@ class PreSharedKeys:
     def fault(self, error: Exception, offered: str | None) -> ssl.SSLError:
         """What to report for a handshake that failed with this error."""
         reason = error.reason if isinstance(error, ssl.SSLError) else None
-        if offered is not None and reason == "DECRYPTION_FAILED_OR_BAD_RECORD_MAC":
+        if offered is not None and reason in _UNREADABLE:
             return PskError(
                 1, f"wrong key of identity {offered!r}" if self.knows(offered) else f"unknown identity {offered!r}"
             )
