@@ -479,7 +479,7 @@ class Outgoing:
             if lost:
                 self._broker.metrics.refusals.add("cluster_qos2_of_lost_session", lost)
             again = [each for each in unknown if each.qos == 1]
-            held = [each for each in held if each not in again]
+            held = [each for each in held if each.qos == 2 or key_of(each) in doubt]
         if journal is not None:
             journal.done(session, held)
             for packet_id, each in session.inflight.items():

@@ -426,8 +426,8 @@ class Turns:
         here = mark.node == self._context.node
         turn = self._turns.get(mark.client_id)
         session = self._broker.sessions.get(mark.client_id)
-        goes = not here and session is not None and session.persistent and not self.is_closed(mark.client_id)
-        if (turn is None or turn.session is None) and goes and session is not None:
+        unknown = (turn is None or turn.session is None) and not here and not self.is_closed(mark.client_id)
+        if unknown and session is not None and session.persistent:
             epoch = self.last_epoch(mark.client_id)
             if mark.epoch >= epoch:  # or it is about an earlier session
                 # It went away before this node's last end, or it is not known yet that it is here.

@@ -8,6 +8,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -147,23 +148,27 @@ class HttpSource(RemoteSource):
             headers["Content-Type"] = "application/x-www-form-urlencoded"
         if self._session is None:
             self._session = self._new_session()
-        for last in (False, True):
-            try:
-                async with self._session.request(
-                    question.method, url, data=data, headers={**headers, **self.settings.headers}, allow_redirects=False
-                ) as response:
-                    body = b""
-                    # Read to its end: only then is the connection good for the next question.
-                    async for piece in response.content.iter_any():
-                        body += piece
-                        if len(body) > _MAX_BODY:
-                            break
-                    return response.status, body.strip()
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                # The service may close a connection just as it is used again.
-                if last or isinstance(error, aiohttp.ClientConnectorError):
-                    raise
-        raise AssertionError("the second try returns or raises")
+        send = partial(self._answer, self._session, question.method, url, data, {**headers, **self.settings.headers})
+        try:
+            return await send()
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            # The service may close a connection just as it is used again.
+            return await send()
+
+    @staticmethod
+    async def _answer(
+        session: aiohttp.ClientSession, method: str, url: URL, data: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
+        async with session.request(method, url, data=data, headers=headers, allow_redirects=False) as response:
+            body = b""
+            # Read to its end: only then is the connection good for the next question.
+            async for piece in response.content.iter_any():
+                body += piece
+                if len(body) > _MAX_BODY:
+                    break
+            return response.status, body.strip()
 
     async def connect(self) -> None:
         """Open a connection to each server of the URLs, and close it: the service may count requests."""
