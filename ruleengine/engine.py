@@ -25,7 +25,8 @@ from .rules.metrics import TICK
 from .rules.rule_index import RuleIndex
 from .rules.rule_manager import RuleManager
 from .rules.runtime import Runtime
-from .stored.rows import StoredResource, StoredRule
+from .schemas.schema_registry import SchemaRegistry
+from .stored.rows import StoredResource, StoredRule, StoredSchema
 from .types.builtin import ACTION_TYPES, RESOURCE_TYPES
 from .types.operator_modules import OperatorModuleError, load_operator_modules
 
@@ -67,9 +68,17 @@ class RuleEngine:
         environment = EventEnvironment(name, broker.rng, lambda: server.clock.skew)
         self.runtime = Runtime(settings, server.metrics, server.clock, environment, broker.budget)
         bindings = self._bindings = HookBindings(broker, self.rule_index, self.runtime)
+        self.schemas = SchemaRegistry(server.tables, server.clock)
         self.resources = ResourceManager(self.node, self.resource_types, server.alarms)
         self.rules = RuleManager(
-            self.node, self.action_types, self._functions, self.resources, self.rule_index, self.runtime, bindings
+            self.node,
+            self.action_types,
+            self._functions,
+            self.resources,
+            self.rule_index,
+            self.runtime,
+            bindings,
+            self.schemas.codec,
         )
         self._closed = False
         server.on_recovered.append(self._restore)
@@ -113,8 +122,12 @@ class RuleEngine:
         self.resources.tick()
         self.rules.tick()
 
-    async def adopt(self, resources: Sequence[StoredResource], rules: Sequence[StoredRule]) -> None:
+    async def adopt(
+        self, schemas: Sequence[StoredSchema], resources: Sequence[StoredResource], rules: Sequence[StoredRule]
+    ) -> None:
         """Apply rows that ``ImportCheck`` has checked, replacing those with the same ids."""
+        for schema in schemas:
+            self.schemas.adopt(schema)
         await self.resources.adopt(resources)
         await self.rules.adopt(rules)
 

@@ -5,7 +5,7 @@ The order of fields is that of the answer.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -224,3 +224,18 @@ class ResourceRecord(msgspec.Struct, kw_only=True):
     fault: str | UnsetType = UNSET
     status: list[ResourceStatus] | UnsetType = UNSET
     warnings: list[str] | UnsetType = UNSET
+
+
+ParserType = Literal["avro", "protobuf", "json"]
+PARSER_TYPES: Final = get_args(ParserType)
+
+
+class SchemaRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A schema as the API shows it. ``fault``: why it cannot be used on this node."""
+
+    name: str
+    parser_type: str
+    schema: str
+    descr: str
+    created_at: int
+    fault: str = ""

@@ -80,6 +80,7 @@ PARTS = (
     Part("sql", "ruleengine.sql", "basis columns functions mqtt"),
     Part("template", "ruleengine.actions.template", "basis core functions sql"),
     Part("errors", "ruleengine.error ruleengine.stored.rows", "basis sql"),
+    Part("schemas", "ruleengine.schemas", "basis errors functions loop persistence records"),
     Part("events", "ruleengine.event ruleengine.events", "basis columns mqtt records session"),
     Part("mqtt_client", "ruleengine.mqtt_client", "basis mqtt observability"),
     Part("delivery", "ruleengine.delivery", "basis events loop persistence records"),
@@ -102,7 +103,7 @@ PARTS = (
         "rules",  # the managers of rules and of resources, and the engine that assembles them
         "ruleengine.engine ruleengine.resources.resource_manager ruleengine.rules ruleengine.stored ruleengine.types",
         "actions basis columns core delivery entry-points errors events functions loop mqtt observability persistence"
-        " records resources routing server session settings sinks sql template",
+        " records resources routing schemas server session settings sinks sql template",
     ),
     Part(
         "configuration",

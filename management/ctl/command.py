@@ -46,6 +46,7 @@ _SUBJECTS: Final = {
     "mqtt-user": ("user", ("Login",)),
     "publish": ("topic", ("Topic",)),
     "resource-types": ("resource type", ("ResourceType",)),
+    "schemas": ("schema", ("Name",)),
     "resources": ("resource", ("ResourceId", "Id")),
     "resources test": ("resource type", ("ResourceType",)),
     "retainer": ("topic", ("Topic",)),

@@ -1,4 +1,4 @@
-"""The commands rules, rule-actions, resources and resource-types: the rule engine."""
+"""The commands rules, rule-actions, resources, resource-types and schemas: the rule engine."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -6,7 +6,15 @@ from typing import Any, Final
 
 import msgspec
 
-from taipan.ruleengine.records import ActionTypeRecord, ListedResource, ResourceRecord, ResourceTypeRecord, RuleRecord
+from taipan.ruleengine.records import (
+    PARSER_TYPES,
+    ActionTypeRecord,
+    ListedResource,
+    ResourceRecord,
+    ResourceTypeRecord,
+    RuleRecord,
+    SchemaRecord,
+)
 
 from ..http.reading import parse
 from ..operations.refusal import UNKNOWN, Refusal, wrong
@@ -191,6 +199,33 @@ def show_resource_type(call: CommandCall) -> CommandResult:
         return CommandResult(call.operations.resources.type(call["ResourceType"]), _type_line)
 
 
+@commands.add("schemas list", "List the schemas")
+def list_schemas(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.schemas.records(), lambda rows: map(_schema_line, rows))
+
+
+@commands.add("schemas show <Name>", "Show a schema")
+def show_schema(call: CommandCall) -> CommandResult:
+    with _finding(call["Name"]):
+        return CommandResult(call.operations.schemas.lookup(call["Name"]), _schema_line)
+
+
+@commands.add("schemas create <Name> <ParserType> <Schema> [-d <Description>]", "Create a schema from its text")
+async def create_schema(call: CommandCall) -> CommandResult:
+    parser_type = call.choice("ParserType", *PARSER_TYPES)
+    record = await call.operations.schemas.create(
+        call["Name"], parser_type, call["Schema"], call.get("Description") or ""
+    )
+    return CommandResult(record, f"Schema {record.name} created")
+
+
+@commands.add("schemas delete <Name>", "Delete a schema")
+async def delete_schema(call: CommandCall) -> CommandResult:
+    with _finding(call["Name"]):
+        await call.operations.schemas.delete(call["Name"])
+    return CommandResult(None, OK)
+
+
 def _number(call: CommandCall) -> list[int] | None:
     return None if call.get("Number") is None else [call.integer("Number", 1, _ALL)]
 
@@ -271,6 +306,13 @@ def _type_line(row: ResourceTypeRecord) -> str:
     return (
         f"resource_type(name='{row.name}', provider='{row.provider}', title ='{row.title.en}', "
         f"description='{row.description.en}')"
+    )
+
+
+def _schema_line(row: SchemaRecord) -> str:
+    return (
+        f"schema(name='{row.name}', parser_type='{row.parser_type}', schema='{row.schema}', descr='{row.descr}', "
+        f"fault='{row.fault}')"
     )
 
 

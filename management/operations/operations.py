@@ -34,6 +34,7 @@ from .resources import Resources
 from .retained import Retained
 from .routes import Routes
 from .rules import Rules
+from .schemas import Schemas
 from .shared_groups import SharedGroups
 from .slow_subscriptions import SlowRanking
 from .store_backup import StoreBackup
@@ -90,6 +91,7 @@ class Operations:
         self.monitoring = Monitoring(server, self.calls)
         self.rules = Rules(engine, self.calls)
         self.resources = Resources(engine, self.calls)
+        self.schemas = Schemas(engine)
         self.history = PastFigures(history, self.calls)
         self.prometheus = Prometheus(server, self.monitoring, self.listeners, self.dashboard_sessions)
         self.alarms = Alarms(server, self.calls)

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from .budget import Budget, BudgetExceeded
 from .undefined import UNDEFINED
@@ -26,6 +26,25 @@ REFUSED: Final = object()
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[-+*/]")
 
 
+class SchemaCodec(Protocol):
+    """A compiled schema. ``message`` is the message type of Protobuf; the other parser types have none.
+
+    Both methods raise ValueError if the value does not match the schema."""
+
+    def decode(self, data: bytes, message: str | None, budget: Budget) -> object:
+        """Return the value in these bytes."""
+        ...
+
+    def encode(self, value: object, message: str | None, budget: Budget) -> bytes:
+        """Return the bytes of this value."""
+        ...
+
+
+def no_schema(name: str) -> SchemaCodec:
+    """The default for a context without schemas: raise ValueError."""
+    raise ValueError(f"there is no schema {name[:64]}")
+
+
 class FunctionError(ValueError):
     """A call that failed; the message contains the function, the argument, its value and the expected kind."""
 
@@ -36,13 +55,14 @@ class FunctionContext:
 
     `columns` are those of the event, `now` is Unix time in seconds, `node` the node's name, `state` the values that
     functions keep between evaluations (one dictionary for the life of the engine), `budget` the remaining cost of this
-    evaluation."""
+    evaluation, and `codec` returns a compiled schema by its name."""
 
     columns: Mapping[str, Any]
     now: float
     node: str
     state: dict[str, Any]
     budget: Budget
+    codec: Callable[[str], SchemaCodec] = no_schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from . import (  # noqa: F401 (each registers its functions)
     maps_arrays,
     numbers,
     regexes,
+    schemas,
     stores,
     strings,
 )

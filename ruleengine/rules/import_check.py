@@ -1,4 +1,4 @@
-"""ImportCheck: rules and resources from a file, all of which are checked before the first is stored."""
+"""ImportCheck: rules, resources and schemas from a file, all of which are checked before the first is stored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import msgspec
 
 from ..error import WRONG, RuleEngineError
 from ..params import ParamError, check_params
-from ..stored.rows import MAX_ID, StoredAction, StoredResource, StoredRule
+from ..schemas.schema_registry import MAX_SCHEMAS
+from ..stored.rows import MAX_ID, StoredAction, StoredResource, StoredRule, StoredSchema
 from .rule_manager import MAX_ACTIONS, MAX_FALLBACK_DEPTH, ON_FAILED
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ class ImportCheck:
         self._rules = engine.rules
         self._resources = engine.resources
         self._settings = engine.settings
+        self._schemas = engine.schemas
+        self._new_schemas: set[str] = set()
         self._new_resources: set[str] = set()
         self._new_rules: set[str] = set()
         self._now = int(engine.server.clock.wall() * 1000)
@@ -52,6 +55,17 @@ class ImportCheck:
         if not fault:
             row = msgspec.structs.replace(row, fault=self._resources.fault_of(row))
         return self._resources.check_row(row)
+
+    async def check_schema(self, record: Mapping[str, Any]) -> StoredSchema | None:
+        """Return the row of a record; ``None`` if its parser type is not available here. Raises RuleEngineError.
+
+        If the schema cannot be used here, the row has a ``fault``."""
+        row = await self._schemas.check_record(record)
+        if row is not None and row.name not in self._schemas:
+            self._new_schemas.add(row.name)
+        if len(self._schemas) + len(self._new_schemas) > MAX_SCHEMAS:
+            raise RuleEngineError(WRONG, f"more than {MAX_SCHEMAS} schemas")
+        return row
 
     async def check_rule(self, record: Mapping[str, Any]) -> StoredRule | None:
         """Return the row of a record; ``None`` if one of its actions is not available here. Raises RuleEngineError.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +15,7 @@ from taipan.broker.persistence.tables import Table
 from ..actions.action import ActionContext, ActionType
 from ..error import EXISTS, MISSING, UNKNOWN, WRONG, RuleEngineError
 from ..events.kinds import EVENTS
+from ..functions.function import SchemaCodec
 from ..functions.registry import Function
 from ..params import RESOURCE, ParamError, check_params
 from ..records import EvaluationRecord, RuleRecord
@@ -61,6 +62,7 @@ class RuleManager:
         rule_index: RuleIndex,
         runtime: Runtime,
         bindings: HookBindings,
+        codec: Callable[[str], SchemaCodec],
     ) -> None:
         self.action_types = action_types
         self._functions = functions
@@ -78,7 +80,7 @@ class RuleManager:
         self._rules: dict[str, Rule] = {}
         self._order = 0
         self._last_number = 0
-        self._environment = FunctionEnvironment(node.node, {}, node.clock.wall)
+        self._environment = FunctionEnvironment(node.node, {}, node.clock.wall, codec)
         resources.users = self
 
     def __len__(self) -> int:
@@ -327,7 +329,14 @@ class RuleManager:
         """Return the result for an example: a row, or for FOREACH the list of rows."""
         expect("rawsql", rawsql, str, "a string")
         expect("ctx", ctx, Mapping, "an object")
-        return tester.test_sql(await self._parse(rawsql), ctx, self._node.settings, self._node.node, self._functions)
+        return tester.test_sql(
+            await self._parse(rawsql),
+            ctx,
+            self._node.settings,
+            self._node.node,
+            self._functions,
+            self._environment.codec,
+        )
 
     def ids_with(self, resource_id: str, enabled_only: bool = False) -> list[str]:
         """Return the ids of the rules with an action or a fallback that uses a resource."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from taipan.broker.mqtt.topics import matches
 
@@ -13,6 +13,7 @@ from ..error import UNKNOWN, WRONG, RuleEngineError
 from ..events.columns import Columns
 from ..events.kinds import EVENTS, kind_of
 from ..functions.budget import Budget
+from ..functions.function import SchemaCodec
 from ..functions.registry import Function
 from ..functions.values import encode_json
 from ..sql.ast import Statement
@@ -29,6 +30,7 @@ def test_sql(
     settings: RuleEngineSettings,
     node: str,
     functions: Mapping[str, Function],
+    codec: Callable[[str], SchemaCodec],
 ) -> object:
     """Return the row, for FOREACH the list of rows, empty if no element remains.
 
@@ -38,7 +40,11 @@ def test_sql(
     now = time.time()
     try:
         program = compile(
-            statement, functions, environment=FunctionEnvironment(node), metadata={"rule_id": "test"}, events=EVENTS
+            statement,
+            functions,
+            environment=FunctionEnvironment(node, codec=codec),
+            metadata={"rule_id": "test"},
+            events=EVENTS,
         )
     except SqlError as error:
         raise RuleEngineError.of_sql(error) from error

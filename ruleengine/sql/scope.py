@@ -9,16 +9,17 @@ from typing import Any
 
 from ..events.columns import Columns
 from ..functions.budget import Budget
-from ..functions.function import FunctionContext
+from ..functions.function import FunctionContext, SchemaCodec, no_schema
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionEnvironment:
-    """The environment of functions: the node's name, values stored between evaluations, and Unix time."""
+    """The environment of functions: the node's name, values stored between evaluations, Unix time, and the schemas."""
 
     node: str = "taipan@127.0.0.1"
     state: dict[str, Any] = field(default_factory=dict)
     clock: Callable[[], float] = time.time
+    codec: Callable[[str], SchemaCodec] = no_schema
 
 
 class Scope:
@@ -42,6 +43,11 @@ class Scope:
         if self._context is None:
             environment = self.environment
             self._context = FunctionContext(
-                self.columns, environment.clock(), environment.node, environment.state, self.budget
+                self.columns,
+                environment.clock(),
+                environment.node,
+                environment.state,
+                self.budget,
+                environment.codec,
             )
         return self._context

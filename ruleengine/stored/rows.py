@@ -1,4 +1,4 @@
-"""The records of rules and resources in the node's tables. Field names are the format on disk."""
+"""The records of rules, resources and schemas in the node's tables. Field names are the format on disk."""
 
 from __future__ import annotations
 
@@ -46,6 +46,19 @@ class StoredResource(msgspec.Struct, frozen=True):
     config: dict[str, Any] = {}
     description: str = ""
     created_at: int = 0
+    fault: str = ""
+
+
+class StoredSchema(msgspec.Struct, frozen=True):
+    """One schema. ``schema``: its text; ``compiled``: the descriptors of Protobuf; ``created_at`` is in Unix
+    milliseconds. ``fault``: why an imported schema cannot be used. Field names are the format on disk."""
+
+    name: str
+    parser_type: str
+    schema: str
+    descr: str = ""
+    created_at: int = 0
+    compiled: bytes = b""
     fault: str = ""
 
 

@@ -35,6 +35,7 @@ MORE: Final = {
     "Rule actions": "rules",
     "Resource types": "rules",
     "Resources": "rules",
+    "Schemas": "rules",
     "Data export and import": "data",
     "Retained messages": "retained",
     "Alarms": "alarms",

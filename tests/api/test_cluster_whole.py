@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.mqtt import constants as c
+from taipan.ruleengine.functions.budget import Budget
 from tests.support.api import ManagedNode, assert_refused
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.ctl import ctl, done
@@ -212,3 +213,31 @@ async def test_a_node_that_was_forced_out_while_it_ran_changes_nothing_for_the_o
         for words in (("leave",), ("join", N1)):
             said = await ctl(second, "cluster", *words)
             assert said.status == 1 and "was forced out" in said.out
+
+
+async def test_a_schema_is_on_all_nodes(cluster: ClusterNodes) -> None:
+    first, second = cluster.managed_node(0), cluster.managed_node(1)
+    body = {"name": "reading", "parser_type": "json", "schema": '{"required": ["t"]}'}
+    assert (await first.api.post("/schemas", body)).code == 0
+
+    async def is_at_second() -> bool:
+        return bool((await second.api.get("/schemas")).data)
+
+    await until(is_at_second)
+    codec = second.engine.schemas.codec("reading")
+    assert codec.decode(b'{"t": 1}', None, Budget()) == {"t": 1}
+    assert (await first.api.put("/schemas/reading", {"schema": '{"required": ["u"]}'})).code == 0
+
+    async def is_changed() -> bool:
+        return second.engine.schemas.codec("reading") is not codec
+
+    await until(is_changed)
+    assert second.engine.schemas.codec("reading").decode(b'{"u": 1}', None, Budget()) == {"u": 1}
+    assert (await second.api.delete("/schemas/reading")).code == 0
+
+    async def is_gone() -> bool:
+        return "reading" not in first.engine.schemas
+
+    await until(is_gone)
+    with pytest.raises(ValueError, match="there is no schema reading"):
+        first.engine.schemas.codec("reading")

@@ -541,7 +541,7 @@ class Backup:
 
     async def _finish(self, name: str, plan: Plan) -> None:
         """Complete the plan: start the rule engine's part, and store the row that marks the plan as done."""
-        await self._engine.adopt(plan.resources, plan.engine_rules)
+        await self._engine.adopt(plan.schemas, plan.resources, plan.engine_rules)
         self._imported.put(_LATEST, Imported(name))
 
     def _steps(self, plan: Plan, changed: set[str]) -> Iterator[None]:

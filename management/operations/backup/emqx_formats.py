@@ -15,7 +15,7 @@ from taipan.broker.access.emqx_hash import SALT_SIZE, EmqxHash
 from taipan.broker.access.foreign_hashes import read_hash
 from taipan.broker.access.stored import rules as stored_rules
 from taipan.broker.access.stored.users import CLIENT_ID, USERNAME, StoredUser
-from taipan.ruleengine.stored.rows import StoredAction, StoredResource, StoredRule
+from taipan.ruleengine.stored.rows import StoredAction, StoredResource, StoredRule, StoredSchema
 
 from ..acl import ALL_LOGINS
 from ..apps import App, hash_of
@@ -444,6 +444,19 @@ def _actions(given: object, methods: Mapping[str, str], where: str, depth: int =
         fallbacks = _actions(each.get("fallbacks", []), methods, f"{place}.fallbacks", depth + 1)
         found.append({**each, "args": args, "fallbacks": fallbacks})
     return found
+
+
+def schema_record(row: StoredSchema) -> JsonObject:
+    """Return a schema as EMQX writes it."""
+    return {
+        "name": row.name,
+        "parser_type": row.parser_type,
+        "schema": row.schema,
+        "descr": row.descr,
+        "parser_addr": {},
+        "parser_opts": {},
+        "created_at": row.created_at,
+    }
 
 
 def resource_record(row: StoredResource) -> JsonObject:

@@ -21,6 +21,7 @@ from .emqx_formats import (
     engine_rule_record,
     resource_record,
     rule_record,
+    schema_record,
     user_record,
 )
 from .import_file import OURS
@@ -56,6 +57,7 @@ class ExportFile:
         self._now = now
         self._resources = engine.resources.stored()
         self._rules = engine.rules.stored()
+        self._schemas = engine.schemas.stored()
         self._users = server.stored_users.all()
         self._bans = server.banned.all()
         self._apps = apps.stored()
@@ -74,6 +76,7 @@ class ExportFile:
         yield _encode(head)[:-1]
         yield from _array("resources", self._resources, resource_record, passthrough.pop("resources", ()))
         yield from _array("rules", self._rules, engine_rule_record, passthrough.pop("rules", ()))
+        yield from _array("schemas", self._schemas, schema_record, passthrough.pop("schemas", ()))
         in_force = (ban for ban in self._bans if ban.until > self._now)
         yield from _array("blacklist", in_force, ban_record)
         yield from _array("apps", self._apps, app_record)

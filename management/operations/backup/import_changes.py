@@ -56,6 +56,9 @@ class ImportChanges:
 
     def of(self, plan: Plan) -> Iterator[Change]:
         """Yield the changes in the order of the sections of a file."""
+        for schema in plan.schemas:
+            known_schema = self._engine.schemas.stored_row(schema.name)
+            yield _change("schemas", schema.name, known_schema, schema, schema.fault and f"unusable: {schema.fault}")
         for resource in plan.resources:
             there = self._engine.resources.stored_row(resource.id)
             yield _change("resources", resource.id, there, resource, resource.fault and f"unusable: {resource.fault}")

@@ -11,7 +11,7 @@ from taipan.broker.access.stored.rules import MAX_RULES
 from taipan.broker.access.stored.users import CLIENT_ID, USERNAME, StoredUser
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.rules.import_check import ImportCheck
-from taipan.ruleengine.stored.rows import StoredResource, StoredRule
+from taipan.ruleengine.stored.rows import StoredResource, StoredRule, StoredSchema
 
 from ...configuration.known_secrets import is_known_hash, is_known_password
 from ..apps import App
@@ -115,6 +115,7 @@ class Plan(msgspec.Struct):
     dashboard_users: list[DashboardUser] = []
     left_out: list[LeftOut] = []
     retained: list[ExportedRetained] = []
+    schemas: list[StoredSchema] = []
     resources: list[StoredResource] = []
     engine_rules: list[StoredRule] = []
     carried: dict[str, list[PassthroughRecord]] = {}
@@ -122,6 +123,7 @@ class Plan(msgspec.Struct):
     def counts(self) -> JsonObject:
         """Return the number of records of each section, by the section's name in the file."""
         return {
+            "schemas": len(self.schemas),
             "resources": len(self.resources),
             "rules": len(self.engine_rules),
             "auth_mnesia": len(self.users),
@@ -256,6 +258,7 @@ class ImportedDocument:
         """Read the resources and rules of the rule engine, for ``check_engine``."""
         old = self._version < (4, 4) and not self._ours
         methods: dict[str, str] = {}
+        self._schemas: list[tuple[int, JsonObject, str]] = []
         self._resources: list[tuple[int, JsonObject, str]] = []
         self._rules: list[tuple[int, JsonObject, str]] = []
 
@@ -266,6 +269,7 @@ class ImportedDocument:
                 methods[value["id"]] = method
             return changed
 
+        yield from self._numbered("schemas", _as_object, self._schemas)
         yield from self._numbered("resources", resource, self._resources)
         yield from self._numbered("rules", lambda value: read_engine_rule(value, methods), self._rules)
 
@@ -280,6 +284,21 @@ class ImportedDocument:
     async def check_engine(self, adoption: ImportCheck) -> AsyncIterator[None]:
         """Have the rule engine check its records, after ``read``. Records of types that it does not offer are kept
         for the next export."""
+        schemas: dict[str, StoredSchema] = {}
+        for index, record, text in self._schemas:
+            try:
+                schema = await adoption.check_schema(record)
+                if schema is None:
+                    self._take_along("schemas", record, text)
+                else:
+                    schemas[schema.name] = schema
+                    if schema.fault:
+                        what = {"section": "schemas", "index": index, "id": schema.name, "what": schema.fault}
+                        self.disabled.append(what)
+            except (Refusal, RuleEngineError) as error:
+                self._error("schemas", index, "", error.message)
+            yield
+        self.plan.schemas = list(schemas.values())
         resources: dict[str, StoredResource] = {}
         rules: dict[str, StoredRule] = {}
         for index, record, text in self._resources:
@@ -320,6 +339,8 @@ class ImportedDocument:
         members = record if isinstance(record, dict) else {}
         if section == "rules":
             what = "an unknown action"
+        elif section == "schemas" and isinstance(members.get("parser_type"), str):
+            what = f"parser type {members['parser_type'][:64]} is unknown here"
         elif isinstance(members.get("type"), str):
             what = f"type {members['type'][:64]} is unknown here"
         else:
@@ -343,7 +364,7 @@ class ImportedDocument:
             "users",
             "retained",
         }
-        known |= {"resources", "rules", *_NOT_CARRIED}
+        known |= {"schemas", "resources", "rules", *_NOT_CARRIED}
         for section in dict.fromkeys([*self._document.sections, *self._document.members, *self._env]):
             if section not in known:
                 yield from self._carry_section(section)
@@ -416,3 +437,9 @@ class ImportedDocument:
         self._wrong += 1
         if len(self._errors) < MAX_ERRORS:
             self._errors.append(RecordError(section[:256], index, key, what))
+
+
+def _as_object(value: Any) -> JsonObject:
+    if not isinstance(value, dict):
+        raise BadField("", "expected an object")
+    return value

@@ -8,7 +8,7 @@ import msgspec
 
 from taipan.broker.access.banned import Ban
 from taipan.broker.access.stored.users import StoredUser
-from taipan.ruleengine.stored.rows import StoredResource, StoredRule
+from taipan.ruleengine.stored.rows import StoredResource, StoredRule, StoredSchema
 
 from ..apps import App
 from ..dashboard_users import DashboardUser
@@ -38,6 +38,7 @@ _KINDS: Final[dict[str, object]] = {
     "bans": list[tuple[Ban, bool]],
     "apps": list[App],
     "dashboard_users": list[DashboardUser],
+    "schemas": list[StoredSchema],
     "resources": list[StoredResource],
     "engine_rules": list[StoredRule],
     "retained": list[ExportedRetained],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from taipan.ruleengine.functions.budget import Budget
+from taipan.ruleengine.functions.function import SchemaCodec, no_schema
 from taipan.ruleengine.functions.registry import FUNCTIONS, FunctionContext
 from taipan.ruleengine.functions.undefined import UNDEFINED
 
@@ -12,7 +14,10 @@ NOW = 1653561612.25  # 2022-05-26T10:40:12.25Z
 
 
 def context(
-    columns: dict[str, Any] | None = None, state: dict[str, Any] | None = None, budget: Budget | None = None
+    columns: dict[str, Any] | None = None,
+    state: dict[str, Any] | None = None,
+    budget: Budget | None = None,
+    codec: Callable[[str], SchemaCodec] = no_schema,
 ) -> FunctionContext:
     """What a function sees in a test: a fixed time, and the columns asked for."""
     return FunctionContext(
@@ -21,6 +26,7 @@ def context(
         "taipan@127.0.0.1",
         state if state is not None else {},
         budget or Budget(),
+        codec,
     )
 
 

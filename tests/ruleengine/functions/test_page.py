@@ -14,6 +14,7 @@ import pytest
 
 from taipan.ruleengine.functions.registry import FUNCTIONS, FunctionContext
 from taipan.ruleengine.functions.undefined import UNDEFINED
+from taipan.ruleengine.schemas.json_schema import JsonSchema
 from tests.ruleengine.functions.calls import call, context
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "rule-functions.md"
@@ -68,7 +69,7 @@ def evaluate(node: ast.AST, within: FunctionContext) -> Any:
 
 @pytest.mark.parametrize("shown, example, answer", [pytest.param(*row, id=row[0]) for row in ROWS])
 def test_example(shown: str, example: str, answer: str) -> None:
-    within = context(COLUMNS)
+    within = context(COLUMNS, codec={"reading": JsonSchema('{"required": ["t"]}')}.__getitem__)
     if infix := INFIX.fullmatch(example):
         got = call(infix[2], ast.literal_eval(infix[1]), ast.literal_eval(infix[3]), within=within)
         assert signature(shown)[0] == infix[2]
