@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .budget import BudgetExceeded
-from .function import ANY, BYTES, TEXT, FunctionContext, register
+from .function import ANY, BYTES, MAP, TEXT, FunctionContext, register
 
 
 @register("schema_decode", TEXT, BYTES, TEXT, optional=1, context=True)
@@ -32,3 +32,15 @@ def schema_check(context: FunctionContext, name: str, value: object, message: st
     except ValueError:
         return False
     return True
+
+
+@register("sparkplug_decode", BYTES, context=True)
+def sparkplug_decode(context: FunctionContext, data: bytes) -> object:
+    """Decode a payload of Sparkplug B; each metric gets ``value``, and the name of its data type."""
+    return context.codec("sparkplug_b").decode(data, None, context.budget)
+
+
+@register("sparkplug_encode", MAP, context=True)
+def sparkplug_encode(context: FunctionContext, value: dict[str, object]) -> bytes:
+    """Encode a payload of Sparkplug B from a map as ``sparkplug_decode`` returns it."""
+    return context.codec("sparkplug_b").encode(value, None, context.budget)

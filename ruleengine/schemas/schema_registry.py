@@ -16,13 +16,16 @@ from ..error import EXISTS, UNKNOWN, WRONG, RuleEngineError
 from ..functions.function import SchemaCodec, no_schema
 from ..records import PARSER_TYPES, SchemaRecord
 from ..stored.rows import MAX_ID, StoredSchema, expect
-from . import avro, json_schema, protobuf
+from . import avro, json_schema, protobuf, sparkplug
 from .codec import MAX_SCHEMA, SchemaError
 
 logger = logging.getLogger(__name__)
 
 TABLE: Final = "schemas"
 MAX_SCHEMAS: Final = 1000
+
+
+_BUILT_IN: Final[dict[str, SchemaCodec]] = {sparkplug.NAME: sparkplug.SparkplugSchema()}
 
 
 class SchemaRegistry:
@@ -34,7 +37,7 @@ class SchemaRegistry:
         self._lock = asyncio.Lock()
         self._table: Table[StoredSchema] = tables.open(TABLE, StoredSchema, shared=True)
         self._table.on_taken.append(self._taken)
-        self._codecs: dict[str, SchemaCodec] = {}
+        self._codecs: dict[str, SchemaCodec] = dict(_BUILT_IN)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -145,6 +148,8 @@ class SchemaRegistry:
         return await self._checked(name, kind, text, about, created_at if type(created_at) is int else 0)
 
     async def _checked(self, name: str, parser_type: str, schema: str, descr: str, created_at: int = 0) -> StoredSchema:
+        if name in _BUILT_IN:
+            raise RuleEngineError(EXISTS, f"schema {name} is built in")
         if not 0 < len(name) <= MAX_ID:
             raise RuleEngineError(WRONG, f"name: expected 1 to {MAX_ID} characters")
         if parser_type not in PARSER_TYPES:

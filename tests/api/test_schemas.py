@@ -9,6 +9,7 @@ import pytest
 
 from taipan.ruleengine.functions.budget import Budget
 from tests.api.test_data import exported
+from tests.ruleengine.schemas.test_sparkplug import NBIRTH
 from tests.support.api import ManagedNode, assert_refused, managed_node
 
 pytestmark = pytest.mark.asyncio
@@ -192,3 +193,39 @@ async def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> No
             reply = await node.api.post("/schemas", {"name": "x", "parser_type": parser_type, "schema": text})
             assert_refused(reply, 400, 108)
             assert "pip install 'taipan-mqtt[schemas]'" in reply.json["message"]
+
+
+async def test_sparkplug_births_are_kept_for_later_clients() -> None:
+    """The rule of docs/systems/sparkplug.md."""
+    async with managed_node() as node:
+        page = (Path(__file__).parents[2] / "docs" / "systems" / "sparkplug.md").read_text("utf-8")
+        read, keep = (json.loads(part.partition("'\n```")[0]) for part in page.split("POST $API/rules -d '")[1:])
+        assert (await node.api.post("/rules", keep)).code == 0
+        ctx = {"topic": "spBv1.0/works/DDATA/hall-3/pump-7", "payload": NBIRTH.hex()}
+        sql = read["rawsql"].replace("(payload)", "(hexstr2bin(payload))")
+        rows = (await node.api.post("/rules", {"rawsql": sql, "ctx": ctx, "test": True})).data
+        assert rows[0] == {"name": "i8", "value": -5} and len(rows) == 15
+        assert (await node.api.post("/rules", read)).code == 0
+        edge = await node.client("edge", 5)
+        await edge.publish("spBv1.0/works/NBIRTH/hall-3", NBIRTH, qos=0)
+        await edge.publish("spBv1.0/works/DBIRTH/hall-3/pump-7", NBIRTH, qos=0)
+        await edge.publish("spBv1.0/works/NDATA/hall-3", NBIRTH, qos=1)
+        late = await node.client("late", 5)
+        await late.subscribe("$sparkplug/certificates/#", qos=0)
+        got = {message.topic: message for message in [await late.expect_publish(), await late.expect_publish()]}
+        assert set(got) == {
+            "$sparkplug/certificates/spBv1.0/works/NBIRTH/hall-3",
+            "$sparkplug/certificates/spBv1.0/works/DBIRTH/hall-3/pump-7",
+        }
+        assert all(message.retain and message.payload == NBIRTH for message in got.values())
+        await late.ping()
+
+
+async def test_sparkplug_is_built_in() -> None:
+    async with managed_node() as node:
+        assert_refused(
+            await node.api.post("/schemas", {"name": "sparkplug_b", "parser_type": "json", "schema": "{}"}), 400, 113
+        )
+        sql = 'SELECT sparkplug_decode(sparkplug_encode(json_decode(payload))) AS p FROM "t"'
+        value = {"seq": 1, "metrics": [{"name": "t", "datatype": "Int16", "value": -3}]}
+        assert (await try_sql(node, sql, json.dumps(value))).data == {"p": value}

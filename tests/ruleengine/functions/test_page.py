@@ -12,15 +12,18 @@ from typing import Any
 
 import pytest
 
+from taipan.ruleengine.functions.function import SchemaCodec
 from taipan.ruleengine.functions.registry import FUNCTIONS, FunctionContext
 from taipan.ruleengine.functions.undefined import UNDEFINED
 from taipan.ruleengine.schemas.json_schema import JsonSchema
+from taipan.ruleengine.schemas.sparkplug import SparkplugSchema
 from tests.ruleengine.functions.calls import call, context
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "rule-functions.md"
 ROW = re.compile(r"\| `([^`]+)` \| .+ \| `([^`]+)` \| `([^`]+)` \|")
 ROWS = [match.groups() for match in map(ROW.fullmatch, PAGE.read_text(encoding="utf-8").splitlines()) if match]
 INFIX = re.compile(r"(\S+) (\+|-|\*|/|div) (\S+)")
+SCHEMAS: dict[str, SchemaCodec] = {"reading": JsonSchema('{"required": ["t"]}'), "sparkplug_b": SparkplugSchema()}
 COLUMNS = {
     "id": "0005E",
     "topic": "t/1/x",
@@ -69,7 +72,7 @@ def evaluate(node: ast.AST, within: FunctionContext) -> Any:
 
 @pytest.mark.parametrize("shown, example, answer", [pytest.param(*row, id=row[0]) for row in ROWS])
 def test_example(shown: str, example: str, answer: str) -> None:
-    within = context(COLUMNS, codec={"reading": JsonSchema('{"required": ["t"]}')}.__getitem__)
+    within = context(COLUMNS, codec=SCHEMAS.__getitem__)
     if infix := INFIX.fullmatch(example):
         got = call(infix[2], ast.literal_eval(infix[1]), ast.literal_eval(infix[3]), within=within)
         assert signature(shown)[0] == infix[2]
