@@ -74,15 +74,14 @@ def _schema() -> ProtobufSchema:
         for part, is_alternative in ((common, False), (alternatives, True)):
             for given in filter(None, map(str.strip, part.split(","))):
                 name, kind, number = given.split()
-                field = message.field.add(name=name, number=int(number))
+                place = {"oneof_index": 0} if is_alternative else {}
+                field = message.field.add(name=name, number=int(number), **place)
                 field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
                 kind = kind.rstrip("*")
                 if kind in _MESSAGES:
                     field.type, field.type_name = field.TYPE_MESSAGE, f".sparkplug.{kind}"
                 else:
                     field.type = getattr(field, f"TYPE_{kind.upper()}")
-                if is_alternative:
-                    field.oneof_index = 0
     return ProtobufSchema(FileDescriptorSet(file=[file]).SerializeToString())
 
 
