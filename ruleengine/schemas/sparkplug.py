@@ -62,7 +62,7 @@ _VALUE_FIELDS: Final = frozenset([*_FIELD_OF.values(), "bytes_value"])
 def _schema() -> ProtobufSchema:
     """Raises MissingLibrary."""
     try:
-        from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+        from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
     except ImportError as error:
         raise MissingLibrary(NAME) from error
     file = FileDescriptorProto(name="sparkplug_b.proto", package="sparkplug", syntax="proto2")
@@ -74,14 +74,18 @@ def _schema() -> ProtobufSchema:
         for part, is_alternative in ((common, False), (alternatives, True)):
             for given in filter(None, map(str.strip, part.split(","))):
                 name, kind, number = given.split()
-                place = {"oneof_index": 0} if is_alternative else {}
-                field = message.field.add(name=name, number=int(number), **place)
-                field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
-                kind = kind.rstrip("*")
-                if kind in _MESSAGES:
-                    field.type, field.type_name = field.TYPE_MESSAGE, f".sparkplug.{kind}"
-                else:
-                    field.type = getattr(field, f"TYPE_{kind.upper()}")
+                plain = kind.rstrip("*")
+                is_message = plain in _MESSAGES
+                more: dict[str, Any] = {"oneof_index": 0} if is_alternative else {}
+                if is_message:
+                    more["type_name"] = f".sparkplug.{plain}"
+                message.field.add(
+                    name=name,
+                    number=int(number),
+                    label=FieldDescriptorProto.LABEL_REPEATED if kind != plain else FieldDescriptorProto.LABEL_OPTIONAL,
+                    type=FieldDescriptorProto.Type.Value("TYPE_MESSAGE" if is_message else f"TYPE_{plain.upper()}"),
+                    **more,
+                )
     return ProtobufSchema(FileDescriptorSet(file=[file]).SerializeToString())
 
 
