@@ -1,5 +1,5 @@
-"""MarkQuestions: a session is here, and the other nodes are asked for their marks (``turns``), until all have sent
-theirs that may still send something for it elsewhere."""
+"""MarkQuestions: when this node has a session, it asks the other nodes for their marks (``turns``), until every node
+that may still send messages for the session elsewhere has sent its mark."""
 
 import asyncio
 import contextlib
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 _ASK_AGAIN: Final = 1.0
 _PAUSE: Final = 0.01
 _PAUSE_NOTHING: Final = 0.25
-"""Seconds until it is looked again whether there is a node to ask."""
+"""Seconds until this node checks again whether there is a node to ask."""
 _PAUSE_UNREACHABLE: Final = 0.5
 _LOOKS: Final = 1000
-"""So many in a second, of all sessions together, where they may go on for as long as a node is away."""
+"""Checks in a second for all sessions together, because the checks may continue for as long as a node is away."""
 
 
 class MarkQuestions:
-    """``leaves``: whether a client's session is on its way to another node; ``is_held``: whether some of its messages
-    wait for earlier ones; ``givers``: nodes that may have something of a session that went on here without them, and
-    ``fetch`` begins to fetch that."""
+    """``leaves``: whether a client's session is on its way to another node. ``is_held``: whether some of its messages
+    wait for earlier messages. ``givers``: nodes that may have a part of a session that continued here without them.
+    ``fetch``: begins to fetch those parts."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class MarkQuestions:
         self._givers = givers
         self._fetch = fetch
         self._tasks = Tasks()
-        # For which nodes are being asked. A session that went and is here again has another one.
+        # The turns for which this node asks. A session that left and came back has another turn.
         self._asking: set[Turn] = set()
         self.ownership: Ownership
 
@@ -66,20 +66,20 @@ class MarkQuestions:
         await self._tasks.stop()
 
     def ask(self, turn: Turn) -> None:
-        """The session is this node's."""
+        """Begin to ask: this node has the session."""
         if turn not in self._asking:
             self._asking.add(turn)
             self._tasks.run(self._ask_until_all_have(turn))
 
     def nodes_of(self, client_id: str) -> list[str]:
-        """The nodes that marks for this client go to, this one first."""
+        """Return the nodes that marks for this client are sent to, this node first."""
         coming = [each.row.node for each in self._incoming.of(client_id)]
         return list(dict.fromkeys([self._context.node, *coming, *self._givers(client_id)]))
 
     async def _ask_until_all_have(self, turn: Turn) -> None:
         client_id = turn.client_id
         loop = asyncio.get_running_loop()
-        # Of each node when it is asked again, and how many questions in a row were not answered as wished.
+        # For each node, when to ask it again, and how many questions in a row failed.
         asked: dict[str, float] = {}
         failed: dict[str, int] = {}
         try:
@@ -106,17 +106,17 @@ class MarkQuestions:
             self._asking.discard(turn)
 
     def _is_ours(self, turn: Turn) -> bool:
-        """Whether the session is here, and does not go away."""
+        """Return whether this node has the session, and the session is not leaving."""
         client_id = turn.client_id
         return self._turns.get(client_id) is turn and not self._leaves(client_id)
 
     def _is_settled(self, client_id: str) -> bool:
-        """Whether it is certain which nodes there are and that the session is here: a node that has started without
-        NATS knows neither."""
+        """Return whether the list of nodes, and that this node has the session, are certain. A node that started
+        without NATS knows neither."""
         return self._members.left or (self._members.known and self.ownership.has(client_id))
 
     def _unmarked(self, turn: Turn) -> list[str] | None:
-        """Which nodes that run have not sent their marks; ``None``: nobody has to any more."""
+        """Return the running nodes that have not sent their marks; ``None``: no node has to send one any more."""
         coming = self._incoming.of(turn.client_id)
         peers = self._members.peers
         if any(each.staging is not None for each in coming):
@@ -130,13 +130,13 @@ class MarkQuestions:
         return [name for name in sorted(late) if name in peers and peers[name].running and not turn.marked(name)]
 
     async def _ask_nodes(self, turn: Turn, nodes: list[str]) -> list[bool]:
-        """Whether each was sent."""
+        """Return for each node whether it answered the question."""
         session = self._context.broker.sessions.get(turn.client_id)
         place = self.ownership.place(turn.client_id)
         if not nodes or session is None or place is None or not self.ownership.is_ours(place):
             return [False] * len(nodes)
-        # After its mark a node sends nothing more to where the session was: should this node die now, it is to know
-        # afterwards that new messages wait here.
+        # After its mark, a node sends nothing more to earlier nodes of the session. If this node dies now, it must know
+        # after its restart that new messages wait here.
         if not await self._context.tables.stored():
             return [False] * len(nodes)
         revision = await self._routes.written([each.filter for each in session.subscriptions.values()])

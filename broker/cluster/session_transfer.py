@@ -1,7 +1,7 @@
-"""The form in which a session moves between nodes: all of it but its queue at once, its queue in pieces.
+"""The form in which a session moves between nodes: everything except its queue at once, the queue in pieces.
 
-It is made of the records of the store, so that a session that moves keeps what one keeps over a restart. Where those
-have dates, it has seconds from now, so that the clocks of the nodes need not agree.
+The form consists of the records of the store, so that a session that moves keeps what a session keeps over a restart.
+It has seconds from now in place of the dates of these records, so that the clocks of the nodes need not agree.
 """
 
 from collections.abc import Iterable
@@ -18,20 +18,20 @@ from ..session.limits import Limits
 from ..session.session import Session
 from ..store.restored import ZoneOf, restored_client, restored_message, restored_session
 
-# What became of the question for a session (``Prepared.state``).
+# The answers when a node asks for a session (``Prepared.state``).
 READY: Final = "ready"
-"""It is here and waits to be fetched."""
+"""The session is on this node and waits to be fetched."""
 GONE: Final = "gone"
-"""There is none."""
+"""No such session exists."""
 BUSY: Final = "busy"
-"""It is just coming, going or beginning: ask again."""
+"""The session is arriving, leaving or beginning: ask again."""
 NOT_OURS: Final = "not_ours"
-"""The bucket says that another node has it."""
+"""According to the bucket, another node has the session."""
 OF_ANOTHER: Final = "of_another"
-"""It belongs to somebody else; nothing was done."""
+"""The session belongs to another user; nothing was done."""
 DISCARDED: Final = "discarded"
 
-# What a node says to the next piece (``Piece.state``); GONE and BUSY also.
+# The states of the next piece (``Piece.state``), besides GONE and BUSY.
 MORE: Final = "more"
 END: Final = "end"
 
@@ -40,9 +40,10 @@ PIECE_BYTES: Final = 262_144
 
 
 class Prepare(msgspec.Struct, array_like=True, frozen=True):
-    """A client wants its session on the node that asks. ``move``: this attempt, never used again. ``revision``: of the
-    key, as far as that node knows. ``owner``: see ``ClientInfo.owner``; ``check_owner``: whether a session of another
-    is refused. ``absent``: no client wants it; it is wanted only if its client is not connected."""
+    """The question for a session whose client has connected to the node that asks. ``move``: the name of this attempt,
+    never used again. ``revision``: of the key, as far as that node knows. ``owner``: see ``ClientInfo.owner``.
+    ``check_owner``: whether to refuse a session of another owner. ``absent``: no client has connected; the session is
+    to move only if its client is not connected."""
 
     client_id: str
     move: str
@@ -55,7 +56,7 @@ class Prepare(msgspec.Struct, array_like=True, frozen=True):
 
 
 class MovedDelivery(msgspec.Struct, array_like=True, frozen=True):
-    """``number``: of the message in the store it comes from; 0: it is in none."""
+    """A delivery that moves. ``number``: of the message in the store of its old node; 0: it is in no store."""
 
     body: records.StoredBody
     qos: int
@@ -66,7 +67,7 @@ class MovedDelivery(msgspec.Struct, array_like=True, frozen=True):
 
 
 class MovedWill(msgspec.Struct, array_like=True, frozen=True):
-    """``due_in``: seconds until it is published."""
+    """A Will that moves. ``due_in``: seconds until the Will is published."""
 
     body: records.StoredBody
     due_in: float
@@ -75,8 +76,9 @@ class MovedWill(msgspec.Struct, array_like=True, frozen=True):
 
 
 class MovedSession(msgspec.Struct, array_like=True, frozen=True):
-    """``inflight``: in order of sending, ``None`` where PUBREL is out. ``received``: Packet Identifiers of QoS 2, each
-    with its age. ``replays``: filters whose retained messages are still to be sent. ``announced``: see ``Session``."""
+    """A session without its queue. ``inflight``: in order of sending; ``None`` if PUBREL was sent. ``received``: Packet
+    Identifiers of QoS 2, each with its age. ``replays``: filters whose retained messages are yet to be sent.
+    ``announced``: see ``Session``."""
 
     record: records.SessionStored
     subscriptions: list[records.SubscriptionStored]
@@ -91,8 +93,9 @@ class MovedSession(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Keeper(msgspec.Struct, array_like=True, frozen=True):
-    """A node that keeps for a session what nodes that were away still send there. ``taken`` and ``doubt``: as in
-    ``Fetch``; ``late``: those nodes; ``epoch``: of the key when the session had gone from there."""
+    """A node that keeps messages for a session: those that nodes that were away still send to it. ``taken`` and
+    ``doubt``: as in ``Fetch``. ``late``: the nodes that were away. ``epoch``: of the key when the session had left the
+    keeper."""
 
     node: str
     taken: int
@@ -102,9 +105,10 @@ class Keeper(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Prepared(msgspec.Struct, array_like=True, frozen=True):
-    """``detail``: why not, for the log. ``earlier``: nodes that do not know yet that all of it has come to this one, as
-    in ``wire.Owned``. ``doubts``: by node that still has a part of the session, the last messages that have come from
-    there, by their numbers in its store: if its disk was full when it crashed, they are in its queue again.
+    """The answer to ``Prepare``. ``detail``: the reason of a refusal, for the log. ``earlier``: nodes that do not know
+    yet that the whole session has arrived at this node, as in ``wire.Owned``. ``doubts``: for each node that still has
+    a part of the session, the last messages that have arrived from it, by their numbers in its store. If the disk of
+    that node was full when it crashed, they are in its queue again.
     """
 
     state: str
@@ -116,10 +120,10 @@ class Prepared(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Fetch(msgspec.Struct, array_like=True, frozen=True):
-    """The next piece of a session's queue. ``taken``: the number of the last piece that is on disk here, ``doubt``
-    which messages that had. ``rest``: nothing else was moved, so what is in flight is wanted, too. ``ended``: filters
-    that it is not subscribed to any more. ``turned``: nodes that have sent their marks (``turns``), once all that run
-    have; ``epoch``: of the key that they name."""
+    """The request for the next piece of a session's queue. ``taken``: the number of the last piece that is on disk
+    here. ``doubt``: the messages of that piece. ``rest``: nothing else was moved, so messages in flight are requested,
+    too. ``ended``: filters that the session is no longer subscribed to. ``turned``: the nodes that have sent their
+    marks (``turns``), when all running nodes have; ``epoch``: of the key that the marks name."""
 
     client_id: str
     move: str
@@ -132,8 +136,8 @@ class Fetch(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Piece(msgspec.Struct, array_like=True, frozen=True):
-    """``late``: nodes that have not sent their marks here. ``held``: those of which messages are here that wait for
-    earlier ones, which other nodes keep."""
+    """A piece of a session's queue. ``late``: nodes that have not sent their marks here. ``held``: nodes whose messages
+    wait here for earlier messages, which other nodes keep."""
 
     state: str
     number: int = 0
@@ -143,8 +147,8 @@ class Piece(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Done(msgspec.Struct, array_like=True, frozen=True):
-    """All of a session has come, or is not wanted any more. ``keep``: what nodes still send that have not sent the mark
-    of this epoch. ``over``: the session is, or it went on elsewhere without what is kept for it."""
+    """The whole session has arrived, or is no longer needed. ``keep``: keep what nodes send that have not sent the mark
+    of this epoch. ``over``: the session has ended, or continued elsewhere without the messages kept for it."""
 
     client_id: str
     move: str
@@ -154,14 +158,14 @@ class Done(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Offer(msgspec.Struct, array_like=True, frozen=True):
-    """A node has the rest of a session that is another node's by now."""
+    """The sender has the rest of a session that another node has now."""
 
     client_id: str
     move: str
 
 
 def moved_delivery(delivery: Delivery, now: float, body: records.StoredBody | None = None) -> MovedDelivery:
-    """``body``: of a message that may be paged out."""
+    """Return the form in which a delivery moves. ``body``: of a message that may be paged out."""
     message = delivery.message
     stored = stored_of(message)
     return MovedDelivery(
@@ -175,7 +179,7 @@ def moved_delivery(delivery: Delivery, now: float, body: records.StoredBody | No
 
 
 def moved_session(session: Session, will_due: float, now: float) -> MovedSession:
-    """Of a session whose client is not connected here. ``will_due``: when its delayed will is due."""
+    """Return the form of a session whose client is not connected here. ``will_due``: when its delayed will is due."""
     inflight = [
         (packet_id, None if delivery is None else moved_delivery(delivery, now))
         for packet_id, delivery in session.inflight.items()
@@ -201,14 +205,14 @@ def _moved_will(will: Message, due_in: float, now: float) -> MovedWill:
 
 
 class SessionReceiver:
-    """Makes sessions and messages of what comes. Messages of one publisher share its ``ClientInfo``."""
+    """Creates sessions and messages from their moved forms. Messages of one publisher share its ``ClientInfo``."""
 
     def __init__(self, broker: Broker, zone_of: ZoneOf) -> None:
         self._broker = broker
         self._zone_of = zone_of
 
     def session(self, moved: MovedSession) -> Session:
-        """The session with its subscriptions; what it holds comes by ``hold``, once it is in the broker."""
+        """Return the session with its subscriptions. ``hold`` adds the rest when the session is in the broker."""
         now, record = self._broker.clock.now(), moved.record
         record.created_at += now
         record.connected_at += now
@@ -220,7 +224,7 @@ class SessionReceiver:
         return session
 
     def hold(self, session: Session, moved: MovedSession) -> float:
-        """Take in what the session holds besides its queue; when its will is due."""
+        """Add what the session holds besides its queue, and return when its will is due."""
         broker = self._broker
         now = broker.clock.now()
         journal = session.journal
@@ -266,11 +270,11 @@ class SessionReceiver:
 
 
 _RELEASED: Final = Delivery(Message(""), 2)
-"""Of a QoS 2 delivery whose PUBREL is out: the message is its client's and nobody needs it."""
+"""Stands for a QoS 2 delivery whose PUBREL was sent: the client has the message, and this node no longer needs it."""
 
 
 def with_qos0(limits: Limits) -> Limits:
-    """The same bounds; QoS 0 waits, too: the client is connected, only not to this session."""
+    """Return the same limits, with QoS 0 in the queue, too: the client is connected, only not to this session."""
     return Limits(
         limits.max_inflight,
         limits.max_awaiting_rel,
@@ -286,5 +290,5 @@ def with_qos0(limits: Limits) -> Limits:
 
 
 def keys_of(deliveries: Iterable[MovedDelivery]) -> list[tuple[int, str]]:
-    """Which messages of the other node's store these are."""
+    """Return the keys of these messages in the other node's store."""
     return [(each.number, each.group) for each in deliveries if each.number]

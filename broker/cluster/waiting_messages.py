@@ -1,9 +1,10 @@
-"""DeferredMessages: of a session that comes from another node (``handover``), what may not go to it yet.
+"""DeferredMessages: messages that a session from another node (``handover``) may not receive yet.
 
-They wait in sessions of the node's own, which are as durable as that one:
+They wait in internal sessions of this node, which are as durable as that session:
 
-- ``staging``: new messages, until all of the queue has come. It has the session's subscriptions meanwhile.
-- ``held``: messages of a node of which another one keeps earlier ones (``turns``, ``outgoing``); one of each such node.
+- ``staging``: new messages, until the whole queue has arrived. In the meantime it has the session's subscriptions.
+- ``held``: messages of a node while another node keeps earlier ones of it (``turns``, ``outgoing``). There is one such
+  session for each sending node.
 """
 
 from collections.abc import Callable
@@ -29,17 +30,17 @@ _HELD: Final = "\0held:"
 
 
 class DeferredMessages:
-    """By Client Identifier."""
+    """The messages that wait, by client ID."""
 
     def __init__(self, context: ClusterContext, receiver: SessionReceiver) -> None:
         self._context = context
         self._broker = context.broker
         self._receiver = receiver
-        # Of each client the sessions with messages of these nodes.
+        # For each client ID and sending node, the session with that node's messages.
         self._held: dict[str, dict[str, Session]] = {}
 
     def load(self) -> None:
-        """The node has its sessions."""
+        """Read the held sessions when the node has restored its sessions."""
         for name, session in self._broker.sessions.internal.items():
             if name.startswith(_HELD):
                 node, _, client_id = name.removeprefix(_HELD).partition("\0")
@@ -48,23 +49,23 @@ class DeferredMessages:
     # ------------------------------------------------------------------- sessions
 
     def staging(self, client_id: str) -> Session | None:
-        """What a restart has left."""
+        """Return the staging session that a restart has left."""
         return self._broker.sessions.internal.get(_STAGING + client_id)
 
     def stagings(self) -> list[tuple[str, Session]]:
-        """All that a restart has left, by Client Identifier."""
+        """Return all staging sessions that a restart has left, with their client IDs."""
         internal = self._broker.sessions.internal.items()
         return [(name.removeprefix(_STAGING), each) for name, each in internal if name.startswith(_STAGING)]
 
     def held(self, client_id: str) -> dict[str, Session]:
-        """By the node whose messages these are."""
+        """Return the held sessions, by the node that sent their messages."""
         return self._held.get(client_id, {})
 
     def held_clients(self) -> list[str]:
         return list(self._held)
 
     def open_staging(self, session: Session) -> Session:
-        """From now on new messages wait."""
+        """Let new messages wait from now on."""
         staging = self._open(_STAGING, session)
         staging.clear_subscriptions()
         for subscription in session.subscriptions.values():
@@ -72,14 +73,14 @@ class DeferredMessages:
         return staging
 
     def open_held(self, session: Session, node: str) -> Session:
-        """From now on this node's messages wait."""
+        """Let messages of this node wait from now on."""
         held = self._held.setdefault(session.client_id, {})
         if node not in held:
             held[node] = self._open(f"{_HELD}{node}\0", session)
         return held[node]
 
     def end_held(self, client_id: str, node: str, session: Session | None) -> None:
-        """They wait no longer, and go to this session, if there is one."""
+        """Stop holding messages of the node, and deliver them to this session, if there is one."""
         found = self._held[client_id]
         held = found.pop(node)
         if not found:
@@ -93,13 +94,13 @@ class DeferredMessages:
         return self._broker.life.open_internal(client, with_qos0(session.limits), self._context.clock.now())
 
     def stage(self, staging: Session, subscription: Subscription) -> None:
-        """What matches waits."""
+        """Let messages wait that match the subscription."""
         staged = copy_for(staging, subscription)
         staging.put_subscription(staged)
         _subscribe_in_place(self._broker.router, subscription, staged)
 
     def unstage(self, staging: Session, filter: str) -> None:
-        """Its client has unsubscribed."""
+        """Delete the subscription, because its client has unsubscribed."""
         staged = staging.pop_subscription(filter)
         if staged is not None:
             self._broker.router.unsubscribe(staged)
@@ -107,13 +108,13 @@ class DeferredMessages:
     # ------------------------------------------------------------------- messages
 
     def deliver(self, waiting: Session, session: Session) -> None:
-        """All of them, now."""
+        """Deliver all waiting messages now."""
         for delivery in waiting.queue or ():
             self._deliver_one(session, delivery)
 
     async def deliver_paged(self, waiting: Session, to: Callable[[], Session | None]) -> None:
-        """Deliver what waits until nothing of it is on disk only, in pieces. ``to``: the session; ``None``: not any
-        more. Should more come all the time, the pieces grow."""
+        """Deliver waiting messages in pieces, until none of them is only on disk. ``to``: returns the session, or
+        ``None`` if it no longer exists. If messages keep arriving, the pieces grow."""
         durability = self._broker.durability
         if durability is None:
             return
@@ -131,7 +132,7 @@ class DeferredMessages:
 
             found = [stored_of(each.message) for each in piece]
             await durability.paging.load([each for each in found if each is not None], take)
-            # What was first may be dropped meanwhile, and what came may be before it.
+            # In the meantime, the first message may have been dropped, and a new one may be in front of it.
             for _ in piece:
                 session, queue = to(), waiting.queue
                 if session is None:
@@ -149,8 +150,9 @@ class DeferredMessages:
                     waiting.journal.done(waiting, (delivery,))
 
     def _deliver_one(self, session: Session, delivery: Delivery, body: records.StoredBody | None = None) -> None:
-        """A queue is restored in the order in which its messages were stored: what came while others were fetched is
-        stored anew, behind those. ``body``: of a message that may have left memory; without it that stays as it is."""
+        """Deliver one message. A queue is restored in the order in which its messages were stored, so a message that
+        arrived while others were fetched is stored again, after those. ``body``: of a message that may have left
+        memory; without it, the message stays as it is."""
         session.now = now = self._context.clock.now()
         message = delivery.message
         stored = stored_of(message)
@@ -174,12 +176,12 @@ def _copy(delivery: Delivery) -> Delivery:
 
 
 def _subscribe_in_place(router: Router, old: Subscription, new: Subscription) -> None:
-    """The filter has a subscriber at every moment, so that no other node is told of a change."""
+    """Replace a subscription. The filter always has a subscriber, so that no change is reported to other nodes."""
     router.subscribe(new)
     router.unsubscribe(old)
 
 
 def _only_others(session: Session, topic: str) -> bool:
-    """Whether No Local keeps the client's own messages of this topic from it."""
+    """Return whether No Local excludes the client's own messages of this topic."""
     found = [each for each in session.subscriptions.values() if not each.group and matches(each.topic_filter, topic)]
     return bool(found) and all(each.no_local for each in found)
