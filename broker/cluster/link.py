@@ -1,8 +1,9 @@
 """Link: a durable session whose client is another node.
 
-Its queue, window, paging, bounds and journal are those of any session; ``LinkWriter`` makes frames of what it sends,
-and the other node's acknowledgements are cumulative: of frames for the link's credit, of sequence numbers when all up
-to there is on its disk. What gets lost on the way is sent again from the first that is not acknowledged.
+Its queue, window, paging, limits and journal are those of any session. ``LinkWriter`` puts its messages into frames.
+The other node's acknowledgements are cumulative: those of frames for the link's credit, those of sequence numbers when
+all messages up to there are on its disk. If frames get lost, the link sends again from the first message that is not
+acknowledged.
 """
 
 import asyncio
@@ -34,29 +35,29 @@ from .wire import MALFORMED, OVERHEAD, UNREADABLE, Hello, HelloAnswer, LinkAck
 logger = logging.getLogger(__name__)
 
 LISTENER: Final = "\0link"
-"""What the sessions of links have for a listener."""
+"""The name of the listener of links' sessions."""
 PREFIX: Final = "\0link:"
 HELLO: Final = "link.hello"
 LOOK: Final = 0.5
-"""Seconds between two looks whether a link goes on."""
+"""Seconds between two checks that a link makes progress."""
 STALLED: Final = 1.5
-"""Seconds without an acknowledgement of what was sent."""
+"""Seconds without an acknowledgement of sent messages, after which the link is opened again."""
 _HELLO_TIMEOUT: Final = 2.0
 _RETRY: Final = 0.2
 _NOTE_EVERY: Final = 0.5
-"""Seconds. A message counts as waiting up to so much shorter than it does."""
+"""Seconds. The time for which a message has waited is recorded up to this much too short."""
 _MOST_NOTES: Final = 256
 
 
 class LinkRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``cluster_links``: up to which number all of this node's messages is taken."""
+    """Row of table ``cluster_links``: all messages of this node up to this number were taken."""
 
     uid: str
     taken: int
 
 
 def link_limits(settings: ClusterSettings) -> Limits:
-    """The bounds of a link's session."""
+    """Return the limits of a link's session."""
     return Limits(
         max_inflight=WINDOW,
         max_queued_messages=settings.link_queue_messages,
@@ -66,7 +67,7 @@ def link_limits(settings: ClusterSettings) -> Limits:
 
 
 class Link:
-    """Messages for one other node. ``open``: the other node has said from where on it wants them."""
+    """Messages for one other node. ``open``: the other node has reported which message it expects first."""
 
     def __init__(
         self, context: ClusterContext, membership: Members, calls: Calls, routes: ClusterRoutes, peer: Peer
@@ -92,20 +93,20 @@ class Link:
         )
         self._subject = context.subject("link", peer.name)
         self.open = False
-        # Uid and incarnation of the other node that it was opened to.
+        # Uid and incarnation of the node that the link was opened to.
         self.of = ("", 0)
         self._numbered = False
         self._opening: asyncio.Task[None] | None = None
-        # Acknowledgements of earlier frames tell of gaps that are being filled.
+        # Acknowledgements of earlier frames report gaps that are being filled already.
         self._resent_from = 0
         self._progress = (0, 0)
         self._progress_at = 0.0
         self._watchdog: asyncio.TimerHandle | None = None
-        # While it is closed: when how many messages waited in the session, and how many had been dropped from it.
+        # While the link is closed: a time, how many messages waited then, and how many had been dropped by then.
         self._waited: list[tuple[float, int, int]] = []
         self._waited_every = _NOTE_EVERY
         self._noting: asyncio.TimerHandle | None = None
-        # The same of all that was in it while it was closed: up to which number messages were there, and when.
+        # The same for numbered messages: up to which number messages were in the link, the time, and the drops.
         self._late: list[tuple[int, float, int]] = []
         self._writer.since = self._since
         self._note_regularly()
@@ -114,7 +115,7 @@ class Link:
     # -------------------------------------------------------------- open, close
 
     def update(self) -> None:
-        """The other node, or the way to it, is another one than before."""
+        """Close the link and open it again, because the other node, or the way to it, has changed."""
         self.close()
         if self._wanted and (self._opening is None or self._opening.done()):
             self._opening = self._loop.create_task(self._keep_opening())
@@ -124,7 +125,7 @@ class Link:
         return self.peer.running and self._context.nats.connected and self._membership.joined
 
     def close(self) -> None:
-        """Send nothing for now; the session queues."""
+        """Stop sending for now; the session queues messages."""
         if self.open:
             self.open = False
             self.session.detach()
@@ -134,10 +135,10 @@ class Link:
             self._watchdog.cancel()
             self._watchdog = None
 
-    # ------------------------------------------------------------------ how long what waits has waited
+    # ------------------------------------------------------------------ how long messages have waited
 
     def note(self) -> None:
-        """All that is in the link by now is older than whatever happens from now on."""
+        """Note which messages are in the link by now: they are older than any later event."""
         if self.open:
             return
         self._waited.append((self._context.clock.now(), self.session.queued, self._dropped))
@@ -151,12 +152,12 @@ class Link:
 
     @property
     def _dropped(self) -> int:
-        """Messages that left the session without a number."""
+        """The number of messages that left the session without a sequence number."""
         dropped = self.session.client.dropped or {}
         return sum(count for reason, count in dropped.items() if reason not in (QOS0_MSG, LINK_FULL))
 
     def _note_numbers(self) -> None:
-        """It opens: the messages that wait get the numbers after the last one, in their order."""
+        """Convert the notes when the link opens: waiting messages get the numbers after the last one, in order."""
         if self._noting is not None:
             self._noting.cancel()
             self._noting = None
@@ -202,19 +203,20 @@ class Link:
                     continue
                 self._number(came.taken)
                 if self._writer.acked > max(came.taken, acked):
-                    continue  # it has forgotten in a crash what it had acknowledged: it is told
+                    continue  # it has forgotten in a crash what it had acknowledged: the next HELLO says so
                 self._begin(came)
 
     @property
     def _before_first(self) -> int:
-        """The number before the first that is to be sent, as far as it is known here."""
+        """The number before the first message to send, as far as this node knows it."""
         if self._numbered:
             return self._writer.acked
         first = next(iter(self.session.inflight), 0)
         return first - 1 if first else self.session.last_packet_id
 
     def _number(self, taken: int) -> None:
-        """After a restart only Packet Identifiers are known, of far fewer messages than there are identifiers."""
+        """Derive sequence numbers from Packet Identifiers: after a restart, only these are known. They are unambiguous,
+        because there are far more identifiers than messages in flight."""
         if self._numbered:
             return
         first = next(iter(self.session.inflight), 0)
@@ -226,7 +228,8 @@ class Link:
         self._numbered = True
 
     def _begin(self, answer: HelloAnswer) -> None:
-        """The other node has all up to ``answer.stored`` on disk, and has taken all up to ``answer.taken``."""
+        """Open the link: the other node has all messages up to ``answer.stored`` on disk, and has taken all up to
+        ``answer.taken``."""
         session, writer = self.session, self._writer
         inflight = list(session.inflight)
         numbers = [writer.sequence_of(packet_id) for packet_id in inflight]
@@ -295,7 +298,7 @@ class Link:
         return len(body)
 
     def acknowledged(self, ack: LinkAck) -> None:
-        """The other node has told how far it is."""
+        """Handle an acknowledgement of the other node."""
         if not self.open:
             return
         session, writer = self.session, self._writer
@@ -313,7 +316,7 @@ class Link:
             session.advance(self._context.clock.now())
 
     def _go_back(self) -> None:
-        """Send again what is not acknowledged."""
+        """Send all messages again that are not acknowledged."""
         writer = self._writer
         self._context.refusals.count("link_gap")
         self.session.detach()
@@ -322,7 +325,7 @@ class Link:
         self._attach()
 
     def _look(self) -> None:
-        """Whether something is lost of which the other node cannot know: the last frames, or their acknowledgement."""
+        """Check for a loss that the other node cannot notice: of the last frames, or of their acknowledgement."""
         self._watchdog = self._loop.call_later(LOOK, self._look)
         writer = self._writer
         now = self._loop.time()
@@ -340,12 +343,12 @@ class Link:
 
     @property
     def _unacknowledged(self) -> int:
-        """Messages of QoS 1 and 2 that were sent, or are to be at the end of the iteration."""
+        """The number of messages of QoS 1 and 2 that were sent, or will be at the end of the iteration."""
         return len(self.session.inflight) + self._writer.held
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is on its way or waits, or nothing can go at present."""
+        """Whether no message is under way or waits, or none can be sent at present."""
         return not self.open or (not self._unacknowledged and not self.session.queued and self._writer.credited)
 
 
@@ -375,7 +378,7 @@ class Links:
         self._membership.on_current.append(self._end_links_to_nobody)
 
     async def stop(self, timeout: float) -> None:
-        """Wait until what was published has left, but no longer than ``timeout`` seconds."""
+        """Wait until all published messages have left, but no longer than ``timeout`` seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while not all(each.idle for each in self.links.values()) and loop.time() < deadline:
@@ -402,7 +405,8 @@ class Links:
         link.update()
 
     def _replaced(self, peer: Peer) -> None:
-        """What waits was for sessions of other data, and nobody has subscribed to it where it goes now."""
+        """Count waiting messages as dropped: they were for the sessions of other data, and the node that has the name
+        now has no subscribers for them."""
         link = self.links.get(peer.name)
         if link is None:
             return
@@ -412,7 +416,7 @@ class Links:
             self._context.refusals.add("link_node_replaced", peer.name, "node.data_dir", held)
 
     def recovered(self, node: str) -> Session | None:
-        """The session of the link to a node, where there was one before the restart."""
+        """Return the session of the link to a node, if there was one before the restart."""
         return self._context.broker.sessions.internal.get(PREFIX + node)
 
     def _removed(self, peer: Peer) -> None:
@@ -423,7 +427,7 @@ class Links:
             self._end(PREFIX + peer.name)
 
     def _end_links_to_nobody(self) -> None:
-        """All members are known: what was recovered for others is for nobody."""
+        """End the recovered links to nodes that are not members, when all members are known."""
         for client_id in list(self._context.broker.sessions.internal):
             if client_id.startswith(PREFIX) and client_id.removeprefix(PREFIX) not in self.links:
                 self._end(client_id)

@@ -1,8 +1,8 @@
-"""LinkReceiver: frames of other nodes, to this node's sessions; each message once, and in its order.
+"""LinkReceiver: delivers frames of other nodes to this node's sessions, each message once and in order.
 
-What a message causes and the number up to which all is taken are written in one batch. An acknowledgement of that
-number and of the frame leaves when much has come since the last one, or after ``ACK_WITHIN``: an acknowledgement for
-each frame would cost as much as the frame.
+The effects of a message, and the number up to which all messages are taken, are written in one batch. An
+acknowledgement of that number and of the frame is sent when many bytes have arrived since the last one, or after
+``ACK_WITHIN``: an acknowledgement for each frame would cost as much as the frame.
 """
 
 import asyncio
@@ -48,30 +48,30 @@ logger = logging.getLogger(__name__)
 
 TABLE: Final = "cluster_links"
 ASK_AGAIN: Final = 0.1
-"""Seconds until what is missing is asked for again."""
+"""Seconds until this node asks again for missing messages."""
 ACK_WITHIN: Final = 0.01
-"""Seconds until what came is acknowledged, however little it is."""
+"""Seconds until frames are acknowledged, however few have arrived."""
 ACK_BYTES: Final = 65_536
 MOST_ACK_BYTES: Final = 262_144
 """Bytes of frames that are acknowledged at once: an eighth of the credit of a link, and no link has less credit than
-the first."""
+the default."""
 _ACK_NUMBERS: Final = WINDOW // 4
 _MAX_PUBLISHERS: Final = 8192
 _CONGESTED: Final = 0.005
 ROW_EVERY: Final = 8192
-"""Numbers after which the row is written whatever came. With the window of a link it is far less than there are Packet
-Identifiers, so that these tell the numbers, even if both nodes have died."""
+"""Numbers after which the row is written in any case. Together with the window of a link, this is far less than there
+are Packet Identifiers, so that the numbers follow from these, even if both nodes have died."""
 _MAX_AGE: Final = NEVER_EXPIRES * 1000
-"""Milliseconds. No message is older whose Message Expiry Interval may still count."""
+"""Milliseconds. A message whose Message Expiry Interval may still matter is not older."""
 _MOST_PARTS: Final = 65_536
 _MOST_BYTES: Final = MAX_REMAINING_LENGTH + 1_048_576
-"""Of a frame in parts: the largest packet, and who has published it."""
+"""The size of a frame in parts: the largest packet, and its publisher."""
 _NO_FRAME: Final = -1
 _FIRST_0: Final = 0x30  # first byte of a PUBLISH: QoS 0, DUP 0, RETAIN 0
 _QOS: Final = 0x06
 NOT_TAKEN: Final = "link_not_taken"
 MARK: Final = "$moved"
-"""What a node's mark (``turns``) has in place of a Shared Subscription."""
+"""In a node's mark (``turns``), this is in place of a Shared Subscription."""
 
 
 class LinkState:
@@ -84,37 +84,38 @@ class LinkState:
 
     def __init__(self, node: str, uid: str, taken: int, subject: str) -> None:
         self.node = node
-        # Of its acknowledgements.
+        # The subject of acknowledgements to that node.
         self.subject = subject
         self.uid = uid
         self.incarnation = 0
-        # The newest frame that came.
+        # The newest frame that has arrived.
         self.frame = 0
         self.taken = self.stored = taken
-        # The last number that was acknowledged, and bytes that came since.
+        # The last number that was acknowledged, and the bytes that have arrived since.
         self.told = taken
         self.untold = 0
-        # What the row says.
+        # The number in the row.
         self.row = taken
-        # Batches that are not on disk yet, and up to which number all is in them.
+        # Batches that are not on disk yet, each with the number up to which it has all messages.
         self.storing: deque[tuple[int, int]] = deque()
         self.gap = False
         self.asked_at = 0.0
         self.part_number = 0
         self.parts: list[bytes] = []
         self.part_bytes = 0
-        # The last frame of which something was refused whose numbers are not known for certain.
+        # The last frame with refused messages whose numbers are not certain.
         self.refused = _NO_FRAME
-        # Bytes of frames that have come and are not taken yet.
+        # Bytes of frames that have arrived and are not taken yet.
         self.waiting = 0
 
 
 class LinkReceiver:
     """Implements ``CommitWaiter`` of the group commit.
 
-    ``on_addressed`` gets what is for one member of a Shared Subscription: the message, its record, and the node that it
-    comes from; ``on_mark`` the same of a node's mark (``turns``). ``apart`` gets each other message and that node,
-    while sessions move; else they go to all that match. ``on_new_node`` gets a node of which nothing has come yet.
+    ``on_addressed`` is called with a message for one member of a Shared Subscription, its record, and the sending node;
+    ``on_mark`` with the same for a node's mark (``turns``). While sessions move, ``apart`` is called with each other
+    message and that node; otherwise, such messages are delivered to all matching subscriptions. ``on_new_node`` is
+    called with a node that has not sent any message yet.
     """
 
     def __init__(self, context: ClusterContext, membership: Members, calls: Calls) -> None:
@@ -126,7 +127,7 @@ class LinkReceiver:
         self._body = msgspec.msgpack.Decoder(Frame).decode
         self._incoming: dict[str, LinkState] = {}
         self._publishers: dict[PublisherRecord, ClientInfo] = {}
-        # What has come and is not taken yet, each with the incarnation that has sent it and with its bytes.
+        # Frames that have arrived and are not taken yet, each with the incarnation that sent it and with its size.
         self._queue: deque[tuple[LinkState, int, Frame, int]] = deque()
         self._most_waiting = 2 * context.settings.link_credit
         self._decoder = RunDecoder()
@@ -151,7 +152,7 @@ class LinkReceiver:
         self._membership.on_removed.append(self._removed)
 
     def stop(self) -> None:
-        """Take no more frames; what was taken is acknowledged, as far as it is on disk."""
+        """Stop taking frames, and acknowledge all taken messages that are on disk."""
         self._stopped = True
         self._queue.clear()
         for handle in (self._later, self._again):
@@ -163,7 +164,7 @@ class LinkReceiver:
         self.forget(peer.name)
 
     def forget(self, node: str) -> None:
-        """Nothing was ever taken from this node."""
+        """Forget that messages of this node were taken."""
         incoming = self._incoming.pop(node, None)
         if incoming is not None:
             self._drop_waiting(incoming)
@@ -176,7 +177,7 @@ class LinkReceiver:
     # ---------------------------------------------------------------------- hello
 
     async def _hello(self, node: str, argument: bytes) -> bytes:
-        """Where another node is to begin."""
+        """Answer at which message another node is to begin."""
         try:
             hello = msgspec.msgpack.decode(argument, type=Hello)
         except UNREADABLE:
@@ -188,8 +189,8 @@ class LinkReceiver:
             raise CallFailed(f"{node} is not a member here")
         incoming = self._incoming.get(node)
         if incoming is not None:
-            # What is to be taken comes again, from the first number that is not. Should the other node have started
-            # anew, what waits has numbers of which it gives out again those that were not on its disk.
+            # Messages that are not taken arrive again, from the first such number. If the other node has restarted,
+            # it assigns numbers of waiting messages again, if these were not on its disk.
             self._drop_waiting(incoming)
         if incoming is None or incoming.uid != peer.uid:
             row = self._table.get(node)
@@ -200,7 +201,7 @@ class LinkReceiver:
                 self._table.put(node, LinkRow(peer.uid, taken))
                 self.on_new_node(node)
         elif hello.acked > incoming.taken:
-            # Acknowledged before a crash of this node, and not written down.
+            # This was acknowledged before a crash of this node, and not stored.
             incoming.taken = incoming.stored = hello.acked
         if incoming.incarnation != peer.incarnation:
             incoming.incarnation = peer.incarnation
@@ -209,7 +210,7 @@ class LinkReceiver:
         return msgspec.msgpack.encode(HelloAnswer(incoming.taken, incoming.stored))
 
     def _drop_waiting(self, incoming: LinkState) -> None:
-        """Of what has come, take nothing any more."""
+        """Drop all frames of this link that have arrived and are not taken."""
         incoming.part_number = 0
         incoming.parts = []
         incoming.refused = _NO_FRAME
@@ -235,7 +236,7 @@ class LinkReceiver:
             return
         if incoming.waiting >= self._most_waiting:
             self._context.refusals.add(NOT_TAKEN, incoming.node, "cluster.link_credit")
-            return  # it will be missed, and come again
+            return  # the gap is noticed, and the frame sent again
         size = len(data)
         incoming.untold += size
         if frame.part is not None:
@@ -250,7 +251,8 @@ class LinkReceiver:
             self._process()
 
     def _joined(self, incoming: LinkState, frame: Frame) -> Frame | None:
-        """The whole frame when this was the last piece of it that was missing; this piece: there will be none."""
+        """Return the whole frame when its last missing part has arrived, the part itself if there will be no whole
+        frame, and ``None`` while parts are missing."""
         assert frame.part is not None
         part, parts, data = frame.part
         if part == 0:
@@ -258,7 +260,7 @@ class LinkReceiver:
             incoming.parts = []
             incoming.part_bytes = 0
         if frame.number != incoming.part_number or part != len(incoming.parts):
-            return None  # it will be missed, and come again
+            return None  # the gap is noticed, and the frame sent again
         incoming.parts.append(data)
         incoming.part_bytes += len(data)
         if parts <= _MOST_PARTS and incoming.part_bytes <= _MOST_BYTES:
@@ -288,7 +290,7 @@ class LinkReceiver:
                 self._context.refusals.add(OLD_INCARNATION, incoming.node, "-")
                 continue
             self._take(incoming, frame)
-            if budget.deliveries > DELIVERIES_PER_ITERATION:  # more frames may come with the same read
+            if budget.deliveries > DELIVERIES_PER_ITERATION:  # one read may bring several frames
                 self._later = self._loop.call_soon(self._process)
                 return
 
@@ -306,8 +308,8 @@ class LinkReceiver:
                 incoming.gap = True
                 self._tell_soon()
                 return
-            # What was refused of the frame before had the numbers up to there. They come again as often as they are
-            # missed, and can never be taken.
+            # The refused messages of the frame before had the numbers up to there. They would be sent again whenever
+            # they are missing, and can never be taken.
             incoming.taken = frame.after
         now = self._broker.clock.now()
         commit = self._context.tables.commit
@@ -333,7 +335,7 @@ class LinkReceiver:
             return
         incoming.gap = False
         if commit is not None and commit.written == written and incoming.taken - incoming.row < ROW_EVERY:
-            # Nothing of it is on disk: should this node die now, there is nobody left who was to have it.
+            # No message of the frame is on disk. If this node dies now, no session remains that should have them.
             if not incoming.storing:
                 incoming.stored = incoming.taken
                 self._tell_later(incoming)
@@ -353,8 +355,8 @@ class LinkReceiver:
         fresh: bool,
         now: float,
     ) -> int:
-        """Take the frame's messages from ``place`` to ``end``; the number of the last one. ``fresh``: those of QoS 0
-        have not come yet."""
+        """Take the frame's messages from ``place`` to ``end``, and return the number of the last one. ``fresh``: the
+        messages of QoS 0 have not arrived before."""
         for record in frame.messages[place:end] if place or end < len(frame.messages) else frame.messages:
             if record.flags & 3:
                 sequence += 1
@@ -377,7 +379,7 @@ class LinkReceiver:
         fresh: bool,
         now: float,
     ) -> int:
-        """The same for a run of packets; -1: as ``_refuse_run``."""
+        """Do the same for a run of packets. -1: as in ``_refuse_run``."""
         if (run.version != V4 and run.version != V5) or not 0 <= run.age <= _MAX_AGE:
             return self._refuse_run(incoming, frame, run, sequence)
         broker, apart, node = self._broker, self.apart, incoming.node
@@ -408,7 +410,7 @@ class LinkReceiver:
             return self._refuse_run(incoming, frame, run, sequence)
         for message in messages:
             if not message.topic:
-                return self._refuse_run(incoming, frame, run, sequence)  # an alias alone says nothing here
+                return self._refuse_run(incoming, frame, run, sequence)  # an alias alone has no meaning here
             if message.topic != run.topic or message.qos != messages[0].qos or message.qos == 2 or message.retain:
                 together = False
         if together:
@@ -438,8 +440,8 @@ class LinkReceiver:
         return sequence
 
     def _refuse_run(self, incoming: LinkState, frame: Frame, run: RunRecord, sequence: int) -> int:
-        """Nothing of a run is taken, and its messages have their numbers all the same: the last one; -1: that cannot be
-        told, and nothing of the frame from there on is taken."""
+        """Refuse a run. Its messages have their numbers all the same: return the last one. -1: that number is unknown,
+        and the rest of the frame is refused, too."""
         self._refuse_rest(incoming, frame)
         count = count_numbered(run.packets)
         if count < 0 or count > run.count > 0:
@@ -450,7 +452,7 @@ class LinkReceiver:
         return sequence
 
     def _refuse_rest(self, incoming: LinkState, frame: Frame) -> None:
-        """Something of a frame cannot be read. Which numbers it had, the next frame says for certain."""
+        """Refuse the rest of a frame that is not readable. The next frame makes certain which numbers it had."""
         self._context.refusals.add(MALFORMED, incoming.node, "-")
         incoming.refused = frame.number
 
@@ -472,7 +474,8 @@ class LinkReceiver:
             self._broker.route_local(message)
 
     def _is_before_some(self, topic: str, before: float) -> bool:
-        """Whether a session subscribes to this topic that began later than this and ends with its connection."""
+        """Return whether a session subscribes to this topic that began later than ``before`` and ends with its
+        connection."""
         return any(begun_since(each.session, before) for each in self._broker.router.match(topic).targets)
 
     def _publisher(self, record: PublisherRecord, node: str) -> ClientInfo:
@@ -523,7 +526,7 @@ class LinkReceiver:
         return waits
 
     def abort(self) -> None:
-        """There is no connection to close."""
+        """Do nothing: there is no connection to close."""
 
     def _tell_later(self, incoming: LinkState) -> None:
         self._to_tell[incoming] = None
@@ -569,13 +572,13 @@ class LinkReceiver:
 
 
 def begun_since(session: Session, before: float) -> bool:
-    """Whether a session began later than this and ends with its connection: a message that another node had accepted
-    before is not for it."""
+    """Return whether a session began later than ``before`` and ends with its connection. Messages that another node had
+    accepted before are not for such a session."""
     return session.created_at > before and not session.persistent and not session.internal
 
 
 def _message(record: MessageRecord, publisher: ClientInfo | None, now: float) -> Message | None:
-    """The message of a record; ``None``: no client can have published it."""
+    """Return the message of a record, or ``None`` if no client can have published it."""
     flags = record.flags
     if not (0 <= flags <= 6 and flags != 3 and 0 <= record.age <= _MAX_AGE and record.hops >= 0):
         return None

@@ -1,8 +1,9 @@
-"""LinkWriter: what a link's session sends, as frames for another node.
+"""LinkWriter: puts the messages of a link's session into frames for another node.
 
-Messages are collected and sent at the end of the loop iteration, as many in a frame as fit; shortly after a frame of
-many, for up to a millisecond. They wait here while more is on its way than the link's credit, and one of QoS 2, with
-all behind it, until it is on disk under its number: after a crash it must not travel under another one.
+Messages are collected and sent at the end of the loop iteration, as many in a frame as fit. Shortly after a frame with
+many messages, they are collected for up to a millisecond. Messages wait here while more bytes are under way than the
+link's credit. A message of QoS 2, and all messages after it, wait until it is on disk under its number: after a crash
+it must not travel under another one.
 """
 
 import asyncio
@@ -20,32 +21,33 @@ from ..session.protocols import LINK_FULL, QOS0_MSG
 from ..session.session import Session
 
 FRAME_BYTES: Final = 65_536
-"""Of a frame with more than one message."""
+"""The limit of a frame with more than one message."""
 WINDOW: Final = 16_384
-"""Messages of QoS 1 and 2 that are not acknowledged. Far less than there are Packet Identifiers, so that one tells its
-sequence number."""
+"""The limit of unacknowledged messages of QoS 1 and 2. It is far less than there are Packet Identifiers, so that the
+sequence number follows from the identifier."""
 MOST_HELD: Final = 49_152
-"""The same where none of them is on disk under its identifier: as far as identifiers reach, with room to spare."""
+"""The same limit if none of the messages is on disk under its identifier: below the number of identifiers, with room to
+spare."""
 COLLECT_FOR: Final = 0.001
-"""Seconds for which messages wait for others that go with them, shortly after a frame of many."""
+"""Seconds for which messages wait for others to share a frame, shortly after a frame with many messages."""
 _SHORTLY: Final = 0.002
 MANY: Final = 32
-"""Messages of a frame after which the next ones are collected."""
+"""Number of messages in a frame after which the next ones are collected."""
 _MESSAGE_BYTES: Final = 80
 _RETAIN: Final = 4
 _NO_IDS: Final[list[str]] = []
 _NAMED: Final = 4
-"""Packets in a row on one topic that are worth saying so."""
+"""Number of successive packets on one topic from which on the frame names that topic."""
 
 
 class _Waiting:
-    """``count`` messages that are not sent yet, or not acknowledged: one, or several of one publisher, moment, topic
-    and QoS whose ids follow each other, or that have none.
+    """``count`` messages that are not sent yet, or not acknowledged: one, or several of one publisher, time, topic and
+    QoS with successive ids or without ids.
 
-    Of several only the ``first`` message is here, and of each the PUBLISH ``packets``, which say all there is to say,
-    of ``version``; 0: one message of which they do not. ``delivery``: of that one; None: nothing special. ``sequence``:
-    of the first, 0: QoS 0. ``id_number``: of the first, 0: it has no id, or one without a number. ``batch``: must
-    be on disk before. ``size``: about how many bytes.
+    Of several messages, only the ``first`` is here, and the PUBLISH ``packets`` of all, which are complete.
+    ``version``: of the packets; 0: one message that needs more than its packet. ``delivery``: of that message; None: it
+    has no special properties. ``sequence``: of the first message; 0: QoS 0. ``id_number``: of the first message; 0: it
+    has no id, or one without a number. ``batch``: must be on disk before. ``size``: in bytes, approximately.
     """
 
     __slots__ = ("batch", "count", "delivery", "first", "id_number", "packets", "sequence", "size", "version")
@@ -62,7 +64,7 @@ class _Waiting:
         self.version = 0
 
     def takes(self, message: Message, version: int, sequence: int, batch: int) -> bool:
-        """Whether a message may be added, of which there is such a packet."""
+        """Return whether a message that has such a packet may be added."""
         first = self.first
         return (
             self.version == version
@@ -76,7 +78,7 @@ class _Waiting:
         )
 
     def continues(self, message: Message) -> bool:
-        """Whether its id follows those that are here, or neither has one."""
+        """Return whether the message's id follows those of this entry, or neither has ids."""
         first = self.first
         if self.id_number:
             return message.id_number == self.id_number + self.count and message.id_prefix == first.id_prefix
@@ -88,7 +90,7 @@ class _Waiting:
         self.size += size
 
     def drop_first(self, count: int) -> None:
-        """The first of them are acknowledged. ``size`` stays what was counted for all."""
+        """Remove the first messages, which are acknowledged. ``size`` remains that of all messages."""
         del self.packets[:count]
         self.count -= count
         self.sequence += count
@@ -102,7 +104,7 @@ class _Waiting:
         return [first.id] if self.count == 1 else [""] * self.count
 
     def messages(self) -> list[Message]:
-        """All of them, read anew where only their packets are here."""
+        """Return all messages, decoded again if only their packets are here."""
         first = self.first
         if self.count == 1 and not self.version:
             return [first]
@@ -114,7 +116,7 @@ class _Waiting:
 
 
 class _Run:
-    """Packets of a frame in a row, as ``wire.RunRecord`` has them."""
+    """Successive packets of a frame, as in ``wire.RunRecord``."""
 
     __slots__ = ("_age", "_entries", "_place", "_qos", "_topic", "_version", "_waited", "packets")
 
@@ -125,7 +127,7 @@ class _Run:
         self._topic = ""
 
     def takes(self, entry: _Waiting, place: int, age: int, waited: int) -> bool:
-        """Whether what waits next is best sent with these."""
+        """Return whether the next waiting entry is best sent in this run."""
         if place != self._place or entry.version != self._version or age != self._age or waited != self._waited:
             return False
         first = entry.first
@@ -146,7 +148,7 @@ class _Run:
         self._entries.append(entry)
 
     def record(self, before: int) -> tuple[object, ...]:
-        """``before``: the place of the message that follows them."""
+        """Return the record of the run. ``before``: the place of the message that follows it."""
         packets = self.packets
         whole = packets[0] if len(packets) == 1 else b"".join(packets)
         topic, count = self._topic, len(packets)
@@ -171,9 +173,9 @@ class _Run:
 class LinkWriter:
     """Implements ``ClientWriter`` and ``MessageKeeper`` of ``session.protocols``, ``CommitWaiter`` of the group commit.
 
-    ``acked``: all up to this sequence number is acknowledged, ``last``: of the last one that was given out. ``frame``:
-    number of the last frame. ``late_upto``: messages up to this sequence number were in the link while it was closed,
-    and ``since`` returns of one of these a time before which it was there; 0: that is not known.
+    ``acked``: all messages up to this sequence number are acknowledged. ``last``: the last assigned sequence number.
+    ``frame``: the number of the last frame. ``late_upto``: messages up to this sequence number were in the link while
+    it was closed. For each of these, ``since`` returns a time at which it was in the link already; 0: not known.
     """
 
     def __init__(
@@ -186,8 +188,8 @@ class LinkWriter:
         send: Callable[[int, int, int, list[Publisher], list[tuple[object, ...]], list[tuple[object, ...]]], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """``send``: number, after, first, publishers, messages and runs of a frame; returns its bytes. ``ids``: of
-        messages that have none."""
+        """``send``: is called with number, after, first, publishers, messages and runs of a frame, and returns its
+        size. ``ids``: creates ids for messages that have none."""
         self.writable = True
         self.acked = 0
         self.last = 0
@@ -203,17 +205,17 @@ class LinkWriter:
         self._send = send
         self._loop = loop
         self._scheduled = False
-        # Until when it is shortly after a frame of many, and what ends the wait of those that are collected.
+        # Until when messages are collected after a frame with many, and the timer that ends the collecting.
         self._collects_until = 0.0
         self._collecting: asyncio.TimerHandle | None = None
         self._waiting: deque[_Waiting] = deque()
-        # The last of these, to which one more may be added.
+        # The last waiting entry, to which another message may be added.
         self._last: _Waiting | None = None
-        # What nobody durable waits for and ``hold_run`` took, until it is acknowledged; how many messages and bytes.
+        # Unacknowledged messages of ``hold_run``, which no durable session waits for; and their number and bytes.
         self._held: deque[_Waiting] = deque()
         self.held = 0
         self._held_bytes = 0
-        # Something was in flight in the session, and which batch says that it is not any more; -1: that is not known.
+        # Which batch records that messages in flight in the session are settled; -1: not known.
         self._settled_by = 0
         self._waiting_bytes = 0
         self._sent: deque[tuple[int, int]] = deque()
@@ -278,8 +280,8 @@ class LinkWriter:
         return span <= MOST_HELD and self._held_bytes < self._credit and not self._session.inflight and self._settled()
 
     def _settled(self) -> bool:
-        """Whether the disk knows that nothing is in flight in the session: after a crash it would be taken for what
-        has its Packet Identifier by then."""
+        """Return whether the disk records that no message is in flight in the session. Otherwise, after a crash, such a
+        message would be mistaken for the one that has its Packet Identifier by then."""
         commit = self._commit
         if self._settled_by and commit is not None:
             if self._settled_by < 0:
@@ -314,7 +316,7 @@ class LinkWriter:
             self._waiting_bytes += size
             self._held_bytes += size
             sequence += 1
-        self._last = None  # nothing that is in flight in the session may be added to these
+        self._last = None  # a message in flight in the session must not be added to these
         self.held += len(run)
         self.last = sequence - 1
         self._schedule()
@@ -387,12 +389,12 @@ class LinkWriter:
             self._loop.call_soon(self._run)
 
     def sequence_of(self, packet_id: int) -> int:
-        """Of one in flight: the first after ``acked`` that has this Packet Identifier."""
+        """Return the sequence number of a message in flight: the first after ``acked`` with this Packet Identifier."""
         return self.acked + 1 + (packet_id - 1 - self.acked) % MAX_PACKET_ID
 
     def begin(self, acked: int, last: int) -> None:
-        """All up to ``acked`` is acknowledged, and what comes anew follows ``last``. What is not acknowledged is in
-        flight in the session, to be sent again."""
+        """Begin again: all messages up to ``acked`` are acknowledged, and new messages follow ``last``. Unacknowledged
+        messages are in flight in the session, which sends them again."""
         self._give_back()
         self.acked = acked
         self.last = last
@@ -411,7 +413,7 @@ class LinkWriter:
         self.writable = True
 
     def _give_back(self) -> None:
-        """What is held here is in flight in the session from now on, in its order."""
+        """Move all messages held here to the session, where they are in flight in their order."""
         if not self._held:
             return
         inflight = self._session.inflight
@@ -434,7 +436,7 @@ class LinkWriter:
         self.flush()
 
     def flush(self, durable: int = 0) -> None:
-        """Send what may go now. Batches up to ``durable`` are on disk."""
+        """Send all messages that may be sent now. Batches up to ``durable`` are on disk."""
         waiting = self._waiting
         if self._commit is not None:
             durable = max(durable, self._commit.log.durable_batch)
@@ -444,7 +446,7 @@ class LinkWriter:
         self._judge()
 
     def _send_frame(self, durable: int) -> bool:
-        """One more frame; False: what is next waits for the disk."""
+        """Send one frame; return False if the next message waits for the disk."""
         waiting = self._waiting
         publishers: list[Publisher] = []
         places: dict[Publisher, int] = {}
@@ -529,7 +531,7 @@ class LinkWriter:
     def _record(
         self, message: Message, delivery: Delivery | None, place: int, age: int, waited: int
     ) -> tuple[object, ...]:
-        """As ``wire.MessageRecord``."""
+        """Return the fields of a ``wire.MessageRecord``."""
         if message.qos and not message.identified:
             self._ids.give(message)
         flags = message.qos | (_RETAIN if message.retain else 0)
@@ -546,7 +548,7 @@ class LinkWriter:
         return (*head, properties) if properties else head
 
     def probe(self) -> None:
-        """An empty frame, to be acknowledged."""
+        """Send an empty frame, so that the other node acknowledges it."""
         self.frame += 1
         sent = self._send(self.frame, self._sent_upto, self._sent_upto + 1, [], [], [])
         self._sent.append((self.frame, sent))
@@ -561,16 +563,16 @@ class LinkWriter:
 
     @property
     def credited(self) -> bool:
-        """Whether every frame has come."""
+        """Whether every frame has arrived."""
         return not self._sent
 
     @property
     def oldest(self) -> int:
-        """The first frame that has not come."""
+        """The first frame that has not arrived."""
         return self._sent[0][0] if self._sent else 0
 
     def frames_came(self, number: int) -> bool:
-        """All up to this frame have come or are lost; whether it is news."""
+        """Note that all frames up to this one have arrived or are lost; return whether that is new."""
         sent = self._sent
         before = len(sent)
         while sent and sent[0][0] <= number:
@@ -584,7 +586,8 @@ class LinkWriter:
         return True
 
     def acknowledged(self, sequence: int) -> list[int]:
-        """All up to this number is on the other node's disk; the Packet Identifiers of what may be in flight of it."""
+        """Note that all messages up to this number are on the other node's disk. Return the Packet Identifiers of those
+        that may be in flight in the session."""
         if not self.acked < sequence <= self.last:
             return []
         done: list[int] = []
@@ -613,4 +616,4 @@ class LinkWriter:
         return False
 
     def abort(self) -> None:
-        """There is no connection to close."""
+        """Do nothing: there is no connection to close."""

@@ -1,7 +1,7 @@
-"""Routes: the filters that have subscribers here, for the other nodes; and theirs, in this node's router.
+"""Routes: announces topic filters with subscribers on this node, and adds those of other nodes to this node's router.
 
-Each is a key of bucket ``routes``, ``<node>.<filter>`` as hashes. What the bucket has of this node is watched as all
-else is, and put right wherever it differs: after a start, after a write without an answer, after the bucket was lost.
+Each route is a key of bucket ``routes``, ``<node>.<filter>`` as hashes. This node also watches its own keys in the
+bucket, and corrects them when they differ: after a start, after a write without an answer, after a loss of the bucket.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ logger = logging.getLogger(__name__)
 BUCKET: Final = "routes"
 REACHED: Final = "routes.reached"
 MAX_WRITES: Final = 256
-"""Writes that are not answered yet."""
+"""The limit of writes that are not answered yet."""
 RETRY: Final = 0.5
 _SLICE: Final = 2000
-"""Filters of a node that is gone, which are taken out of the router in one go."""
+"""The number of filters of a removed node that are deleted from the router at a time."""
 _MAX_MEMBERS: Final = 2**31
-"""Of a group at one node: more than there can be, and a number that can be reckoned with."""
+"""The limit of a group's members on one node: more than there can be, and safe to calculate with."""
 VOLATILE: Final = 1
 DURABLE: Final = 2
-"""A node's pair of bits in the router's masks: where no durable session has a filter, and where one has."""
+"""The number of a node's bits in the router's masks: for filters without and with a durable session."""
 
 
 def _valid(record: NodeRoute) -> bool:
-    """Whether a node can have such subscribers."""
+    """Return whether a node can have such subscribers."""
     try:
         group, _ = parse_filter(record.filter)
     except ValueError:
@@ -48,7 +48,7 @@ def _valid(record: NodeRoute) -> bool:
 
 
 class RemoteNode:
-    """What another node has: ``filters`` by the hash in their keys.
+    """The routes of another node: ``filters`` by the hash in their keys.
 
     ``bit``: the first of its two in the router's masks. ``stale``: keys that the bucket has lost, and that the node has
     still to write again."""
@@ -85,19 +85,19 @@ class ClusterRoutes:
         self._leaving: list[RemoteNode] = []
         self._targets: dict[str, Subscription] = {}
         self._watch: Watch | None = None
-        # What the bucket has of ours: filter -> revision; of groups also what is said there.
+        # This node's routes in the bucket: filter -> revision; for groups also the value.
         self._ours: dict[str, int] = {}
         self._counts: dict[str, tuple[int, int]] = {}
-        # Filters of ours that durable sessions have or had; and those of which the bucket says so.
+        # This node's filters that durable sessions have or had; and those with this mark in the bucket.
         self._durable: set[str] = set()
         self._durable_told: set[str] = set()
-        # Filters of ours that stay there without a subscriber, and how many want that.
+        # This node's filters that stay in the bucket without a subscriber, and how many callers need that.
         self._held: dict[str, int] = {}
-        # Filters of ours that are deleted, and at which revision, until the watch has told that.
+        # This node's deleted filters and the revision of the deletion, until the watch has reported it.
         self._deleted: dict[str, int] = {}
-        # Filters of ours of which a write was not answered, or found another revision: the bucket is read first.
+        # This node's filters with a write that was not answered or found another revision: the bucket is read first.
         self._doubtful: set[str] = set()
-        # Filters of ours that may have to be written or deleted, and those of which just that is being done.
+        # This node's filters that may have to be written or deleted, and those whose write is under way.
         self._pending: dict[str, None] = {}
         self._active: dict[str, asyncio.Task[None]] = {}
         self._waiting: list[tuple[set[str], asyncio.Future[None]]] = []
@@ -112,7 +112,8 @@ class ClusterRoutes:
     # -------------------------------------------------------------- start, stop
 
     def start(self) -> None:
-        """The node has its sessions: tell others of their filters, and learn of theirs."""
+        """Announce the filters of this node's sessions, and read those of other nodes, when the sessions are
+        restored."""
         self._router.watcher = self
         self._nats.on_lost.append(self._lost)
         self._nats.on_connected.append(self._pump)
@@ -138,7 +139,7 @@ class ClusterRoutes:
         return self._current.is_set()
 
     async def wait_until_current(self, timeout: float) -> bool:
-        """Until the routes that the bucket had at the start are in the router; False: not in time."""
+        """Wait until the routes that the bucket had at the start are in the router; return False after the timeout."""
         try:
             async with asyncio.timeout(timeout):
                 await self._current.wait()
@@ -166,11 +167,11 @@ class ClusterRoutes:
             call(filter)
 
     def recount(self, filter: str) -> None:
-        """Other members of a group of this node are connected than before."""
+        """Announce a group of this node again: other members are connected than before."""
         self._touch(filter)
 
     def hold(self, filter: str) -> None:
-        """Other nodes go on to send here what matches, though nobody here subscribes to it."""
+        """Let other nodes continue to send matching messages here without a subscriber on this node."""
         self._held[filter] = self._held.get(filter, 0) + 1
         self._touch(filter)
 
@@ -186,7 +187,7 @@ class ClusterRoutes:
             self._pump()
 
     def _wanted(self, filter: str) -> NodeRoute | None:
-        """What the bucket should have of a filter of ours."""
+        """Return the value that the bucket should have for a filter of this node."""
         if not is_shared(filter):
             if filter in self._held:
                 return NodeRoute(filter, durable=True)
@@ -205,7 +206,7 @@ class ClusterRoutes:
         return wanted.durable != (filter in self._durable_told)
 
     def _pump(self) -> None:
-        """Begin as many writes as may be under way."""
+        """Start as many writes as may be under way."""
         if self._stopped or not self._membership.joined or self._retry is not None:
             return
         loop = asyncio.get_running_loop()
@@ -213,7 +214,7 @@ class ClusterRoutes:
             if len(self._active) >= MAX_WRITES:
                 return
             if filter in self._active:
-                continue  # it looks again when it is through
+                continue  # its task checks again at its end
             del self._pending[filter]
             if filter in self._doubtful or self._differs(filter, self._wanted(filter)):
                 self._active[filter] = loop.create_task(self._write(filter))
@@ -244,8 +245,8 @@ class ClusterRoutes:
             if doubtful:
                 self._take(filter, await self._nats.read(BUCKET, key))
             wanted = self._wanted(filter)
-            # What was not answered may delete it yet: it is written once more, so that this finds another revision. A
-            # route that comes late is told by the watch.
+            # An unanswered write may still delete the route. Writing it again gives it another revision, so that the
+            # deletion fails. The watch reports a route that is written late.
             if not self._differs(filter, wanted) and (wanted is None or not doubtful):
                 self._doubtful.discard(filter)
                 return
@@ -253,7 +254,7 @@ class ClusterRoutes:
             try:
                 revision = await self._nats.write(BUCKET, key, value, self._ours.get(filter, 0), self._context.nonce())
             except WrongRevision:
-                # An earlier write of ours, whose answer was lost.
+                # An earlier write of this node, whose answer was lost.
                 self._doubtful.add(filter)
                 continue
             except Unknown:
@@ -263,10 +264,10 @@ class ClusterRoutes:
             self._note(filter, revision, wanted)
 
     def _take(self, filter: str, entry: BucketEntry | None) -> None:
-        """This is what the bucket has of a filter of ours."""
+        """Note the value that the bucket has for a filter of this node."""
         found = None if entry is None or entry.value is None else self._reader.value(entry.value)
         if found is None and entry is not None and entry.value is not None:
-            self._ours[filter] = entry.revision  # it cannot be read, but written over
+            self._ours[filter] = entry.revision  # the value is not readable, but can be overwritten
             return
         self._note(filter, 0 if entry is None else entry.revision, None if found is None else found[1])
 
@@ -298,7 +299,8 @@ class ClusterRoutes:
         self._waiting = left
 
     async def written(self, filters: Iterable[str]) -> int:
-        """Until the bucket has what is true of these filters of ours; the revision by which it does."""
+        """Wait until the bucket has the right values for these filters of this node, and return the revision by which
+        it has them."""
         waited = set(filters)
         open_ones = {each for each in waited if each in self._pending or each in self._active}
         if open_ones:
@@ -325,7 +327,7 @@ class ClusterRoutes:
         if found is None:
             return
         header, record = found
-        # What is said of this node, and is wrong, is written over.
+        # A wrong value for this node is overwritten.
         if thing_key(record.filter) != hashed or (node != self._key and not _valid(record)):
             self._context.refusals.add(MALFORMED, header.node, "-")
             return
@@ -350,7 +352,7 @@ class ClusterRoutes:
             return
         self._note(filter, revision, record)
         if header.uid != self._context.wire.uid:
-            # A node that had this name wrote it. What deletes what is of that one is not to find it.
+            # An earlier node of this name wrote it. Writing it again keeps it from the deletion of that node's keys.
             self._doubtful.add(filter)
         if filter not in self._active and (filter in self._doubtful or self._differs(filter, self._wanted(filter))):
             self._touch(filter)
@@ -394,7 +396,7 @@ class ClusterRoutes:
             call(node.key, filter, members, connected)
 
     def groups(self) -> Iterator[tuple[str, NodeRoute]]:
-        """The Shared Subscriptions of other nodes, each with the node's key."""
+        """Iterate over the Shared Subscriptions of other nodes, each with the node's key."""
         for node in self._nodes.values():
             for record in node.groups.values():
                 yield node.key, record
@@ -408,14 +410,14 @@ class ClusterRoutes:
         self._router.set_remote_target(node.bit + 1, target)
 
     def attach(self, key: str, target: Subscription) -> None:
-        """What a node's subscribers are to receive is delivered to ``target``. ``key``: the node's."""
+        """Deliver messages for a node's subscribers to ``target``. ``key``: the node's."""
         self._targets[key] = target
         for call in self.on_target:
             call(key, target)
         self._set_targets(self._node(key))
 
     def restore(self, key: str, records: list[NodeRoute]) -> None:
-        """What a node had when this was last known; what the bucket does not have any more goes later."""
+        """Add the last known routes of a node. Those that the bucket no longer has are deleted later."""
         node = self._node(key)
         for record in records:
             hashed = bytes.fromhex(thing_key(record.filter))
@@ -424,18 +426,18 @@ class ClusterRoutes:
                 node.stale.add(hashed)
 
     def known(self) -> Iterator[tuple[str, list[NodeRoute]]]:
-        """The key of each other node, and what it has."""
+        """Iterate over the keys of other nodes, each with the node's routes."""
         for key, node in self._nodes.items():
             masks = [(filter, self._router.remote_mask(filter) >> node.bit) for filter in node.filters.values()]
             plain = [NodeRoute(filter, durable=mask & DURABLE > 0) for filter, mask in masks]
             yield key, [*plain, *node.groups.values()]
 
     def target(self, key: str) -> Subscription | None:
-        """What the messages for a node are delivered to."""
+        """Return the subscription that messages for a node are delivered to."""
         return self._targets.get(key)
 
     def forget(self, key: str) -> None:
-        """A node is no member any more: nothing is routed to it from now on."""
+        """Stop routing messages to a node, because it is not a member any more."""
         self._targets.pop(key, None)
         for call in self.on_target:
             call(key, None)
@@ -451,7 +453,7 @@ class ClusterRoutes:
             self._take_out()
 
     def _take_out(self) -> None:
-        """The filters of nodes that are gone leave the router, some at a time."""
+        """Delete the filters of removed nodes from the router, some at a time."""
         node = self._leaving[0]
         for key in list(islice(node.filters, _SLICE)):
             self._set_bits(node.filters.pop(key), node.bit, 0)
@@ -461,9 +463,9 @@ class ClusterRoutes:
             asyncio.get_running_loop().call_soon(self._take_out)
 
     async def keys_of(self, node: str) -> dict[str, int]:
-        """What the bucket has of another node, and at which revisions.
+        """Return the keys of another node in the bucket, with their revisions.
 
-        :raises Unavailable, NoAnswer: it cannot be read now.
+        :raises Unavailable, NoAnswer: the bucket cannot be read at present.
         """
         name = node_key(node)
         found = self._nodes.get(name)
@@ -476,12 +478,12 @@ class ClusterRoutes:
         return revisions
 
     async def withdraw(self) -> None:
-        """This node leaves: delete what the bucket has of it."""
+        """Delete this node's keys from the bucket, because it leaves."""
         await self.delete({f"{self._key}.{thing_key(filter)}": None for filter in self._ours})
 
     async def delete(self, keys: Mapping[str, int | None]) -> None:
-        """Delete from the bucket what is of a node that is a member no more, where it is of these revisions still: a
-        replacement may have written since what is its own."""
+        """Delete the keys of a removed node that still have these revisions: a replacement may have written its own
+        values since."""
         left = list(keys.items())
         for at in range(0, len(left), MAX_WRITES):
             some = left[at : at + MAX_WRITES]
@@ -496,7 +498,7 @@ class ClusterRoutes:
     # -------------------------------------------------------- the whole bucket
 
     def _is_current(self) -> None:
-        """All that was there has been told: what is ours and differs is put right."""
+        """Correct this node's keys: the watch has reported the whole bucket."""
         self._current.set()
         for filter in [*self._ours, *self._held]:
             self._pending[filter] = None
@@ -511,7 +513,8 @@ class ClusterRoutes:
         self._pump()
 
     def _lost(self, bucket: str) -> None:
-        """The bucket is empty. Nodes that run write theirs again; of the others all stays as it is."""
+        """Write this node's keys again, because the bucket is empty. All running nodes do so; routes of other nodes
+        stay as they are."""
         if bucket != BUCKET:
             return
         self._ours.clear()
@@ -533,7 +536,7 @@ class ClusterRoutes:
                 self._remove(node, key)
 
     def _joined(self) -> None:
-        """A member, perhaps again: what the bucket has of this node may have been deleted meanwhile."""
+        """Check this node's keys when it becomes a member, because they may have been deleted in the meantime."""
         if self._watch is not None:
             self._watch.stop()
         self._lost(BUCKET)
@@ -542,19 +545,20 @@ class ClusterRoutes:
     # ------------------------------------------------------------------- reached
 
     async def _reached(self, node: str, argument: bytes) -> bytes:
-        """Another node asks until this one routes by its change of a filter."""
+        """Answer another node when this one routes by that node's change of a filter."""
         revision = int(argument)
         if not await self.reached(revision):
             raise CallFailed(f"revision {revision} of the routes is not reached")
         return b""
 
     async def reached(self, revision: int) -> bool:
-        """Until this node routes by what the bucket had at this revision; False: not in time."""
+        """Wait until this node routes by the bucket's state at this revision; return False after the timeout."""
         watch = self._watch
         return watch is not None and await watch.reached(revision, self._context.settings.call_timeout)
 
     async def reached_everywhere(self, revision: int) -> bool:
-        """Until every running node routes by what the bucket has at this revision; False: one has not answered."""
+        """Wait until every running node routes by the bucket's state at this revision; return False if a node has not
+        answered."""
         peers = [each.name for each in self._membership.running()]
         asked = [self._calls.call(name, REACHED, b"%d" % revision) for name in peers]
         results = await asyncio.gather(*asked, return_exceptions=True)
@@ -568,7 +572,7 @@ class ClusterRoutes:
         return done
 
     async def known_everywhere(self, filters: Iterable[str]) -> None:
-        """Until every running node routes by these filters of ours."""
+        """Wait until every running node routes by these filters of this node."""
         revision = await self.written(filters)
         while not await self.reached_everywhere(revision):
             await asyncio.sleep(RETRY)

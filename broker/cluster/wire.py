@@ -1,8 +1,8 @@
-"""Wire: the form of everything that goes between nodes, as messages and as values of buckets.
+"""Wire: the form of everything that nodes exchange, as messages and as values of buckets.
 
-The first byte is the version of the form, the second the oldest version that can read it, then comes the length of the
-header in two bytes, the header and the body, both MessagePack. A field added at the end of a struct with a default is
-no new version; anything else is.
+The first byte is the version of the form, the second the oldest version that can read it. Then follow the length of the
+header in two bytes, the header and the body, both MessagePack. A new field with a default at the end of a struct does
+not need a new version; any other change does.
 """
 
 import logging
@@ -20,15 +20,15 @@ from ..persistence.log import records
 logger = logging.getLogger(__name__)
 
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding raises where bytes are not what they should be: text that is no UTF-8, and arrays in arrays without an
-end, have errors of their own."""
+"""The errors of decoding malformed bytes: text that is not UTF-8, and arrays nested without end, have errors of their
+own."""
 
 VERSION: Final = 1
-"""Of what this node writes, unless a node of the cluster cannot read it yet."""
+"""The version that this node writes, unless a node of the cluster cannot read it yet."""
 OLDEST: Final = 1
 """The oldest version that this node reads, and that it can write."""
 OVERHEAD: Final = 4096
-"""Bytes for header and everything else beside a body, whatever names are in it."""
+"""Bytes for the header and everything else besides a body, whatever names the header has."""
 
 TRUNCATED: Final = "truncated"
 MALFORMED: Final = "malformed"
@@ -45,21 +45,21 @@ OWN_NAME: Final = "own_name"
 _FIXED: Final = 4
 _REMEMBERED: Final = 256
 _EVERY: Final = 60.0
-"""Seconds between two lines of the log about the same."""
+"""Seconds between two log lines about the same refusal."""
 
 
 def node_key(node: str) -> str:
-    """The name of a node as a part of subjects and keys."""
+    """Return the name of a node as a part of subjects and keys."""
     return blake2b(node.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def thing_key(thing: str) -> str:
-    """A client identifier, a filter or a topic as a key of a bucket."""
+    """Return a client ID, a topic filter or a topic as a key of a bucket."""
     return blake2b(thing.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 class Header(msgspec.Struct, array_like=True, frozen=True):
-    """Who wrote it. ``uid`` and ``incarnation``: as in ``core.cluster.Member``."""
+    """The writer of a message or value. ``uid`` and ``incarnation``: as in ``core.cluster.Member``."""
 
     cluster: str
     node: str
@@ -68,20 +68,20 @@ class Header(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Refusals:
-    """Counts what is refused as ``cluster_<reason>``, and logs it, the same once a minute."""
+    """Counts refusals as ``cluster_<reason>``, and logs each reason and node once a minute."""
 
     def __init__(self, counts: Reasons, now: Callable[[], float]) -> None:
         self._counts = counts
         self._now = now
-        # (reason, whose) -> when the next line may come
+        # (reason, node) -> when the next line may be logged
         self._told: dict[tuple[str, str], float] = {}
 
     def count(self, reason: str) -> None:
-        """Count only: it is put right, and may come often."""
+        """Count without a log line: the fault is corrected, and may be frequent."""
         self._counts.add("cluster_" + reason)
 
     def add(self, reason: str, node: str, setting: str, times: int = 1) -> None:
-        """``node``: whose it was, ``setting``: the key that decides about it."""
+        """Count and log. ``node``: the sender. ``setting``: the setting that decides about it."""
         self._counts.add("cluster_" + reason, times)
         now = self._now()
         if now < self._told.get((reason, node), 0.0):
@@ -96,7 +96,7 @@ BodyT = TypeVar("BodyT")
 
 
 class Reader(Generic[BodyT]):
-    """Decodes what has a body of one type."""
+    """Decodes messages and values with a body of one type."""
 
     __slots__ = ("_decode", "_wire")
 
@@ -105,14 +105,14 @@ class Reader(Generic[BodyT]):
         self._decode = msgspec.msgpack.Decoder(kind).decode
 
     def message(self, data: bytes) -> tuple[Header, BodyT] | None:
-        """From another node as it is now; ``None``: it was refused."""
+        """Decode a message from another node that is admitted at present; ``None``: the message was refused."""
         header = self._wire.header(data)
         if header is None or not self._wire.admits(header):
             return None
         return self._body(header, data)
 
     def value(self, data: bytes) -> tuple[Header, BodyT] | None:
-        """Out of a bucket: whoever wrote it, this node too; ``None``: it cannot be read."""
+        """Decode a value of a bucket, whichever node wrote it, also this one; ``None``: it is not readable."""
         header = self._wire.header(data)
         return None if header is None else self._body(header, data)
 
@@ -125,10 +125,10 @@ class Reader(Generic[BodyT]):
 
 
 class Wire:
-    """Writes and reads in the name of one node. ``identify`` comes first.
+    """Writes and reads in the name of one node. Call ``identify`` first.
 
-    ``admits``: whether a node may speak at present; ``members`` sets it. ``version``: what is written, the newest that
-    all nodes read.
+    ``admits``: whether messages of a node are accepted at present; ``members`` sets it. ``version``: the version that
+    is written, the newest that all nodes read.
     """
 
     def __init__(self, cluster: str, node: str, refusals: Refusals) -> None:
@@ -142,11 +142,11 @@ class Wire:
         self._encode = msgspec.msgpack.Encoder().encode
         self._read_header = msgspec.msgpack.Decoder(Header).decode
         self._start = b""
-        # The headers that came lately, by their bytes.
+        # The latest headers, by their bytes.
         self._headers: dict[bytes, Header] = {}
 
     def identify(self, uid: str, incarnation: int) -> None:
-        """Who this node is, in all that is written from now on."""
+        """Set the identity of this node for everything written from now on."""
         self.uid = uid
         self.incarnation = incarnation
         self.write_version(self.version)
@@ -158,18 +158,18 @@ class Wire:
         self._start = bytes((version, OLDEST)) + len(header).to_bytes(2, "big") + header
 
     def write(self, body: object) -> bytes:
-        """``body``: a struct of this module, or a tuple with its fields."""
+        """Return header and body as bytes. ``body``: a struct of this module, or a tuple with its fields."""
         return self._start + self._encode(body)
 
     def body(self, body: object) -> bytes:
-        """The body alone."""
+        """Return the body alone as bytes."""
         return self._encode(body)
 
     def reader(self, kind: type[BodyT]) -> Reader[BodyT]:
         return Reader(self, kind)
 
     def header(self, data: bytes) -> Header | None:
-        """Who wrote it; ``None``: it was refused."""
+        """Return the header; ``None``: it was refused."""
         if len(data) < _FIXED:
             self.refusals.add(TRUNCATED, "-", "-")
             return None
@@ -205,17 +205,18 @@ _FAR_AHEAD: Final = 10_000_000_000.0
 
 
 def valid_time(time: float) -> bool:
-    """Whether it is a date, or a distance of time, that can be reckoned with; NaN is none."""
+    """Return whether this is a date or a duration that is safe to calculate with; NaN is not."""
     return _LONG_AGO < time < _FAR_AHEAD
 
 
 def valid_message(topic: str, qos: int, properties: dict[int, Any] | None) -> bool:
-    """Whether a client could have published that. The form of what comes from another node does not say so."""
+    """Return whether a client could have published this message. The form of messages from other nodes does not ensure
+    that."""
     return 0 <= qos <= 2 and valid_name(topic) and (not properties or of_publish(properties) is not None)
 
 
 def valid_body(body: records.StoredBody) -> bool:
-    """As ``valid_message``, of a message as it is stored."""
+    """Return whether a client could have published this stored message, as ``valid_message`` does."""
     return valid_message(body.topic, body.qos, body.properties) and valid_time(body.timestamp)
 
 
@@ -223,9 +224,8 @@ def valid_body(body: records.StoredBody) -> bool:
 
 
 class Heartbeat(msgspec.Struct, array_like=True, frozen=True):
-    """A node lives. ``versions``: the oldest and the newest that it reads. ``hears``: keys of the nodes that it hears.
-
-    ``leaving``: it stops now, in order."""
+    """A sign of life. ``versions``: the oldest and the newest that the node reads. ``hears``: keys of the nodes that it
+    hears. ``leaving``: the node is stopping in order."""
 
     number: int
     versions: tuple[int, int]
@@ -234,10 +234,10 @@ class Heartbeat(msgspec.Struct, array_like=True, frozen=True):
 
 
 class MemberRecord(msgspec.Struct, array_like=True, frozen=True):
-    """What is known of a node in bucket ``members``. ``started``: unix seconds. ``forced_out``: by an operator; it may
-    not come back with this ``uid``, nor with one of ``refused_uids``: nodes of this name that were forced out before,
-    the newest last. ``durable``: its data, and so the ``uid``, outlive the process. Without a ``uid``: the last node of
-    this name has left."""
+    """A node in bucket ``members``. ``started``: Unix seconds. ``forced_out``: by an operator; the node may not come
+    back with this ``uid``, nor with one of ``refused_uids``. These are of nodes of this name that were forced out
+    before, the newest last. ``durable``: the data, and so the ``uid``, outlive the process. Without a ``uid``: the last
+    node of this name has left."""
 
     node: str
     uid: str
@@ -255,9 +255,10 @@ class MemberRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Request(msgspec.Struct, array_like=True, frozen=True):
-    """``number``: of this asker, never used again. ``offset``: the rest of its answer from there on is asked for.
+    """A call. ``number``: chosen by the calling node, never used again. ``offset``: where the requested rest of the
+    answer begins.
 
-    Without a subject to reply to: all of the answer has come."""
+    A request without a reply subject confirms that the whole answer has arrived."""
 
     number: int
     method: str
@@ -266,8 +267,8 @@ class Request(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Reply(msgspec.Struct, array_like=True, frozen=True):
-    """``failure``: why it could not be done, empty: it was. ``size``: of the whole answer; ``part``: of it, from the
-    offset that was asked for."""
+    """The answer to a call. ``failure``: why the call failed; empty: it succeeded. ``size``: of the whole answer.
+    ``part``: the answer from the requested offset on."""
 
     failure: str
     size: int
@@ -278,9 +279,10 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
 
 
 class NodeRoute(msgspec.Struct, array_like=True, frozen=True):
-    """Bucket ``routes``: a node has subscribers of this filter. Of a Shared Subscription (``$share/...``) it has so
-    many ``members``, of which so many are ``connected``. ``durable``: a durable session has it, or had since the filter
-    has subscribers there; any other filter's messages need not survive the node."""
+    """A value of bucket ``routes``: a node has subscribers of this topic filter. ``members``, ``connected``: of a
+    Shared Subscription (``$share/...``), how many members the node has, and how many of them are connected.
+    ``durable``: a durable session has subscribed to the filter, or had since the filter has subscribers there. Messages
+    for other filters need not survive the node."""
 
     filter: str
     members: int = 0
@@ -292,7 +294,7 @@ class NodeRoute(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PublisherRecord(msgspec.Struct, array_like=True, frozen=True):
-    """Who published a message: ``mqtt.message.Publisher``."""
+    """The publisher of a message: ``mqtt.message.Publisher``."""
 
     client_id: str
     username: str | None
@@ -305,10 +307,10 @@ class PublisherRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class MessageRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A message. ``flags``: QoS in two bits, RETAIN as the third. ``publisher``: index in the frame, -1 the node
-    itself. ``age``: milliseconds since it was published. ``group``: it is for a member of this Shared Subscription
-    only, or for a session, with these Subscription ``identifiers``. ``waited``: milliseconds for which the
-    message was at least in the link, as the link was closed."""
+    """A message. ``flags``: QoS in two bits, RETAIN as the third. ``publisher``: index in the frame; -1: the node
+    itself. ``age``: milliseconds since it was published. ``group``: the message is only for a member of this Shared
+    Subscription, or for a session, with these Subscription ``identifiers``. ``waited``: milliseconds, at least, for
+    which the message was in the link because that was closed."""
 
     topic: str
     payload: bytes
@@ -324,12 +326,12 @@ class MessageRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class RunRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Messages of one publisher as the PUBLISH packets that it sent, or that it could have sent, with nothing that
-    Topic Names, payloads, properties and their flags do not say. ``before``: the place in the frame's messages of the
-    one that follows. ``version``: of the packets. ``age``: as of a message. ``ids``: of each, or none at all.
-    ``topic``: of all ``count`` of them, which have one QoS, 0 or 1; empty: that is not said. ``id_number``: of the
-    first; then the ids are those of this ``id_prefix`` with this number and the following ones, and ``ids`` says
-    none. ``waited``: as of a message."""
+    """Messages of one publisher as PUBLISH packets, as it sent them or could have sent them: everything about them is
+    in Topic Names, payloads, properties and flags. ``before``: the index in the frame of the message that follows.
+    ``version``: of the packets. ``age``, ``waited``: as in a message. ``ids``: of each message; empty if they have
+    none. ``topic``: of all ``count`` messages, which have one QoS, 0 or 1; empty: not specified. ``id_number``: of the
+    first message. If it is set, the ids consist of ``id_prefix`` and this number or the following ones, and ``ids`` is
+    empty."""
 
     before: int
     publisher: int
@@ -345,9 +347,10 @@ class RunRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Messages for another node, ``runs`` of them as packets. ``number`` grows with every frame. Those of QoS 1 and 2
-    have the sequence numbers from ``first`` on; there is none between ``after`` and ``first``. ``part``: of the body of
-    a frame that is larger than NATS takes, this piece of so many, with these bytes; then there is nothing else."""
+    """Messages for another node, ``runs`` of them as packets. ``number`` grows with every frame. Messages of QoS 1 and
+    2 have the sequence numbers from ``first`` on; no message has a number between ``after`` and ``first``. ``part``:
+    index, number of parts, and bytes of a part of a frame that is larger than NATS allows. Such a frame has no other
+    content."""
 
     number: int
     after: int
@@ -359,8 +362,8 @@ class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class LinkAck(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """To the node with this ``uid`` and ``incarnation``. ``frame``: the newest that came. ``sequence``: all up to this
-    number is on disk. ``gap``: the messages after ``taken`` are missing."""
+    """An acknowledgement to the node with this ``uid`` and ``incarnation``. ``frame``: the newest that has arrived.
+    ``sequence``: all messages up to this number are on disk. ``gap``: the messages after ``sequence`` are missing."""
 
     uid: str
     incarnation: int
@@ -370,16 +373,17 @@ class LinkAck(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True):
-    """A link begins. ``after``: the last number before those that it has to send, should nothing be known of it.
-    ``acked``: up to which number all has been acknowledged, in this start of the node; what need not survive is
-    acknowledged without a word on disk."""
+    """The question that opens a link. ``after``: the number before the first that the link has to send, for a node that
+    does not know the link. ``acked``: the number up to which all messages were acknowledged since this node started;
+    for messages that need not survive, the acknowledgement is not on disk."""
 
     after: int
     acked: int = 0
 
 
 class HelloAnswer(msgspec.Struct, array_like=True, frozen=True):
-    """``taken``: the last number that came; ``stored``: up to which all is on disk."""
+    """The answer that opens a link. ``taken``: the last number that has arrived. ``stored``: all messages up to this
+    number are on disk."""
 
     taken: int
     stored: int
@@ -391,13 +395,13 @@ class HelloAnswer(msgspec.Struct, array_like=True, frozen=True):
 class Owned(msgspec.Struct, array_like=True, frozen=True):
     """A value of bucket ``sessions``: the key of a session.
 
-    ``node``, ``uid``: the node that has the session, and its data. ``node`` is empty if no node has the session; what
-    other nodes still have of it is void then. ``owner``: the user of the session (``ClientInfo.owner``).
-    ``clean_start``: the session is new, and what other nodes had before is void. ``earlier``: the nodes without
-    which the session went on, and whether what they still have is wanted. While there are such nodes, the key stays
-    when the session ends, so that they do not take what they have for the session. ``giver``: the node that the session
-    came from, if it was not certain that all of it had come. If the session goes on without ``node``, ``giver`` may
-    have something for it, too.
+    ``node``, ``uid``: the node that has the session, and its data. ``node`` is empty if no node has the session; the
+    rest that other nodes still have of it is void then. ``owner``: the user of the session (``ClientInfo.owner``).
+    ``clean_start``: the session is new, and anything that other nodes had before is void. ``earlier``: the nodes
+    without which the session continued, and whether the rest that they have is still needed. While there are such
+    nodes, the key stays when the session ends, so that they do not mistake their rest for the session. ``giver``: the
+    node that the session came from, if it was not certain that the whole session had arrived. If the session continues
+    without ``node``, ``giver`` may have a part of it, too.
     """
 
     client_id: str
@@ -410,7 +414,8 @@ class Owned(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Here(msgspec.Struct, array_like=True, frozen=True):
-    """A client has connected. ``stamp``: the higher one stays. ``owner``, ``username``: see ``ClientInfo``."""
+    """A client has connected. ``stamp``: the client with the higher one stays. ``owner``, ``username``: see
+    ``ClientInfo``."""
 
     client_id: str
     stamp: int
@@ -420,8 +425,8 @@ class Here(msgspec.Struct, array_like=True, frozen=True):
 
 
 class HereBatch(msgspec.Struct, array_like=True, frozen=True):
-    """``number``: of this message of this node; ``last``: it only says which was the last. ``stamp``: the highest that
-    the node has seen."""
+    """Clients that have connected. ``number``: of this message of this node. ``last``: the message only repeats the
+    last number. ``stamp``: the highest that the node has seen."""
 
     number: int
     last: bool
@@ -430,7 +435,7 @@ class HereBatch(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SendAway(msgspec.Struct, array_like=True, frozen=True):
-    """The client with this stamp is to go: the session belongs to ``owner``."""
+    """The request to disconnect the client with this stamp: the session belongs to ``owner``."""
 
     client_id: str
     stamp: int
@@ -438,7 +443,7 @@ class SendAway(msgspec.Struct, array_like=True, frozen=True):
 
 
 class WillRecord(msgspec.Struct, array_like=True, frozen=True):
-    """Bucket ``wills``. ``published_by``: another node has published it."""
+    """A value of bucket ``wills``. ``published_by``: the other node that has published the Will."""
 
     client_id: str
     will: records.WillStored
