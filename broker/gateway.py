@@ -41,7 +41,8 @@ class GatewayLink(Protocol):
         """Call ``send`` with a PUBLISH."""
 
     def write(self, data: bytes) -> None:
-        """Send bytes to the client."""
+        """Send bytes to the client; of a datagram listener, one datagram. Before the login, a datagram is dropped if
+        the client has not sent as many bytes as the answers to it have: its address may be forged."""
 
     @property
     def peer(self) -> tuple[str, int]:
@@ -56,6 +57,9 @@ class GatewayChannel(Protocol):
 
         The rest comes again, with what follows; a large rest not with every byte, but a little later or when much has
         followed. A request may be as large as the zone lets a packet be. Raises GatewayError.
+
+        Of a datagram listener, ``data`` is one datagram, and nothing of it comes again. Return without an error to
+        ignore one: it may be late, or forged.
         """
 
     def packet(self, packet: Outgoing) -> None:
@@ -95,6 +99,8 @@ class Gateway:
             raise ValueError(f"the listener of gateway {self.name} has the name {self.listener.name}")
         if self.listener.websocket:
             raise ValueError(f"gateway {self.name}: WebSocket frames are for MQTT alone")
+        if self.listener.datagram and (self.listener.tls or self.listener.local):
+            raise ValueError(f"gateway {self.name}: a datagram listener has neither TLS nor a Unix socket")
 
 
 GATEWAYS: Final[dict[str, Gateway]] = {}

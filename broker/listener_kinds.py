@@ -14,6 +14,7 @@ WEBSOCKET_KEYS: Final = (
 )
 SOCKET_FILE_KEYS: Final = ("socket_mode", "socket_owner", "socket_group")
 PORT_KEYS: Final = ("reuse_port", "nodelay")
+STREAM_KEYS: Final = ("backlog", "nodelay", "proxy_protocol", "proxy_protocol_timeout")
 MAX_SOCKET_PATH: Final = 107
 """Maximum length of a Unix socket's path in bytes, given by the operating system."""
 
@@ -25,7 +26,8 @@ class ListenerKind:
     ``protocol`` is its name in ``/listeners``, as EMQX writes it: ``mqtt:tcp``; with ``protocol_has_port`` the port
     follows: ``mqtt:ws:8083``. ``scheme``: scheme of the URL for clients. ``port``: the usual port, 0 for none. ``tls``:
     its clients use TLS, so it needs certificates. ``websocket``: MQTT packets come in WebSocket frames. ``local``: it
-    is bound to a Unix socket, a file, and not to a host and a port."""
+    is bound to a Unix socket, a file, and not to a host and a port. ``datagram``: it receives datagrams (UDP), for a
+    gateway."""
 
     name: str
     protocol: str
@@ -35,13 +37,15 @@ class ListenerKind:
     tls: bool = False
     websocket: bool = False
     local: bool = False
+    datagram: bool = False
 
     def unused_keys(self) -> dict[str, str]:
         """The keys of a listener that have no effect for this type, each with a description of the types that accept
         it."""
         unused = dict.fromkeys(() if self.websocket else WEBSOCKET_KEYS, _types(websocket=True))
         unused |= dict.fromkeys(() if self.local else SOCKET_FILE_KEYS, _types(local=True))
-        return unused | dict.fromkeys(PORT_KEYS if self.local else (), _types(local=False))
+        unused |= dict.fromkeys(PORT_KEYS if self.local else (), _types(local=False))
+        return unused | dict.fromkeys(STREAM_KEYS if self.datagram else (), _types())
 
 
 LISTENER_KINDS: Final[dict[str, ListenerKind]] = {
@@ -76,7 +80,7 @@ def _types(*, websocket: bool | None = None, local: bool | None = None) -> str:
         [
             kind.name
             for kind in LISTENER_KINDS.values()
-            if websocket in (None, kind.websocket) and local in (None, kind.local)
+            if websocket in (None, kind.websocket) and local in (None, kind.local) and not kind.datagram
         ],
         "and",
     )

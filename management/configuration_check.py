@@ -52,10 +52,20 @@ def http_tables(settings: Settings) -> list[tuple[str, ManagementSettings | Dash
 
 
 def binds(settings: Settings) -> dict[str, str]:
-    """Return every address and port at which the node listens, by setting."""
+    """Return every address and TCP port at which the node listens, by setting."""
     listeners = enumerate(settings.broker.listeners)
-    found = {f"listeners.{index}.bind": each.bind for index, each in listeners if not LISTENER_KINDS[each.type].local}
+    found = {
+        f"listeners.{index}.bind": each.bind
+        for index, each in listeners
+        if not (LISTENER_KINDS[each.type].local or LISTENER_KINDS[each.type].datagram)
+    }
     return found | {f"{name}.bind": each.bind for name, each in http_tables(settings) if each.enabled}
+
+
+def datagram_binds(settings: Settings) -> dict[str, str]:
+    """Return every address and UDP port at which the node listens, by setting."""
+    listeners = enumerate(settings.broker.listeners)
+    return {f"listeners.{index}.bind": each.bind for index, each in listeners if LISTENER_KINDS[each.type].datagram}
 
 
 def socket_paths(settings: Settings) -> dict[str, str]:

@@ -233,7 +233,8 @@ def _way_out(error: Exception, settings: Settings) -> str:
     taken = getattr(error, "taken", "")
     if not taken:
         return ""
-    key = next(key for key, bind in configuration_check.binds(settings).items() if bind == taken)
+    all_binds = configuration_check.datagram_binds(settings) | configuration_check.binds(settings)
+    key = next(key for key, bind in all_binds.items() if bind == taken)
     return f"; {configuration_check.other_address(key, taken)}"
 
 

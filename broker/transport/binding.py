@@ -27,12 +27,7 @@ async def listening_sockets(host: str, port: int, backlog: int, shared: bool = F
     ``shared``: other processes that say so too may listen there; the system gives each a part of the connections.
 
     Raises ``socket.gaierror`` where the host has no address, ``OSError`` where none can be bound, or one is taken."""
-    try:
-        # An address is read immediately; a name may need a query, which runs in a thread.
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_FLAGS | socket.AI_NUMERICHOST)
-    except socket.gaierror:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_FLAGS)
-    sockets = _bind(_addresses(found), port, shared)
+    sockets = await bound_sockets(host, port, shared)
     try:
         for sock in sockets:
             sock.listen(backlog)
@@ -42,10 +37,22 @@ async def listening_sockets(host: str, port: int, backlog: int, shared: bool = F
     return sockets
 
 
-def try_to_bind(host: str, port: int, shared: bool = False) -> None:
-    """Check whether ``listening_sockets`` would succeed, without accepting clients. Raises the same errors; blocks."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_FLAGS)
-    _close(_bind(_addresses(found), port, shared))
+async def bound_sockets(
+    host: str, port: int, shared: bool, kind: socket.SocketKind = socket.SOCK_STREAM
+) -> list[socket.socket]:
+    """Return the sockets of ``listening_sockets`` bound only; ``kind``: of streams or of datagrams."""
+    try:
+        # An address is read immediately; a name may need a query, which runs in a thread.
+        found = socket.getaddrinfo(host, port, type=kind, flags=_FLAGS | socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=kind, flags=_FLAGS)
+    return _bind(_addresses(found), port, shared, kind)
+
+
+def try_to_bind(host: str, port: int, shared: bool = False, kind: socket.SocketKind = socket.SOCK_STREAM) -> None:
+    """Check whether ``bound_sockets`` would succeed, without accepting clients. Raises the same errors; blocks."""
+    found = socket.getaddrinfo(host, port, type=kind, flags=_FLAGS)
+    _close(_bind(_addresses(found), port, shared, kind))
 
 
 def _addresses(found: Iterable[tuple[int, int, int, str, _Address]]) -> list[tuple[int, _Address]]:
@@ -57,19 +64,23 @@ def _close(sockets: Iterable[socket.socket]) -> None:
         sock.close()
 
 
-def _bind(addresses: list[tuple[int, _Address]], port: int, shared: bool) -> list[socket.socket]:
+def _bind(
+    addresses: list[tuple[int, _Address]], port: int, shared: bool, kind: socket.SocketKind
+) -> list[socket.socket]:
+    streams = kind == socket.SOCK_STREAM
     sockets: list[socket.socket] = []
     failure: OSError | None = None
     for family, address in addresses:
         try:
             # With the protocol, because asyncio sets TCP_NODELAY only then.
-            sock = PlainSocket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+            sock = PlainSocket(family, kind, socket.IPPROTO_TCP if streams else socket.IPPROTO_UDP)
         except OSError as exc:  # this machine does not support that family
             failure = failure or exc
             continue
         try:
             sock.setblocking(False)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if streams:  # for datagrams it would let another process take the port
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if shared:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:

@@ -129,7 +129,8 @@ class GatewayLayer(Layer, asyncio.Protocol):
             data = bytes(self._held)
         self._taking = True
         try:
-            self._held = bytearray(data[self._channel.received(data) :])
+            used = self._channel.received(data)
+            self._held = bytearray() if self._gateway.listener.datagram else bytearray(data[used:])
         except GatewayError as error:
             self._refuse(MalformedPacket(_one_line(str(error))))
         except Exception as error:
@@ -205,9 +206,10 @@ class GatewayLayer(Layer, asyncio.Protocol):
 
     @property
     def held_bytes(self) -> int:
-        return len(self._held) + sum(map(len, self._up))
+        return len(self._held) + sum(map(len, self._up)) + super().held_bytes
 
     def raise_packet_limit(self, max_packet_size: int) -> None:
+        super().raise_packet_limit(max_packet_size)
         self._limit = max_packet_size
         self._logged_in = True
 

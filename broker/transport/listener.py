@@ -1,4 +1,4 @@
-"""Listener: one address that accepts clients, over TCP, TLS, WebSocket, secure WebSocket or a Unix socket."""
+"""Listener: one address that accepts clients, over TCP, TLS, WebSocket (also with TLS), a Unix socket or datagrams."""
 
 import asyncio
 import errno
@@ -18,6 +18,7 @@ from ..listener_kinds import LISTENER_KINDS, SOCKET_FILE_KEYS
 from ..loop.clock import Clock
 from ..session.client_info import authority, is_loopback
 from .binding import PlainSocket, listening_sockets
+from .datagrams import Datagrams
 from .descriptors import SETTING, UNLIMITED, Descriptors
 from .pending_connection import PendingConnection
 from .rate_limits import TokenBucket
@@ -122,6 +123,7 @@ class Listener:
         self._host, self._port = _bind_of(settings)
         self._sockets: list[socket.socket] = []
         self._file: SocketFile | None = None  # of a Unix socket
+        self._datagrams = Datagrams(self) if self.kind.datagram else None
         self._rest: asyncio.TimerHandle | None = None
         self._rate = _accept_rate(settings)
         # Connections without a byte since the last log line about them, and its time.
@@ -221,6 +223,8 @@ class Listener:
             if self.kind.local:
                 self._file = listening_socket(self.settings)
                 self._sockets = [self._file.sock]
+            elif self._datagrams is not None:
+                self._sockets = await self._datagrams.start(self._host, self._port, self.settings.reuse_port)
             else:
                 self._sockets = await listening_sockets(
                     self._host, self._port, self.settings.backlog, self.settings.reuse_port
@@ -235,12 +239,18 @@ class Listener:
             taken = self.settings.bind if exc.errno == errno.EADDRINUSE and not self.kind.local else ""
             raise ListenerError(f"listener {self.name}: cannot bind {self.settings.bind}: {why}", taken) from None
         self._port = self.port  # a restart uses the assigned port again
-        self._resume_accepting()
+        if self._datagrams is None:
+            self._resume_accepting()
         logger.info("listener_started listener=%s protocol=%s listen_on=%s", self.name, self.protocol, self.listen_on)
 
     async def stop(self) -> None:
         """Stop accepting clients. Connections stay; sockets without a Connection are closed."""
         if not self._sockets:
+            return
+        if self._datagrams is not None:
+            self._sockets = []
+            self._datagrams.stop()
+            logger.info("listener_stopped listener=%s protocol=%s", self.name, self.protocol)
             return
         self._pause_accepting()
         if self._file is not None:
@@ -287,7 +297,7 @@ class Listener:
         settings = prepared.settings
         if settings.accept_rate != self.settings.accept_rate:
             self._rate = _accept_rate(settings)
-        if settings.backlog != self.settings.backlog:
+        if settings.backlog != self.settings.backlog and self._datagrams is None:
             for sock in self._sockets:
                 sock.listen(settings.backlog)
         self.settings, self.zone, self.context = settings, prepared.zone, prepared.context
@@ -353,6 +363,21 @@ class Listener:
     def _full(self) -> bool:
         limit = self.settings.max_connections
         return limit > 0 and self.current_connections + len(self.pending) >= limit
+
+    def admits_datagrams(self, peer: tuple[str, int]) -> bool:
+        """Return whether a client that sends its first datagram may have a Connection. A refused one is counted, and
+        gets no answer: its address may be forged."""
+        if self._full:
+            self.refuse("max_connections", "max_connections", peer)
+            return False
+        if self._rate is not None:
+            now = self._clock.now()
+            if not self._rate.has(1, now):
+                self.throttled += 1
+                self.refuse("accept_rate", "accept_rate", peer)
+                return False
+            self._rate.consume(1, now)
+        return True
 
     def _admit(self, sock: socket.socket, peer: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
         if not self._placeless and not self._full:

@@ -31,6 +31,8 @@ from .set_option import add_set_option
 
 _LISTENS: Final = "0A"
 """The state of a socket in /proc/net/tcp."""
+_UNCONNECTED: Final = "07"
+"""The state in /proc/net/udp of a socket that serves any address."""
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -211,6 +213,8 @@ def ports(settings: Settings, process: int) -> Iterator[Finding]:
     shared = {each.bind for each in settings.broker.listeners if each.reuse_port}
     for setting, bind in configuration_check.binds(settings).items():
         yield _port(setting, bind, bind in shared, process)
+    for setting, bind in configuration_check.datagram_binds(settings).items():
+        yield _port(setting, bind, bind in shared, process, datagrams=True)
 
 
 def socket_files(settings: Settings, process: int) -> Iterator[Finding]:
@@ -243,17 +247,17 @@ def socket_files(settings: Settings, process: int) -> Iterator[Finding]:
             yield Finding("ok", "socket", f"{where} is {found}{then}")
 
 
-def _port(setting: str, bind: str, shared: bool, process: int) -> Finding:
+def _port(setting: str, bind: str, shared: bool, process: int, datagrams: bool = False) -> Finding:
     host, port = parse_bind(bind)
     where = f"{setting} {bind}"
-    if port and process and _listens(process, port):
+    if port and process and _listens(process, port, datagrams):
         return Finding("ok", "port", f"{where} is the node's")
     try:
-        try_to_bind(host, port, shared)
+        try_to_bind(host, port, shared, socket.SOCK_DGRAM if datagrams else socket.SOCK_STREAM)
     except socket.gaierror as error:
         return Finding("error", "port", f"{where}: {error.strerror}", "name an address of this machine")
     except OSError as error:
-        return _taken(setting, bind, process, error)
+        return _taken(setting, bind, process, error, datagrams)
     if process and port:
         return Finding(
             "warning", "port", f"{where} is free", "the node does not listen there: restart it or see its log"
@@ -261,13 +265,14 @@ def _port(setting: str, bind: str, shared: bool, process: int) -> Finding:
     return Finding("ok", "port", f"{where} is free")
 
 
-def _taken(setting: str, bind: str, process: int, error: OSError) -> Finding:
+def _taken(setting: str, bind: str, process: int, error: OSError, datagrams: bool) -> Finding:
     where = f"{setting} {bind}"
     _, port = parse_bind(bind)
     if error.errno == errno.EADDRINUSE:
         if process and not os.access(f"/proc/{process}/fd", os.R_OK):
             return Finding("warning", "port", f"{where} is in use", "run this as the node's user to see which process")
-        advice = f"ss -ltnp 'sport = :{port}' shows which process; {configuration_check.other_address(setting, bind)}"
+        shows = f"ss -l{'u' if datagrams else 't'}np 'sport = :{port}' shows which process"
+        advice = f"{shows}; {configuration_check.other_address(setting, bind)}"
         return Finding("error", "port", f"{where} is in use by another process", advice)
     if error.errno in (errno.EACCES, errno.EPERM):
         advice = "AmbientCapabilities=CAP_NET_BIND_SERVICE of the service, or a port from 1024 on"
@@ -275,12 +280,11 @@ def _taken(setting: str, bind: str, process: int, error: OSError) -> Finding:
     return Finding("error", "port", f"{where}: {error.strerror}", "name an address of this machine")
 
 
-def _listens(process: int, port: int) -> bool:
+def _listens(process: int, port: int, datagrams: bool) -> bool:
     """Return whether the process listens on this port; False if this cannot be determined."""
-    return _owns(
-        process,
-        {inode for name in ("tcp", "tcp6") for inode in _listening(Path(f"/proc/{process}/net/{name}"), port)},
-    )
+    protocol, state = ("udp", _UNCONNECTED) if datagrams else ("tcp", _LISTENS)
+    tables = [Path(f"/proc/{process}/net/{name}") for name in (protocol, f"{protocol}6")]
+    return _owns(process, {inode for table in tables for inode in _listening(table, port, state)})
 
 
 def _has_socket(process: int, path: str) -> bool:
@@ -308,12 +312,12 @@ def _target(link: "os.DirEntry[str]") -> str:
         return ""
 
 
-def _listening(table: Path, port: int) -> Iterator[str]:
+def _listening(table: Path, port: int, state: str) -> Iterator[str]:
     try:
         lines = table.read_text("ascii").splitlines()[1:]
     except OSError:
         return
     for line in lines:
         words = line.split()
-        if words[3] == _LISTENS and int(words[1].rpartition(":")[2], 16) == port:
+        if words[3] == state and int(words[1].rpartition(":")[2], 16) == port:
             yield f"socket:[{words[9]}]"

@@ -31,6 +31,7 @@ from taipan.broker.config import (
     ZoneSettings,
     listener_labels,
 )
+from taipan.broker.listener_kinds import LISTENER_KINDS
 from taipan.ruleengine.config import RuleEngineSettings
 
 from .config_document import ConfigDocument, ConfigError, Origin, Origins, RemovedKey
@@ -218,7 +219,7 @@ def _settings(document: ConfigDocument, access: type[AccessSettings]) -> Setting
     management, dashboard = tables["management"], tables["dashboard"]
     if management is not None and dashboard is not None and dashboard.enabled is None:
         tables["dashboard"] = msgspec.structs.replace(dashboard, enabled=management.enabled)
-    taken = [(f"listeners.{index}", each.bind) for index, (each, _) in sorted(listeners.items())]
+    taken = [(f"listeners.{index}", each.bind) for index, (each, _) in sorted(listeners.items()) if not _datagram(each)]
     for name in ("management", "dashboard"):
         table = tables[name]
         if table is not None and table.enabled:
@@ -282,7 +283,11 @@ def _listeners(
                 if (other.type, other.name) == (settings.type, settings.name):
                     what = f"listeners.{other_index} already has this name and this type"
                     document.report(("listeners", index, "name"), what)
-            taken = [(f"listeners.{other_index}", other.bind) for other_index, (other, _) in found.items()]
+            taken = [
+                (f"listeners.{other_index}", other.bind)
+                for other_index, (other, _) in found.items()
+                if _datagram(other) == _datagram(settings)
+            ]
             _check_overlap(document, settings.bind, ("listeners", index, "bind"), taken)
             found[index] = listener
     return found
@@ -327,6 +332,12 @@ def _check_listeners_of_rules(
         if rule.listener is not None and rule.listener not in labels:
             what = f"no listener {quoted(rule.listener)}{nearest(rule.listener, labels)}"
             document.report(("access", "rules", index, "listener"), what)
+
+
+def _datagram(listener: ListenerSettings) -> bool:
+    """Return whether its port is one of UDP: it may have the number of a TCP port."""
+    kind = LISTENER_KINDS.get(listener.type)
+    return kind is not None and kind.datagram
 
 
 def _check_overlap(document: ConfigDocument, bind: str, path: KeyPath, taken: Iterable[tuple[str, str]]) -> None:

@@ -1,7 +1,8 @@
 """A gateway for a protocol of lines of text (docs/recipes/add-a-gateway.md).
 
 A client sends ``WILL topic text``, ``CONNECT client_id [username password]``, ``SUB filter``, ``PUB topic text``,
-``PING`` and ``BYE``. It gets ``OK``, ``NO code``, ``MSG topic text``, ``PONG`` and ``END code``.
+``PING`` and ``BYE``. It gets ``OK``, ``NO code``, ``MSG topic text``, ``PONG`` and ``END code``. With
+``line-udp``, each datagram has a line.
 """
 
 import msgspec
@@ -101,6 +102,15 @@ class LineChannel:
 GATEWAY = Gateway(
     name="line",
     listener=ListenerKind(name="line", protocol="line:tcp", scheme="line", port=2883),
+    channel=LineChannel,
+    settings=LineSettings,
+    proto_name="LINE",
+    proto_ver=1,
+)
+
+DATAGRAMS = Gateway(
+    name="line-udp",
+    listener=ListenerKind(name="line-udp", protocol="line:udp", scheme="line", port=2883, datagram=True),
     channel=LineChannel,
     settings=LineSettings,
     proto_name="LINE",

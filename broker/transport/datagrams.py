@@ -1,0 +1,231 @@
+"""Datagrams: the clients of a listener whose sockets receive datagrams. One socket serves many of them.
+
+A ``DatagramPeer`` stands for the connection of one address. Its addresses are not proved: anyone can send a datagram
+with another's address. So a peer costs little before its login, and gets no more bytes than it has sent."""
+
+import asyncio
+import errno
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from .binding import bound_sockets
+from .layer import Layer
+
+if TYPE_CHECKING:
+    from .listener import Listener
+
+READS_PER_ITERATION: Final = 64
+LARGEST: Final = 65_535
+"""Bytes: more than a datagram can have."""
+MAX_NEWCOMERS: Final = 1024
+"""Maximum number of peers of a listener without a login. A new one replaces the oldest: a flood of forged addresses
+cannot fill the memory, and a client logs in before it is the oldest."""
+MAX_WAITING: Final = 65_536
+"""Bytes of the datagrams of a client that wait while the node does not read from it."""
+_DATAGRAM_BYTES: Final = 100
+"""Approximate memory of a waiting datagram without its own bytes."""
+_FULL: Final = frozenset((errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS, errno.ENOMEM))
+
+_Address = tuple[Any, ...]
+_Key = tuple[int, _Address]
+
+
+class Datagrams:
+    """The sockets of a listener, and their peers by socket and address.
+
+    After ``stop`` the known peers are still served; the sockets are closed with the last of them."""
+
+    def __init__(self, listener: "Listener") -> None:
+        self._listener = listener
+        self._sockets: list[socket.socket] = []
+        self._peers: dict[_Key, DatagramPeer] = {}
+        self._newcomers: dict[DatagramPeer, None] = {}  # the oldest first
+        self._accepting = False
+
+    async def start(self, host: str, port: int, shared: bool) -> list[socket.socket]:
+        """Return the bound sockets: those of before, if they still serve peers. Raises the errors of
+        ``binding.listening_sockets``."""
+        if not self._sockets:
+            self._sockets = await bound_sockets(host, port, shared, socket.SOCK_DGRAM)
+            loop = asyncio.get_running_loop()
+            for sock in self._sockets:
+                loop.add_reader(sock, self._read, sock)
+        self._accepting = True
+        return list(self._sockets)
+
+    def stop(self) -> None:
+        """Accept no new peers."""
+        self._accepting = False
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        if self._accepting or self._peers:
+            return
+        loop = asyncio.get_running_loop()
+        for sock in self._sockets:
+            loop.remove_reader(sock)
+            sock.close()
+        self._sockets = []
+
+    def _read(self, sock: socket.socket) -> None:
+        for _ in range(READS_PER_ITERATION):
+            try:
+                data, address = sock.recvfrom(LARGEST)
+            except OSError as error:
+                if error.errno in _FULL or sock.fileno() < 0:
+                    return
+                continue  # what the system knows of a datagram that was sent before
+            if not data:
+                continue
+            key = sock.fileno(), address
+            peer = self._peers.get(key)
+            if peer is None:
+                if not self._accepting or not self._listener.admits_datagrams(address[:2]):
+                    continue
+                peer = self._created(key, sock)
+            peer.datagram_received(data)
+            if not self._sockets:  # that was the last peer of a stopped listener
+                return
+
+    def _created(self, key: _Key, sock: socket.socket) -> "DatagramPeer":
+        if len(self._newcomers) >= MAX_NEWCOMERS:
+            oldest = next(iter(self._newcomers))
+            self.refuse("newcomers", oldest, "too many clients have not logged in")
+            oldest.abort()
+        peer = self._peers[key] = DatagramPeer(self, sock, key)
+        self._newcomers[peer] = None
+        peer.open(self._listener)
+        return peer
+
+    def refuse(self, reason: str, peer: "DatagramPeer", detail: str = "") -> None:
+        """Count a peer or a datagram that is dropped."""
+        self._listener.refuse(reason, "", peer.address[:2], detail)
+
+    def no_newcomer(self, peer: "DatagramPeer") -> None:
+        """A peer has logged in, or is about to end."""
+        self._newcomers.pop(peer, None)
+
+    def remove(self, key: _Key, peer: "DatagramPeer") -> None:
+        """A peer has ended. The next datagram of its address begins a new conversation."""
+        if self._peers.get(key) is peer:
+            del self._peers[key]
+        self._close_unused()
+
+
+class DatagramPeer(Layer):
+    """One address, as the layer above uses a transport: each ``write`` sends a datagram, and each ``data_received`` of
+    the protocol has one."""
+
+    reads_to_the_end = True
+
+    __slots__ = ("_closing", "_datagrams", "_key", "_known", "_paused", "_protocol", "_room", "_sock", "_waiting",
+                 "_waiting_bytes", "address")  # fmt: skip
+
+    def __init__(self, datagrams: Datagrams, sock: socket.socket, key: _Key) -> None:
+        super().__init__()
+        self._datagrams = datagrams
+        self._sock = sock
+        self._key = key
+        self.address = key[1]
+        self._protocol: asyncio.Protocol
+        self._closing = False
+        self._paused = False
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._known = False  # it has logged in
+        self._room = 0  # bytes that it may be sent before that
+
+    def open(self, listener: "Listener") -> None:
+        gateway = listener.gateway
+        assert gateway is not None
+        self._protocol = listener.connect_gateway(gateway)
+        self._protocol.connection_made(self)
+
+    def datagram_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        if not self._paused:
+            self._room += len(data)
+            self._protocol.data_received(data)
+            return
+        size = len(data) + _DATAGRAM_BYTES
+        if not self._known or self._waiting_bytes + size > MAX_WAITING:
+            self._datagrams.refuse("datagrams_dropped", self, "the node does not read from this client at present")
+            return
+        self._waiting.append(data)
+        self._waiting_bytes += size
+
+    # What the layer above uses
+
+    @property
+    def held_bytes(self) -> int:
+        return self._waiting_bytes
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send a datagram. One that the system does not accept is lost, as others are on the way."""
+        if self._closing:
+            return
+        if not self._known:
+            if len(data) > self._room:
+                self._datagrams.refuse("amplification", self, "an answer above what the client has sent")
+                return
+            self._room -= len(data)
+        try:
+            self._sock.sendto(data, self.address)
+        except OSError as error:
+            self._datagrams.refuse("datagrams_unsent", self, error.strerror or "")
+
+    def close(self) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._waiting.clear()
+            self._waiting_bytes = 0
+            self._datagrams.no_newcomer(self)
+            asyncio.get_running_loop().call_soon(self._lost)
+
+    def _lost(self) -> None:
+        self._protocol.connection_lost(None)
+        self._datagrams.remove(self._key, self)
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def is_reading(self) -> bool:
+        return not self._paused
+
+    def pause_reading(self) -> None:
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        if self._paused:
+            self._paused = False
+            if self._waiting:
+                asyncio.get_running_loop().call_soon(self._read_waiting)
+
+    def _read_waiting(self) -> None:
+        while self._waiting and not self._paused:
+            data = self._waiting.popleft()
+            self._waiting_bytes -= len(data) + _DATAGRAM_BYTES
+            self._protocol.data_received(data)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass  # nothing waits to be sent
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        if name == "peername":
+            return self.address
+        return self._sock.getsockname() if name == "sockname" else default
+
+    def raise_packet_limit(self, max_packet_size: int) -> None:
+        self._known = True
+        self._datagrams.no_newcomer(self)
