@@ -96,7 +96,7 @@ PARTS = (
     ),
     Part(
         "sinks",
-        "ruleengine.sinks",
+        "ruleengine.databases ruleengine.sinks",
         "actions basis core delivery events functions mqtt mqtt_client resources session template settings-of-sinks",
     ),
     Part(

@@ -38,7 +38,6 @@ EXCUSED = {
     ),
     "management/http/app.py": ("aiohttp reads it", "output_size"),
     "management/log_lines.py": ("logging reads them", "_srcfile logMultiprocessing logProcesses logThreads"),
-    "ruleengine/actions/sink_action.py": ("the sinks of packages have it", "batch_params"),
     "ruleengine/config.py": ("read by its name, as a resource or an action may have its own", "retry_attempts"),
     "ruleengine/functions/regexes.py": ("re2 reads them", "log_errors max_mem never_capture"),
     "ruleengine/rules/hook_bindings.py": ("the hook calls with it", "is_new"),

@@ -92,7 +92,7 @@ def batch_params(order: int) -> tuple[Param, ...]:
               Text("How many rows may be written at once", "一次最多写入的数据条数"),
               default=100, range=(1, _MAX_BATCH)),
         Param("batch_time", order + 2, "number", Text("Batch Time", "批量等待时间"),
-              Text("How long a row waits for others, in milliseconds", "一条数据等待其他数据的最长时间 (毫秒)"),
+              Text("How long a row waits for others, in milliseconds", "一条数据等待其他数据的最长时间（毫秒）"),
               default=10, range=(0, _MAX_BATCH_TIME)),
     )  # fmt: skip
 

@@ -49,7 +49,8 @@ _MAX_REFUSED_KEYS: Final = 1000
 
 
 class DeliveryOutcome(NamedTuple):
-    """The result of one row of a batch. ``retry``: try it again; ``unreachable``: without a limit.
+    """The result of one row of a batch. ``retry``: try it again; ``unreachable``: without a limit; ``aside``: do not
+    try it again, and keep it as a dead letter.
 
     ``attributed`` False: some rows of the batch failed, but the answer does not show which; no fallback runs for
     them."""
@@ -58,6 +59,7 @@ class DeliveryOutcome(NamedTuple):
     retry: bool = False
     unreachable: bool = False
     attributed: bool = True
+    aside: bool = False
 
 
 DELIVERED: Final = DeliveryOutcome()
@@ -347,7 +349,10 @@ class Buffer:
             if not outcome.retry:
                 if outcome.reason:
                     self._count_drop("refused")
-                self._done(lane, each, outcome)
+                if outcome.aside:
+                    self._set_aside(lane, each, outcome.reason, each.attempts + 1, "dead_letters")
+                else:
+                    self._done(lane, each, outcome)
                 continue
             self.last_error = outcome.reason
             buffered = each.buffered
@@ -359,7 +364,9 @@ class Buffer:
             if buffered.until and buffered.until <= self._now():
                 self._fail_expired(lane, each, outcome.reason)
             elif each.attempts >= most:
-                self._set_aside(lane, each, outcome.reason, most)
+                self._count_drop("retry_attempts")
+                reason = f"{outcome.reason}; given up after ruleengine.retry_attempts = {most} attempts"
+                self._set_aside(lane, each, reason, most, "retry_attempts")
                 lane.hold_key(buffered.key, self._due(buffered.key, 0.0))
             else:
                 self.retried += 1
@@ -367,14 +374,12 @@ class Buffer:
                     lane.hold(each, self._due(buffered.key, self._pause(each.attempts - 1)))
         return away
 
-    def _set_aside(self, lane: Lane, waiting: WaitingRow, reason: str, attempts: int) -> None:
-        """Move a row to the dead letters."""
+    def _set_aside(self, lane: Lane, waiting: WaitingRow, reason: str, attempts: int, setting: str) -> None:
+        """Move a row to the dead letters. ``setting``: the limit to name in the log."""
         most = self._limit("dead_letters")
-        reason = f"{reason}; given up after ruleengine.retry_attempts = {attempts} attempts"
-        self._count_drop("retry_attempts")
         if most:
             self.set_aside += 1
-            self._warn("row_set_aside", "retry_attempts", attempts, self.set_aside, reason)
+            self._warn("row_set_aside", setting, self._limit(setting), self.set_aside, reason)
             letter = DeadLetter(waiting.buffered, attempts, reason, self._now())
             letters = self._store.dead_letters
             removed = letters.put(self.resource_id, letter, most, self._settings.dead_letter_bytes, self._durable)
@@ -385,14 +390,20 @@ class Buffer:
                 bound = self._settings.dead_letter_bytes if full else most
                 self._warn("dead_letters_full", setting, bound, self.dropped["dead_letters"])
         else:
-            self._warn("row_given_up", "dead_letters", most, self.dropped["retry_attempts"], reason)
+            self._warn(
+                "row_given_up",
+                "dead_letters",
+                most,
+                self.dropped.get("retry_attempts", 0) + self.dropped.get("refused", 0),
+                reason,
+            )
         self._done(lane, waiting, DeliveryOutcome(reason))
 
     def _fail_expired(self, lane: Lane, waiting: WaitingRow, reason: str) -> None:
         """Fail a row because ``retry_for`` of its action has passed."""
         buffered = waiting.buffered
         self._count_drop("retry_for")
-        limit = f"retry_for = {max(buffered.until - buffered.at, 0):g} seconds"
+        limit = f"retry_for = {round(max(buffered.until - buffered.at, 0), 3):g} seconds"
         self._done(lane, waiting, DeliveryOutcome(f"{reason or 'it had to wait'}; given up after {limit}"))
 
     async def _fail_single_attempts(self, lane: Lane, reason: str) -> None:

@@ -69,13 +69,8 @@ class Networks:
         """Return a connection to the first address of ``host`` that accepts one. Raises OSError (including
         TimeoutError)."""
         async with asyncio.timeout(timeout):
-            loop = asyncio.get_running_loop()
             refusal: OSError | None = None
-            try:
-                found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            except UnicodeError:  # a part of the name is empty, longer than 63 characters, or invalid in IDNA
-                raise OSError(f"{host} is not a host name") from None
-            for info in found:
+            for info in await _resolve(host, port):
                 try:
                     made = await self._connected(info)
                     return await _open(made, tls, (server_hostname or host) if tls is not None else None)
@@ -84,6 +79,14 @@ class Networks:
                     if refusal is None or isinstance(error, RefusedAddress):
                         refusal = error
             raise refusal or OSError(f"{host} has no address")
+
+    async def addresses(self, host: str, port: int) -> list[str]:
+        """Return the IP addresses of a host, for a client that creates its sockets itself. Raises OSError, also if one
+        of them is refused."""
+        found = [str(info[4][0]) for info in await _resolve(host, port)]
+        for each in found:
+            self.check(each)
+        return list(dict.fromkeys(found))
 
     async def _connected(self, info: AddrInfo) -> socket.socket:
         """Return a connected socket for this address. Raises OSError."""
@@ -116,6 +119,13 @@ class Networks:
                     raise ConnectionResetError("closed after the TLS handshake: a client certificate may be required")
         finally:
             writer.transport.abort()
+
+
+async def _resolve(host: str, port: int) -> list[AddrInfo]:
+    try:
+        return list(await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    except UnicodeError:  # a part of the name is empty, longer than 63 characters, or invalid in IDNA
+        raise OSError(f"{host} is not a host name") from None
 
 
 class _Protocol(asyncio.StreamReaderProtocol):

@@ -47,9 +47,38 @@ def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
     return tuple(params)
 
 
+class NamedContext(ssl.SSLContext):
+    """A context that asks for ``name``, whatever the caller connects to: for libraries that get an IP address, because
+    it was checked, and would verify the certificate against it."""
+
+    name: str | None = None
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        return super().wrap_bio(incoming, outgoing, server_side, self.name or server_hostname, session)
+
+
 def client_context(config: Mapping[str, Any]) -> ssl.SSLContext:
     """Return the context for these parameters; reads the files. Raises ParamError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return _filled(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), config)
+
+
+def named_context(config: Mapping[str, Any], host: str) -> NamedContext:
+    """Return a context as ``client_context`` does, that asks for the host or for ``server_name_indication``. Raises
+    ParamError."""
+    context = NamedContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.name = asked_name(config) or host
+    _filled(context, config)
+    return context
+
+
+def _filled(context: ssl.SSLContext, config: Mapping[str, Any]) -> ssl.SSLContext:
     cacertfile: str | dict[str, str] | None = config.get("cacertfile") or None
     if config.get("verify"):
         context.check_hostname = server_name(config) != NO_CHECK

@@ -12,6 +12,48 @@ from taipan.ruleengine.types.builtin import ACTION_TYPES, RESOURCE_TYPES
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "rule-parameters.md"
 
+
+def _database(server: str, user: str) -> dict[str, Any]:
+    return {
+        "server": server,
+        "database": "mqtt",
+        user: "taipan",
+        "password": "6d0a7c",
+        "pool_size": 8,
+        "auto_reconnect": True,
+        "ssl": True,
+        "cacertfile": "",
+        "keyfile": "",
+        "certfile": "",
+        "verify": True,
+        "server_name_indication": "db.example.org",
+        "connect_timeout": "5s",
+        "request_timeout": "30s",
+        "retry_attempts": 3,
+        "dead_letters": 1000,
+    }
+
+
+def _to_database(time: str) -> tuple[str, dict[str, Any]]:
+    sql = (
+        "insert into messages(id, client, topic, payload, arrived) "
+        f"values (${{id}}, ${{clientid}}, ${{topic}}, ${{payload}}, {time})"
+    )
+    return 'SELECT id, clientid, topic, payload, timestamp FROM "garden/#"', {
+        "sql": sql,
+        "enable_batch": True,
+        "batch_size": 100,
+        "batch_time": 10,
+        "batch_pool_size": 4,
+        "insert_mode": "async",
+        "sync_timeout": 5000,
+        "sql_insert_null": False,
+        "retry_for": "24h",
+    }
+
+
+_POSTGRESQL_TIME: Final = "to_timestamp(${timestamp}::double precision / 1000)"
+
 RESOURCES: Final[dict[str, dict[str, Any]]] = {
     "web_hook": {
         "url": "https://hooks.example.org/rows",
@@ -58,6 +100,10 @@ RESOURCES: Final[dict[str, dict[str, Any]]] = {
         "retry_attempts": 3,
         "dead_letters": 1000,
     },
+    **{
+        name: _database("db.example.org:5432", "username")
+        for name in ("backend_pgsql", "backend_timescale", "timescaledb", "backend_matrix")
+    },
 }
 """``config`` of an example of each type, with every parameter."""
 
@@ -95,6 +141,10 @@ ACTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         "SELECT 'temperature' as metric, payload.tags as tags, payload.celsius as value FROM \"garden/#\"",
         {"details": False, "summary": True, "max_batch_size": 20, "sync": False, "sync_timeout": 0, "retry_for": 0},
     ),
+    **{
+        name: _to_database(_POSTGRESQL_TIME)
+        for name in ("data_to_pgsql", "data_to_timescale", "data_to_timescaledb", "data_to_matrix")
+    },
 }
 """SQL and ``params`` of an example of each action, with every parameter but ``$resource``."""
 

@@ -31,7 +31,38 @@ BRIDGE: Final = "ruleengine/sinks/test_mqtt_bridge.py"
 TRANSPORTS: Final = "ruleengine/sinks/test_bridge_transports.py"
 TSDB: Final = "ruleengine/sinks/test_opentsdb.py"
 REPUBLISH: Final = "ruleengine/actions/test_republish.py"
+PG: Final = "systems/test_postgresql.py"
 SET_ASIDE: Final = "ruleengine/actions/test_set_aside.py"
+
+_KEPT: Final = f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own"
+
+
+def _database(tests: str, user: str) -> dict[str, str]:
+    login = f"{tests}::test_wrong_credentials_and_rotated_ones"
+    tls = ("ssl", "cacertfile", "keyfile", "certfile", "verify", "server_name_indication")
+    hangs = f"{tests}::test_one_that_hangs_is_given_up_in_time"
+    return {
+        **dict.fromkeys(("server", "database", user, "password"), login),
+        "pool_size": f"{tests}::test_batch_pool_size_and_pool_size",
+        "auto_reconnect": f"{tests}::test_auto_reconnect",
+        **dict.fromkeys(tls, f"{tests}::test_tls"),
+        **dict.fromkeys(("connect_timeout", "request_timeout"), hangs),
+        **dict.fromkeys(("retry_attempts", "dead_letters"), _KEPT),
+    }
+
+
+def _to_database(tests: str) -> dict[str, str]:
+    workers = f"{tests}::test_batch_pool_size_and_pool_size"
+    hangs = f"{tests}::test_one_that_hangs_is_given_up_in_time"
+    return {
+        "sql": f"{tests}::test_the_example_of_emqx",
+        **dict.fromkeys(("enable_batch", "batch_pool_size"), workers),
+        **dict.fromkeys(("batch_size", "batch_time"), f"{tests}::test_the_example_of_emqx"),
+        **dict.fromkeys(("insert_mode", "sync_timeout"), hangs),
+        "sql_insert_null": f"{tests}::test_sql_insert_null",
+        "retry_for": f"{SET_ASIDE}::test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_waiting",
+    }
+
 
 EFFECTS: Final[dict[str, dict[str, str]]] = {
     "web_hook": {
@@ -78,6 +109,14 @@ EFFECTS: Final[dict[str, dict[str, str]]] = {
         "pool_size": f"{TSDB}::test_pool_size_requests_go_at_the_same_time",
         "retry_attempts": f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own",
         "dead_letters": f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own",
+    },
+    **{
+        name: _database(PG, "username")
+        for name in ("backend_pgsql", "backend_timescale", "timescaledb", "backend_matrix")
+    },
+    **{
+        name: _to_database(PG)
+        for name in ("data_to_pgsql", "data_to_timescale", "data_to_timescaledb", "data_to_matrix")
     },
     "inspect": {},
     "do_nothing": {},
