@@ -1,24 +1,25 @@
-"""Handover: a session comes from another node, and another gets one from here (``outgoing``).
+"""Handover: brings a session from another node to this one; ``outgoing`` is the other direction.
 
-What comes is on this node's disk before the key of the session is; the queue follows when the client has its CONNACK::
+The session is on this node's disk before its key names this node. The queue follows when the client has its CONNACK::
 
     this node                        the node that has the session
-    prepare  ──────────────────────► closes its client, keeps all as it is (``outgoing``); with Clean Start it ends it,
-                                     where this node's client still waits
-             ◄────────────────────── subscriptions, what is in flight, will
+    prepare  ──────────────────────► closes the client's connection, and keeps the session as it is (``outgoing``); with
+                                     Clean Start it ends the session if this node's client still waits
+             ◄────────────────────── subscriptions, messages in flight, Will
     adopt: session, on disk
     take: compare-and-set of the key
     begin: CONNACK
-    fetch    ──────────────────────► drops what is in flight, and the piece before
+    fetch    ──────────────────────► drops the messages in flight, and the piece before
              ◄────────────────────── the next piece of the queue, until all nodes send new messages here
     done     ──────────────────────► forgets the session
 
-New messages go to a second session meanwhile (``waiting_messages``), which has the subscriptions, and are delivered at
-the end. Both nodes agree which messages are new (``turns``). So no message is lost, none comes twice, and a publisher's
-come in order. Rows in the table ``handover`` (``incoming``) let each step go on after a restart.
+In the meantime, new messages go to a second session (``waiting_messages``), which has the subscriptions. They are
+delivered at the end. Both nodes agree which messages are new (``turns``). Thus no message is lost, none arrives twice,
+and the messages of a publisher arrive in order. With the rows in the table ``handover`` (``incoming``), each step
+continues after a restart.
 
-A node that is Stopped is not waited for. What it still sends to the other node is kept there (``outgoing``), and
-fetched from there in the same way; also where the other node is this one by then.
+This node does not wait for a node that is Stopped. The other node keeps the messages that the Stopped node still sends
+there (``outgoing``). This node fetches them in the same way, even if it is the other node itself by then.
 """
 
 import asyncio
@@ -71,15 +72,15 @@ logger = logging.getLogger(__name__)
 
 _PAUSE: Final = 0.01
 _PAUSE_KEPT: Final = 0.25
-"""Seconds between two questions for what nodes that are away may send to another one."""
+"""Seconds between two questions for messages that nodes that are away may still send to another node."""
 _PAUSE_UNREACHABLE: Final = 0.5
 _ASK_AGAIN: Final = 1.0
 _QUESTIONS: Final = 500
-"""So many in a second, of all sessions together, where they may go on for as long as a node is away."""
+"""Questions in a second for all sessions together, because they may continue for as long as a node is away."""
 
 
 class Handover:
-    """``prepare`` to ``begin`` are the steps of a claim; the rest of a session comes by itself.
+    """``prepare`` to ``begin`` are the steps of a claim; this class then fetches the rest of the session by itself.
 
     ``step`` is called with the name of each step after the client has its CONNACK.
     """
@@ -116,8 +117,8 @@ class Handover:
         self.outgoing.on_leaving = self._pause
         self.outgoing.on_kept = self._go_on
         self.outgoing.on_gone = self._gone
-        # Of each session that is here and went on without other nodes, which those are; and which of these have nothing
-        # of it any more, as far as this node has learned since its start.
+        # For each session here that continued without other nodes: those nodes, and which of them have nothing left of
+        # it, as far as this node has learned since its start.
         self._givers: dict[str, list[str]] = {}
         self._given: dict[str, set[str]] = {}
         self._marks = MarkQuestions(
@@ -136,7 +137,7 @@ class Handover:
         turns.last_epoch = self.outgoing.last_epoch
         turns.is_closed = self.outgoing.is_closed
         self.ownership: Ownership
-        # Attempts that other nodes are asked about, and whether their clients still wait.
+        # Attempts that other nodes were asked for, and functions that return whether their clients still wait.
         self._asking: dict[str, Callable[[], bool]] = {}
         calls.serve(OFFER, self._offered)
         calls.serve(WANTED, self._is_wanted)
@@ -144,7 +145,7 @@ class Handover:
     # -------------------------------------------------------------- start, stop
 
     def load(self) -> None:
-        """The node has its sessions: these are not all of them here yet."""
+        """Read which sessions have not arrived completely, when the node's sessions are restored."""
         self.outgoing.ownership = self._turns.ownership = self._marks.ownership = self.ownership
         self.outgoing.load()
         self._given_pieces.load()
@@ -176,7 +177,7 @@ class Handover:
         self._watch()
 
     def _session_of(self, client_id: str) -> Session | None:
-        """Which session takes what comes for a client, after a restart; ``None``: it is elsewhere."""
+        """Return which session takes new messages for a client after a restart; ``None``: the session is elsewhere."""
         incoming = self._incoming.get(client_id)
         if incoming is not None and incoming.row.state == ADOPTED:
             return None
@@ -185,7 +186,7 @@ class Handover:
         return self._broker.sessions.get(client_id)
 
     def start(self) -> None:
-        """It is known whose the sessions are: go on where it was."""
+        """Continue all moves, when the nodes of the sessions are known."""
         for incoming in self._incoming.all():
             session, row = incoming.session, incoming.row
             if incoming.keeper or not self._incoming.has(incoming):
@@ -196,7 +197,7 @@ class Handover:
                 self._end_staging(incoming)
                 self._finish(incoming, row.keep)
             else:
-                # One that is another node's by now takes no new messages; what is still to come goes there, too.
+                # A session that another node has by now takes no new messages; its rest goes to that node, too.
                 if not row.rest and not self.outgoing.leaves(incoming.client_id):
                     self._stage(incoming, session)
                 self._fetch(incoming)
@@ -208,10 +209,10 @@ class Handover:
             self._go_on(client_id)
 
     async def _decide(self, incoming: Incoming) -> None:
-        """This node died as it took the session, which is where the key says."""
+        """Find out which node has the session after this node died while it took it: the key decides."""
         await self.ownership.known()
         await self.ownership.settle_earlier_life(incoming.client_id, incoming.row.node)
-        while not self._members.known:  # this node's mark goes to the other one
+        while not self._members.known:  # this node's mark has to reach the other one
             await asyncio.sleep(_PAUSE_UNREACHABLE)
         session = incoming.session
         if not self._incoming.has(incoming) or incoming.row.state != ADOPTED:
@@ -236,26 +237,26 @@ class Handover:
 
     @property
     def coming(self) -> int:
-        """Sessions that are not all here yet."""
+        """Return the number of sessions that have not arrived completely."""
         return self._incoming.sessions
 
     @property
     def checks_owner(self) -> bool:
-        """Whether a session of another is refused."""
+        """Return whether a session of another owner is refused."""
         return self._context.channels.access.settings.session_owner != "any"
 
     def is_undecided(self, client_id: str) -> bool:
-        """Whether a session is here of which it is not known yet whether this node has taken it."""
+        """Return whether this node holds a session and does not know yet whether it has taken it."""
         incoming = self._incoming.get(client_id)
         return incoming is not None and incoming.row.state == ADOPTED
 
     def untold(self, client_id: str) -> dict[str, bool]:
-        """The node that does not know yet that all of a session has come here; as ``wire.Owned.earlier``."""
+        """Return the node that does not know yet that a whole session has arrived here, as ``wire.Owned.earlier``."""
         incoming = self._incoming.get(client_id)
         return {} if incoming is None else {incoming.row.node: incoming.row.state != FINISHED}
 
     def giver(self, client_id: str) -> str:
-        """The node that a session comes from, as long as not all of it is here; empty: none."""
+        """Return the node that a session comes from until all of it has arrived; empty: none."""
         incoming = self._incoming.get(client_id)
         return "" if incoming is None or incoming.row.rest or incoming.row.state == FINISHED else incoming.row.node
 
@@ -264,14 +265,14 @@ class Handover:
         return None if incoming is None else incoming.row
 
     def _is_coming(self, client_id: str) -> bool:
-        """Whether this session is not all here, though the nodes run that have the rest."""
+        """Return whether a part of this session is still to arrive from a running node."""
         if self._arrives(client_id) and not self._is_let_go(client_id):
             return True
         away = self._late_at_stopped(client_id)
         return any(node not in away for node in self._waiting.held(client_id))
 
     def _arrives(self, client_id: str) -> bool:
-        """Whether another node is giving this session, or does not know yet that it has."""
+        """Return whether another node is handing over this session, or does not know yet that it has."""
         incoming = self._incoming.get(client_id)
         if incoming is None:
             return False
@@ -279,7 +280,7 @@ class Handover:
         return row.state == ADOPTED or incoming.staging is not None or (row.keep and row.state == FINISHED)
 
     def _is_let_go(self, client_id: str) -> bool:
-        """Whether all of the session is here, and the node that does not know it is not waited for."""
+        """Return whether the whole session is here, without a wait for the node that does not know that."""
         incoming = self._incoming.get(client_id)
         if incoming is None or incoming.row.state != FINISHED or incoming.staging is not None:
             return False
@@ -287,15 +288,15 @@ class Handover:
         return self._context.settings.takeover == FRESH and peer is not None and not peer.may_run
 
     def _late_at_stopped(self, client_id: str) -> set[str]:
-        """Nodes of whose messages some are with a keeper that is stopped: what waits for those may wait for long, and
-        goes along with the session."""
+        """Return the nodes with messages at a keeper that is stopped. Messages that wait for those may wait for long,
+        and therefore move with the session."""
         peers = self._members.peers
         keepers = self._incoming.keepers_of(client_id)
         stopped = [each for each in keepers if each.row.node in peers and peers[each.row.node].status == STOPPED]
         return {node for each in stopped for node in each.row.late}
 
     def _own_are_early(self, incoming: Incoming) -> bool:
-        """Whether another node keeps what this one sent there before the session came here."""
+        """Return whether another node keeps messages that this one sent there before the session arrived here."""
         peers = self._members.peers
         fresh = self._context.settings.takeover == FRESH
         return any(
@@ -306,8 +307,8 @@ class Handover:
         )
 
     def _pause(self, client_id: str) -> None:
-        """The session may go to another node, and with it what others keep for it. What still comes goes there, too:
-        nothing may be taken here behind the last piece that this node gives."""
+        """Stop fetching what others keep for the session, because it may move to another node. Those messages go there,
+        too: this node must not take any after the last piece that it hands over."""
         main = self._incoming.get(client_id)
         coming = [main] if main is not None and main.row.state == FETCHING else []
         for incoming in [*coming, *self._incoming.keepers_of(client_id)]:
@@ -316,15 +317,15 @@ class Handover:
                 incoming.task = None
 
     def _end_held(self, client_id: str, session: Session | None) -> None:
-        """What waited for keepers waits no longer."""
+        """Let messages wait no longer for those of keepers."""
         for node in list(self._waiting.held(client_id)):
             self._waiting.end_held(client_id, node, session)
 
-    # ------------------------------------------------- a session that went on without a node
+    # ------------------------------------------------- a session that continued without a node
 
     def went_on_without(self, client_id: str, nodes: list[str]) -> None:
-        """The key says that a session is this node's and went on without these nodes, which may have something for it;
-        or, without any, that it did not, or is another node's."""
+        """Note that, according to the key, a session is this node's and continued without these nodes, which may have a
+        part of it. No nodes: it did not, or another node has it."""
         if nodes:
             self._givers[client_id] = nodes
             self._watch()
@@ -333,13 +334,13 @@ class Handover:
             self._unwatch()
 
     def _givers_of(self, client_id: str) -> list[str]:
-        """Nodes that may still have something of a session that is here, in the order in which it was there."""
+        """Return the nodes that may still have a part of a session that is here, in the order in which they had it."""
         given = self._given.get(client_id, ())
         peers, known = self._members.peers, self._members.known
         return [each for each in self._givers.get(client_id, ()) if each not in given and (each in peers or not known)]
 
     def _fetch_from_giver(self, client_id: str) -> None:
-        """Begin to fetch what the first of these has that runs; the others follow when all of that has come."""
+        """Begin to fetch the part of the first running giver; the others follow when all of it has arrived."""
         if self._incoming.get(client_id) is not None:
             return
         peers = self._members.peers
@@ -349,8 +350,8 @@ class Handover:
             self._begin_rest(session, node, self._context.nonce())
 
     def _begin_rest(self, session: Session, node: str, move: str) -> Incoming:
-        """What another node has of a session that is here comes, and what third nodes have for it there: ``node`` gets
-        their marks, where the key has named it."""
+        """Prepare to fetch another node's part of a session that is here, and what third nodes have for the session
+        there: if the key names ``node``, it gets their marks."""
         client_id = session.client_id
         turn = self._turns.get(client_id)
         if node not in self._givers_of(client_id):
@@ -365,8 +366,8 @@ class Handover:
         return incoming
 
     def _begin_turn(self, session: Session) -> Turn:
-        """The session began anew. What other nodes have sent until their marks is for the session that it was: so each
-        message is taken once, here or there."""
+        """Begin the turn of a session that began again. Messages that other nodes send before their marks belong to the
+        earlier session, so that each message is taken once, here or there."""
         client_id = session.client_id
         place = self.ownership.place(client_id)
         filters = [each.filter for each in session.subscriptions.values() if each.group is None]
@@ -389,7 +390,8 @@ class Handover:
             self._turns.put(turn)
 
     async def marked(self, client_id: str) -> None:
-        """Until each node that runs sends here what is for a session that began anew, no longer than a question."""
+        """Wait until each running node sends messages for a session that began again to this node, but no longer than
+        ``call_timeout``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._context.settings.call_timeout):
                 while (turn := self._turns.get(client_id)) is not None and turn.anew:
@@ -398,7 +400,7 @@ class Handover:
                     await asyncio.sleep(_PAUSE)
 
     def _go_on(self, client_id: str) -> None:
-        """The session is this node's."""
+        """Continue, because this node has the session."""
         if self.outgoing.leaves(client_id):
             return
         if self._waiting.held(client_id):
@@ -414,7 +416,8 @@ class Handover:
             self._marks.ask(turn)
 
     def _gone(self, client_id: str, moved: bool) -> None:
-        """Another node has the session: what is still to come is offered to that one."""
+        """Stop fetching, because another node has the session. The parts that are still to arrive are offered to that
+        node."""
         main = self._incoming.get(client_id)
         if main is not None and main.row.state == FETCHING:
             if main.task is not None:
@@ -431,15 +434,15 @@ class Handover:
         self._end_held(client_id, None)
 
     def leaves(self, client_id: str) -> bool:
-        """Whether another node is just getting this session from here."""
+        """Return whether this session is moving to another node."""
         return self.outgoing.leaves(client_id)
 
     async def left(self, client_id: str, timeout: float) -> None:
-        """Until it has it, or does not want it any more."""
+        """Wait until the other node has the session, or no longer needs it."""
         await self.outgoing.left(client_id, timeout)
 
     def lost(self, session: Session, node: str, epoch: int, clean_start: bool, anew: bool, last_epoch: int) -> None:
-        """As ``Outgoing.lost``."""
+        """Do what ``Outgoing.lost`` does, and end what this node does for the session."""
         incoming = self._incoming.get(session.client_id)
         if incoming is not None and incoming.row.state == ADOPTED:
             return  # not ours yet
@@ -447,16 +450,16 @@ class Handover:
             if clean_start:
                 self._end_staging(incoming)
             else:
-                # That node may give it back: then it goes on as it was.
+                # That node may give the session back: then it continues as it was.
                 self._join(incoming, incoming.staging, session)
         self.outgoing.lost(session, node, epoch, clean_start, anew, last_epoch)
 
     def returned(self, client_id: str) -> None:
-        """Another node has written that a session is this node's."""
+        """Note that another node has written that this node has a session."""
         self.outgoing.returned(client_id)
 
     def session_ended(self, session: Session) -> None:
-        """A session of this node is over: nothing more of it is wanted."""
+        """Stop fetching, because a session of this node has ended."""
         for incoming in self._incoming.of(session.client_id):
             if incoming.session is session:
                 self._end_staging(incoming)
@@ -482,7 +485,7 @@ class Handover:
         timeout: float,
         absent: bool = False,
     ) -> Prepared:
-        """Ask a node for a session, whose key has this revision. ``waits``: whether the client is there still.
+        """Ask a node for a session whose key has this revision. ``waits``: returns whether the client still waits.
         ``absent``: as in ``Prepare``."""
         check = self.checks_owner
         ask = Prepare(client.client_id, move, revision, client.owner, client.username, check, clean_start, absent)
@@ -504,19 +507,19 @@ class Handover:
         return msgspec.structs.replace(prepared, session=msgspec.structs.replace(moved, inflight=inflight, will=will))
 
     async def _is_wanted(self, node: str, argument: bytes) -> bytes:
-        """Whether a client still waits for a session that this node has asked another one for."""
+        """Answer whether a client still waits for a session that this node has asked another one for."""
         waits = self._asking.get(argument.decode("ascii", "replace"))
         return b"1" if waits is not None and waits() else b""
 
     def _is_valid(self, node: str, moved: MovedDelivery) -> bool:
-        """Whether what a node has given can be delivered; it is counted where not."""
+        """Return whether a message from a node is valid; count it if not."""
         if valid_body(moved.body) and 0 <= moved.qos <= 2:
             return True
         self._context.refusals.add(MALFORMED, node, "-")
         return False
 
     def adopt(self, client_id: str, node: str, move: str, moved: MovedSession, prepared: Prepared) -> None:
-        """Make the session here; its subscriptions are not in force yet."""
+        """Create the session here; its subscriptions do not apply yet."""
         # If the other node dies now, it may not remember that these were sent, and has them in its queue.
         doubt = keys_of(each for _, each in moved.inflight if each is not None)
         session = self.receiver.session(moved)
@@ -528,7 +531,7 @@ class Handover:
         self._incoming.note_doubts(client_id, prepared.doubts)
 
     def drop(self, client_id: str) -> None:
-        """The session stays where it was."""
+        """Delete the adopted session, because it stays where it was."""
         found = self._incoming.of(client_id)
         for incoming in found:
             self._remove(incoming)
@@ -537,18 +540,18 @@ class Handover:
             self._broker.life.forget_session(found[0].session)
 
     def cancel(self, client_id: str) -> None:
-        """The other node need not wait any longer."""
+        """Inform the other node that it need not wait any longer."""
         incoming = self._incoming.get(client_id)
         if incoming is not None:
             row = incoming.row
             self._tasks.run(self._cancel(row.node, Done(client_id, row.move)))
 
     async def _cancel(self, node: str, done: Done) -> None:
-        with contextlib.suppress(NodeUnreachable, CallFailed):  # else it finds out by itself
+        with contextlib.suppress(NodeUnreachable, CallFailed):  # then it finds out by itself
             await self._calls.call(node, CANCEL, _encode(done))
 
     def begin(self, client_id: str) -> None:
-        """It is this node's: it goes on here, and the rest of it comes."""
+        """Continue the session here, because this node has it, and fetch the rest."""
         incoming = self._incoming.get(client_id)
         assert incoming is not None and incoming.session is not None
         session = incoming.session
@@ -564,7 +567,7 @@ class Handover:
     # ------------------------------------------------------------------- staging
 
     def _stage(self, incoming: Incoming, session: Session) -> None:
-        """From now on new messages wait in a session of their own."""
+        """Let new messages wait in a session of their own from now on."""
         client_id = session.client_id
         if incoming.staging is None:
             incoming.staging = self._waiting.open_staging(session)
@@ -617,7 +620,7 @@ class Handover:
             self._turns.put(turn)
 
     async def _merge(self, incoming: Incoming, session: Session) -> None:
-        """New messages go to the session itself from now on, after those that waited."""
+        """Deliver new messages to the session itself from now on, after those that waited."""
         staging = incoming.staging
         if staging is None:
             return
@@ -632,10 +635,10 @@ class Handover:
         self._join(incoming, staging, session)
 
     def _join(self, incoming: Incoming, staging: Session, session: Session) -> None:
-        """The session takes new messages itself, after those that are in memory and wait in ``staging``."""
+        """Let the session take new messages itself, after those that are in memory and wait in ``staging``."""
         router = self._broker.router
         for subscription in session.subscriptions.values():
-            router.subscribe(subscription)  # before the others go, so that no other node is told of a change
+            router.subscribe(subscription)  # before the others are deleted: so no change is reported to other nodes
         turn = self._turns.get(session.client_id)
         if turn is not None:
             self._turns.settle(turn, session)
@@ -643,7 +646,7 @@ class Handover:
         self._end_staging(incoming)
 
     def _attend(self, turn: Turn) -> None:
-        """Messages of a node wait while earlier ones of it are with a keeper, or wait."""
+        """Let messages of a node wait while a keeper has earlier ones of it, or earlier ones wait."""
         client_id = turn.client_id
 
         def held(node: str) -> Session:
@@ -659,7 +662,7 @@ class Handover:
         turn.held = held
 
     async def _release(self, client_id: str) -> None:
-        """What waited goes on, of each node of which no keeper has anything any more."""
+        """Deliver waiting messages of each node for which no keeper has anything any more."""
 
         def to() -> Session | None:
             if self.outgoing.leaves(client_id):
@@ -671,8 +674,8 @@ class Handover:
         await self._release_to(client_id, to, False)
 
     async def _release_to(self, client_id: str, to: Callable[[], Session | None], late: bool) -> bool:
-        """What waited goes to this session; ``None``: not any more. ``late``: of nodes of which a keeper has something,
-        too. Returns whether there was anything."""
+        """Deliver waiting messages, and return whether there were any. ``to``: returns the session, or ``None`` if it
+        no longer exists. ``late``: also messages of nodes for which a keeper has something."""
         released = False
         for node, held in list(self._waiting.held(client_id).items()):
 
@@ -704,26 +707,26 @@ class Handover:
         self._run(incoming)
 
     async def _bring(self, incoming: Incoming) -> None:
-        """All that is still to come, however long it takes."""
+        """Fetch everything that is still to arrive, however long it takes."""
         try:
             while not self._members.known:
                 await asyncio.sleep(_PAUSE_UNREACHABLE)
             if not self._incoming.has(incoming):
                 return
             if incoming.row.state == FETCHING:
-                # The other node drops what is in flight when it is first asked: after a restart this one must know that
-                # the session is its own, even if NATS is away then.
+                # The other node drops messages in flight at the first question. After a restart, this node must
+                # therefore know that it has the session, even if NATS is away then.
                 await self._context.tables.stored()
                 await self._bring_queue(incoming)
             if incoming.row.state == FINISHED:
                 await self._tell_done(incoming)
         except asyncio.CancelledError:
             raise
-        except Exception:  # of one session; it goes on after the next start
+        except Exception:  # it concerns one session, which continues after the next start
             logger.exception("handover_failed client_id=%s node=%s", incoming.client_id, incoming.row.node)
 
     def _turned(self, incoming: Incoming) -> list[str] | None:
-        """Which nodes have sent their marks here, if all have that run."""
+        """Return which nodes have sent their marks here, if all running nodes have."""
         turn = self._turns.get(incoming.client_id)
         if turn is None or not self._goes_by_marks(incoming):
             return []
@@ -732,7 +735,7 @@ class Handover:
         return [each for each in turn.marks if turn.marked(each)]
 
     def _goes_by_marks(self, incoming: Incoming) -> bool:
-        """Whether the other node takes what other nodes send there until their marks."""
+        """Return whether the other node takes messages that other nodes send there until their marks."""
         return incoming.staging is not None or (not incoming.keeper and incoming.row.epoch > 0)
 
     async def _bring_queue(self, incoming: Incoming) -> None:
@@ -767,7 +770,7 @@ class Handover:
                 quick = not (incoming.keeper or row.rest)
                 quick = quick or (turn is not None and any(turn.marked(each) for each in row.late))
                 await asyncio.sleep(pause if quick else self._slow(_PAUSE_KEPT))
-                # A node that has died without a word is waited for some seconds, with many sessions at once.
+                # If a node has died without notice, many sessions wait for it at once, for some seconds.
                 pause = min(2 * pause, _PAUSE_KEPT)
             elif piece.state == MORE:
                 pause = _PAUSE
@@ -795,9 +798,9 @@ class Handover:
             self._incoming.keep(client_id, kept, session)
         incoming.came = True
         while incoming.staging is not None and self._own_are_early(incoming):
-            # One of the keepers may be that node, which keeps nothing before it knows that all has come.
+            # One of the keepers may be that node, which keeps nothing before it knows that all has arrived.
             if not incoming.told:
-                # Should this node die now, it is to know afterwards what that one keeps.
+                # If this node dies now, it must know after its restart what that node keeps.
                 incoming.told = await self._context.tables.stored() and await self._tell(incoming, keep)
                 self._go_on(client_id)
             await asyncio.sleep(_PAUSE)
@@ -817,7 +820,7 @@ class Handover:
         self.step("merged")
 
     def _slow(self, pause: float) -> float:
-        """Seconds between two questions of a session that may go on for long."""
+        """Return the seconds between two questions for a session that may take long."""
         return max(pause, len(self._incoming) / _QUESTIONS)
 
     async def _ask(self, node: str, ask: Fetch) -> Piece:
@@ -826,7 +829,7 @@ class Handover:
         return self._calls.decoded(node, await self._calls.call(node, FETCH, _encode(ask)), Piece)
 
     async def _note_late(self, incoming: Incoming, late: list[str]) -> None:
-        """All that the keeper had is here."""
+        """Note that everything that the keeper had is here."""
         if late != incoming.row.late:
             self._incoming.put(incoming, msgspec.structs.replace(incoming.row, late=late))
             await self._release(incoming.client_id)
@@ -849,7 +852,7 @@ class Handover:
         self._incoming.put(incoming, msgspec.structs.replace(row, taken=piece.number, doubt=keys_of(piece.deliveries)))
 
     async def _wait_for_node(self, incoming: Incoming, error: str) -> bool:
-        """The other node does not answer. False: it never will."""
+        """Wait for the other node, which does not answer; return False if it never will."""
         node = incoming.row.node
         peer = self._members.peers.get(node)
         if peer is None:
@@ -857,7 +860,7 @@ class Handover:
             return False
         fresh = self._context.settings.takeover == FRESH
         if fresh and not peer.may_run and incoming.staging is not None and incoming.session is not None:
-            # Its client has waited long enough: what that node still has comes when it is back, after newer messages.
+            # The client has waited long enough: the rest arrives when that node is back, after newer messages.
             logger.warning("handover_interrupted client_id=%s node=%s error=%s", incoming.client_id, node, error)
             await self._merge(incoming, incoming.session)
         await asyncio.sleep(self._slow(_PAUSE_UNREACHABLE))
@@ -869,7 +872,7 @@ class Handover:
         self._incoming.put(incoming, msgspec.structs.replace(incoming.row, state=FINISHED, doubt=[], keep=keep))
 
     def _finish(self, incoming: Incoming, keep: bool = False) -> None:
-        """The session is over, or all of it is here already."""
+        """End the fetching, because the session has ended, or is complete already."""
         self._finish_row(incoming, keep)
         if incoming.task is None or incoming.task.done():
             self._run(incoming)
@@ -887,14 +890,14 @@ class Handover:
         self.step("done")
 
     async def _tell(self, incoming: Incoming, keep: bool) -> bool:
-        """Whether the other node knows that all has come, or need not."""
+        """Inform the other node that everything has arrived; return whether it knows, or need not know."""
         row = incoming.row
         over = bool(incoming.keeper) and incoming.client_id not in self._broker.sessions
         done = Done(incoming.at_sender, row.move, keep, row.epoch, over)
         if row.node == self._context.node:
             await self.outgoing.done(row.node, done)
             return True
-        # Where the session is that node's again, there is nothing to forget.
+        # If that node has the session again, it must not forget it.
         again = not incoming.keeper and self.ownership.node_of(incoming.client_id) == row.node
         if row.node not in self._members.peers or again:
             return True
@@ -913,13 +916,13 @@ class Handover:
         self._unwatch()
 
     async def _offered(self, node: str, argument: bytes) -> bytes:
-        """A node that was away has the rest of a session that was begun anew here."""
+        """Accept the offer of a node that was away: it has the rest of a session that began again here."""
         offer = self._calls.decoded(node, argument, Offer)
         client_id = offer.client_id
         incoming = self._incoming.get(client_id)
         session = self._broker.sessions.get(client_id)
         if incoming is None and (session is None or not self.ownership.has(client_id)):
-            # Only where it is certain that this node does not have it, nor ever will.
+            # Only if it is certain that this node does not have the session and never will.
             unsettled = self.ownership.has(client_id) or self.ownership.busy(client_id)
             return (BUSY if unsettled else GONE).encode()
         if incoming is None:
@@ -933,7 +936,7 @@ def _encode(body: object) -> bytes:
 
 
 def _is_over(ended: list[Subscription], session: Session, moved: MovedDelivery) -> bool:
-    """Whether what brought this message to the session is over, and nothing else of it matches."""
+    """Return whether all subscriptions that match this message have ended."""
     if moved.group:
         return any(each.filter == moved.group for each in ended)
     topic = moved.body.topic

@@ -1,11 +1,11 @@
-"""Outgoing: sessions that another node gets from here. What the steps are says ``handover``.
+"""Outgoing: hands over sessions to other nodes. ``handover`` describes the steps.
 
-Until the other node has the key, the session is this node's: its client is gone, nothing of it is lost, and if the
-other does not come back it goes on here.
+Until the key names the other node, this node has the session. Its client is disconnected, nothing of it is lost, and
+if the other node does not come back, the session continues here.
 
-When the session has gone, nodes that were Stopped meanwhile may still send here what is for it. A session of the node's
-own, ``turns.KEPT``, takes that until their marks have come (``turns``), and the session's node fetches it. There is one
-for each stay of the session: it may come back here before all is fetched, and go again.
+After a session has left, nodes that were Stopped in the meantime may still send messages for it here. An internal
+session, ``turns.KEPT``, takes them until their marks have arrived (``turns``), and the session's node fetches them.
+There is one for each stay of the session, which may come back before everything is fetched, and leave again.
 """
 
 import asyncio
@@ -71,15 +71,15 @@ OFFER: Final = "handover.offer"
 CANCEL: Final = "handover.cancel"
 
 FRESH: Final = "fresh"
-"""Setting ``cluster.takeover``: a client need not wait for a node that is away."""
+"""Value of the setting ``cluster.takeover``: clients do not wait for a node that is away."""
 
 TABLE: Final = "handover_kept"
 _OFFER_AGAIN: Final = 5.0
 
 
 class KeptRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover_kept``, by ``turns.kept_name``: the node where the session went, the epoch of its key
-    there, which nodes may still send here what is for it, and the epoch with which it had come here."""
+    """Row of table ``handover_kept``, by ``turns.kept_name``: the node that the session moved to, the epoch of its key
+    there, the nodes that may still send messages for it here, and the epoch with which it had arrived here."""
 
     node: str
     epoch: int
@@ -88,7 +88,7 @@ class KeptRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Fetched(Protocol):
-    """How far the other node is: as in ``Fetch``."""
+    """The progress of the other node: as in ``Fetch``."""
 
     @property
     def taken(self) -> int: ...
@@ -98,8 +98,8 @@ class Fetched(Protocol):
 
 
 class Leaving:
-    """A session that another node gets. ``confirmed``: that node has it; ``begun_again``: it has asked once more.
-    ``kept``: it has gone, and ``session`` is what takes the rest."""
+    """A session that moves to another node. ``confirmed``: that node has it. ``begun_again``: that node has asked once
+    more. ``kept``: the session has left, and ``session`` is the internal session that takes the rest."""
 
     def __init__(self, session: Session, node: str, move: str, kept: KeptRow | None = None) -> None:
         self.session = session
@@ -108,25 +108,25 @@ class Leaving:
         self.kept = kept
         self.node = node
         self.move = move
-        # Of its key, when it was last this node's; 0: not known.
+        # The epoch of its key when this node last had it; 0: not known.
         self.last_epoch = 0
-        # Attempts of nodes that it was to go to before, and which of these nodes had asked for it: another node may
-        # have begun it anew meanwhile and given it back.
+        # Earlier attempts to move the session, and the nodes of those attempts that had asked for it. In the meantime,
+        # another node may have begun the session again and given it back.
         self.earlier: set[str] = set()
         self.asked: set[str] = set()
         self.confirmed = False
         self.begun_again = False
-        # Of its key there, once it is confirmed.
+        # The epoch of its key there, when that is confirmed.
         self.epoch = 0
-        # The key says that it is the other node's, which has not asked for it; or this one does not remember that.
+        # The key names the other node, which has not asked for the session, as far as this node remembers.
         self.anew = False
-        # It began anew there while this node was away. What others keep for this one does not go along.
+        # The session began again there while this node was away. What others keep for this one does not move with it.
         self.apart = False
-        # No new message comes to it any more.
+        # The session accepts no new messages any more.
         self.closed = False
         self.will_due = 0.0
         self.limits = session.limits
-        # The number of the last piece, and what it had.
+        # The number of the last piece, and its messages.
         self.number = 0
         self.sent: list[Delivery] = []
         self.left = asyncio.Event()
@@ -135,7 +135,7 @@ class Leaving:
 
 
 class Outgoing:
-    """``leaves``: whether a session is on its way; ``left``: when it is not any more."""
+    """``leaves``: whether a session is on its way; ``left``: waits until it no longer is."""
 
     def __init__(
         self,
@@ -147,8 +147,8 @@ class Outgoing:
         arrives: Callable[[str], bool],
         given: GivenPieces,
     ) -> None:
-        """``is_coming``: whether a session cannot go on to another node yet; ``arrives``: whether one that is here is
-        just coming from another node."""
+        """``is_coming``: whether a session cannot move on to another node yet. ``arrives``: whether a session that is
+        here is still arriving from another node."""
         self._context = context
         self._broker = context.broker
         self._members = members
@@ -161,13 +161,13 @@ class Outgoing:
         given.is_under_way = self._is_under_way
         self._leaving: dict[str, Leaving] = {}
         self._tasks = Tasks()
-        # Set by ``handover``: which node does not know that a session is all here, what nodes keep for one, and
-        # ``Prepared.doubts``; it may go, it stays, it has gone, and whether as it should.
+        # Set by ``handover``: which node does not know that a whole session is here, what nodes keep for one, and
+        # ``Prepared.doubts``; calls when a session may leave, stays, or has left, and whether in order.
         self.untold: Callable[[str], dict[str, bool]] = lambda client_id: {}
         self.keepers: Callable[[str], list[Keeper]] = lambda client_id: []
         self.doubts: Callable[[str], dict[str, list[tuple[int, str]]]] = lambda client_id: {}
-        # What of its messages waits for those, by the node whose messages these are; it goes to this session, and
-        # whether there was any; it waits no longer.
+        # Messages that wait for those, by sending node; their delivery to a session, and whether there were any; the
+        # end of the waiting.
         self.held: Callable[[str], dict[str, Session]] = lambda client_id: {}
         self.release_held: Callable[[str, Callable[[], Session | None], bool], Awaitable[bool]]
         self.end_held: Callable[[str, Session | None], None] = lambda client_id, session: None
@@ -183,7 +183,7 @@ class Outgoing:
         members.on_removed.append(self._removed)
 
     def load(self) -> None:
-        """The node has its sessions."""
+        """Read the rows when the node's sessions are restored."""
         for name, row in list(self._kept.items()):
             session = self._broker.sessions.internal.get(name)
             if session is None:
@@ -194,13 +194,13 @@ class Outgoing:
                 self._add_kept(session, row)
 
     def stays(self, client_id: str) -> list[Stay]:
-        """Those of a client's session that are over, and of which something is kept."""
+        """Return the ended stays of a client's session for which this node keeps messages."""
         found = [each for each in self._leaving.values() if each.kept is not None and each.client_id == client_id]
         return [Stay(each.session, each.kept.begun, each.kept.epoch) for each in found if each.kept is not None]
 
     @property
     def kept_sessions(self) -> int:
-        """Sessions that have gone, for which nodes that are away may still send something here."""
+        """Return the number of sessions that have left, for which nodes that are away may still send messages here."""
         return sum(each.kept is not None for each in self._leaving.values())
 
     def _add_kept(self, session: Session, row: KeptRow) -> None:
@@ -237,9 +237,9 @@ class Outgoing:
             prepared = Prepared(BUSY)
         else:
             prepared = self._prepared(node, ask)
-        # What is given is on this disk: should this node die now, no link brings it here once more, and what is over
-        # does not come back. With a disk that is full the client is not kept from going elsewhere: it is the key then
-        # that tells this node after its next start.
+        # Everything handed over is on this disk: if this node dies now, no link sends it here again, and an ended
+        # session does not come back. A full disk does not keep the client from moving: then the key informs this node
+        # after its next start.
         given = prepared.state in (READY, GONE, DISCARDED)
         if given and not await self._context.tables.stored() and prepared.state != READY:
             earlier = {**prepared.earlier, self._context.node: False}
@@ -247,8 +247,8 @@ class Outgoing:
         return msgspec.msgpack.encode(prepared)
 
     async def _is_wanted(self, node: str, ask: Prepare) -> bool:
-        """Whether the client still waits there. It may have gone, and have its session back at this node, before a
-        question comes that ends this."""
+        """Return whether the client still waits there. It may have left, and have its session on this node again,
+        before another question ends the attempt."""
         session = self._broker.sessions.get(ask.client_id)
         if session is None:
             return True
@@ -267,14 +267,14 @@ class Outgoing:
         if leaving is not None:
             same = leaving.move == ask.move and leaving.node == node and not leaving.confirmed
             if not same and leaving.node == node and not leaving.begun_again:
-                # Of its attempt before nothing can be left but a late write.
+                # Only a late write can be left of its attempt before.
                 leaving.begun_again = True
                 self._look(leaving)
             return self._ready(leaving, now) if same else Prepared(BUSY)
         if self.ownership.busy(client_id) or self._is_coming(client_id):
             return Prepared(BUSY)
         if not self.ownership.has(client_id, ask.revision):
-            # With another revision the question is late: this is a session that has begun, or come here, since.
+            # With another revision, the question is late: this session has begun, or arrived here, since.
             return Prepared(NOT_OURS)
         session = self._broker.sessions.get(client_id)
         if session is None:
@@ -300,7 +300,7 @@ class Outgoing:
         return self._ready(leaving, now)
 
     def _over(self, client_id: str, state: str) -> Prepared:
-        """There is no session any more, and the key is the other node's, if it takes it."""
+        """Return the answer for a session that no longer exists. The other node may take the key."""
         self.ownership.key_may_go(client_id)
         self.ownership.settle_soon(client_id)
         return Prepared(state, earlier=self.untold(client_id))
@@ -323,7 +323,8 @@ class Outgoing:
         return Prepared(READY, "", moved, self.keepers(client_id), self.untold(client_id), self.doubts(client_id))
 
     def last_epoch(self, client_id: str) -> int:
-        """Of the key of a session that is here, or goes from here, when it was last this node's; 0: not known."""
+        """Return the epoch of the key of a session that is here, or is leaving, when this node last had it; 0: not
+        known."""
         leaving = self._leaving.get(client_id)
         if leaving is not None:
             return leaving.last_epoch
@@ -338,15 +339,15 @@ class Outgoing:
 
     def _look(self, leaving: Leaving) -> None:
         if leaving.timer is None:
-            return  # it is under way
+            return  # it is under way already
         leaving.timer.cancel()
         leaving.timer = None
         if not leaving.confirmed and not leaving.anew and self._leaving.get(leaving.session.client_id) is leaving:
             self._tasks.run(self._settle(leaving))
 
     async def _settle(self, leaving: Leaving) -> None:
-        """The other node has not come back. A write of its own may be late: the key is written once more, so that it
-        comes too late."""
+        """Write the key once more, because the other node has not come back. A late write of that node then finds
+        another revision."""
         session = leaving.session
         try:
             kept = await self.ownership.keep(session)
@@ -357,7 +358,7 @@ class Outgoing:
         if leaving.confirmed or self._leaving.get(session.client_id) is not leaving:
             return
         if not kept:
-            # It is the other's, which may not know of this attempt any more.
+            # The other node has the session, and may not know of this attempt any more.
             await self._offer(leaving)
             return
         self._keep(leaving)
@@ -371,7 +372,7 @@ class Outgoing:
         self.on_kept(session.client_id)
 
     def returned(self, client_id: str) -> None:
-        """Another node has written that the session is this node's: it could not take it."""
+        """Keep the session: another node could not take it, and has written that this node has it."""
         leaving = self._leaving.get(client_id)
         if leaving is None or leaving.confirmed:
             return
@@ -381,7 +382,7 @@ class Outgoing:
         self._keep(leaving)
 
     async def _cancel(self, node: str, argument: bytes) -> bytes:
-        """The other node does not take it, and has written nothing."""
+        """Keep the session: the other node does not take it, and has written nothing."""
         done = self._calls.decoded(node, argument, Done)
         leaving = self._leaving.get(done.client_id)
         if leaving is not None and leaving.move == done.move and not leaving.confirmed:
@@ -405,9 +406,10 @@ class Outgoing:
         return msgspec.msgpack.encode(await self.piece(node, ask))
 
     async def piece(self, node: str, ask: Fetch) -> Piece:
-        """What a node gets next, which may be this one: the session is here again, and something is kept of before."""
+        """Return the next piece for a node. That may be this node itself, if the session is here again, and messages of
+        an earlier stay are kept."""
         if not self._members.known:
-            return Piece(BUSY)  # other nodes may still send here what is for the session
+            return Piece(BUSY)  # other nodes may still send messages for the session here
         client_id = ask.client_id
         leaving = self._leaving.get(client_id)
         if leaving is None:
@@ -415,7 +417,7 @@ class Outgoing:
             if session is None:
                 return Piece(GONE)  # for a session that is kept, too: there is no more of it
             if self.ownership.node_of(client_id) != node or self._is_coming(client_id):
-                # What it has written has not been told here; or this is a late question about an earlier stay.
+                # The watch has not reported its write yet; or this is a late question about an earlier stay.
                 return Piece(BUSY)
             leaving = self._suspend(session, node, ask.move)
         async with leaving.lock:
@@ -442,7 +444,7 @@ class Outgoing:
                 self._turns.ended(leaving.client_id, leaving.session, topic_filter)
                 self._broker.unsubscribe(leaving.session, topic_filter)
             if ask.taken < leaving.number:
-                # A question that came late, or twice, must not begin another piece: nobody would take that.
+                # A question that is late or repeated must not begin another piece, which no node would take.
                 return await self._made(leaving) if leaving.sent else Piece(BUSY)
             self._drop_sent(leaving, ask)
             await self._context.tables.stored()
@@ -452,17 +454,17 @@ class Outgoing:
             return await self._next(leaving, ask)
 
     def _is_current(self, leaving: Leaving) -> bool:
-        """Whether it has not ended meanwhile, or begun again with all that was here (``lost``)."""
+        """Return whether it has neither ended in the meantime, nor begun again with everything here (``lost``)."""
         return self._leaving.get(leaving.session.client_id) is leaving
 
     def _has(self, node: str, client_id: str) -> bool:
-        """Whether this client's session is that node's."""
+        """Return whether that node has this client's session."""
         if node == self._context.node:
             return self.ownership.has(client_id)
         return self.ownership.node_of(client_id) == node
 
     def _confirm(self, leaving: Leaving, ask: Fetch) -> None:
-        """The other node has the session, and what is in flight."""
+        """Note that the other node has the session, and its messages in flight."""
         session = leaving.session
         leaving.confirmed = True
         place = self.ownership.place(leaving.client_id)
@@ -497,7 +499,7 @@ class Outgoing:
         self.step("confirmed")
 
     def _drop_doubted(self, leaving: Leaving, ask: Fetched) -> None:
-        """The other node has these: this one did not live to note that."""
+        """Drop the messages that the other node has, which this one did not note before it died."""
         session = leaving.session
         queue = session.queue
         doubt = _doubt(ask)
@@ -519,7 +521,7 @@ class Outgoing:
         leaving.number = ask.taken
 
     async def _load(self, leaving: Leaving) -> None:
-        """What the next piece is made of, where it is on disk only."""
+        """Load the messages of the next piece that are only on disk."""
         durability = self._broker.durability
         queue = leaving.session.queue
         if queue is not None and durability is not None:
@@ -536,7 +538,7 @@ class Outgoing:
             await self._context.tables.stored()  # as with ``_prepare``
             return await self._made(leaving)
         if session.queued:
-            return Piece(BUSY)  # what waits was paged out again
+            return Piece(BUSY)  # the messages were paged out again
         if leaving.closed:
             return Piece(END, ask.taken)
         if leaving.kept is not None:
@@ -549,7 +551,7 @@ class Outgoing:
         turn = self._turns.get(leaving.client_id)
         if ask.turned is None or (ask.turned and turn is None):
             return Piece(MORE, ask.taken)
-        # This node's own mark, too: the other one may not have asked for it, where it has just come back.
+        # This node's own mark, too: the other node may not have asked for it, if it has just come back.
         wanted = [*ask.turned, self._context.node] if ask.turned else []
         if turn is not None and not all(turn.given(each, ask.epoch) for each in wanted):
             return Piece(MORE, ask.taken)
@@ -569,14 +571,14 @@ class Outgoing:
         return leaving is not None and bool(leaving.sent)
 
     def _late(self, names: list[str], leaving: Leaving) -> list[str]:
-        """Which of these nodes may still send here what is for a session that has gone."""
+        """Return which of these nodes may still send messages here for a session that has left."""
         if leaving.kept is None:
             return []
         client_id, epoch, peers = leaving.client_id, leaving.kept.epoch, self._members.peers
         return [each for each in names if each in peers and not self._turns.given(client_id, each, epoch)]
 
     def _fill(self, leaving: Leaving) -> None:
-        """The next piece."""
+        """Fill the next piece."""
         session = leaving.session
         queue = session.queue
         now = self._context.clock.now()
@@ -603,7 +605,7 @@ class Outgoing:
             session.queue = None
 
     async def _made(self, leaving: Leaving) -> Piece:
-        """Asked for again, some of it may be paged out."""
+        """Return the current piece. If it is requested again, some of its messages may be paged out."""
         session = leaving.session
         durability = self._broker.durability
         now = self._context.clock.now()
@@ -637,7 +639,7 @@ class Outgoing:
         return b""
 
     async def done(self, node: str, done: Done) -> None:
-        """A node, which may be this one, has all that it wants of a session."""
+        """Forget a session, because a node, which may be this one, has everything that it needs of it."""
         client_id = done.client_id
         leaving = self._leaving.get(client_id)
         session = self._broker.sessions.get(client_id)
@@ -646,7 +648,7 @@ class Outgoing:
             holder = self.ownership.node_of(leaving.client_id)
             if done.over or leaving.node == node or holder in (node, None):
                 left = leaving.session.queued
-                if left and holder not in (node, None):  # it went on without that node
+                if left and holder not in (node, None):  # it continued without that node
                     self._context.refusals.add("kept_of_lost_session", node, "cluster.takeover", left)
                 self._end_kept(leaving)
             await self._context.tables.stored()
@@ -654,12 +656,12 @@ class Outgoing:
         rest_over = leaving is not None and owned and leaving.anew and not leaving.confirmed
         apart = leaving is not None and leaving.apart
         if leaving is not None and (leaving.move == done.move or done.move in leaving.earlier or rest_over):
-            # Or this node has started again after the other had all of it: what it would offer is over.
+            # Or this node has restarted after the other one had everything: its offer would be outdated.
             self._forget(leaving)
             if done.keep:
-                self._take_back(leaving)  # what was asked for after the end
+                self._take_back(leaving)  # a piece that was requested after the end
         elif leaving is not None or session is None or not owned or self._arrives(client_id):
-            session = None  # it is another one
+            session = None  # it is another session
         if session is not None:
             if done.keep:
                 self._keep_late(session, node, done.epoch)
@@ -670,14 +672,14 @@ class Outgoing:
             await self._context.tables.stored()
 
     def _forget_session(self, session: Session) -> None:
-        """Nothing of it is wanted here any more."""
+        """Forget the session, which is no longer needed here."""
         self._given.forget(session.client_id)
         self._broker.life.forget_session(session)
 
-    # --------------------------------------------------------------- what is late
+    # -------------------------------------------------------------- late messages
 
     def _keep_late(self, session: Session, node: str, epoch: int) -> None:
-        """Other nodes still send here what is for a session that has gone."""
+        """Keep messages that other nodes still send here for a session that has left."""
         client_id = session.client_id
         turn = self._turns.get(client_id)
         late = self._turns.not_given(client_id, epoch)
@@ -704,9 +706,9 @@ class Outgoing:
         self._broker.life.forget_session(leaving.session)
 
     def _removed(self, peer: Peer) -> None:
-        """A node is out for good, and with it its sessions."""
+        """Forget the sessions of a node that was removed."""
         for leaving in list(self._leaving.values()):
-            # What is kept was perhaps never fetched by the node where its session is now.
+            # The node that has the session now may never have fetched the kept messages.
             place = self.ownership.place(leaving.client_id)
             if (place.node if place is not None and place.node else leaving.node) != peer.name:
                 continue
@@ -730,25 +732,25 @@ class Outgoing:
     # ------------------------------------------------- a session that was taken away
 
     def lost(self, session: Session, node: str, epoch: int, clean_start: bool, anew: bool, last_epoch: int) -> None:
-        """The bucket says that another node has this session: it is offered what there is of it here. ``epoch``: of
-        its key there; ``anew``: it began there without this node; ``last_epoch``: of its key, when it was this node's
-        until now, or 0."""
+        """Offer the rest of a session to another node, because the bucket names that node. ``epoch``: of its key there.
+        ``anew``: the session began there without this node. ``last_epoch``: of its key, if this node had the session
+        until now; otherwise 0."""
         client_id = session.client_id
         leaving = self._leaving.get(client_id)
         earlier: set[str] = set()
         asked: set[str] = set()
-        # It went to this node already, and nothing of it began anew there.
+        # It moved to that node already, and did not begin again there.
         again = leaving is not None and leaving.node == node
         closed = leaving is not None and leaving.closed
         if leaving is not None:
             as_asked = leaving.epoch in (0, epoch) if leaving.confirmed else leaving.anew or not anew
             if again and as_asked and (leaving.confirmed or not clean_start):
-                return  # as it should be
+                return  # as expected
             asked = leaving.asked if leaving.anew else leaving.asked | {leaving.node}
-            # What that node asked for and then began without does not count any more.
+            # If that node asked for the session and then began it without this node, its question does not count.
             again = (again and leaving.confirmed) or (not anew and node in asked)
-            # Another key of the same node: the session was elsewhere meanwhile, and that node does not ask any more; or
-            # the key was only written once more, and it asks on.
+            # Another key of the same node: either the session was elsewhere in the meantime, and that node no longer
+            # asks; or the key was only written once more, and it continues to ask.
             self._forget(leaving)
             self._take_back(leaving)
             last_epoch = max(last_epoch, leaving.last_epoch)
@@ -761,9 +763,9 @@ class Outgoing:
         apart = not again and not self.ownership.may_be_taken(client_id)
         if apart or anew:
             logger.warning("session_lost client_id=%s node=%s clean_start=%s", client_id, node, clean_start)
-        # Otherwise that node had asked for it, and this one has stopped before it was told that all has come.
-        # A node that went on without this one has it named in the key, and asks the others for marks that come here,
-        # too: what they have sent before those is for the session that is here.
+        # Otherwise that node had asked for it, and this one stopped before it learned that everything had arrived.
+        # A node that continued without this one has named it in the key. It asks the others for marks, which arrive
+        # here, too: messages that they sent before those are for the session here.
         closed = closed or clean_start or (apart and not anew and self._context.settings.takeover == FRESH)
         if closed or apart:
             self.end_held(client_id, session)
@@ -773,7 +775,7 @@ class Outgoing:
                 self._broker.router.unsubscribe(subscription)
             empty = not (session.inflight or session.queued)
         else:
-            # It was on its way when this node ended, and what other nodes still have for it comes here first.
+            # It was on its way when this node stopped, and the messages that other nodes have for it arrive here first.
             empty = False
         if clean_start or empty:
             self._broker.life.suspend_session(session)
@@ -790,7 +792,7 @@ class Outgoing:
         self._tasks.run(self._offer(leaving))
 
     def _take_back(self, leaving: Leaving) -> None:
-        """The last piece waits again: nobody has said that it is there."""
+        """Put the last piece back into the queue, because no node has confirmed it."""
         session = leaving.session
         queue = session.new_queue() if session.queue is None and leaving.sent else session.queue
         if queue is not None:

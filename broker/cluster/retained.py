@@ -1,11 +1,11 @@
 """Retained messages: the same on all nodes, in the order of bucket ``retained``.
 
-A change counts on this node at once. Whether it is the last one the bucket decides, and every node follows it; so does
-this one, where another node's came later. A SUBSCRIBE reads this node's store and waits for nobody.
+A change takes effect on this node immediately. The bucket decides which change is the last one, and every node follows
+it; so does this node, if another node's change came later. A SUBSCRIBE reads this node's store, and does not wait.
 
-A clear follows what its client has seen, which another node may not have given to the bucket yet. So before it is
-written, the other nodes are asked to give the bucket what they have of the topic (``SETTLE``); its acknowledgement
-waits until it is decided.
+A clear follows a message that its client has seen, which another node may not have written to the bucket yet.
+Therefore, before this node writes the clear, it asks the other nodes to write their changes of the topic (``SETTLE``).
+The acknowledgement waits until the order is decided.
 """
 
 import asyncio
@@ -48,26 +48,26 @@ logger = logging.getLogger(__name__)
 BUCKET: Final = "retained"
 SETTLE: Final = "retained.settle"
 SETTLE_TIMEOUT: Final = 2.0
-"""Seconds that other nodes have to write what a clear follows."""
+"""Seconds that other nodes have to write the messages that a clear follows."""
 PROMPT: Final = 1.0
-"""Seconds within which a clear counts as later than all that is in the bucket."""
+"""Seconds within which a clear is regarded as later than anything in the bucket."""
 SWEEP: Final = 1.0
 TOO_LARGE: Final = "retained_too_large"
 _BESIDE: Final = 2048
-"""Bytes that a message certainly has room for beside topic, payload, properties and names."""
+"""Bytes for a message besides topic, payload, properties and names; always enough."""
 _AT_ONCE: Final = 64
-"""Writes that are under way."""
+"""The limit of writes that are under way."""
 _PER_SWEEP: Final = 1000
 _SUPERSEDED: Final = 1000
-"""Messages with a Message Expiry Interval that are remembered though others have taken their places."""
+"""The number of messages with a Message Expiry Interval that are remembered after others have replaced them."""
 _LATER: Final = 60.0
-"""Seconds after which a node takes out of the bucket what has expired, where the one that wrote it has not."""
+"""Seconds after which a node deletes expired messages from the bucket, if the node that wrote them has not."""
 
 
 class RetainedValue(msgspec.Struct, array_like=True, frozen=True):
-    """A retained message as the bucket has it, its time being a date. ``mountpoint``: its publisher's. ``version``: it
-    was written by a node that had read a bucket before this one, which was lost, up to there. ``at``: the date when it
-    was retained, which is later than its own where it was delayed, or copied; 0: that is not known."""
+    """A retained message as in the bucket; its time is a date. ``mountpoint``: its publisher's. ``version``: the
+    position up to which the writing node had read an earlier bucket, which was lost. ``at``: the date when the message
+    was retained, which is later than its own if it was delayed or copied; 0: not known."""
 
     body: records.StoredBody
     mountpoint: str
@@ -76,16 +76,16 @@ class RetainedValue(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Deletion(msgspec.Struct, array_like=True, frozen=True):
-    """What is written with a deletion: the date of the clear, or of the message that has expired. ``settled``: nodes
-    that had given the bucket all they had of the topic; what else they have is later."""
+    """The value of a deletion: the date of the clear, or of the message that has expired. ``settled``: nodes that had
+    written all their changes of the topic; any other change of theirs is later."""
 
     at: float
     settled: tuple[str, ...] = ()
 
 
 class Unwritten(msgspec.Struct, array_like=True, frozen=True):
-    """Row: what this node has of a topic is a change that the bucket may not have yet. ``base``: how far this node had
-    read (bucket and revision), ``at``: the date of it."""
+    """A row for a topic with a change that the bucket may not have yet. ``base``: how far this node had read (bucket
+    and revision). ``at``: the date of the change."""
 
     bucket: str
     base: int
@@ -93,11 +93,12 @@ class Unwritten(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Change:
-    """A topic whose retained message was changed here. ``base``: how far this node had read when it was; ``at``: the
-    date; 0: it has expired, and ``expired`` is its own date. ``count`` grows with each change; ``late``: an attempt to
-    write it has failed. ``told``: what the watch has told meanwhile. ``restored``: it is of before this node's start,
-    which may have forgotten that it was written, and others after it. ``since``: of the last change, by the loop's
-    clock. ``waiting``: who waits until the bucket has the change of that ``count``, or a later one."""
+    """A topic whose retained message was changed here. ``base``: how far this node had read at the time of the change.
+    ``at``: its date; 0: the message has expired, and ``expired`` is the date of the message. ``count`` grows with each
+    change. ``late``: an attempt to write the change has failed. ``told``: what the watch has reported in the meantime.
+    ``restored``: the change is from before this node's start; the node may have forgotten that it was written, and
+    later changes. ``since``: time of the last change, by the loop's clock. ``waiting``: futures that are done when the
+    bucket has the change of that ``count``, or a later one."""
 
     __slots__ = ("at", "base", "count", "expired", "late", "name", "restored", "since", "told", "topic", "waiting")
 
@@ -115,7 +116,7 @@ class _Change:
         self.waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     def decision(self) -> asyncio.Future[None]:
-        """Done when the bucket has this change, as it is now, or something later."""
+        """Return a future that is done when the bucket has this change, as it is now, or a later one."""
         if not self.waiting or self.waiting[-1][0] != self.count:
             self.waiting.append((self.count, asyncio.get_running_loop().create_future()))
         return self.waiting[-1][1]
@@ -128,7 +129,7 @@ class _Change:
 
 
 class _Known:
-    """What the bucket has of a topic."""
+    """The value of a topic in the bucket."""
 
     __slots__ = ("revision", "topic")
 
@@ -164,16 +165,16 @@ class ClusterRetained:
         self._ready = asyncio.Event()
         self._seen: dict[str, BucketEntry] = {}
         self._known: dict[str, _Known] = {}
-        # Deletions by this node that the watch has not told yet.
+        # Deletions by this node that the watch has not reported yet.
         self._deleted: dict[str, int] = {}
         self._changes: dict[str, _Change] = {}
         self._queue: deque[_Change] = deque()
         self._workers = 0
-        # (when, key, revision, date): what has expired by then
+        # (when, key, revision, date): messages that will have expired by then
         self._expiring: list[tuple[float, str, int, float]] = []
         self._tasks = Tasks()
         self._joining: asyncio.Task[None] | None = None
-        # Topics (their keys) that the others are asked about together, and their answer.
+        # Keys of topics that other nodes are asked about together, and their answer.
         self._asked: list[str] = []
         self._asking: asyncio.Task[tuple[tuple[str, ...], bool]] | None = None
         self._alone_since: float | None = None
@@ -184,7 +185,7 @@ class ClusterRetained:
     # ------------------------------------------------------------- start, stop
 
     def start(self) -> None:
-        """Give the bucket what it does not have yet, and follow it."""
+        """Write missing changes to the bucket, and follow it."""
         self._broker.retaining.changes = self
         for topic, row in list(self._rows.items()):
             change = self._change(topic, row.base, row.at)
@@ -197,7 +198,7 @@ class ClusterRetained:
         self._tasks.run(self._sweep())
 
     def stop(self) -> None:
-        """Follow no more. What is retained stays."""
+        """Stop following the bucket. Retained messages stay."""
         self._broker.retaining.changes = None
         if self._watch is not None:
             self._watch.stop()
@@ -214,26 +215,26 @@ class ClusterRetained:
         self._queue.clear()
 
     async def flush(self, timeout: float) -> None:
-        """Until the bucket has what was changed here, where it can be reached."""
+        """Wait until the bucket has all changes of this node, if it can be reached."""
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
         while self._changes and self.writable and loop.time() < end:
             await asyncio.sleep(0.01)
 
     def forget(self) -> None:
-        """This node leaves the cluster: what it has is its own from now on."""
+        """Forget the bucket, because this node leaves the cluster and keeps its own retained messages."""
         self._life.forget()
         for topic, _ in list(self._rows.items()):
             self._rows.remove(topic)
 
     @property
     def joined(self) -> bool:
-        """Whether this node has what the cluster has, and follows it."""
+        """Whether this node has the retained messages of the cluster, and follows the bucket."""
         return self._ready.is_set()
 
     @property
     def pending(self) -> int:
-        """Topics whose change the bucket does not have yet."""
+        """The number of topics with changes that the bucket does not have yet."""
         return len(self._changes)
 
     async def wait_until_joined(self, timeout: float) -> bool:
@@ -244,7 +245,7 @@ class ClusterRetained:
             return False
         return True
 
-    # ---------------------------------------------------------- changes of ours
+    # ---------------------------------------------------- changes of this node
 
     @property
     def writable(self) -> bool:
@@ -279,7 +280,7 @@ class ClusterRetained:
     def changed(self, topic: str) -> asyncio.Future[None] | None:
         name = thing_key(topic)
         joined = self._life.joined
-        # What this node has read of the bucket was there before this change, deletions included.
+        # Everything that this node has read of the bucket is from before this change, including deletions.
         base = self._last if self.joined else 0 if joined is None else joined.reached
         change = self._change(topic, base, self._clock.wall())
         change.at = self._clock.wall()
@@ -288,9 +289,9 @@ class ClusterRetained:
         if not self.writable:
             change.late = True
         change.base = max(change.base, base, self._deleted.get(name, 0))
-        # In the same batch as the message itself: what is acknowledged outlives this process, and is written then.
+        # In the same batch as the message itself: an acknowledged change outlives this process, and is written later.
         self._rows.put(topic, Unwritten("" if joined is None else joined.id, change.base, change.at))
-        # Who retains gets the acknowledgement for what is on this node's disk, while the others can be told.
+        # While the bucket can be written, a retained message is acknowledged when it is on this node's disk.
         return None if self.writable and self._broker.retained.get(topic) is not None else change.decision()
 
     def _change(self, topic: str, base: int, at: float) -> _Change:
@@ -313,7 +314,7 @@ class ClusterRetained:
             self._workers -= 1
 
     async def _write(self, change: _Change) -> None:
-        """Until the bucket has it, or something newer."""
+        """Write a change until the bucket has it, or a newer one."""
         while True:
             await self._ready.wait()
             count = change.count
@@ -339,11 +340,11 @@ class ClusterRetained:
                 return
 
     async def _write_value(self, change: _Change, data: bytes | None) -> int | None:
-        """Its revision; ``None``: it is to be tried again; -1: the bucket has something newer.
+        """Write a value, and return its revision; ``None``: try again; -1: the bucket has a newer change.
 
-        Always by compare-and-set, so that an attempt without an answer cannot come after what follows it.
+        Each write is a compare-and-set, so that an unanswered attempt cannot be applied after later changes.
 
-        :raises TooLarge: the bucket takes no such value.
+        :raises TooLarge: the bucket does not accept such a value.
         """
         clear = data is None and change.at > 0.0
         settled: tuple[str, ...] = ()
@@ -367,11 +368,11 @@ class ClusterRetained:
                     if entry is not None and entry.revision > change.base:
                         own = None if data is None else self._values.value(data)
                         if there is not None and own is not None and own[1].body == there[1].body:
-                            return entry.revision  # it was written after all
+                            return entry.revision  # an earlier attempt was applied
                         if self._newer(entry, change, clear):
                             self._done(change, 0, entry)
                             return -1
-                    # What nodes that were not asked have of it finds the deletion, and its date.
+                    # Changes of nodes that were not asked find the deletion, and its date.
                     if data is None and not is_there and all_settled:
                         return 0 if entry is None else entry.revision
                 elif data is None and not is_there:
@@ -382,7 +383,7 @@ class ClusterRetained:
                     if data is None:
                         about = self._wire.write(Deletion(change.at or change.expired, settled))
                     revision = await self._nats.write(BUCKET, change.name, data, base, nonce, self.write_timeout, about)
-                except WrongRevision:  # another node's came before this one
+                except WrongRevision:  # another node's change was written first
                     entry = BucketEntry(change.name, None, base)
                     continue
                 change.late = False
@@ -393,11 +394,11 @@ class ClusterRetained:
             return None
 
     def _refuse_too_large(self) -> None:
-        """The message is kept by this node alone."""
+        """Log that only this node keeps the message."""
         self._wire.refusals.add(TOO_LARGE, self._context.node, MAX_PAYLOAD)
 
     def _dated(self, entry: BucketEntry) -> tuple[float, str]:
-        """The date of what is there, and the node that wrote it. A deletion by other means has none."""
+        """Return the date of a value, and the node that wrote it. A deletion by other means has neither."""
         if entry.value is None:
             deleted = self._deletion.value(entry.about) if entry.about else None
             return (0.0, "") if deleted is None or not valid_time(deleted[1].at) else (deleted[1].at, deleted[0].node)
@@ -405,9 +406,9 @@ class ClusterRetained:
         return (0.0, "") if found is None else (found[1].at or found[1].body.timestamp, found[0])
 
     def _newer(self, entry: BucketEntry, change: _Change, clear: bool) -> bool:
-        """Whether what another node has written, before it knew of this change or this node of that, is to stay. What
-        this one has written since its start was before. So is what a clear finds that was not held up, and a deletion
-        for which this node had given the bucket all it had."""
+        """Return whether a value stays that another node has written, when neither node knew of the other's change.
+        Values that this node has written since its start are older. So are values that a clear finds that was not
+        delayed, and a deletion before which this node had written all its changes."""
         node = self._context.node
         there = self._dated(entry)
         if not change.restored:
@@ -421,8 +422,8 @@ class ClusterRetained:
         return there > (change.at, node)
 
     async def _settle_elsewhere(self, name: str) -> tuple[tuple[str, ...], bool]:
-        """Until the other nodes have given the bucket what they have of a topic: those that have, and whether these are
-        all that there are."""
+        """Wait until the other nodes have written their changes of a topic. Return those that have, and whether these
+        are all other nodes."""
         self._asked.append(name)
         asking = self._asking
         if asking is None:
@@ -440,7 +441,7 @@ class ClusterRetained:
         return settled, len(settled) == len(peers)
 
     async def _ask(self, node: str, question: bytes) -> str:
-        """Its name; empty: it has not answered, or could not."""
+        """Ask a node, and return its name; empty: it has not answered, or could not."""
         try:
             await self._calls.call(node, SETTLE, question, SETTLE_TIMEOUT)
         except (NodeUnreachable, CallFailed) as error:
@@ -449,14 +450,14 @@ class ClusterRetained:
         return node
 
     async def _settle(self, node: str, argument: bytes) -> bytes:
-        """Another node is about to clear these."""
+        """Write this node's changes of topics that another node is about to clear."""
         names = self._calls.decoded(node, argument, list[str])
         if self._watch is None:
             raise CallFailed("it has not started yet")
         waiting: list[asyncio.Future[None]] = []
         for name in names:
             change = self._changes.get(name)
-            # A clear of its own may wait for that node.
+            # A clear by this node may itself wait for that node.
             if change is not None and self._broker.retained.get(change.topic) is not None:
                 waiting.append(change.decision())
         if waiting:
@@ -477,7 +478,7 @@ class ClusterRetained:
                 self._will_expire(change.name, message, revision, 0.0)
 
     def _done(self, change: _Change, revision: int, entry: BucketEntry | None = None) -> None:
-        """The bucket has it, or (``entry``) something newer."""
+        """End a change, because the bucket has it, or (``entry``) a newer one."""
         self._changes.pop(change.name, None)
         self._rows.remove(change.topic)
         change.decided(change.count)
@@ -490,7 +491,7 @@ class ClusterRetained:
             return
         if entry.value is None:
             self._known.setdefault(change.name, _Known(change.topic, 0))
-        # Not by ``_told``: a node that has started knows the revision of what it has not taken yet.
+        # Not by ``_told``: a node that has started knows the revisions of values that it has not applied yet.
         self._apply(entry)
 
     def _encoded(self, message: Message, version: Version | None, at: float = 0.0) -> bytes:
@@ -558,7 +559,7 @@ class ClusterRetained:
         self._known[entry.key] = _Known(message.topic, entry.revision)
         self._will_expire(entry.key, message, entry.revision, _LATER)
         if self._broker.retained.expired(message, self._clock.now()) or not self._broker.retaining.take(message):
-            # What was there before is not what the others have.
+            # The message that was here before is not the one that the others have.
             self._broker.retaining.take(Message(message.topic, b"", retain=True))
 
     def _read(self, entry: BucketEntry) -> tuple[str, RetainedValue] | None:
@@ -608,7 +609,7 @@ class ClusterRetained:
         return known is not None and known.revision == revision
 
     async def _sweep(self) -> None:
-        """Take out of the bucket what has expired, and note how far this node has read."""
+        """Delete expired messages from the bucket, and note how far this node has read."""
         while True:
             await asyncio.sleep(SWEEP)
             _ = self.takes  # it notes since when
@@ -622,7 +623,7 @@ class ClusterRetained:
                 _, name, revision, date = heapq.heappop(self._expiring)
                 if not self._is_at(name, revision) or name in self._changes:
                     continue
-                # As a change, so that one that comes meanwhile is written after it. Any other message is later.
+                # As a change, so that a change in the meantime is written after it. Any other message is later.
                 self._change(self._known[name].topic, revision, 0.0).expired = date
 
     # -------------------------------------------------------------------- join
@@ -651,7 +652,7 @@ class ClusterRetained:
         return any(entry.value is not None and entry.key != RECORD for entry in self._seen.values())
 
     async def _fill(self, record: BucketRecord, reached: Version | None) -> None:
-        """Give the bucket what it lacks. ``reached``: how far this node had read the one that was lost."""
+        """Write missing messages to the bucket. ``reached``: how far this node had read the bucket that was lost."""
         topics = [topic for topic in self._broker.retained.topics() if not topic.startswith("$SYS")]
         logger.info("cluster_retained_filled messages=%s lost=%s", len(topics), reached is not None)
         await each_of(topics, lambda topic: self._offer(record, topic, reached), _AT_ONCE)
@@ -675,7 +676,7 @@ class ClusterRetained:
             elif entry is not None and entry.value is None and reached is not None:
                 return
             elif reached is not None and reached < record.filled:
-                return  # who knew more has cleared it
+                return  # a node that knew more has cleared it
             data = self._encoded(message, reached or NEVER)
             try:
                 revision = await self._nats.write(BUCKET, name, data, base, self._context.nonce(), self.write_timeout)
@@ -691,8 +692,8 @@ class ClusterRetained:
             return
 
     def _mirror(self, record: BucketRecord, first: bool, replaced: bool) -> None:
-        """From now on this node has what the bucket has, and what is too large for it. ``replaced``: the latter not
-        either, as the node was not of this cluster."""
+        """Make this node's messages those of the bucket, plus those that are too large for it. ``replaced``: delete the
+        latter, too, because the node was not in this cluster."""
         broker = self._broker
         self.generation = record.generation
         seen, self._seen = self._seen, {}
@@ -700,9 +701,9 @@ class ClusterRetained:
         unreadable: set[str] = set()
         before = self._life.joined
         for change in self._changes.values():
-            change.late = True  # what came meanwhile is read first
+            change.late = True  # changes of the meantime are read first
             if before is None or before.id != record.id:
-                change.base, change.told = 0, None  # of another bucket
+                change.base, change.told = 0, None  # these are of another bucket
         self._ready.set()
         for entry in sorted(seen.values(), key=lambda entry: entry.revision):
             read = self._read(entry)
@@ -720,7 +721,7 @@ class ClusterRetained:
                 continue
             try:
                 self._apply(entry)
-            except Exception:  # a fault with one of them keeps no node from the others
+            except Exception:  # a fault with one topic must not affect the others
                 logger.exception("cluster_retained_not_taken topic=%s", body.topic)
         gone = 0
         for topic in own:

@@ -1,8 +1,8 @@
-"""Rows: what operators store - users, rules, resources, bans - is the same on all nodes, through bucket ``rows``.
+"""Rows: users, rules, resources, bans and other rows of operators are the same on all nodes, through bucket ``rows``.
 
-A change counts on this node at once, and is answered when the bucket has it: by compare-and-set, so that of two nodes
-that change a row at the same time one is told that it lost. Every node watches the bucket and holds all rows in tables
-of its own, so that no login and no access decision waits for the network.
+A change takes effect on this node immediately, and is answered when the bucket has it. Each write is a compare-and-set:
+if two nodes change a row at the same time, one of the changes fails. Every node watches the bucket and has all rows in
+its own tables, so that no login and no access decision waits for the network.
 """
 
 import asyncio
@@ -34,17 +34,17 @@ UNSURE: Final = "the change applies on this node, but the cluster has not confir
 
 _MIB: Final = 1_048_576
 _AT_ONCE: Final = 32
-"""Writes that are under way."""
+"""The limit of writes that are under way."""
 _PROBE: Final = 2.0
 _MAX_WAIT: Final = 10.0
 _MAX_GONE: Final = 10_000
-"""Rows that are gone and of which it is remembered when."""
+"""The number of deleted rows whose versions are remembered."""
 
 _OTHER_BUCKET: Final = -1
 
 
 class RowValue(msgspec.Struct, array_like=True, frozen=True):
-    """A row as the bucket has it. ``version``: of one that was in a bucket before this one, which was lost."""
+    """A row as in the bucket. ``version``: of a row that was in an earlier bucket, which was lost."""
 
     table: str
     key: str
@@ -53,7 +53,7 @@ class RowValue(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RowVersion(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Of a row of this node; ``gone``: it was removed then."""
+    """The version of a row of this node; ``gone``: the row was deleted in that version."""
 
     generation: int
     revision: int
@@ -65,7 +65,7 @@ class RowVersion(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class _Operation:
-    """What one request changes. ``pending``: changes that the cluster does not have yet."""
+    """The changes of one request. ``pending``: changes that the cluster does not have yet."""
 
     __slots__ = ("failure", "future", "open", "pending", "task")
 
@@ -87,9 +87,8 @@ _operation: ContextVar[_Operation | None] = ContextVar("_operation", default=Non
 
 
 class _Change:
-    """A row that was changed here. ``before``: what the cluster had; ``version`` grows with each change of it.
-
-    ``told``: what the watch has told of it meanwhile."""
+    """A row that was changed here. ``before``: the value that the cluster had. ``version`` grows with each change of
+    the row. ``told``: what the watch has reported of it in the meantime."""
 
     __slots__ = ("before", "key", "name", "operations", "table", "told", "value", "version")
 
@@ -104,14 +103,14 @@ class _Change:
         self.operations: list[_Operation] = []
 
     def end(self, failure: str) -> None:
-        """Tell who waits for it."""
+        """End the change, and answer the operations that wait for it."""
         operations, self.operations = self.operations, []
         for operation in operations:
             operation.done(failure)
 
 
 class _Known:
-    """A row that the bucket has."""
+    """A row in the bucket."""
 
     __slots__ = ("key", "revision", "table")
 
@@ -157,7 +156,7 @@ class Rows:
     # ------------------------------------------------------------- start, stop
 
     def start(self) -> None:
-        """Read the rows of the cluster and follow them."""
+        """Read the rows of the cluster, and follow them."""
         self._gone = {name: None for name, each in self._versions.items() if each.gone}
         self._tables.shared_rows = self
         self._last = 0
@@ -165,7 +164,7 @@ class Rows:
         self._tasks.run(self._probe())
 
     async def wait_until_joined(self, timeout: float) -> bool:
-        """Whether this node has the rows of the cluster within so many seconds."""
+        """Return whether this node has the rows of the cluster before the timeout."""
         try:
             async with asyncio.timeout(timeout):
                 await self._ready.wait()
@@ -174,7 +173,7 @@ class Rows:
         return True
 
     def stop(self) -> None:
-        """Follow no more. Rows stay as they are, and are this node's own until ``start``."""
+        """Stop following the bucket. Rows stay as they are, and are this node's own until ``start``."""
         self._tables.shared_rows = None
         if self._watch is not None:
             self._watch.stop()
@@ -192,11 +191,12 @@ class Rows:
 
     @property
     def revision(self) -> int:
-        """Of the last change of any row that this node has."""
+        """The revision of the last change of any row that this node has."""
         return self._last
 
     def forget(self) -> None:
-        """This node leaves the cluster: its rows are its own from now on, and the next join is a first one."""
+        """Forget the bucket, because this node leaves the cluster: its rows are its own from now on, and the next join
+        is a first one."""
         self._life.forget()
         self._forget_versions()
 
@@ -205,7 +205,7 @@ class Rows:
             self._versions.remove(name)
         self._gone.clear()
 
-    # ---------------------------------------------------------- changes of ours
+    # ---------------------------------------------------- changes of this node
 
     @property
     def max_row(self) -> int:
@@ -259,7 +259,8 @@ class Rows:
             raise NotAgreed(operation.failure)
 
     def _end_of_turn(self) -> None:
-        """What was changed in one go: what is new is written before what it replaces is removed."""
+        """Write the changes of one loop iteration: new rows are written before the rows that they replace are
+        deleted."""
         turn, self._turn = self._turn, []
         self._queue.extend([change for change in turn if change.value is not None])
         self._queue.extend([change for change in turn if change.value is None])
@@ -275,7 +276,8 @@ class Rows:
             self._workers -= 1
 
     async def _write(self, change: _Change) -> None:
-        """Until the bucket has it, or has something else, or (an operation waits for it) cannot be reached."""
+        """Write a change until the bucket has it or another one, or, if an operation waits for it, until the bucket
+        cannot be reached."""
         while True:
             while not self.joined:
                 if not await self.wait_until_joined(_MAX_WAIT / 2) and change.operations:
@@ -299,7 +301,8 @@ class Rows:
         self._apply_later(change)
 
     async def _write_value(self, change: _Change, value: bytes | None, base: int, nonce: str) -> int | None:
-        """The revision of it; ``None``: the change is over without. ``_OTHER_BUCKET``: to be written to a new one."""
+        """Write a value, and return its revision; ``None``: the change has ended without a write. ``_OTHER_BUCKET``: it
+        is to be written to a new bucket."""
         data = None if value is None else self._wire.write(RowValue(change.table, change.key, value))
         while True:
             try:
@@ -313,7 +316,7 @@ class Rows:
                 body = None if winner.value is None else self._values.value(winner.value)
                 theirs = None if body is None else body[1].row
                 if value is not None and theirs == value:
-                    return winner.revision  # an earlier attempt was applied after all, or both want the same
+                    return winner.revision  # an earlier attempt was applied, or both changes are the same
                 del self._changes[change.name]
                 logger.warning("row_change_lost table=%s key=%s", change.table, change.key)
                 self._known.pop(change.name, None)
@@ -332,7 +335,7 @@ class Rows:
                 self._refuse_too_large()
                 if change.operations:
                     self._undo(change, NOT_TAKEN)
-                else:  # nobody could be told: this node keeps it
+                else:  # no operation waits for an answer: this node keeps the change
                     del self._changes[change.name]
                     self._apply_later(change)
                 return None
@@ -341,7 +344,7 @@ class Rows:
             await asyncio.sleep(AGAIN)
 
     async def _winner(self, change: _Change) -> BucketEntry:
-        """What the bucket has in place of a change."""
+        """Return the entry that the bucket has in place of a change."""
         while True:
             try:
                 entry = await self._nats.read(BUCKET, change.name)
@@ -352,7 +355,7 @@ class Rows:
             return BucketEntry(change.name, None, 0) if entry is None else entry
 
     def _has(self, name: str, table: str, key: str, value: bytes | None, revision: int) -> None:
-        """The bucket has what this node has."""
+        """Note that the bucket has this node's row."""
         if value is None:
             self._known.pop(name, None)
         else:
@@ -363,14 +366,14 @@ class Rows:
         self._wire.refusals.add(TOO_LARGE, self._wire.node, MAX_PAYLOAD)
 
     def _undo(self, change: _Change, failure: str = NOT_THERE) -> None:
-        """It was certainly not written: here, too, it is as it was."""
+        """Restore the row here, because the change was certainly not written."""
         del self._changes[change.name]
         self._tables.take(change.table, change.key, change.before)
         change.end(failure)
         self._apply_later(change)
 
     def _apply_later(self, change: _Change) -> None:
-        """What was told while the change was under way, and is newer."""
+        """Apply a newer entry that the watch has reported while the change was under way."""
         if change.told is not None and self.joined:
             self._told(change.told)
 
@@ -393,7 +396,7 @@ class Rows:
             self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """What was read is of a bucket that is no more."""
+        """Forget everything that was read, because that bucket no longer exists."""
         self._ready.clear()
         self._last = 0
         self._seen = {}
@@ -423,7 +426,7 @@ class Rows:
                 self._life.join(record)
 
     def _apply(self, entry: BucketEntry) -> None:
-        """Take what another node has written."""
+        """Apply an entry of another node."""
         if entry.value is None:
             known = self._known.pop(entry.key, None)
             if known is not None:
@@ -436,7 +439,7 @@ class Rows:
         own = self._versions.get(_version_key(body.table, body.key))
         self._known[entry.key] = _Known(body.table, body.key, entry.revision)
         if body.version is not None and own is not None and own.version > version:
-            # A node that was long away has filled a new bucket with what is old.
+            # A node that was away for long has filled a new bucket with old rows.
             value = self._tables.value(body.table, body.key)
             self._change(body.table, body.key, body.row, value, None)
             return
@@ -478,13 +481,13 @@ class Rows:
             try:
                 await self._nats.read(BUCKET, RECORD)
             except (Unavailable, NoAnswer):
-                continue  # ``Nats.quorum`` says so from now on
+                continue  # ``Nats.quorum`` reports it from now on
 
     async def _join(self) -> None:
-        """Take the rows of the bucket, or give it ours where it is new."""
+        """Take the rows of the bucket, or write this node's rows to it if it is new."""
         try:
             joined = self._life.joined
-            if joined is None:  # what it knows is of another cluster
+            if joined is None:  # the known versions are of another cluster
                 self._forget_versions()
             record = await self._life.find()
             replaced = False
@@ -510,7 +513,8 @@ class Rows:
         return max((each.version for each in self._versions.values()), default=NEVER)
 
     async def _fill(self, record: BucketRecord, lost: bool) -> None:
-        """Give the bucket what it lacks. ``lost``: there was one before, of which others may know more or less."""
+        """Write missing rows to the bucket. ``lost``: there was an earlier bucket, of which other nodes may have read
+        more or less."""
         own = [(table, key, value, self._version_of(table, key)) for table, key, value in self._tables.shared()]
         rows: list[tuple[str, str, bytes | None, Version]] = list(own)
         if lost:
@@ -545,7 +549,7 @@ class Rows:
                     return
                 base = entry.revision
             elif value is None or (version is not None and (entry is not None or version <= record.filled)):
-                return  # who knew more has removed it
+                return  # a node that knew more has deleted it
             try:
                 revision = await self._nats.write(BUCKET, name, data, base, self._nonce())
             except (WrongRevision, Unknown, Unavailable):
@@ -560,7 +564,7 @@ class Rows:
             return
 
     async def _export(self) -> None:
-        """What is replaced is written to a file first."""
+        """Write the rows that will be replaced to a file first."""
         count = sum(1 for _ in self._tables.shared())
         if not count:
             return
@@ -569,7 +573,7 @@ class Rows:
             try:
                 file = await self._tables.export()
                 break
-            except Exception as error:  # nothing is replaced before it is somewhere else
+            except Exception as error:  # no row is replaced before it is in the file
                 logger.error("cluster_rows_not_exported setting=node.data_dir error=%s", error)
                 await asyncio.sleep(2 * AGAIN)
         logger.warning(
@@ -580,12 +584,12 @@ class Rows:
         )
 
     def _mirror(self, record: BucketRecord, replaced: bool) -> None:
-        """From now on this node has what the bucket has, and what is too large for it. ``replaced``: the latter not
-        either, as the node was not of this cluster."""
+        """Make this node's rows those of the bucket, plus those that are too large for it. ``replaced``: delete the
+        latter, too, because the node was not in this cluster."""
         self.generation = record.generation
         own = {(table, key): value for table, key, value in self._tables.shared()}
         seen, self._seen = self._seen, {}
-        unreadable: set[str] = set()  # what this node has of them stays
+        unreadable: set[str] = set()  # this node keeps its own rows of these
         for entry in sorted(seen.values(), key=lambda entry: entry.revision):
             body = None if entry.key == RECORD else self._read(entry)
             if body is None:
@@ -600,7 +604,7 @@ class Rows:
             if before != body.row:
                 try:
                     self._take(body.table, body.key, body.row, version)
-                except Exception:  # a fault with one of them keeps no node from the others
+                except Exception:  # a fault with one row must not affect the others
                     logger.exception("cluster_row_not_taken table=%s key=%s", body.table, body.key)
             elif self._version_of(body.table, body.key) != version:
                 self._date(body.table, body.key, False, version)

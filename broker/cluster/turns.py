@@ -1,16 +1,16 @@
 """Turns: from which node's link a session that has moved gets the messages of each other node.
 
-A node that routes by the subscriptions at a session's new place says so once, in its links to all nodes that may take
-its messages for that session: a mark. What it has sent before the mark is taken by the node where the session was, what
-it sends after it by the node where the session is. So each message is taken once, in its order, however late the node
-is. Marks are as durable as messages of QoS 2.
+When a node routes by the subscriptions at a session's new place, it sends a mark, once, in its links to all nodes that
+may take its messages for that session. The node where the session was takes messages before the mark, and the node
+where the session is takes messages after it. Thus each message is taken once, in order, however late the node is.
+Marks are as durable as messages of QoS 2.
 
     link of n3 to the old node   ... m1 m2 | mark ...           m1, m2 are taken here
     link of n3 to the new node   ... m2 | mark | m3 ...         m3 is taken here; m2 is for other sessions only
 
-A ``Turn`` is what one node has to know of one client, from the beginning of a move until all nodes have sent their
-marks. Where there is none, all that matches goes to the session. It also knows the stays of the client's sessions here
-that are over: the session that is here now, if there is one, may be another one, which knows nothing of theirs.
+A ``Turn`` is everything that a node has to know about one client, from the beginning of a move until all nodes have
+sent their marks. Without a turn, all matching messages go to the session. A turn also knows the ended stays of the
+client's sessions on this node. The session that is here now, if there is one, may be another session.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ logger = logging.getLogger(__name__)
 
 TABLE: Final = "handover_turns"
 KEPT: Final = "\0kept:"
-"""Prefix of the session of what nodes still send here for a session that is elsewhere: one for each stay that is over,
-``kept_name``."""
+"""Prefix of internal sessions for messages that nodes still send here for a session that is elsewhere. There is one for
+each ended stay, ``kept_name``."""
 TURN: Final = "handover.turn"
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
-    """From here on messages for this client's session are taken by ``node``. ``epoch``: of its key there."""
+    """From here on, ``node`` takes messages for this client's session. ``epoch``: of its key there."""
 
     client_id: str
     node: str
@@ -53,7 +53,7 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TurnAsked(msgspec.Struct, array_like=True, frozen=True):
-    """Send a mark to ``nodes``, as soon as the routes have ``revision``."""
+    """The request to send a mark to ``nodes``, as soon as the routes have ``revision``."""
 
     client_id: str
     epoch: int
@@ -62,8 +62,8 @@ class TurnAsked(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TurnRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``handover_turns``, by Client Identifier. What they are says ``Turn``. ``over``: the row has only
-    stays that are over; the session that the node may have of this client began later."""
+    """Row of table ``handover_turns``, by client ID. ``Turn`` describes the fields. ``over``: the row has only ended
+    stays; a session of this client that the node may have began later."""
 
     default: bool
     others: list[str] = []
@@ -76,14 +76,14 @@ class TurnRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 def kept_name(client_id: str, epoch: int) -> str:
-    """Client Identifier of the session of what is kept of a stay that ended when another node had the key with this
-    epoch."""
+    """Return the client ID of the session that keeps messages for a stay. The stay ended when another node had the key
+    with this epoch."""
     return f"{KEPT}{epoch}:{client_id}"
 
 
 class Stay:
-    """One that is over: the session was here from its key's epoch ``begun`` until that was another node's at ``ended``,
-    and ``session`` takes what nodes still send here for it. ``apart``: its subscriptions, by filter."""
+    """An ended stay: the session was here from its key's epoch ``begun`` until the key named another node at ``ended``.
+    ``session`` takes messages that nodes still send here for it. ``apart``: its subscriptions, by filter."""
 
     __slots__ = ("apart", "begun", "ended", "session")
 
@@ -95,18 +95,18 @@ class Stay:
 
 
 class Turn:
-    """What a session takes here of other nodes' messages.
+    """Which messages of other nodes a session takes here.
 
-    ``session``: ``None`` if it is elsewhere, or is another one than that of these stays. ``default``: whether it
-    takes those of a node that is not in ``others``; of one that is, the opposite. ``marks``: of each node the epoch of
-    its last mark, and whether that named this node. ``filters``: of the subscriptions that have moved, others are as
-    any; ``None``: all. ``epoch``: of the key when the session came here, or was last this node's before it went.
-    ``kept``: the subscriptions are not in the node's router, so that this node's own messages are not taken.
-    ``stays``: those that are over, by ``Stay.ended``. ``early``: of each node that is so far behind that its messages
-    are for one of these, which one.
-    ``waiting``: whether earlier messages of a node are still to come from elsewhere; its new ones go to its ``held``
-    meanwhile.
-    ``anew``: the session has not moved here but begun, so that any of its filters may be one of the session before.
+    ``session``: ``None`` if it is elsewhere, or is not the session of these stays. ``default``: whether the session
+    takes messages of a node that is not in ``others``; for a node in ``others``, the opposite applies. ``marks``: for
+    each node, the epoch of its last mark, and whether the mark named this node. ``filters``: those of the subscriptions
+    that have moved; all other subscriptions take any message; ``None``: all have moved. ``epoch``: of the key when the
+    session arrived here, or when this node last had it before it left. ``kept``: the subscriptions are not in the
+    node's router, so that this node's own messages are not taken. ``stays``: the ended stays, by ``Stay.ended``.
+    ``early``: for each node that is so far behind that its messages are for an ended stay, which stay. ``waiting``:
+    whether earlier messages of a node are still to arrive from elsewhere. In the meantime, its new ones go to ``held``.
+    ``anew``: the session has not moved here but has begun here, so that each of its filters may also have been one of
+    the session before.
     """
 
     __slots__ = (
@@ -123,7 +123,7 @@ class Turn:
         self.filters: set[str] | None = set(row.filters) if row.filters else None
         self.epoch = row.epoch
         self.kept = row.kept
-        # Where it is ``kept``: the subscriptions, by filter.
+        # If it is ``kept``: the subscriptions, by filter.
         self.apart: dict[str, Subscription] = {}
         self.stays: dict[int, Stay] = {}
         self.early = dict(row.early)
@@ -139,18 +139,18 @@ class Turn:
         return TurnRow(self.default, sorted(self.others), self.marks, filters, self.epoch, self.kept, self.early, over)
 
     def takes(self, node: str) -> bool:
-        """Whether messages of this node are for the session here."""
+        """Return whether messages of this node are for the session here."""
         return (node in self.others) != self.default
 
     def taker(self, node: str) -> Session | None:
-        """What takes the messages of this node."""
+        """Return the session that takes the messages of this node."""
         ended = self.early.get(node)
         if ended is not None:
             return self.stays[ended].session
         return self.session if self.takes(node) else None
 
     def mark(self, node: str, mark: Mark, here: bool) -> None:
-        """This node's messages are for the stay of that epoch from now on."""
+        """Note that this node's messages are for the stay of that epoch from now on."""
         self.marks[node] = (mark.epoch, here)
         ended = self.early.get(node)
         # A late one of an earlier session changes neither this nor which messages are taken.
@@ -170,19 +170,19 @@ class Turn:
             self.others.add(node)
 
     def marked(self, node: str) -> bool:
-        """Whether this node has sent the mark that this is where the session is."""
+        """Return whether this node has sent the mark that names this node for the session."""
         epoch, here = self.marks.get(node, (0, False))
         return here and epoch >= self.epoch
 
     def given(self, node: str, epoch: int) -> bool:
-        """Whether this node has sent the mark of that epoch or a later one."""
+        """Return whether this node has sent the mark of that epoch or a later one."""
         return self.marks.get(node, (0, True))[0] >= epoch
 
 
 class Turns:
-    """Those of this node, by Client Identifier. ``on_begun`` gets one that has begun by a mark alone. ``last_epoch``:
-    of the key of a client's session that is here or goes from here, when that was last this node's; 0: not known.
-    ``is_closed``: whether this node accepts no new messages for a session that another node has, whatever marks
+    """The turns of this node, by client ID. ``on_begun`` is called with a turn that a mark alone has begun.
+    ``last_epoch``: of the key of a client's session that is here or is leaving, when this node last had it; 0: not
+    known. ``is_closed``: whether this node accepts no new messages for a session that another node has, whatever marks
     arrive."""
 
     def __init__(
@@ -197,7 +197,7 @@ class Turns:
         self._table = context.tables.open(TABLE, TurnRow)
         self._turns: dict[str, Turn] = {}
         self._of: dict[Session, Turn] = {}
-        # Subscriptions that only other nodes' messages go to.
+        # Subscriptions that receive only messages of other nodes.
         self._kept = Router(cache_size=1024)
         self.ownership: Ownership
         self.on_begun: Callable[[Turn], None] = lambda turn: None
@@ -209,8 +209,8 @@ class Turns:
         calls.serve(TURN, self._asked)
 
     def load(self, session_of: Callable[[str], Session | None], stays_of: Callable[[str], Iterable[Stay]]) -> None:
-        """The node has its sessions. ``session_of``: which takes what comes for a client's, if it is here;
-        ``stays_of``: of those that are over."""
+        """Read the rows when the node's sessions are restored. ``session_of``: which session takes messages for a
+        client, if it is here. ``stays_of``: the ended stays of a client."""
         for client_id, row in list(self._table.items()):
             session = None if row.over else session_of(client_id)
             stays = {each.ended: each for each in stays_of(client_id)}
@@ -233,32 +233,33 @@ class Turns:
     # ----------------------------------------------------------------- questions
 
     def get(self, client_id: str) -> Turn | None:
-        """That of the session which is here, or goes from here. Of stays that are over it says nothing."""
+        """Return the turn of a session that is here, or is leaving; ``None`` if only ended stays are known."""
         turn = self._turns.get(client_id)
         return None if turn is None or turn.session is None else turn
 
     def clients(self) -> list[str]:
-        """Also those of whose sessions only stays are known that are over."""
+        """Return the clients that have turns, including those with only ended stays."""
         return list(self._turns)
 
     def given(self, client_id: str, node: str, epoch: int) -> bool:
-        """As ``Turn.given``, also of stays that are over."""
+        """Return the same as ``Turn.given``, also for ended stays."""
         turn = self._turns.get(client_id)
         return turn is None or turn.given(node, epoch)
 
     def not_given(self, client_id: str, epoch: int) -> list[str]:
-        """Other nodes that may still send here what is for this client's session, which went elsewhere."""
+        """Return other nodes that may still send messages here for this client's session, which has moved."""
         turn = self._turns.get(client_id)
         return [name for name in self._members.peers if turn is None or not turn.given(name, epoch)]
 
     # ------------------------------------------------------------------- changes
 
     def put(self, turn: Turn) -> None:
-        """It has changed."""
+        """Store a changed turn."""
         self._table.put(turn.client_id, turn.row)
 
     def begin(self, client_id: str, session: Session, filters: Iterable[str], epoch: int) -> Turn:
-        """A session has come here: it takes messages of no other node, until that has sent its mark."""
+        """Begin the turn of a session that has arrived: it takes messages of another node only after that node's
+        mark."""
         before = self.get(client_id)
         others = () if before is None or before.default else before.others
         node = self._context.node
@@ -268,7 +269,7 @@ class Turns:
         return turn
 
     def _make(self, client_id: str, session: Session, row: TurnRow) -> Turn:
-        """Add the turn of a session, and keep what is known of stays that are over."""
+        """Add the turn of a session, and keep its ended stays."""
         turn = Turn(client_id, session, row)
         before = self._turns.get(client_id)
         if before is not None:
@@ -280,7 +281,7 @@ class Turns:
         return turn
 
     def settle(self, turn: Turn, session: Session) -> None:
-        """New messages go to the session itself; those of nodes that have sent no mark are not for it yet."""
+        """Deliver new messages to the session itself, except those of nodes that have not sent a mark yet."""
         late = {name for name in self._members.peers if not turn.marked(name) and not turn.takes(name)}
         if turn.session is not None:
             self._of.pop(turn.session, None)
@@ -291,13 +292,13 @@ class Turns:
         self.put(turn)
 
     def _leaves(self, session: Session, epoch: int) -> Turn:
-        """What there is to know of a session that goes elsewhere. ``epoch``: of its key, when it was last this node's;
-        0: that is not known."""
+        """Return the turn of a session that is leaving. ``epoch``: of its key when this node last had it; 0: not
+        known."""
         return self._make(session.client_id, session, TurnRow(True, epoch=epoch))
 
     def hand_over(self, turn: Turn, to: Session, epoch: int) -> None:
-        """The session is elsewhere, and what nodes still send here for it is taken by ``to``. ``epoch``: of its key
-        there."""
+        """Let ``to`` take messages that nodes still send here for the session, which is elsewhere. ``epoch``: of its
+        key there."""
         stay = turn.stays[epoch] = Stay(to, turn.epoch, epoch)
         durability = self._broker.durability
         for filter, subscription in turn.apart.items():
@@ -314,7 +315,8 @@ class Turns:
         self.end(turn.client_id)
 
     def end(self, client_id: str) -> None:
-        """Forget the session of this client, which is elsewhere, over, or as any other. Stays that are over remain."""
+        """Forget the session of this client, because it is elsewhere, has ended, or needs no turn any more. Ended stays
+        remain."""
         turn = self._turns.get(client_id)
         if turn is None:
             return
@@ -335,7 +337,7 @@ class Turns:
             self._receiver.apart = None
 
     def end_stay(self, client_id: str, ended: int) -> None:
-        """Nobody wants any more what comes for it."""
+        """Forget an ended stay whose messages are no longer needed."""
         turn = self._turns.get(client_id)
         stay = None if turn is None else turn.stays.pop(ended, None)
         if turn is None or stay is None:
@@ -357,7 +359,7 @@ class Turns:
         self._receiver.apart = self._route
 
     def _keep(self, turn: Turn) -> None:
-        """This node's own messages are not for it any more. The other nodes still send theirs."""
+        """Take the session out of the node's router: it receives messages of other nodes only."""
         assert turn.session is not None
         turn.kept = True
         for filter, subscription in turn.session.subscriptions.items():
@@ -368,7 +370,8 @@ class Turns:
             self._broker.router.unsubscribe(subscription)
 
     def ended(self, client_id: str, session: Session, filter: str) -> None:
-        """Its client has unsubscribed, where its session is now. ``session``: that of the client, or of a stay."""
+        """Delete a filter that the client has unsubscribed from, wherever its session is now. ``session``: that of the
+        client, or of a stay."""
         turn = self._turns.get(client_id)
         if turn is None:
             return
@@ -383,7 +386,7 @@ class Turns:
     # --------------------------------------------------------------------- marks
 
     async def _asked(self, node: str, argument: bytes) -> bytes:
-        """The node that has a session wants this one's mark."""
+        """Answer the node that has a session with this node's mark."""
         asked = self._calls.decoded(node, argument, TurnAsked)
         if not await self._routes.reached(asked.revision):
             raise CallFailed(f"revision {asked.revision} of the routes is not reached")
@@ -413,12 +416,12 @@ class Turns:
         self._marked(node, mark)
 
     def _forget_marks(self, node: str) -> None:
-        """Nothing has come from this node yet. One of its name that was forced out may have sent its mark to one place
-        of a session and not to the other."""
+        """Forget the marks of a node that has not sent anything yet. An earlier node of this name that was forced out
+        may have sent its mark to one place of a session and not to the other."""
         for turn in list(self._turns.values()):
             if turn.marks.pop(node, None) is not None:
                 if turn.session is not None:
-                    turn.others.discard(node)  # all is as it was before that mark
+                    turn.others.discard(node)  # as it was before that mark
                 self.put(turn)
                 turn.changed.set()
 
@@ -429,8 +432,8 @@ class Turns:
         unknown = (turn is None or turn.session is None) and not here and not self.is_closed(mark.client_id)
         if unknown and session is not None and session.persistent:
             epoch = self.last_epoch(mark.client_id)
-            if mark.epoch >= epoch:  # or it is about an earlier session
-                # It went away before this node's last end, or it is not known yet that it is here.
+            if mark.epoch >= epoch:  # otherwise it is about an earlier session
+                # It left before this node stopped, or this node does not know yet that it has the session.
                 turn = self._leaves(session, epoch)
                 self.on_begun(turn)
         if turn is None:
@@ -444,7 +447,7 @@ class Turns:
     # ------------------------------------------------------------------- messages
 
     def _route(self, message: Message, node: str) -> None:
-        """As ``Broker.route_local``, for a message of another node."""
+        """Do what ``Broker.route_local`` does, for a message of another node."""
         broker, of = self._broker, self._of
         targets = broker.router.match(message.topic).targets
         kept = self._kept.match(message.topic).targets
@@ -454,13 +457,13 @@ class Turns:
         broker.deliver_to(message, self._chosen(message, node))
 
     def _route_late(self, message: Message, node: str, before: float) -> None:
-        """The same for a message that waited in the link since then: sessions that began later, and that end with their
-        connection, get nothing of it."""
+        """Do the same for a message that waited in the link since ``before``: it is not for sessions that began later
+        and end with their connection."""
         chosen = [each for each in self._chosen(message, node) if not begun_since(each.session, before)]
         self._broker.deliver_to(message, chosen)
 
     def _chosen(self, message: Message, node: str) -> list[Subscription]:
-        """Who gets a message of this node."""
+        """Return the subscriptions that receive a message of this node."""
         of = self._of
         kept = self._kept.match(message.topic).targets
         chosen = [each for each in kept if of[each.session].taker(node) is each.session]
@@ -480,14 +483,15 @@ class Turns:
 
 
 def _waiting_place(turn: Turn, subscription: Subscription, node: str) -> Subscription:
-    """Where a message of this node goes: earlier ones of it may still have to come."""
+    """Return the subscription that receives a message of this node: if earlier ones are still to arrive, one that
+    waits."""
     if turn.held is not None and subscription.session is turn.session and turn.waiting(node):
         return copy_for(turn.held(node), subscription)
     return subscription
 
 
 def copy_for(session: Session, subscription: Subscription) -> Subscription:
-    """The same subscription of a session where messages wait."""
+    """Return a copy of the subscription for a session where messages wait."""
     return Subscription(
         session,
         subscription.filter,
