@@ -32,6 +32,7 @@ async def node_at(
     management = ManagementSettings(enabled=False, bind="127.0.0.1:0")
     history = HistorySettings(enabled=enabled)
     node = ManagedNode(settings, management, RuleEngineSettings(), history=history)
+    node.clock.stand_still()  # a start takes longer on a busy machine
     set_clock(node, at)
     if cannot_write:
         node.ignore(lambda record: "history_not_written" in record.getMessage())
