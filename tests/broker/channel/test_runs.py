@@ -321,7 +321,8 @@ def packets(random: Random, version: int) -> Iterator[Any]:
                 number += 1
                 yield Publish(topic, b"%d" % number, 1, packet_id=number, dup=random.random() < 0.1)
         elif kind == "qos0":
-            yield Publish(topic, b"zero")
+            for _ in range(random.randrange(1, 6)):
+                yield Publish(topic, b"zero")
         elif kind == "qos2":
             number += 1
             waiting.append(number)
@@ -340,7 +341,7 @@ ACCESS = {"rules": [{"allow": False, "action": "publish", "topics": ["denied/#"]
 
 
 @versions
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(40))
 def test_a_read_is_the_same_as_its_packets_one_by_one(seed: int, version: int) -> None:
     outcomes = []
     for together in (True, False):
@@ -348,13 +349,24 @@ def test_a_read_is_the_same_as_its_packets_one_by_one(seed: int, version: int) -
         zone = {"max_inflight": random.choice((3, 32)), "max_queued_messages": random.choice((5, 1000))}
         node = FakeNode(zone, access=ACCESS)
         readers = []
+        heard = _hear(node, random)
         for name, qos in (("a", 0), ("b", 1), ("c", 2)):
             reader = node.connect(name, version=random.choice((4, version)))
             reader.subscribe("t", "u", qos=qos)
             readers.append(reader)
+        if random.random() < 0.3:
+            reader = node.connect("d", version=5)
+            reader.subscribe("t", qos=1, properties={c.SUBSCRIPTION_IDENTIFIER: 5})
+            readers.append(reader)
+        if random.random() < 0.2:
+            reader = node.connect("e", version=5)
+            reader.subscribe("$share/g/t", qos=1)
+            readers.append(reader)
         if random.random() < 0.2:
             readers[1].vanish()
         writer = node.connect("w", version=version)
+        if random.random() < 0.3:
+            writer.subscribe(TopicFilter("t", 1, no_local=version == 5))
         answers = []
         for _ in range(3):
             sent = list(packets(random, version))
@@ -363,21 +375,46 @@ def test_a_read_is_the_same_as_its_packets_one_by_one(seed: int, version: int) -
             else:
                 for each in sent:
                     writer.send(each)
-            answers += [_told(each) for each in writer.received()]
-        told = [answers]
+            answers += writer.received()
+        # Its own messages come to it, and their acknowledgements, each in order; between the two there is none.
+        told = [[_told(each) for each in answers if isinstance(each, Publish) == own] for own in (True, False)]
         for reader in readers:
             if not reader.closed:
                 told.append([_told(each) for each in drained(reader)])
         counted = {name: value for name, value in node.metrics.snapshot().items() if "bytes" not in name}
-        outcomes.append((told, counted))
+        outcomes.append(([*told, heard], counted))
     for both in zip(outcomes[0][0], outcomes[1][0], strict=True):
         assert both[0] == both[1]
     assert {*outcomes[0][1].items()} ^ {*outcomes[1][1].items()} == set()
 
 
+def _hear(node: FakeNode, random: Random) -> list[tuple[Any, ...]]:
+    """What some of the hooks that a message passes are called with, from now on."""
+    heard: list[tuple[Any, ...]] = []
+    if random.random() < 0.5:
+        return heard
+
+    def publish(message: Any) -> Any:
+        heard.append(("message_publish", message.topic, message.payload))
+        return message
+
+    if random.random() < 0.3:
+        node.hooks.message_publish.add(publish)
+    for name in ("message_delivered", "message_acked", "delivery_dropped"):
+        if random.random() < 0.3:
+
+            def hear(client: Any, *given: Any, name: str = name) -> None:
+                message = given[-2] if name == "delivery_dropped" else given[0]
+                heard.append((name, client.client_id, message.topic, message.payload))
+
+            getattr(node.hooks, name).add(hear)
+    return heard
+
+
 def _told(packet: Any) -> tuple[Any, ...]:
     if isinstance(packet, Publish):
-        return packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.packet_id
+        properties = tuple(sorted(map(repr, packet.properties.items())))
+        return packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.packet_id, properties
     if isinstance(packet, Ack):
         return packet.type, packet.packet_id, packet.reason_code
     return (type(packet).__name__,)
