@@ -221,7 +221,8 @@ class Listener:
             self.layer = WebSocketLayer
         try:
             if self.kind.local:
-                self._file = listening_socket(self.settings)
+                # In a thread, because another process may keep the lock of the directory.
+                self._file = await asyncio.to_thread(listening_socket, self.settings)
                 self._sockets = [self._file.sock]
             elif self._datagrams is not None:
                 self._sockets = await self._datagrams.start(self._host, self._port, self.settings.reuse_port)

@@ -199,6 +199,22 @@ def test_a_stranger_keeps_the_lock_of_the_directory(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.asyncio
+async def test_the_loop_runs_while_a_stranger_keeps_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unix_socket, "_LOOKS", 1000)
+    directory = os.open(tmp_path, os.O_RDONLY)
+    unix_socket.fcntl.flock(directory, unix_socket.fcntl.LOCK_EX)
+    clock: Any = Clock()
+    listener = Listener(settings(tmp_path / "s"), ZoneSettings(), lambda listener: asyncio.Protocol(), clock)
+    starting = asyncio.ensure_future(listener.start())
+    await asyncio.sleep(0.05)
+    assert not starting.done()
+    os.close(directory)
+    await starting
+    assert listener.running
+    await listener.stop()
+
+
+@pytest.mark.asyncio
 async def test_a_path_that_is_taken_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No other port would help, as it does where another process has the address."""
     path = tmp_path / "s"
