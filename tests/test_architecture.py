@@ -34,7 +34,8 @@ PARTS = (
     Part("entry-points", "broker.entry_points"),
     Part(
         "sources",
-        "broker.access.declaration broker.access.placeholders broker.access.registry broker.access.*.declaration",
+        "broker.access.declaration broker.access.database_settings broker.access.placeholders broker.access.registry "
+        "broker.access.sql_query broker.access.*.command broker.access.*.declaration",
         "values",
     ),
     Part("settings", "broker.config broker.listener_kinds", "sources values"),

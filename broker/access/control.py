@@ -60,7 +60,9 @@ class AccessControl:
 
     def _load(self, settings: AccessSettings) -> list[Source]:
         """Apply these settings. Return the sources that are no longer used, for ``_retire``."""
-        context = SourceContext(self._clock, self._count, settings, self._status_changed)
+        context = SourceContext(
+            self._clock, self._count, settings, self._status_changed, self.authentication.passwords.verify
+        )
         tables: dict[str, object] = {}
         sources: dict[str, Source] = {}
         # Any method of a source may raise: all are called before anything changes.

@@ -194,6 +194,56 @@ class Passwords:
             self._renew(user.renew, fingerprint, username, password, attempt.address)
         return let_in(user)
 
+    async def verify(
+        self, client: ClientInfo, username: str, verifier: PasswordVerifier, password: bytes
+    ) -> AuthOutcome | None:
+        """Verify a password that a source on another system has a hash of. Returns why the client is refused;
+        ``None``: the password is right."""
+        entry = self.verified.user(username, verifier.fingerprint)
+        digest = self.verified.digest(entry, password)
+        attempt = self._attempt(client, username, verifier.fingerprint)
+        delay = self.guesses.delay(attempt.address, attempt.name, attempt.known)
+        right = verifier.verify(password) if verifier.fast else self.verified.check(entry, digest)
+        if right is False:
+            # Counted now, because a client that disconnects before the answer has learned from the silence.
+            self.guesses.wrong(*attempt)
+        if not delay and (right or (verifier.fast and not right)):
+            return None if right else WRONG
+        if self.queue.closed:
+            return STOPPING
+        known = right or verifier.fast
+        job = attempt.job(os.urandom(16), nothing if known else _Verification(verifier, password))
+        if right is None:
+            job.future.add_done_callback(lambda done: self._learn_outside(done, entry, digest, attempt))
+        try:
+            self.queue.add(job, delay)
+            found = await self.queue.result(job)
+        except asyncio.CancelledError:
+            if not job.future.cancelled():
+                raise
+            return STOPPING
+        except HashingBusy:
+            job.future.cancel()
+            return BUSY
+        except PackageMissing as error:
+            return AuthOutcome(reason_codes.BAD_USER_NAME_OR_PASSWORD, detail=str(error))
+        except (ValueError, OSError, MemoryError, RuntimeError) as error:
+            logger.error("password_hash_failed client_id=%s username=%s error=%s", client.client_id, username, error)
+            return BROKEN
+        if not (right if known else found):
+            return WRONG
+        self.guesses.right(attempt.address, attempt.name)
+        return None
+
+    def _learn_outside(self, done: "asyncio.Future[Result]", entry: bytes, digest: bytes, attempt: "_Attempt") -> None:
+        """As ``_learn``, for ``verify``."""
+        if done.cancelled() or done.exception() is not None:
+            return
+        if done.result():
+            self.verified.add(entry, digest)
+        else:
+            self.guesses.wrong(*attempt)
+
     # Other methods, such as SCRAM, are slowed down by the same guesses.
 
     def wait(self, client: ClientInfo, username: str, trial: Trial | None = None) -> Awaitable[bool] | None:

@@ -22,6 +22,8 @@ CLOSED: Final = "closed"
 OPEN: Final = "open"
 HALF_OPEN: Final = "half_open"
 
+UNDECIDED: Final = "undecided"
+"""An answer by which the source itself has yet to decide; ``decided`` counts what it decides."""
 NO_CONNECTION: Final = "no_connection"
 """The reason of a failure that an attempt to connect shows, too."""
 BREAKER_FAILURES: Final = 5
@@ -72,13 +74,17 @@ class RemoteStatus:
 
     def answered(self, decision: str, seconds: float) -> None:
         """A question was answered."""
-        self.decisions[decision] += 1
+        if decision != UNDECIDED:
+            self.decided(decision)
         self.latency = seconds if self.latency is None else self.latency + _WEIGHT * (seconds - self.latency)
         self._missed = 0
         self._pause = FIRST_PAUSE
         self._shows = True
         self.breaker = CLOSED
         self._become(CONNECTED, "")
+
+    def decided(self, decision: str) -> None:
+        self.decisions[decision] += 1
 
     def replied(self) -> None:
         """A question was not answered, by something that is there."""

@@ -8,7 +8,7 @@ A source has an authenticator, an authorizer, or both. Each of the two answers f
                      outside.OutsideSource     has to be waited for
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -18,8 +18,9 @@ from ..session.client_info import ClientInfo
 
 if TYPE_CHECKING:
     from .acl import AclRuleSource
-    from .auth_result import Authenticator
+    from .auth_result import Authenticator, AuthOutcome
     from .outside import OutsideSource
+    from .password_hash import PasswordVerifier
     from .remote import RemoteSource
     from .scram import ScramVerifier
     from .users import UserSource
@@ -29,15 +30,26 @@ def _not_told(source: "RemoteSource") -> None:
     """Without alarms, do nothing."""
 
 
+async def _refused(
+    client: ClientInfo, username: str, verifier: "PasswordVerifier", password: bytes
+) -> "AuthOutcome | None":
+    """Without a node there are no hash threads."""
+    from .auth_result import STOPPING
+
+    return STOPPING
+
+
 @dataclass(frozen=True, slots=True)
 class SourceContext:
     """The data that a source receives from the node. ``access``: the whole of ``[access]``. ``count``: counts a reason
-    why there was no answer. ``status_changed``: called when a remote source is connected or down."""
+    why there was no answer. ``status_changed``: called when a remote source is connected or down.
+    ``verify``: verifies a password that the source knows a hash of, see ``Passwords.verify``."""
 
     clock: Clock
     count: Callable[[str], None]
     access: AccessSettings
     status_changed: "Callable[[RemoteSource], None]" = _not_told
+    verify: "Callable[[ClientInfo, str, PasswordVerifier, bytes], Awaitable[AuthOutcome | None]]" = _refused
 
 
 class Source:

@@ -33,6 +33,7 @@ PACKAGES: Final = {
     "postgres": "postgresql",
     "promtool": "prometheus",
     "psql": "postgresql-client",
+    "redis-server": "redis-server",
     "stdbuf": "coreutils",
     "systemd-analyze": "systemd",
     "zsh": "zsh",

@@ -36,8 +36,15 @@ from tests.support.patience import patience
 from .sources import Setup
 
 PACKAGES = ["keypad"]
-NAMES = [*(source.name for source in ACCESS_SOURCES), *PACKAGES]
-REMOTE = [*(source.name for source in ACCESS_SOURCES if source.remote), *PACKAGES]
+DATABASES = [source.name for source in ACCESS_SOURCES if source.extra]
+"""Their contract needs a server: ``tests/systems/test_access_sources.py``."""
+NAMES = [*(source.name for source in ACCESS_SOURCES if not source.extra), *PACKAGES]
+REMOTE = [*(source.name for source in ACCESS_SOURCES if source.remote and not source.extra), *PACKAGES]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "name" in metafunc.fixturenames:
+        metafunc.parametrize("name", REMOTE if metafunc.function in REMOTE_TESTS else NAMES)
 
 
 class Case(NamedTuple):
@@ -114,7 +121,6 @@ async def log_in(access: AccessControl, who: ClientInfo, password: bytes, trial:
     return outcome
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_declaration(name: str, declared: AccessSource) -> None:
     assert declared.name == name and re.fullmatch(r"[a-z][a-z0-9_]*", name)
     keys = set() if declared.settings is None else set(declared.settings.__struct_fields__)
@@ -127,7 +133,6 @@ def test_a_declaration(name: str, declared: AccessSource) -> None:
         assert name not in written_type(AccessSettings).__struct_fields__
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.asyncio
 async def test_it_is_made_by_its_settings(name: str, declared: AccessSource) -> None:
     async with set_up(name, declared) as case:
@@ -141,7 +146,6 @@ async def test_it_is_made_by_its_settings(name: str, declared: AccessSource) -> 
         assert source.without_outcome and source.without_decision
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.asyncio
 async def test_logins(name: str, declared: AccessSource) -> None:
     async with set_up(name, declared) as case:
@@ -156,7 +160,6 @@ async def test_logins(name: str, declared: AccessSource) -> None:
         assert unknown.reason_code == 0x86 and not unknown.proved_by
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.asyncio
 async def test_a_login_that_is_tried_names_it(name: str, declared: AccessSource) -> None:
     async with set_up(name, declared) as case:
@@ -171,7 +174,6 @@ async def decision(access: AccessControl, who: ClientInfo, topic: str) -> Any:
     return (await access.authorization.ask(who, "publish", [topic]))[0] if found is None else found
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.asyncio
 async def test_permissions(name: str, declared: AccessSource) -> None:
     async with set_up(name, declared) as case:
@@ -186,7 +188,6 @@ async def test_permissions(name: str, declared: AccessSource) -> None:
         assert (await decision(case.access, who, "open")).cached
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.asyncio
 async def test_no_filter_reaches_further_than_the_rules(name: str, declared: AccessSource) -> None:
     """A subscription is denied if it would read a topic that is, and allowed only if it reads none but those that
@@ -207,7 +208,6 @@ async def test_no_filter_reaches_further_than_the_rules(name: str, declared: Acc
         assert told.allowed and not told.ignored
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.asyncio
 async def test_an_explanation_names_it(name: str, declared: AccessSource) -> None:
     async with set_up(name, declared) as case:
@@ -227,7 +227,6 @@ async def test_an_explanation_names_it(name: str, declared: AccessSource) -> Non
         assert steps[-1].source == name and steps[-1].decision is not None
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.asyncio
 async def test_a_reload(name: str, declared: AccessSource) -> None:
     """A source with a table stays as long as that does."""
@@ -249,7 +248,6 @@ async def until(ready: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("name", REMOTE)
 @pytest.mark.asyncio
 async def test_a_remote_source_that_is_away(name: str, declared: AccessSource) -> None:
     """Its alarm, its status and its breaker; the other side comes back, and clients come in again."""
@@ -284,7 +282,6 @@ async def test_a_remote_source_that_is_away(name: str, declared: AccessSource) -
         assert (await log_in(case.access, client(), case.right)).reason_code == 0
 
 
-@pytest.mark.parametrize("name", REMOTE)
 @pytest.mark.asyncio
 async def test_a_remote_source_that_is_away_at_the_start(name: str, declared: AccessSource) -> None:
     """There is an alarm before a client comes; questions are asked all the same. A reload without it ends the alarm."""
@@ -311,7 +308,6 @@ async def test_a_remote_source_that_is_away_at_the_start(name: str, declared: Ac
             await access.stop()
 
 
-@pytest.mark.parametrize("name", REMOTE)
 @pytest.mark.asyncio
 async def test_a_connection_is_tried(name: str, declared: AccessSource) -> None:
     """By ``taipan check --connect``: without a node."""
@@ -322,6 +318,13 @@ async def test_a_connection_is_tried(name: str, declared: AccessSource) -> None:
         await setup.away()
         told = await tried_sources(access)
         assert list(told) == [name] and told[name].startswith("no_connection: ")
+
+
+REMOTE_TESTS = (
+    test_a_remote_source_that_is_away,
+    test_a_remote_source_that_is_away_at_the_start,
+    test_a_connection_is_tried,
+)
 
 
 def test_the_order_of_the_defaults() -> None:

@@ -1,0 +1,192 @@
+"""DatabaseSource: users, superusers and rules in a database, asked with a query of the operator's for each.
+
+Each database implements how a query is asked, and what its rows look like. Here is the rest: the order of the queries,
+the verification of passwords, and the decision by rules.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..config import RuleSettings
+from ..session.client_info import ClientInfo
+from .acl import AclRule, asked_about
+from .auth_result import WRONG, AuthOutcome
+from .database_settings import DatabaseSettings
+from .outside import ALLOW, DENY, IGNORE, OutsideSource, Verdict
+from .query_hash import HashFormat, QueryHash
+from .remote import RemoteSource, SourceFailed
+from .remote_status import UNDECIDED
+from .source import SourceContext
+
+Values = Mapping[str, str]
+"""What placeholders stand for, by their letters; a fact that the client does not have is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """The settings of the three queries: their last keys, and the letters of the placeholders in each; None: not
+    asked."""
+
+    words: tuple[str, str, str]
+    auth: frozenset[str] | None
+    superuser: frozenset[str] | None
+    acl: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPassword:
+    """Two columns of a row. ``password``: None for NULL."""
+
+    password: bytes | None
+    salt: bytes | None
+
+
+class DatabaseSource(RemoteSource):
+    """Belongs to one event loop."""
+
+    without_outcome = "has no such user"
+    without_decision = "has no rule for it"
+
+    def __init__(self, name: str, settings: DatabaseSettings, context: SourceContext, queries: Queries) -> None:
+        super().__init__(name, settings, context)
+        self._form = HashFormat(settings.password_hash)
+        self._queries = queries
+        self._auth_setting, self._super_setting, self._acl_setting = (f"access.{name}.{word}" for word in queries.words)
+
+    # --------------------------------------------------------- of a database
+
+    @abstractmethod
+    async def find_password(self, values: Values) -> StoredPassword | None:
+        """The row of a user; None: there is none. Raises SourceFailed."""
+
+    @abstractmethod
+    async def find_superuser(self, values: Values) -> bool:
+        """Raises SourceFailed."""
+
+    @abstractmethod
+    async def find_rules(self, values: Values) -> Sequence[AclRule]:
+        """The rules that may concern a client, the first that matches decides. Raises SourceFailed, and ValueError for
+        a row that cannot be read as a rule."""
+
+    # ------------------------------------------------------------- questions
+
+    def authenticator(self) -> "DatabaseSource | None":
+        return self if self._queries.auth is not None else None
+
+    def authorizer(self) -> OutsideSource | None:
+        return self if self._queries.acl is not None else None
+
+    @property
+    def knows_superusers(self) -> bool:
+        return self._queries.superuser is not None
+
+    async def authenticate(self, client: ClientInfo, password: bytes | None) -> AuthOutcome | None:
+        letters = self._queries.auth or frozenset()
+        values = self._known(client, client.username)
+        if not letters <= values.keys():
+            return None  # for example a client without a username
+        found: list[StoredPassword] = []
+
+        async def question() -> Verdict:
+            row = await self.find_password(values)
+            if row is None:
+                return Verdict(IGNORE, "", self._auth_setting)
+            found.append(row)
+            return Verdict(UNDECIDED, "", self._auth_setting)
+
+        verdict = await self.ask(self._auth_setting, question)
+        if verdict.decision != UNDECIDED:
+            return self.not_let_in(verdict, client, password)
+        refused = await self._verify(client, found[0], password)
+        if refused is not None:
+            self.status.decided(DENY)
+            return refused
+        self.status.decided(ALLOW)
+        client.proved_by = self.name if "u" in letters and client.username else ""
+        superuser = await self.is_superuser(client)
+        return AuthOutcome(is_superuser=superuser, proved_by=client.proved_by, proves_client_id="c" in letters)
+
+    async def _verify(self, client: ClientInfo, row: StoredPassword, password: bytes | None) -> AuthOutcome | None:
+        """Return why the client is refused; None: it is accepted."""
+        wrong = self.not_let_in(Verdict(DENY, "", self._auth_setting), client, password)
+        if password is None or not row.password or (self._form.salted and row.salt is None):
+            return wrong
+        owner = (client.username or "") if "u" in (self._queries.auth or ()) else client.client_id
+        verifier = QueryHash(self._form, row.password, row.salt or b"", f"{self.name}:{owner}")
+        outcome = await self._context.verify(client, owner, verifier, password)
+        return wrong if outcome is WRONG else outcome
+
+    async def is_superuser(self, client: ClientInfo) -> bool:
+        """After a failure, it is none."""
+        letters = self._queries.superuser
+        values = self._known(client, client.user)
+        if letters is None or not letters <= values.keys():
+            return False
+        told: list[bool] = []
+
+        async def question() -> Verdict:
+            told.append(await self.find_superuser(values))
+            return Verdict(UNDECIDED, "", self._super_setting)
+
+        await self.ask(self._super_setting, question)
+        return told == [True]
+
+    async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
+        """A client whose name begins with ``$`` is left to the next source, as in EMQX 4."""
+        user = client.user or ""
+        if user.startswith("$"):
+            return Verdict(IGNORE, "", self._acl_setting)
+        values = self._known(client, client.user)
+
+        async def question() -> Verdict:
+            try:
+                rules = await self.find_rules(values)
+            except ValueError as error:
+                raise SourceFailed("bad_row", detail=str(error)) from None
+            return Verdict(decided(rules, client, action, topic), "", self._acl_setting)
+
+        return await self.ask(self._acl_setting, question)
+
+    def _known(self, client: ClientInfo, username: str | None) -> Values:
+        return {letter: value for letter, value in self.facts(client, username).items() if value}
+
+
+def decided(rules: Sequence[AclRule], client: ClientInfo, action: str, topic: str) -> str:
+    """The decision of the first rule that matches; ``IGNORE``: none does."""
+    publish = action == "publish"
+    whole, levels = asked_about(publish, topic)
+    for rule in rules:
+        if (rule.publish if publish else rule.subscribe) and rule.concerns(client):
+            if rule.matches_topic(client, whole, levels):
+                return ALLOW if rule.allow else DENY
+    return IGNORE
+
+
+def action_of(access: object) -> str:
+    """The action of EMQX's number: 1 subscribe, 2 publish, 3 both. Raises ``ValueError``."""
+    action = {"1": "subscribe", "2": "publish", "3": "pubsub"}.get(as_text(access).strip())
+    if action is None:
+        raise ValueError(f"access is {as_text(access)!r}, expected 1 (subscribe), 2 (publish) or 3 (both)")
+    return action
+
+
+def new_rule(allow: bool, access: object, topic: str, **conditions: str) -> AclRule:
+    """Raises ``ValueError``."""
+    return AclRule(RuleSettings(allow=allow, action=action_of(access), topics=[topic], **conditions))  # type: ignore[arg-type]
+
+
+def as_bytes(value: object) -> bytes | None:
+    """A column as the bytes that were hashed or stored; None: NULL."""
+    if value is None or isinstance(value, bytes):
+        return value
+    return str(value).encode()
+
+
+def as_text(value: object) -> str:
+    """A column as a text; NULL is an empty one."""
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return str(int(value)) if isinstance(value, bool) else str(value)

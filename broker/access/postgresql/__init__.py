@@ -1,0 +1,4 @@
+"""The source that finds users and rules in PostgreSQL: ``[access.postgresql]``.
+
+asyncpg is imported only where the table is there.
+"""

@@ -1,0 +1,59 @@
+"""The declaration of ``[access.redis]``: its settings, and what their values must be like."""
+
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from ...setting_rules import parsed
+from ..database_settings import SHOWN, DatabaseSettings, address_of
+from ..declaration import AccessSource, SourceReason
+from .command import check_acl_command, check_login_command
+
+
+class RedisAccessSettings(DatabaseSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A command that is empty is not asked."""
+
+    server: str = "127.0.0.1:6379"
+    database: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    password_hash: str = "plain"
+    auth_cmd: str = "HMGET mqtt_user:%u password"
+    super_cmd: str = "HGET mqtt_user:%u is_superuser"
+    acl_cmd: str = "HGETALL mqtt_acl:%u"
+
+
+SOURCE: Final = AccessSource(
+    name="redis",
+    place=7,
+    settings=RedisAccessSettings,
+    create="taipan.broker.access.redis.source:RedisSource",
+    check="taipan.broker.access.redis.source:faults",
+    extra="taipan-mqtt[redis]",
+    rules={
+        "server": parsed(lambda text: address_of(text, 6379)),
+        "auth_cmd": parsed(check_login_command, empty=True),
+        "super_cmd": parsed(check_login_command, empty=True),
+        "acl_cmd": parsed(check_acl_command, empty=True),
+    },
+    shown=SHOWN | {"auth_cmd"},
+    reasons=(
+        SourceReason(
+            "client",
+            "bad_username_or_password",
+            ("access.redis.auth_cmd",),
+            "Redis has the user with another password, or without one",
+        ),
+        SourceReason(
+            "client",
+            "not_authorized",
+            ("access.redis.auth_cmd",),
+            "the client gave neither a username nor a password, and Redis has a password for it",
+        ),
+        SourceReason(
+            "message",
+            "not_authorized",
+            ("access.redis.acl_cmd",),
+            "Redis has a list of topics for the client and this is not one of them, or it did not answer and "
+            "on_failure is deny",
+        ),
+    ),
+)
