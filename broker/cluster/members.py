@@ -1,7 +1,7 @@
 """Members: the nodes of the cluster, which of them run, and who this node is.
 
-A node says each second that it lives, and what each hears decides, by its own clock, who runs. Bucket ``members`` has a
-record for each node: which data and which start of it are the present ones.
+Each node sends a heartbeat every second. Each node decides by its own clock, and by the heartbeats that it hears, which
+nodes run. Bucket ``members`` has a record for each node, with its present data and its present start.
 """
 
 import asyncio
@@ -35,21 +35,21 @@ from .wire import (
 logger = logging.getLogger(__name__)
 
 _AGREES: Final = 2 * HEARTBEAT
-"""Seconds within which others notice what this node does."""
+"""Seconds within which other nodes notice a change of this node."""
 BUCKET: Final = "members"
 TABLE: Final = "cluster"
 _SELF: Final = "node"
 _RETRY: Final = 1.0
 PROBE: Final = 5
-"""Heartbeats between two writes of the own record."""
+"""Heartbeats between two writes of this node's record."""
 _MOST_REFUSED: Final = 16
-"""Uids of one name that were forced out, so many of which are remembered."""
+"""The number of remembered uids of one name that were forced out."""
 _REPLACED: Final = "node_replaced"
 _DATA_DIR: Final = "node.data_dir"
 
 
 class Identity(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``cluster``: which data this is, how often it was started, whether it has left the cluster.
+    """Row of table ``cluster``: the uid of the data, how often it was started, whether it has left the cluster.
     ``refused_uids``: as in ``MemberRecord``, for a bucket that has lost them."""
 
     uid: str
@@ -77,7 +77,7 @@ def _date(time: float) -> str:
 
 class Members:
     """``peers``: the other nodes by name, stopped ones too. ``joined``: whether this node has its record.
-    ``known``: whether a node that is not in ``peers`` is no member; not before NATS has told all of them.
+    ``known``: whether all members are in ``peers``; not before NATS has reported all of them.
 
     ``on_isolated`` is called when ``isolated`` has changed; ``on_refused`` when this node is no member any more, as it
     was forced out or another one has its name.
@@ -89,7 +89,7 @@ class Members:
 
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
-        # What a node does to be a member it does before it is one; all else goes through ``_member_nats``.
+        # For becoming a member, which happens before the node is one; everything else uses ``_member_nats``.
         self._member_nats = context.nats
         self._nats = context.nats.raw
         self._wire = context.wire
@@ -99,7 +99,7 @@ class Members:
         self.peers: dict[str, Peer] = {}
         self._by_key: dict[str, Peer] = {}
         self._admission = Admission(context, self.peers, lambda: self.left)
-        # As in ``MemberRecord``, of this node's name. Which other data had the name until this node joins.
+        # As in ``MemberRecord``, for this node's name. The uid of other data that had the name until this node joins.
         self._refused_uids: tuple[str, ...] = ()
         self._replaces: MemberRecord | None = None
         self.joined = False
@@ -131,7 +131,7 @@ class Members:
     # -------------------------------------------------------------- start, stop
 
     def identify(self) -> None:
-        """Which data this is, and which start of it. At level ``memory`` there is no data, and nothing to count."""
+        """Set the uid of the data, and count this start. At level ``memory`` there is no data, and nothing to count."""
         row = self._table.get(_SELF)
         if not self._context.tables.durable:
             self._wire.identify(self._new_uid(), round(self._context.clock.wall() * 1000))
@@ -150,9 +150,9 @@ class Members:
         self._table.put(_SELF, Identity(self._wire.uid, self._wire.incarnation, self.left, self._refused_uids))
 
     async def start(self) -> None:
-        """Become a member, where NATS is there; otherwise as soon as it is.
+        """Become a member if NATS is connected; otherwise as soon as it is.
 
-        :raises NatsRefused: this node may not.
+        :raises NatsRefused: this node is not allowed to.
         """
         self._loop = asyncio.get_running_loop()
         self.check.start()
@@ -163,7 +163,7 @@ class Members:
         self._nats.subscribe(self._subject, self._heard)
         if not self.left:
             self._watch = self._nats.watch(BUCKET, self._entry, self._is_current)
-        # An identity that is not on disk could come a second time.
+        # An identity that is not on disk could be used a second time.
         await self._context.tables.stored()
         if self._nats.quorum and not self.left:
             try:
@@ -174,7 +174,7 @@ class Members:
         self._tick()
 
     async def stop(self) -> None:
-        """Say that this node stops; its record stays."""
+        """Announce that this node stops; its record stays."""
         if self._timer is not None:
             self._timer.cancel()
         tasks = [task for task in (self._joining, self._probing) if task is not None]
@@ -208,7 +208,7 @@ class Members:
 
     @property
     def isolated(self) -> bool:
-        """Whether this node has been without NATS, or is no member, for so long that others take it for stopped."""
+        """Whether this node has been without NATS, or not a member, for so long that others regard it as Stopped."""
         since = self._disconnected_at
         if since is None or self.left:
             return False
@@ -256,7 +256,7 @@ class Members:
             if is_replaced(record, self._record()):
                 self._replaces = record
         if not self._answering:
-            # Before the write: whoever reads this record finds this node.
+            # Before the write: a node that reads this record finds this node.
             self._answering = True
             self._nats.subscribe(self._context.subject("name", self._context.node), self._asked_for_name)
         try:
@@ -277,7 +277,8 @@ class Members:
             call()
 
     async def _look_again(self) -> None:
-        """Somebody wrote our record: ourselves, in a write that was not answered, or another node of this name."""
+        """Read this node's record again, because it was written: by this node, in a write that was not answered, or by
+        another node of this name."""
         entry = await self._nats.read(BUCKET, self.key)
         found = self._read(entry)
         if entry is None or found is None:
@@ -289,12 +290,12 @@ class Members:
         self._revision = entry.revision
 
     def _check_not_forced_out(self, record: MemberRecord) -> None:
-        """:raises NatsRefused: this node was, with the data that it has."""
+        """:raises NatsRefused: this node was forced out, with the data that it has."""
         if self._wire.uid in forced_out_of(record):
             raise NatsRefused(self._forced_out, _DATA_DIR)
 
     def _note_refused_uids(self, record: MemberRecord) -> None:
-        """This node has the name now: its record, and a new bucket's, are to say who may not have it."""
+        """Note which data may not have this node's name, for its record in this bucket and in a new one."""
         known = dict.fromkeys((*self._refused_uids, *forced_out_of(record)))
         refused = tuple(known)[-_MOST_REFUSED:]
         if refused != self._refused_uids:
@@ -302,7 +303,7 @@ class Members:
             self._store_identity()
 
     def _tell_replaces(self) -> None:
-        """Other data had this node's name, and nobody has forced it out: that may be a disk that is not there."""
+        """Log that other data had this node's name and was not forced out: a disk may be missing."""
         before, self._replaces = self._replaces, None
         if before is None:
             return
@@ -325,9 +326,9 @@ class Members:
         return f"{self._context.node} was forced out of the cluster {self._context.name}: {what}"
 
     async def _supersede(self, record: MemberRecord) -> None:
-        """An earlier start of this node, or another node of its name, has the record.
+        """Replace the record of an earlier start of this node, or of another node of its name.
 
-        :raises NatsRefused: it lives.
+        :raises NatsRefused: that node runs.
         """
         if await self._name_in_use():
             raise NameTaken(record)
@@ -337,8 +338,8 @@ class Members:
             await self._context.tables.stored()
 
     async def _name_in_use(self) -> bool:
-        """Whether another node of this name runs. One that does not answer may be paused, or its connection be left
-        over from a machine that is gone: it has the time in which a node is heard."""
+        """Return whether another node of this name runs. A node that does not answer may be paused, or its connection
+        may be left over from a machine that is off. This node waits for as long as a node has to be heard."""
         self._name_heard = False
         settings = self._context.settings
         question = self._wire.write(Heartbeat(0, (OLDEST, VERSION), []))
@@ -377,7 +378,7 @@ class Members:
     # ------------------------------------------------------------------- others
 
     def members(self) -> list[Member]:
-        """All known nodes by name, this one too."""
+        """Return all known nodes by name, including this one."""
         wire = self._wire
         found = [
             Member(each.name, each.uid, each.incarnation, each.status, each.since, each.record.version)
@@ -387,11 +388,11 @@ class Members:
         return sorted([*found, us], key=lambda member: member.name)
 
     def running(self) -> list[Peer]:
-        """The other nodes that are not Stopped."""
+        """Return the other nodes that are not Stopped."""
         return [each for each in self.peers.values() if each.running]
 
     def _read(self, entry: BucketEntry | None) -> tuple[Header, MemberRecord] | None:
-        """The node that wrote it, and what."""
+        """Return the header and the record of an entry."""
         found = None if entry is None or entry.value is None else self._records.value(entry.value)
         if entry is None or found is None:
             return None
@@ -402,7 +403,7 @@ class Members:
         return found
 
     def _entry(self, entry: BucketEntry) -> None:
-        """A record was written or deleted."""
+        """Handle a record that was written or deleted."""
         if entry.value is None:
             peer = self._by_key.get(entry.key)
             if peer is not None:
@@ -447,7 +448,7 @@ class Members:
             before = peer.status
             peer.uid = record.uid
             peer.incarnation = record.incarnation
-            # Until the new one is heard.
+            # Until the new node is heard.
             peer.status = STOPPED
             peer.heard = -1e9
             peer.lost_at = self._loop.time()
@@ -461,7 +462,7 @@ class Members:
             self._greet()
 
     def _greet(self) -> None:
-        """Another node has started: it need not wait for the next heartbeat."""
+        """Send a heartbeat now, because another node has started."""
         if self.joined:
             self._beat()
 
@@ -491,16 +492,16 @@ class Members:
 
     @property
     def outside(self) -> str:
-        """Why this node is no member and will not be one by itself; empty: it is one, or is about to be."""
+        """Why this node is not a member and will not become one by itself; empty: it is one, or is about to be."""
         return self._member_nats.outside
 
     @property
     def refused(self) -> str:
-        """As ``core.cluster.Cluster.refused``."""
+        """Implement ``core.cluster.Cluster.refused``."""
         return "" if self.left else self.outside
 
     async def _read_own_record(self) -> bool:
-        """Whether it is there. A node that has none is about to write one."""
+        """Read this node's record, and return whether it exists. A node without a record is about to write one."""
         if not self.joined:
             return False
         try:
@@ -519,7 +520,7 @@ class Members:
             call()
 
     def _rejoin(self) -> None:
-        """NATS has lost our record."""
+        """Write this node's record again, because NATS has lost it."""
         self.joined = False
         self._join_later()
 
@@ -552,7 +553,7 @@ class Members:
         late = self.check.tick()
         self._timer = self._loop.call_later(HEARTBEAT, self._tick)
         if late > HEARTBEAT:
-            # This process did not run: what the others said meanwhile is still to be read.
+            # This process did not run: heartbeats of the meantime are still to be read.
             for peer in self.peers.values():
                 peer.heard += late
                 peer.unheard_until += late
@@ -598,7 +599,7 @@ class Members:
             self._set_status(peer, STOPPED if beat.leaving else RUNNING)
 
     def _agree(self) -> None:
-        """Write what every node reads."""
+        """Use the newest version of the wire that every node reads."""
         newest = min([VERSION, *(each.versions[1] for each in self.peers.values() if each.running)])
         if newest != self._wire.version and newest >= OLDEST:
             logger.info("cluster_wire_version version=%s", newest)
@@ -631,8 +632,9 @@ class Members:
         self._tell(peer, before)
 
     def _judge(self) -> None:
-        """A node that is stopped for this one and heard by another is on the other side of a partition. Who has said so
-        only in a heartbeat of about that time was going to find out, or this node has just started."""
+        """Find nodes on the other side of a partition: those that this node does not hear and another one does. A
+        heartbeat from about the time of the stop does not count: its sender was about to notice the stop, or this node
+        has just started."""
         running = [each for each in self.peers.values() if each.status == RUNNING]
         lost = [each for each in self.peers.values() if each.status == STOPPED]
         cut = sorted(
@@ -647,7 +649,7 @@ class Members:
             self._context.alarms.deactivate("partition")
 
     async def _probe(self) -> None:
-        """Write the own record again: without a quorum of NATS' servers nothing can be written."""
+        """Write this node's record again, to find out whether the NATS servers have a quorum."""
         await self.check.look()
         if not self.joined:
             return
@@ -670,7 +672,7 @@ class Members:
     # ---------------------------------------------------------- join and leave
 
     def check_leave(self) -> None:
-        """:raises ChangeRefused: it has left, or cannot now."""
+        """:raises ChangeRefused: this node has left, or cannot leave at present."""
         if self.left:
             raise ChangeRefused(f"{self._context.node} has left the cluster {self._context.name} already")
         self._check_not_refused()
@@ -678,9 +680,9 @@ class Members:
             raise ChangeRefused(f"{self._context.node} is not a member of the cluster {self._context.name} now")
 
     async def leave(self) -> None:
-        """Take no part any more, after a restart too, until ``join``."""
+        """Leave the cluster until ``join``, also after a restart."""
         self.check_leave()
-        # Before the write: a record that is gone is written again by a node that has not left.
+        # Before the write: a node that has not left writes its record again if that was deleted.
         self.left = True
         try:
             await self._nats.write(BUCKET, self.key, self._left_behind(), None, self._context.nonce())
@@ -698,20 +700,20 @@ class Members:
         await self._context.tables.stored()
 
     def _left_behind(self) -> bytes | None:
-        """What the bucket has of a node that has left: nothing, or who may not have its name."""
+        """Return the value of a node that has left: none, or the data that may not have its name."""
         if not self._refused_uids:
             return None
-        # Forced out, to a node of an earlier version too, is nobody: a node without a uid.
+        # A record without a uid forces out no node, also for nodes of earlier versions.
         nobody = MemberRecord(self._context.node, "", 0, "", 0, 0.0, "", True, self._refused_uids)
         return self._wire.write(nobody)
 
     async def join(self, node: str) -> None:
-        """Take part again, where ``node`` does. As ``core.cluster.Cluster.join``."""
+        """Join the cluster of ``node``, as in ``core.cluster.Cluster.join``."""
         self._check_not_refused()
         if not self.left:
             raise ChangeRefused(f"{self._context.node} is a member of the cluster {self._context.name} already")
         try:
-            # Before anything is written: what this node has is replaced by what the cluster has.
+            # Before any write: the cluster's data will replace this node's.
             await self._check_is_member(node)
             await self._join()
         except (Unavailable, Unknown, NoAnswer, NatsRefused) as error:
@@ -719,12 +721,12 @@ class Members:
         self._told = False
         self._watch = self._nats.watch(BUCKET, self._entry, self._is_current)
         self._set_left(False)
-        # Who is there is known when the own record is told.
+        # The members are known when the watch reports this node's record.
         await self._watch.reached(self._revision, self._context.settings.call_timeout)
         await self._context.tables.stored()
 
     async def _check_is_member(self, node: str) -> None:
-        """:raises ChangeRefused: the bucket has no record of this node."""
+        """:raises ChangeRefused: the bucket does not have a record of this node."""
         entry = await self._nats.read(BUCKET, node_key(node))
         found = self._read(entry)
         if found is None or found[1].forced_out:
@@ -733,12 +735,12 @@ class Members:
             )
 
     async def wait_until_heard(self) -> None:
-        """Until each known node was heard, or is Stopped for certain."""
+        """Wait until each known node was heard, or is certain to be Stopped."""
         while any(peer.may_run and not peer.running for peer in self.peers.values()):
             await asyncio.sleep(LOOK_AGAIN)
 
     def check_force_leave(self, node: str) -> Peer:
-        """:raises ChangeRefused: this node cannot be taken out."""
+        """:raises ChangeRefused: this node cannot be removed."""
         peer = self.peers.get(node)
         if peer is None:
             raise ChangeRefused(f"{node} is not a node of the cluster {self._context.name}")
@@ -753,7 +755,7 @@ class Members:
         return peer
 
     async def force_leave(self, node: str) -> None:
-        """Take a node that is Stopped out of the cluster: it may not come back with the same data."""
+        """Remove a Stopped node from the cluster: it may not come back with the same data."""
         peer = self.check_force_leave(node)
         value = self._wire.write(msgspec.structs.replace(peer.record, forced_out=True))
         try:
@@ -774,6 +776,6 @@ class Members:
         self._member_nats.outside = f"{self._context.node} has left the cluster {self._context.name}" if left else ""
 
     def _check_not_refused(self) -> None:
-        """:raises ChangeRefused: this node was forced out, or another one has its name."""
+        """:raises ChangeRefused: this node was forced out, or another node has its name."""
         if self.refused:
             raise ChangeRefused(self.refused)

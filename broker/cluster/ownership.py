@@ -1,14 +1,14 @@
 """Ownership: which node has the session of a Client Identifier. Bucket ``sessions`` has a key for each session that
 outlives its connection; beginning, moving and ending one is a compare-and-set on its key.
 
-A write whose answer does not come may be applied later. It is sent again with the same nonce until there is an answer;
-where there is none in time, ``_settle`` reads the key from the leader and writes it once more, so that the late one
-finds another revision. Whose the session was stands in a table until then, so that a restart takes it from nobody.
-So it is with a session that another node has asked for, until it is known who has it: after a restart of this node that
-one may still write.
+An unanswered write may be applied later. It is sent again with the same nonce until there is an answer. If there is
+none in time, ``_settle`` reads the key from the leader and writes it once more, so that the late write finds another
+revision. Until then, a table records the node that had the session, so that a restart does not change it. The same
+applies to a session that another node has asked for, until it is certain which node has it: after a restart of this
+node, the other node may still write.
 
-A node that is away while its session is begun anew or moves on, and is over then, would take the one that it still has
-for the session: it finds no key. So the key stays, with no node, until those that it names have seen it.
+A session may begin again or move on, and then end, while a node is away. That node would mistake its own copy for the
+session if it found no key. Therefore the key stays, without a node, until the nodes that it names have seen it.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ TABLE: Final = "session_keys_unanswered"
 TABLE_ENDED: Final = "session_keys_ended"
 RETRY: Final = 1.0
 _ANSWER: Final = 5.0
-"""Seconds within which a write is to be answered that nobody waits for."""
+"""Seconds for the answer to a write for which no client waits."""
 SERVE_LOCAL: Final = "serve_local"
 _TIMEOUT: Final = "cluster.takeover_timeout"
 _PAUSE: Final = 0.02
@@ -53,19 +53,20 @@ _SETTLED_AT_A_TIME: Final = 200
 
 
 class NotStored(Exception):
-    """The disk does not say that a change is there."""
+    """The disk has not confirmed a change."""
 
 
 class Ended(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``session_keys_ended``: what this node had of a session has ended, as its key with this revision
-    says that it is over. What this node has of that client as long as the key says so has begun since."""
+    """Row of table ``session_keys_ended``: this node's copy of a session has ended, because the session has ended
+    according to its key with this revision. While the key stays so, any session of that client on this node has begun
+    since."""
 
     revision: int
 
 
 class SessionPlace(NamedTuple):
-    """``node`` empty: nobody. ``revision``: of the bucket when that was written; it only grows. ``earlier``: as in
-    ``wire.Owned``."""
+    """The node that has a session. ``node``: empty if no node has it. ``revision``: of the bucket when this was
+    written; it only grows. ``earlier``: as in ``wire.Owned``."""
 
     node: str
     uid: str
@@ -74,7 +75,7 @@ class SessionPlace(NamedTuple):
 
 
 class Ownership:
-    """Whose session is whose; ``claim`` is the way of a CONNECT to its session.
+    """Which node has which session; ``claim`` brings a CONNECT to its session.
 
     ``step`` is called with the name of each step of a claim that another node takes part in.
     """
@@ -88,23 +89,23 @@ class Ownership:
         self._reader = context.wire.reader(Owned)
         self._watch: Watch | None = None
         self._current = asyncio.Event()
-        # By ``thing_key`` of the Client Identifier.
+        # By ``thing_key`` of the client ID.
         self._places: dict[str, SessionPlace] = {}
-        # Those that are this node's, with the Client Identifier.
+        # The keys of this node's sessions, with the client IDs.
         self._ours: dict[str, str] = {}
-        # Those that are nobody's, with the Client Identifier: nodes that were away may still have their sessions.
+        # The keys of sessions that no node has, with the client IDs: nodes that were away may still have copies.
         self._over: dict[str, str] = {}
         # Names and uids of nodes, each once.
         self._texts: dict[str, str] = {}
-        # Client Identifiers that something is being done about, with how many wait to do something.
+        # Locks by client ID, with the number of tasks that use or wait for each.
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
-        # Whose key must be looked at: the session is over, or begun without one, or a write was not answered.
+        # Clients whose key must be checked: the session has ended, or begun without a key, or a write was not answered.
         self._to_settle: dict[str, None] = {}
-        # Where a write was not answered: whose the session was, for the key if that write has taken it. Where another
-        # node has asked for a session: that it is this node's.
+        # After an unanswered write: which node had the session, to restore the key if that write was applied. If
+        # another node has asked for a session: that this node has it.
         self._unanswered = context.tables.open(TABLE, Owned)
         self._ended = context.tables.open(TABLE_ENDED, Ended)
-        # Whose end is not on disk, as that is in trouble: the key stays until it is.
+        # Sessions whose end is not on disk, because the disk has an error: the key stays until it is.
         self._not_stored: set[str] = set()
         self._tasks = Tasks()
         self._retry: asyncio.TimerHandle | None = None
@@ -115,7 +116,7 @@ class Ownership:
     # -------------------------------------------------------------- start, stop
 
     async def start(self) -> None:
-        """The node has its sessions: learn whose they are, and say which are its own."""
+        """Read which node has each session, and write the keys of this node's sessions, when these are restored."""
         self._nats.on_connected.append(self._pump)
         self._nats.on_lost.append(self._lost)
         self._members.on_joined.append(self._pump)
@@ -161,7 +162,7 @@ class Ownership:
             if client_id is not None:
                 self.settle_soon(client_id)
             return
-        # It cannot be read: the node whose key it was writes it again.
+        # The value is not readable: the node that has the session writes it again.
         known = self._places.get(entry.key)
         if entry.key in self._ours:
             self.settle_soon(self._ours[entry.key])
@@ -169,7 +170,7 @@ class Ownership:
             self._places[entry.key] = SessionPlace("", "", entry.revision)
 
     def _read(self, entry: BucketEntry) -> tuple[Header, Owned] | None:
-        """The node that wrote it, and what."""
+        """Return the header and the value of an entry."""
         found = None if entry.value is None else self._reader.value(entry.value)
         if found is not None and thing_key(found[1].client_id) != entry.key:
             self._context.refusals.add(MALFORMED, found[0].node, "-")
@@ -177,13 +178,13 @@ class Ownership:
         return found
 
     def _is_old(self, key: str, revision: int) -> bool:
-        """Whether the bucket has said something later of this key. So it is with a write whose first answers were lost:
-        the key may have gone on meanwhile."""
+        """Return whether the bucket has reported a later value of this key. If the first answers of a write were lost,
+        the key may have changed in the meantime."""
         known = self._places.get(key)
         return known is not None and revision < known.revision
 
     def _note(self, key: str, owned: Owned, revision: int) -> None:
-        """This is what the bucket says."""
+        """Note the value of a key in the bucket."""
         if self._is_old(key, revision):
             return
         client_id = owned.client_id
@@ -213,7 +214,7 @@ class Ownership:
             self._handover.lost(session, place.node, revision, unwanted, anew, last_epoch)
 
     def _over_no_more(self, key: str) -> None:
-        """A key that said that a session is over says something else, or is gone."""
+        """Handle a change or deletion of a key whose session had ended."""
         client_id = self._over.pop(key, None)
         if client_id is not None:
             self._ended.remove(client_id)
@@ -222,18 +223,19 @@ class Ownership:
         return self._texts.setdefault(text, text)
 
     def _is_current(self) -> None:
-        """All that was there has been told."""
+        """Continue when the watch has reported the whole bucket."""
         self._look_at_all()
         self._current.set()
         self._pump()
 
     def joined_again(self) -> None:
-        """This node has gone on alone since ``leave``, and has followed the bucket meanwhile."""
+        """Compare all sessions with the bucket, because this node was alone since ``leave``, and followed the bucket in
+        the meantime."""
         self._look_at_all()
         self._pump()
 
     def _look_at_all(self) -> None:
-        """Sessions without a key get one, keys without a session are deleted."""
+        """Write keys for sessions without a key, and delete keys without a session."""
         broker = self._context.broker
         for client_id in self._ours.values():
             if client_id not in broker.sessions:
@@ -247,10 +249,10 @@ class Ownership:
                 self._ended.remove(client_id)
         for key, place in list(self._places.items()):
             if place.node == self._context.node and not self.is_ours(place):
-                self._tasks.run(self._delete_key(key))  # of this node's earlier data, which is gone
+                self._tasks.run(self._delete_key(key))  # of this node's earlier data, which no longer exists
 
     def _lost(self, bucket: str) -> None:
-        """The bucket is empty: every node that runs writes again what is its own."""
+        """Write the keys of this node's sessions again, because the bucket is empty. Every running node does so."""
         if bucket == BUCKET:
             self._places.clear()
             self._ours.clear()
@@ -263,7 +265,7 @@ class Ownership:
             await self._nats.write(BUCKET, key, None, place.revision, self._context.nonce())
 
     def _removed(self, peer: Peer) -> None:
-        """A node is out for good: its sessions are over. If it is this one that leaves, the others go on."""
+        """End the sessions of a removed node. If this node itself leaves, the others continue theirs."""
         if self._members.left:
             return
         places = {key: place for key, place in self._places.items() if place.node == peer.name}
@@ -274,8 +276,8 @@ class Ownership:
                 self.settle_soon(client_id)
 
     async def _end_sessions_of(self, node: str, places: dict[str, SessionPlace]) -> None:
-        """Every node does so, and one of them finds the key there still. That takes a while: a replacement may have
-        the name before it is done, and a client its session there."""
+        """Delete the keys of a removed node's sessions. Every node does so, and one of them finds the key. This takes a
+        while: in the meantime, a replacement may have the node's name, and a client its session there."""
         ended = 0
         for key, gone in places.items():
             while (place := self._places.get(key)) is not None and (place.node, place.uid) == (node, gone.uid):
@@ -295,50 +297,50 @@ class Ownership:
     # ----------------------------------------------------------------- questions
 
     def node_of(self, client_id: str) -> str | None:
-        """The other node that has this session."""
+        """Return the other node that has this session."""
         place = self._places.get(thing_key(client_id))
         return None if place is None or not place.node or place.node == self._context.node else place.node
 
     def place(self, client_id: str) -> SessionPlace | None:
-        """Who has it, as far as this node knows."""
+        """Return which node has the session, as far as this node knows."""
         return self._places.get(thing_key(client_id))
 
     def is_ours(self, place: SessionPlace) -> bool:
-        """Whether that is this node, with its present data."""
+        """Return whether this is the place of this node, with its present data."""
         return place.node == self._context.node and place.uid == self._context.wire.uid
 
     def peer(self, node: str) -> Peer | None:
-        """Another node; ``None``: it is no member any more."""
+        """Return another node; ``None``: it is not a member any more."""
         return self._members.peers.get(node)
 
     @property
     def knows_members(self) -> bool:
-        """Whether a node that is not known is no member."""
+        """Return whether this node knows all members."""
         return self._members.known
 
     async def known(self) -> None:
-        """Until the bucket has told whose the sessions are."""
+        """Wait until the bucket has reported which node has each session."""
         await self._current.wait()
 
     def has(self, client_id: str, revision: int | None = None) -> bool:
-        """Whether the bucket says that this node has it, with this revision of the key."""
+        """Return whether, according to the bucket, this node has the session, with this revision of the key."""
         key = thing_key(client_id)
         return key in self._ours and revision in (None, self._places[key].revision)
 
     def knows(self, client_id: str) -> bool:
-        """Whether a key of this node is what it should be: its session is here, or is over and the key soon will be.
-        Else it may have gone to another node, and the watch is behind."""
+        """Return whether a key of this node is as expected: its session is here, or has ended and the key will soon be
+        deleted. Otherwise the session may have moved to another node, and the watch is behind."""
         return client_id in self._context.broker.sessions or client_id in self._to_settle
 
     def is_unknown(self, client_id: str) -> bool:
-        """Whether there is a session here of which this node has not learned yet whose it is."""
+        """Return whether a session exists here, and this node has not learned yet which node has it."""
         session = self._context.broker.sessions.get(client_id)
         return session is not None and session.persistent and self.place(client_id) is None
 
     def busy(self, client_id: str) -> bool:
-        """Whether something is being done about it, or has to be."""
+        """Return whether a task works on the key of this session, or has to."""
         if client_id in self._not_stored and client_id not in self._context.broker.sessions:
-            return False  # it may begin elsewhere; a disk that is full keeps no client from that
+            return False  # it may begin elsewhere; a full disk does not keep a client from that
         return client_id in self._locks or client_id in self._to_settle or client_id in self._unanswered
 
     # --------------------------------------------------------------------- claim
@@ -368,21 +370,21 @@ class Ownership:
         async with self._locked(client_id):
             refusal = await _Claim(self, client, clean_start, expiry, waits).run()
         if refusal is None:
-            loop.call_later(RETRY, self._look_at, client_id)  # the client may have gone meanwhile
+            loop.call_later(RETRY, self._look_at, client_id)  # the client may have disconnected in the meantime
             if not waits():
-                # What it has elsewhere by now stays, and a session that began here would be one that it does not know.
+                # A session that it has elsewhere by now stays, and it would not know of a session that began here.
                 return CLIENT_GONE
             self._connected.announce(client, clean_start)
         return refusal
 
     async def bring(self, client: ClientInfo, node: str) -> str:
-        """Make a session of ``node`` this one's, whose client is connected to no node. Why it stays there; empty: it
-        has come, and its queue follows."""
+        """Move a session of ``node`` to this node, while its client is not connected. Return why it stays there; empty:
+        it has arrived, and its queue follows."""
         async with self._locked(client.client_id):
             return await _Claim(self, client, False, NEVER_EXPIRES, lambda: True).bring(node)
 
     def end_here(self, client_id: str, place: SessionPlace) -> bool:
-        """Its key says that a session is over: so is what this node has of it, unless that has begun since. Returns
+        """End this node's copy of a session that has ended according to its key, unless it has begun since. Return
         whether it has ended now."""
         session = self._context.broker.sessions.get(client_id)
         if session is None or not session.persistent or self._has_begun_since(client_id, place):
@@ -392,9 +394,8 @@ class Ownership:
         return True
 
     def _has_begun_since(self, client_id: str, place: SessionPlace) -> bool:
-        """Whether what this node has of a client is newer than the key that says that its session is over: while NATS
-        takes no writes, sessions begin without one. A client that is connected was here meanwhile, or is again, and
-        keeps what it has."""
+        """Return whether this node's session of a client is newer than the key of the ended session: while NATS accepts
+        no writes, sessions begin without a key. If the client is connected, it keeps the session."""
         if client_id in self._context.channels.channels or self._context.node not in (place.earlier or {}):
             return True
         ended = self._ended.get(client_id)
@@ -419,7 +420,7 @@ class Ownership:
                 self._locks[client_id] = (lock, waiting - 1)
 
     def _others(self, *earlier: dict[str, bool] | None) -> dict[str, bool]:
-        """Of these the other members; the last word counts."""
+        """Return those of these nodes that are other members; for each, the last value applies."""
         found = {node: wanted for each in earlier if each for node, wanted in each.items()}
         found.pop(self._context.node, None)
         if self._members.known:
@@ -435,11 +436,11 @@ class Ownership:
         timeout: float,
         earlier: dict[str, bool],
     ) -> bool:
-        """Write whose the session is, ``node`` empty: nobody's. ``earlier``: as in ``wire.Owned``, besides those of
-        ``before``. False: the key was another one than ``before``.
+        """Write which node has the session; ``node`` empty: none. ``earlier``: as in ``wire.Owned``, in addition to
+        those of ``before``. Return False if the key was not ``before`` any more.
 
         :raises Unavailable: it was certainly not written.
-        :raises Unknown: it may be written, now or later; that is settled in the background.
+        :raises Unknown: it may be written, now or later; a background task settles this.
         """
         client_id = client.client_id
         uid = self._context.wire.uid if node else ""
@@ -462,7 +463,7 @@ class Ownership:
         return not self._is_old(key, revision)
 
     async def read(self, client_id: str) -> Owned | None:
-        """What the leader has."""
+        """Return the value that the leader has."""
         key = thing_key(client_id)
         entry = await self._nats.read(BUCKET, key)
         if entry is None:
@@ -472,8 +473,8 @@ class Ownership:
         return None if found is None else found[1]
 
     async def keep(self, session: Session) -> bool:
-        """Write once more that a session is this node's, so that a late write of another node finds another revision.
-        False: it is another node's."""
+        """Write once more that this node has a session, so that a late write of another node finds another revision.
+        Return False if another node has it."""
         client_id = session.client_id
         owned = await self.read(client_id)
         place = self.place(client_id)
@@ -489,20 +490,20 @@ class Ownership:
         return self.has(client_id)
 
     def key_may_go(self, client_id: str) -> None:
-        """Now or later the key may say that this session is another node's, which has asked for it, or is over."""
+        """Note that the key may change, now or later: another node has asked for the session, or it has ended."""
         self._unanswered.put(client_id, Owned(client_id, self._context.node, self._context.wire.uid))
 
     def may_be_taken(self, client_id: str) -> bool:
-        """Whether that is so still, as far as this node knows."""
+        """Return whether the key may still change in this way, as far as this node knows."""
         asked = self._unanswered.get(client_id)
         return asked is not None and asked.node == self._context.node
 
     def key_is_certain(self, client_id: str) -> None:
-        """It has, or will not."""
+        """Note that the key has changed, or will not."""
         self._unanswered.remove(client_id)
         place = self.place(client_id)
         if place is not None and not place.node and self._context.node in (place.earlier or {}):
-            self.settle_soon(client_id)  # which waited for this
+            self.settle_soon(client_id)  # this waited for it
 
     # ---------------------------------------------------------------------- end
 
@@ -514,7 +515,7 @@ class Ownership:
             self.settle_soon(client_id)
 
     def settle_soon(self, client_id: str) -> None:
-        """Its key may not be what it should: whoever waits for it goes first."""
+        """Check the key of a client soon, after tasks that already wait for it."""
         self._to_settle.setdefault(client_id, None)
         asyncio.get_running_loop().call_soon(self._pump)
 
@@ -545,26 +546,27 @@ class Ownership:
         self._pump()
 
     async def settle_unanswered(self, client_id: str) -> None:
-        """Before anything else is done about this key, by whoever has its lock: a write may be there that was given
-        up."""
+        """Settle an abandoned write, which may have been applied, before any other change of this key. The caller has
+        its lock."""
         if client_id in self._unanswered:
             await self._settle(client_id)
 
     async def settle_earlier_life(self, client_id: str, node: str) -> None:
-        """This node died as it wrote that a session of ``node`` is its own: until that write cannot come any more."""
+        """Wait until a write of an earlier life cannot be applied any more: this node died while it wrote that it has a
+        session of ``node``."""
         place = self.place(client_id)
         if place is None or place.node != node:
             return
         self._unanswered.put(client_id, Owned(client_id, node, place.uid, earlier=place.earlier or {}))
         while client_id in self._unanswered:
-            # Without the lock: a claim has it until this is decided, and does nothing about the key meanwhile.
+            # Without the lock: a claim has it until this is decided, and does not change the key in the meantime.
             with contextlib.suppress(Unavailable, Unknown, NoAnswer, WrongRevision, NotStored):
                 await self.settle_unanswered(client_id)
             if client_id in self._unanswered:
                 await asyncio.sleep(RETRY)
 
     async def _settle(self, client_id: str) -> None:
-        """Make the key say what is so."""
+        """Make the key of a client correct."""
         if self._handover.leaves(client_id):
             return
         back = self._unanswered.get(client_id)
@@ -573,7 +575,7 @@ class Ownership:
         if entry is not None:
             self._entry(entry)
             if self._handover.leaves(client_id):
-                return  # it was on its way: that stays noted until it is there
+                return  # it was on its way: this stays noted until it has arrived
         found = None if entry is None else self._read(entry)
         owned = None if found is None else found[1]
         revision = 0 if entry is None or entry.value is None else entry.revision
@@ -602,7 +604,7 @@ class Ownership:
         self._not_stored.discard(client_id)
 
     async def _settle_ended(self, client_id: str, owned: Owned, revision: int) -> None:
-        """A session that went on without this node is over elsewhere: so is what this node has of it."""
+        """End this node's copy of a session that continued without this node and has ended elsewhere."""
         session = self._context.broker.sessions.get(client_id)
         earlier = self._others(owned.earlier)
         place = SessionPlace("", "", revision, owned.earlier)
@@ -614,15 +616,15 @@ class Ownership:
         await self._write_end(client_id, self._over_at(client_id, earlier), revision)
 
     async def _write_end(self, client_id: str, owned: Owned | None, revision: int) -> None:
-        """What this node had is over. It is on disk that it is: else it would be back after this node's next start, and
-        no key would say so."""
+        """Write the end of a session. The end is on disk before: otherwise the session would be back after this node's
+        next start, without a key."""
         if not await self._context.tables.stored():
             self._not_stored.add(client_id)
             raise NotStored
         try:
             await self._write(client_id, owned, revision)
         except Unknown:
-            self.key_may_go(client_id)  # so that no session begins on it
+            self.key_may_go(client_id)  # so that no session begins with this key
             raise
 
     def _owned_here(self, session: Session, earlier: dict[str, bool]) -> Owned:
@@ -631,7 +633,7 @@ class Ownership:
         return Owned(session.client_id, self._context.node, wire.uid, session.owner or "", False, earlier, giver)
 
     def _over_at(self, client_id: str, earlier: dict[str, bool]) -> Owned | None:
-        """The key of a session that is over: there is none, where no node may take an earlier one for it."""
+        """Return the value of an ended session's key; ``None`` if no node may mistake its copy for the session."""
         return Owned(client_id, "", "", earlier=dict.fromkeys(earlier, False)) if earlier else None
 
     async def _write(self, client_id: str, owned: Owned | None, revision: int, timeout: float = _ANSWER) -> int:
@@ -648,7 +650,7 @@ class Ownership:
 
 
 class _Claim:
-    """One CONNECT whose session is not simply this node's."""
+    """The claim of one CONNECT whose session is not simply on this node."""
 
     def __init__(
         self, ownership: Ownership, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
@@ -669,7 +671,7 @@ class _Claim:
         return self._deadline - self._loop.time()
 
     async def run(self) -> Outcome | None:
-        """Why the client is refused, or ``None``."""
+        """Return why the client is refused, or ``None``."""
         ownership, client_id = self._ownership, self._client.client_id
         while self._left > 0:
             if not self._waits():
@@ -709,14 +711,14 @@ class _Claim:
             except WrongRevision:
                 continue
             except Unavailable as error:
-                # The bucket may have told meanwhile whose it is.
+                # In the meantime, the bucket may have reported which node has it.
                 return self._without_quorum(ownership.place(client_id), str(error))
             except (Unknown, NoAnswer) as error:
                 return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, f"NATS did not answer: {error}")
         return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, self._why)
 
     async def bring(self, node: str) -> str:
-        """As ``Ownership.bring``: one attempt, which never begins a session anew."""
+        """Make one attempt of ``Ownership.bring``. It never begins a session."""
         ownership, client_id, step = self._ownership, self._client.client_id, self._ownership.step
         try:
             await ownership.settle_unanswered(client_id)
@@ -745,7 +747,7 @@ class _Claim:
         return await self._ownership.take(self._client, node, self._clean_start, place, timeout, earlier)
 
     def _without_quorum(self, place: SessionPlace | None, error: str) -> Outcome | None:
-        """Nothing can be written. A session that nobody has may begin here, and its key be written later."""
+        """Decide without NATS accepting writes: a session that no node has may begin here; its key is written later."""
         settings = self._context.settings
         nobodys = place is None or not place.node
         if settings.isolated == SERVE_LOCAL and nobodys and not self._ownership.may_be_taken(self._client.client_id):
@@ -757,7 +759,7 @@ class _Claim:
         return Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.isolated", f"NATS accepts no writes: {error}")
 
     async def _from(self, place: SessionPlace) -> tuple[bool, Outcome | None]:
-        """Get the session from the node that has it: whether that is settled, and why the client is refused."""
+        """Get the session from the node that has it. Return whether that is settled, and why the client is refused."""
         client = self._client
         step = self._ownership.step
         self._context.nats.check()
@@ -767,7 +769,7 @@ class _Claim:
                 place.node, place.revision, client, move, self._clean_start, self._waits, self._left
             )
         except CallFailed as error:
-            # It is there, and cannot now.
+            # The node runs, and cannot answer at present.
             self._why = f"{place.node} has its session: {error}"
             await asyncio.sleep(_PAUSE_UNREACHABLE)
             return False, None
@@ -787,7 +789,7 @@ class _Claim:
         if state == OF_ANOTHER:
             return True, Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, prepared.detail)
         if state in (GONE, DISCARDED):
-            # Without an expiry that node deletes the key, unless its disk is in trouble.
+            # Without an expiry, that node deletes the key, unless its disk has an error.
             left = not self._expiry and place.node not in prepared.earlier
             return (left or await self._take(place, dict.fromkeys(prepared.earlier, False))), None
         if state != READY or prepared.session is None:
@@ -799,8 +801,8 @@ class _Claim:
         return await self._move(place, move, prepared.session, prepared)
 
     def _may_run(self, peer: Peer) -> bool:
-        """Whether it may run, or soon will again: one that was stopped in order may be starting, as in an upgrade. With
-        Clean Start nothing of its session is wanted."""
+        """Return whether a node may run, or soon will again: a node that was stopped in order may be starting, as in an
+        upgrade. With Clean Start, its session is not needed."""
         timeout = self._context.settings.takeover_timeout
         stopped = not self._clean_start and self._loop.time() - peer.stopped_at < timeout
         return peer.may_run or stopped
@@ -835,7 +837,7 @@ class _Claim:
         return True, None
 
     async def _without(self, place: SessionPlace) -> tuple[bool, Outcome | None]:
-        """Its node is away."""
+        """Decide while the node of the session is away."""
         client = self._client
         settings = self._context.settings
         detail = f"{place.node} has its session and does not answer"

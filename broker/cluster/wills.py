@@ -1,11 +1,11 @@
-"""Wills of nodes that die: one of the others publishes each, once.
+"""Wills of nodes that die: another node publishes each, once.
 
-Bucket ``wills`` has a key for each will that is in force, ``<node key>.<key of the Client Identifier>``. It is written
-in the background after CONNACK; a node that dies before that publishes the will when it is back, as does one that is
-back before ``cluster.will_grace``. Who publishes a will of another node marks its key first, by compare-and-set; the
-node that comes back finds the mark and does not publish it again. Who dies between the two loses the will: there is
-never more than one. A node that others may take for stopped deletes its key first, by compare-and-set too, and then
-publishes.
+Bucket ``wills`` has a key for each active Will, ``<node key>.<key of the client ID>``. The node writes it in the
+background after CONNACK. A node that dies before that publishes the Will when it is back, as does a node that is back
+before ``cluster.will_grace``. A node that publishes a Will of another node marks its key first, by compare-and-set. The
+node that comes back finds the mark and does not publish the Will again. If the publishing node dies after the mark, the
+Will is lost: it is never published twice. A node that others may regard as Stopped deletes its key first, also by
+compare-and-set, and then publishes.
 """
 
 import asyncio
@@ -42,15 +42,16 @@ BUCKET: Final = "wills"
 RETRY: Final = 1.0
 TOO_LARGE: Final = "will_too_large"
 _WRITES: Final = 100
-"""At a time."""
+"""The limit of writes that are under way."""
 _PAUSE: Final = 0.02
 
 RefusalOf = Callable[[Message, bool], Outcome | None]
-"""Why the owner of a will may not publish it; the flag: it might when the record was written."""
+"""Returns why the owner of a Will may not publish it. The flag: the owner was allowed to when the record was
+written."""
 
 
 class Wills:
-    """``changed``: a will has come into force, waits, or is gone. ``hold``: one that the store had."""
+    """``changed``: a Will is active now, waits, or was deleted. ``hold``: a Will from the store."""
 
     def __init__(
         self,
@@ -70,20 +71,20 @@ class Wills:
         self._reader = context.wire.reader(WillRecord)
         self._watch: Watch | None = None
         self._prefix = members.key + "."
-        # Client Identifier -> the revision of its key. Client Identifiers whose key has to be looked at.
+        # Client ID -> the revision of its key. Client IDs whose key has to be checked.
         self._ours: dict[str, int] = {}
         self._pending: dict[str, None] = {}
         self._active: set[str] = set()
-        # Node key -> its keys, but for those that are marked.
+        # Node key -> its keys, except those that are marked.
         self._theirs: dict[str, set[str]] = {}
-        # Out of the store: Client Identifier, number, will, when it is due, its session.
+        # From the store: client ID, number, Will, when it is due, its session.
         self._held: list[tuple[str, int, Message, float, Session | None]] = []
-        # Wills that are due and that another node may have published, with their numbers in the store: the key goes
-        # first.
+        # Wills that are due and that another node may have published, with their numbers in the store: their keys are
+        # deleted first.
         self._unclaimed: dict[str, tuple[Message, int]] = {}
-        # Of whose will the key still tells, though it is over here.
+        # Clients whose key still has a Will that has ended here.
         self._over: set[str] = set()
-        # Whose key tells of a will of this node's data before, which is not out yet.
+        # Clients whose key has a Will of this node's earlier data, which is not published yet.
         self._earlier: set[str] = set()
         # Wills of this node that another one has published.
         self._marked: set[str] = set()
@@ -95,7 +96,7 @@ class Wills:
         self._stopped = False
 
     def start(self) -> None:
-        """The node has its sessions, and knows whose they are."""
+        """Begin, when the node's sessions are restored and it knows which node has each."""
         self._nats.on_connected.append(self._pump)
         self._nats.on_lost.append(self._lost)
         self._members.on_joined.append(self._pump)
@@ -122,7 +123,7 @@ class Wills:
         self._timers.add(handle)
 
     async def withdraw(self) -> None:
-        """This node leaves: its wills are its own, and no other one publishes them.
+        """Delete this node's keys, because it leaves: no other node publishes its Wills.
 
         :raises ChangeRefused: the bucket still has some.
         """
@@ -139,7 +140,7 @@ class Wills:
             raise ChangeRefused("NATS accepts no writes now: the Wills of this node are still stored") from None
 
     def offer(self) -> None:
-        """This node is a member, or stays one: its wills are for the others to publish when it dies."""
+        """Write this node's Wills, because it is a member or stays one: the others publish them when it dies."""
         self._withdrawn = False
         self._look_at_all()
         self._pump()
@@ -147,7 +148,7 @@ class Wills:
     # --------------------------------------------------------------------- ours
 
     def changed(self, client_id: str) -> None:
-        """The will of this client is in force, waits for its delay, or is gone."""
+        """Check the key of a client whose Will is active now, waits for its delay, or was deleted."""
         if self._current and client_id in self._ours and client_id not in self._unclaimed:
             if not self._has_will(client_id):
                 self._over.add(client_id)
@@ -158,16 +159,16 @@ class Wills:
         self._pending[client_id] = None
 
     def hold_due(self, client_id: str, will: Message, number: int) -> bool:
-        """As ``core.cluster.Cluster.hold_will``."""
+        """Implement ``core.cluster.Cluster.hold_will``."""
         if self._stopped or not self._has_key(client_id) or not self._members.check.others_may_act:
             return False
         self._hold(client_id, will, number)
         return True
 
     def _has_key(self, client_id: str) -> bool:
-        """Whether the bucket may tell of this will; one that it does not tell of is published by no other node."""
+        """Return whether the bucket may have this Will; otherwise no other node publishes it."""
         if client_id in self._unclaimed or client_id in self._over or client_id in self._earlier:
-            return False  # it tells of an earlier one
+            return False  # the key has an earlier Will
         return client_id in self._ours or client_id in self._active
 
     def _hold(self, client_id: str, will: Message, number: int) -> None:
@@ -180,7 +181,7 @@ class Wills:
         return (channel is not None and channel.will is not None) or (session is not None and session.will is not None)
 
     def _wanted(self, client_id: str) -> records.WillStored | None:
-        """What the bucket should have of a client's will."""
+        """Return the value that the bucket should have for a client's Will."""
         if self._withdrawn or client_id in self._unclaimed:
             return None
         now, skew = self._context.clock.now(), self._context.clock.skew
@@ -231,13 +232,13 @@ class Wills:
         key = self._prefix + thing_key(client_id)
         if value is not None and not fits(value, self._nats.max_payload):
             self._context.refusals.add(TOO_LARGE, self._context.node, MAX_PAYLOAD)
-            wanted = value = None  # an earlier one is not to be published in its place
+            wanted = value = None  # an earlier Will must not be published in its place
         try:
             made = await self._nats.write(BUCKET, key, value, self._ours.get(client_id, 0), self._context.nonce())
         except (WrongRevision, Unknown, Unavailable, NoAnswer, TooLarge) as error:
             self._pending[client_id] = None
             if isinstance(error, Unknown):
-                self._ours.setdefault(client_id, 0)  # it may be there
+                self._ours.setdefault(client_id, 0)  # the key may exist
             await self._read_own(client_id, key, error)
         else:
             if wanted is None:
@@ -249,7 +250,7 @@ class Wills:
             if wanted is None and client_id in self._unclaimed:
                 will, number = self._unclaimed.pop(client_id)
                 self._broker.life.publish_will_late(will, number)
-                self.changed(client_id)  # its client may have another one by now
+                self.changed(client_id)  # the client may have another Will by now
         finally:
             self._active.discard(client_id)
         self._pump()
@@ -276,7 +277,7 @@ class Wills:
     # --------------------------------------------------------------- the bucket
 
     def _read(self, entry: BucketEntry) -> tuple[Header, WillRecord] | None:
-        """The node that wrote it, and what."""
+        """Return the header and the record of an entry."""
         found = None if entry.value is None else self._reader.value(entry.value)
         if found is None:
             return None
@@ -310,19 +311,19 @@ class Wills:
         if record.published_by:
             self._published_elsewhere(client_id, record.published_by)
         elif header.uid != self._context.wire.uid and not self._current:
-            # Of this node's data before: at level memory, or of a node that had its name.
+            # It is of this node's earlier data, at level memory, or of an earlier node of this name.
             self._earlier.add(client_id)
             self._tasks.run(self._publish_own(client_id, entry.key, header.uid))
 
     def _published_elsewhere(self, client_id: str, node: str) -> None:
-        """This node did not answer for long: its will is out."""
+        """Delete a Will that another node has published, because this node did not answer for long."""
         if client_id in self._earlier:
             self._end_earlier(client_id)
             return
         logger.warning("will_published_elsewhere client_id=%s node=%s setting=cluster.will_grace", client_id, node)
         held = self._unclaimed.pop(client_id, None)
         if held is not None or client_id in self._over:
-            # It was this one, or one that is over here: what its client has had since is not out.
+            # It was this Will, or one that has ended here: a later Will of the client is not published.
             if held is not None and held[1] and self._broker.durability is not None:
                 self._broker.durability.node.will_gone(held[1])
             self._over.add(client_id)
@@ -338,7 +339,7 @@ class Wills:
         self.changed(client_id)
 
     def _is_current(self) -> None:
-        """All that was there has been told."""
+        """Continue when the watch has reported the whole bucket."""
         self._current = True
         self.publish_held()
         self._look_at_all()
@@ -364,28 +365,29 @@ class Wills:
             self._earlier.clear()
             self._theirs.clear()
 
-    # --------------------------------------------------------- out of the store
+    # ---------------------------------------------------------- from the store
 
     def hold(self, number: int, will: Message, due: float, session: Session | None) -> None:
-        """A will that the store had: another node may have published it."""
+        """Hold a Will from the store, because another node may have published it."""
         client_id = "" if will.publisher is None else will.publisher.client_id
         self._held.append((client_id, number, will, due, session))
         if session is not None:
             if session.will is not None:
-                # It was due before its client came back and this node ended.
+                # It was due before its client came back and this node stopped.
                 earlier = session.will
                 self._held = [(*each[:4], None) if each[2] is earlier else each for each in self._held]
             session.will, session.will_number = will, number
 
     def publish_held(self) -> None:
-        """It is known which of them another node has published; where this one has left, none."""
+        """Publish held Wills, when it is known which of them another node has published. If this node has left, none
+        are."""
         held, self._held = self._held, []
         now = self._context.clock.now()
         durability = self._broker.durability
         assert durability is not None or not held
         for client_id, number, will, due, session in held:
             if session is not None and session.will is not will:
-                continue  # its client came back, or another node has published it
+                continue  # the client came back, or another node has published the Will
             if session is not None and due > now:
                 self._broker.life.will_at(session, will, number, due)
                 continue
@@ -404,7 +406,7 @@ class Wills:
         self._end_earlier(client_id)
 
     def _end_earlier(self, client_id: str) -> None:
-        """The will of this node's data before is out, or is none any more: what the key is to tell is looked at."""
+        """Check the key again, because the Will of this node's earlier data was published, or no longer exists."""
         if client_id in self._earlier:
             self._earlier.discard(client_id)
             self.changed(client_id)
@@ -416,8 +418,8 @@ class Wills:
             self._later(self._context.settings.will_grace, partial(self._publish_all_of, peer))
 
     def _removed(self, peer: Peer) -> None:
-        """It is out for good: nobody waits for it. If it is this node that leaves, its clients go on, and should it
-        join again, the watch does not tell their wills once more."""
+        """Publish the Wills of a removed node without waiting for it. If this node itself leaves, its clients stay
+        connected, and if it joins again, the watch does not report their Wills once more."""
         if not self._members.left:
             self._publish_all_of(peer, removed=True)
 
@@ -425,7 +427,7 @@ class Wills:
         if self._stopped or peer.status != STOPPED or self._members.outside:
             return
         if peer.may_run and not removed:
-            self._later(RETRY, partial(self._publish_all_of, peer))  # it has not had the time yet to be heard
+            self._later(RETRY, partial(self._publish_all_of, peer))  # it has not had the time to be heard yet
             return
         keys = list(self._theirs.get(peer.key, ()))
         if keys:
@@ -438,13 +440,13 @@ class Wills:
         for key in keys:
             try:
                 await self._publish_one(peer, key, peer.since)
-            except Exception:  # a fault with one of them keeps nobody from the others
+            except Exception:  # a fault with one Will must not affect the others
                 logger.exception("will_not_published key=%s", key)
 
     async def _publish_one(self, peer: Peer | None, key: str, since: float, uid: str = "") -> None:
-        """Publish the will of a key, where nobody has and its time has come. ``peer``: whose it is; ``None``: this
-        node's own, of before its start. ``since``: when its client was gone at the latest. ``uid``: of the data that it
-        is of, if that is known: the key may tell of a later will, of other data of this name."""
+        """Publish the Will of a key if it is due and no node has published it. ``peer``: its node; ``None``: this node,
+        before its start. ``since``: when its client was disconnected at the latest. ``uid``: of the node's data that
+        the Will belongs to, if known: the key may have a later Will, of other data of this name."""
         while not (self._stopped or self._members.outside) and (peer is None or peer.status == STOPPED):
             try:
                 entry = await self._nats.read(BUCKET, key)
@@ -460,10 +462,10 @@ class Wills:
                     await asyncio.sleep(wait)
                     continue
                 if wait > 0:
-                    # Others of this node are not to wait for it.
+                    # Other Wills of that node must not wait for it.
                     self._later(wait, partial(self._publish_soon, peer, key, since, uid))
                     return
-                # Who it was is enough: with this node's name the whole of it may be more than NATS takes.
+                # The client and topic are enough: with this node's name, the whole Will may be more than NATS allows.
                 body = msgspec.structs.replace(record.will.body, payload=b"", properties={})
                 will = msgspec.structs.replace(record.will, body=body)
                 marked = WillRecord(record.client_id, will, self._context.node)
@@ -472,7 +474,7 @@ class Wills:
             except WrongRevision:
                 continue
             except (Unavailable, Unknown, NoAnswer) as error:
-                # It may be marked by this node now: then it is published by none, which is better than by two.
+                # This node may have marked it now: then no node publishes it, which is better than two.
                 logger.warning("will_not_claimed key=%s error=%s", key, error)
                 await asyncio.sleep(RETRY)
                 continue
@@ -483,7 +485,7 @@ class Wills:
         self._tasks.run(self._publish_one(peer, key, since, uid))
 
     def _is_of_replacement(self, peer: Peer | None, header: Header) -> bool:
-        """Whether the node that has the name of one that was removed wrote it."""
+        """Return whether a node wrote it that has the name of a removed one."""
         present = None if peer is None else self._members.peers.get(peer.name)
         return present is not None and present is not peer and header.uid == present.uid
 
@@ -494,7 +496,7 @@ class Wills:
         place = self._ownership.place(client_id)
         back = place is not None and place.node != "" and (place.node, place.uid) != (writer.node, writer.uid)
         if delayed and (back or client_id in self._context.channels.channels):
-            return  # its client came back within the delay [MQTT-3.1.3-9]
+            return  # the client came back within the delay [MQTT-3.1.3-9]
         message = self._receiver.message(will.body, will.listener, will.mountpoint)
         refusal = self._refusal(message, will.approved)
         if refusal is not None:
