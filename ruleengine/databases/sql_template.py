@@ -55,6 +55,13 @@ POSTGRESQL: Final = Dialect(
     own_parameter=r"\$\d+",
     escapes=False,
 )
+MYSQL: Final = Dialect(
+    literals=r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"",
+    names=r"`(?:[^`]|``)*`",
+    comments=r"--(?=\s|$)[^\n]*|\#[^\n]*|/\*.*?\*/",
+    own_parameter=r"\?",
+    escapes=True,
+)
 
 
 class Part(NamedTuple):

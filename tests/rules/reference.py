@@ -100,6 +100,7 @@ RESOURCES: Final[dict[str, dict[str, Any]]] = {
         "retry_attempts": 3,
         "dead_letters": 1000,
     },
+    "backend_mysql": _database("db.example.org:3306", "user"),
     **{
         name: _database("db.example.org:5432", "username")
         for name in ("backend_pgsql", "backend_timescale", "timescaledb", "backend_matrix")
@@ -141,6 +142,7 @@ ACTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         "SELECT 'temperature' as metric, payload.tags as tags, payload.celsius as value FROM \"garden/#\"",
         {"details": False, "summary": True, "max_batch_size": 20, "sync": False, "sync_timeout": 0, "retry_for": 0},
     ),
+    "data_to_mysql": _to_database("from_unixtime(${timestamp} / 1000)"),
     **{
         name: _to_database(_POSTGRESQL_TIME)
         for name in ("data_to_pgsql", "data_to_timescale", "data_to_timescaledb", "data_to_matrix")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from taipan.ruleengine.types.builtin import ACTION_TYPES, RESOURCE_TYPES
+from tests.systems.servers.mariadb import MariaDb
 from tests.systems.servers.postgresql import Postgresql
 
 
@@ -31,3 +32,21 @@ def postgresql(postgresql_process: Postgresql) -> Postgresql:
     postgresql_process.query("drop owned by taipan; drop schema public cascade; create schema public; "
                              "grant all on schema public to taipan")  # fmt: skip
     return postgresql_process
+
+
+@pytest.fixture(scope="session")
+def mariadb_process() -> Iterator[MariaDb]:
+    made = MariaDb()
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def mariadb(mariadb_process: MariaDb) -> MariaDb:
+    """It runs, and has no tables."""
+    if not mariadb_process.runs:
+        mariadb_process.start()
+    name = mariadb_process.database
+    mariadb_process.query(f"drop database {name}; create database {name}", "mysql")
+    return mariadb_process

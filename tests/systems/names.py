@@ -7,4 +7,5 @@ SYSTEMS: Final = {
     "backend_timescale": "test_postgresql.py",
     "timescaledb": "test_postgresql.py",
     "backend_matrix": "test_postgresql.py",
+    "backend_mysql": "test_mysql.py",
 }

@@ -32,6 +32,7 @@ TRANSPORTS: Final = "ruleengine/sinks/test_bridge_transports.py"
 TSDB: Final = "ruleengine/sinks/test_opentsdb.py"
 REPUBLISH: Final = "ruleengine/actions/test_republish.py"
 PG: Final = "systems/test_postgresql.py"
+MYSQL: Final = "systems/test_mysql.py"
 SET_ASIDE: Final = "ruleengine/actions/test_set_aside.py"
 
 _KEPT: Final = f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own"
@@ -114,6 +115,8 @@ EFFECTS: Final[dict[str, dict[str, str]]] = {
         name: _database(PG, "username")
         for name in ("backend_pgsql", "backend_timescale", "timescaledb", "backend_matrix")
     },
+    "backend_mysql": _database(MYSQL, "user"),
+    "data_to_mysql": _to_database(MYSQL),
     **{
         name: _to_database(PG)
         for name in ("data_to_pgsql", "data_to_timescale", "data_to_timescaledb", "data_to_matrix")

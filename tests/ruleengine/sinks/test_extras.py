@@ -11,7 +11,7 @@ from taipan.ruleengine.resources.resource import ResourceError
 from taipan.ruleengine.types.builtin import RESOURCE_TYPES
 from tests.support.fake_engine import FakeEngine
 
-EXTRAS = [("backend_pgsql", "asyncpg", "postgresql")]
+EXTRAS = [("backend_pgsql", "asyncpg", "postgresql"), ("backend_mysql", "aiomysql", "mysql")]
 
 
 @pytest.mark.parametrize("type, library, extra", EXTRAS)
