@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -9,6 +10,7 @@ from ..event import Event
 from ..params import RESOURCE, Param, ParamError, Text, read_retry_for
 from ..resources.sink import Sink, SinkRequest, SinkResource
 from .action import Action, ActionContext, ActionFailed, Row
+from .message_facts import order_key
 
 _MAX_BATCH: Final = 10_000
 _MAX_BATCH_TIME: Final = 60_000
@@ -95,6 +97,32 @@ def batch_params(order: int) -> tuple[Param, ...]:
               Text("How long a row waits for others, in milliseconds", "一条数据等待其他数据的最长时间（毫秒）"),
               default=10, range=(0, _MAX_BATCH_TIME)),
     )  # fmt: skip
+
+
+def workers_param(order: int) -> Param:
+    """Return ``batch_pool_size``, as in EMQX."""
+    return Param("batch_pool_size", order, "number", Text("Batch Workers", "批处理进程数"),
+                 Text("How many connections of the resource the rows of this action use if they are written in batches",
+                      "批量写入时该动作使用的连接数"), default=4, range=(1, 256))  # fmt: skip
+
+
+class WorkerKeys:
+    """The keys of an action with ``batch_params`` and ``workers_param``: the rows of one client have the same key.
+
+    There are few keys, so that rows of different clients share a batch."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        """Raises ParamError."""
+        workers = params["batch_pool_size"]
+        if not isinstance(workers, int):
+            raise ParamError("batch_pool_size", "expected a whole number")
+        self._keys = [str(number) for number in range(workers)] if params["enable_batch"] else []
+
+    def key(self, event: Event) -> str:
+        key = order_key(event)
+        if not self._keys:
+            return key
+        return self._keys[zlib.crc32(key.encode("utf-8", "replace")) % len(self._keys)]
 
 
 def _read_batch(params: Mapping[str, Any]) -> Batch:

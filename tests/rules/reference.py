@@ -105,6 +105,62 @@ RESOURCES: Final[dict[str, dict[str, Any]]] = {
         name: _database("db.example.org:5432", "username")
         for name in ("backend_pgsql", "backend_timescale", "timescaledb", "backend_matrix")
     },
+    "backend_influxdb_http": {
+        "host": "influx.example.org",
+        "port": 8086,
+        "database": "garden",
+        "username": "taipan",
+        "password": "correct horse battery staple",
+        "precision": "ms",
+        "https_enabled": True,
+        "tls_version": "tlsv1.2",
+        "cacertfile": "",
+        "keyfile": "",
+        "certfile": "",
+        "verify": True,
+        "server_name_indication": "influx.example.org",
+        "pool_size": 4,
+        "connect_timeout": "5s",
+        "request_timeout": "30s",
+        "retry_attempts": 3,
+        "dead_letters": 1000,
+    },
+    "backend_influxdb_http_v2": {
+        "host": "influx.example.org",
+        "port": 8086,
+        "org": "home",
+        "bucket": "garden",
+        "token": "correct horse battery staple",
+        "precision": "ms",
+        "https_enabled": True,
+        "tls_version": "tlsv1.2",
+        "cacertfile": "",
+        "keyfile": "",
+        "certfile": "",
+        "verify": True,
+        "server_name_indication": "influx.example.org",
+        "pool_size": 4,
+        "connect_timeout": "5s",
+        "request_timeout": "30s",
+        "retry_attempts": 3,
+        "dead_letters": 1000,
+    },
+    "backend_clickhouse": {
+        "server": "https://clickhouse.example.org:8443",
+        "database": "garden",
+        "user": "taipan",
+        "key": "correct horse battery staple",
+        "cacertfile": "",
+        "keyfile": "",
+        "certfile": "",
+        "verify": True,
+        "server_name_indication": "clickhouse.example.org",
+        "pool_size": 8,
+        "connect_timeout": "5s",
+        "request_timeout": "30s",
+        "retry_attempts": 3,
+        "dead_letters": 1000,
+    },
 }
 """``config`` of an example of each type, with every parameter."""
 
@@ -147,6 +203,35 @@ ACTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         name: _to_database(_POSTGRESQL_TIME)
         for name in ("data_to_pgsql", "data_to_timescale", "data_to_timescaledb", "data_to_matrix")
     },
+    "data_to_influxdb": (
+        'SELECT payload.celsius as celsius, clientid, timestamp FROM "garden/#"',
+        {
+            "measurement": "temperature",
+            "tags": {"client": "${clientid}"},
+            "fields": {"celsius": "${celsius}"},
+            "timestamp": "${timestamp}",
+            "int_suffix": "float",
+            "enable_batch": True,
+            "batch_size": 100,
+            "batch_time": 10,
+            "batch_pool_size": 4,
+            "retry_for": "24h",
+        },
+    ),
+    "data_to_clickhouse": (
+        'SELECT payload.celsius as celsius, clientid, timestamp FROM "garden/#"',
+        {
+            "sql": "INSERT INTO celsius (client, value, at) VALUES ('${clientid}', ${celsius}, ${timestamp})",
+            "enable_batch": True,
+            "batch_size": 100,
+            "batch_time": 10,
+            "batch_pool_size": 4,
+            "insert_mode": "async",
+            "sync_timeout": 5000,
+            "sql_insert_null": False,
+            "retry_for": "24h",
+        },
+    ),
 }
 """SQL and ``params`` of an example of each action, with every parameter but ``$resource``."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ import pytest_asyncio
 from aiohttp import web
 
 from taipan.ruleengine.resources.resource import ResourceError
+from taipan.ruleengine.sinks.influxdb import action as influxdb_action
+from taipan.ruleengine.sinks.influxdb import resource as influxdb
 from taipan.ruleengine.sinks.mqtt_bridge import resource as mqtt_bridge
 from taipan.ruleengine.sinks.web_hook import action as web_hook_action
 from taipan.ruleengine.sinks.web_hook import resource as web_hook
@@ -30,6 +33,8 @@ HOOK: Final = "ruleengine/sinks/test_web_hook.py"
 BRIDGE: Final = "ruleengine/sinks/test_mqtt_bridge.py"
 TRANSPORTS: Final = "ruleengine/sinks/test_bridge_transports.py"
 TSDB: Final = "ruleengine/sinks/test_opentsdb.py"
+INFLUX: Final = "ruleengine/sinks/test_influxdb.py"
+CLICKHOUSE: Final = "ruleengine/sinks/test_clickhouse.py"
 REPUBLISH: Final = "ruleengine/actions/test_republish.py"
 PG: Final = "systems/test_postgresql.py"
 MYSQL: Final = "systems/test_mysql.py"
@@ -65,6 +70,23 @@ def _to_database(tests: str) -> dict[str, str]:
     }
 
 
+_OF_INFLUX: Final = {
+    "host": f"{INFLUX}::test_requests",
+    "port": f"{INFLUX}::test_requests",
+    "precision": f"{INFLUX}::test_precision",
+    "https_enabled": f"{INFLUX}::test_whom_it_trusts",
+    "tls_version": f"{INFLUX}::test_whom_it_trusts",
+    "cacertfile": f"{INFLUX}::test_whom_it_trusts",
+    "verify": f"{INFLUX}::test_whom_it_trusts",
+    "server_name_indication": f"{INFLUX}::test_whom_it_trusts",
+    "certfile": f"{INFLUX}::test_a_client_certificate_is_shown",
+    "keyfile": f"{INFLUX}::test_a_client_certificate_is_shown",
+    "pool_size": f"{INFLUX}::test_pool_size_requests_go_at_the_same_time",
+    "connect_timeout": f"{HERE}::test_connect_timeout_of_influxdb",
+    "request_timeout": f"{INFLUX}::test_a_server_that_hangs_is_given_up_in_time",
+    "retry_attempts": f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own",
+    "dead_letters": f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own",
+}
 EFFECTS: Final[dict[str, dict[str, str]]] = {
     "web_hook": {
         "url": f"{HOOK}::test_a_url_is_sent_encoded",
@@ -121,6 +143,21 @@ EFFECTS: Final[dict[str, dict[str, str]]] = {
         name: _to_database(PG)
         for name in ("data_to_pgsql", "data_to_timescale", "data_to_timescaledb", "data_to_matrix")
     },
+    "backend_influxdb_http": _OF_INFLUX
+    | dict.fromkeys(("database", "username", "password"), f"{INFLUX}::test_requests"),
+    "backend_influxdb_http_v2": _OF_INFLUX | dict.fromkeys(("org", "bucket", "token"), f"{INFLUX}::test_requests"),
+    "backend_clickhouse": {
+        **dict.fromkeys(("server", "database", "user", "key"), f"{CLICKHOUSE}::test_a_request"),
+        **dict.fromkeys(
+            ("cacertfile", "verify", "server_name_indication", "certfile", "keyfile"),
+            f"{CLICKHOUSE}::test_whom_it_trusts",
+        ),
+        "pool_size": f"{CLICKHOUSE}::test_pool_size_requests_go_at_the_same_time",
+        "connect_timeout": f"{HERE}::test_connect_timeout_of_influxdb",
+        "request_timeout": f"{CLICKHOUSE}::test_a_server_that_hangs_is_given_up_in_time",
+        "retry_attempts": f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own",
+        "dead_letters": f"{SET_ASIDE}::test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own",
+    },
     "inspect": {},
     "do_nothing": {},
     "republish": {
@@ -154,6 +191,29 @@ EFFECTS: Final[dict[str, dict[str, str]]] = {
         "sync_timeout": f"{TSDB}::test_synchronous_calls_carry_one_point_each",
         "retry_for": f"{SET_ASIDE}::test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_waiting",
     },
+    "data_to_influxdb": {
+        "measurement": f"{INFLUX}::test_measurement_tags_and_timestamp",
+        "tags": f"{INFLUX}::test_measurement_tags_and_timestamp",
+        "fields": f"{INFLUX}::test_fields",
+        "timestamp": f"{INFLUX}::test_measurement_tags_and_timestamp",
+        "int_suffix": f"{INFLUX}::test_int_suffix",
+        "enable_batch": f"{INFLUX}::test_without_batches_each_row_has_a_request",
+        "batch_size": f"{INFLUX}::test_batches_and_the_row_that_is_refused",
+        "batch_time": f"{INFLUX}::test_batches_and_the_row_that_is_refused",
+        "batch_pool_size": f"{INFLUX}::test_pool_size_requests_go_at_the_same_time",
+        "retry_for": f"{SET_ASIDE}::test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_waiting",
+    },
+    "data_to_clickhouse": {
+        "sql": f"{CLICKHOUSE}::test_statements",
+        "sql_insert_null": f"{CLICKHOUSE}::test_sql_insert_null",
+        "enable_batch": f"{CLICKHOUSE}::test_one_row_each",
+        "batch_size": f"{CLICKHOUSE}::test_the_tuples_of_a_batch_share_a_statement",
+        "batch_time": f"{CLICKHOUSE}::test_the_tuples_of_a_batch_share_a_statement",
+        "batch_pool_size": f"{CLICKHOUSE}::test_pool_size_requests_go_at_the_same_time",
+        "insert_mode": f"{CLICKHOUSE}::test_insert_mode_and_sync_timeout",
+        "sync_timeout": f"{CLICKHOUSE}::test_insert_mode_and_sync_timeout",
+        "retry_for": f"{SET_ASIDE}::test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_waiting",
+    },
 }
 """Of each type the test that shows that a parameter has its effect. ``$resource``: every one of its action."""
 
@@ -180,22 +240,36 @@ async def engine() -> AsyncIterator[FakeEngine]:
     await made.close()
 
 
-@pytest.mark.asyncio
-async def test_connect_timeout(engine: FakeEngine) -> None:
-    """A server whose system answers no more: its queue of connections that nobody has accepted is full."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
-        waiting = []
+@contextlib.contextmanager
+def _full() -> Iterator[int]:
+    """The port of a server whose system answers no more: its queue of connections that nobody has accepted is full."""
+    with contextlib.ExitStack() as ends:
+        full = ends.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(4):
-            each = socket.socket()
+            each = ends.enter_context(socket.socket())
             each.setblocking(False)
             each.connect_ex(full.getsockname())
-            waiting.append(each)
-        url = f"http://127.0.0.1:{full.getsockname()[1]}"
+        yield full.getsockname()[1]
+
+
+@pytest.mark.asyncio
+async def test_connect_timeout(engine: FakeEngine) -> None:
+    with _full() as port:
+        url = f"http://127.0.0.1:{port}"
         hook = engine.run(web_hook.TYPE, url=url, connect_timeout="50ms", request_timeout="1h")
         engine.action(web_hook_action.TYPE).run({"x": 1}, published())
         await until(lambda: hook.status.buffer.retried > 0)
-        for each in waiting:
-            each.close()
+
+
+@pytest.mark.asyncio
+async def test_connect_timeout_of_influxdb(engine: FakeEngine) -> None:
+    with _full() as port:
+        made = engine.run(
+            influxdb.RESOURCES[0], host="127.0.0.1", port=port, database="d", connect_timeout="50ms",
+            request_timeout="1h",
+        )  # fmt: skip
+        engine.action(influxdb_action.TYPE, measurement="m", fields={"x": "1"}).run({"x": 1}, published())
+        await until(lambda: made.status.buffer.retried > 0)
 
 
 @pytest.mark.asyncio

@@ -83,6 +83,57 @@ class OpenTsdbSide(_Http):
         return [each["value"] for each in body]
 
 
+class InfluxDb1Side(OtherSide):
+    """Each request has one line for each point."""
+
+    action = "data_to_influxdb"
+    params: ClassVar[dict[str, Any]] = {"measurement": "m", "fields": {"n": "${n}i"}}
+    address = "host"
+    ordered = False  # a point has its time
+
+    def __init__(self) -> None:
+        self._server = HttpSink()
+        self.port = self._server.port
+
+    def value(self, host: str) -> str:
+        return host
+
+    def config(self, host: str = "127.0.0.1") -> dict[str, Any]:
+        return {**super().config(host), "port": self.port, "database": "d"}
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    def taken(self) -> list[int]:
+        return [
+            int(line.split("=")[1].split("i")[0])
+            for body in self._server.bodies
+            for line in body.decode().split("\n")
+            if line
+        ]
+
+
+class InfluxDb2Side(InfluxDb1Side):
+    def config(self, host: str = "127.0.0.1") -> dict[str, Any]:
+        return {self.address: host, "port": self.port, "org": "o", "bucket": "b", "token": "t"}
+
+
+class ClickHouseSide(_Http):
+    action = "data_to_clickhouse"
+    params: ClassVar = {"sql": "INSERT INTO t VALUES (${n})"}
+    address = "server"
+
+    def config(self, host: str = "127.0.0.1") -> dict[str, Any]:
+        return {**super().config(host), "database": "d"}
+
+    def taken(self) -> list[int]:
+        statements = [body.decode() for body in self._server.bodies if body != b"SELECT 1"]
+        return [int(each) for text in statements for each in text.partition("(")[2].rstrip(")").split("),(")]
+
+
 class BridgeSide(OtherSide):
     """A client has subscribed there before the bridge connects, also after a restart."""
 
@@ -148,6 +199,9 @@ OTHER_SIDES: Final[dict[str, type[OtherSide]]] = {
     "web_hook": WebHookSide,
     "bridge_mqtt": BridgeSide,
     "backend_opentsdb": OpenTsdbSide,
+    "backend_influxdb_http": InfluxDb1Side,
+    "backend_influxdb_http_v2": InfluxDb2Side,
+    "backend_clickhouse": ClickHouseSide,
     "line_server": LinesSide,
 }
 """By resource type; ``line_server`` is that of the package ``tests/packages/lines``."""
