@@ -64,6 +64,47 @@ async def test_they_work_elsewhere_as_they_did_here(version: int, level: str) ->
     await sink.stop()
 
 
+async def test_databases_of_emqx_enterprise_come_in() -> None:
+    """As its exports have them (``bridges1.json`` of emqx-data-converter), and under their other names."""
+    none = {"filename": "", "file": ""}
+    login = {"auto_reconnect": True, "cacertfile": none, "certfile": none, "keyfile": none, "verify": False,
+             "ssl": False, "database": "postgres", "password": "postgres", "pool_size": 8}  # fmt: skip
+    args = {"sync_timeout": 5000, "sql_insert_null": False, "sql": "insert into postgres_table(col) values (payload)",
+            "insert_mode": "async", "enable_batch": True, "batch_time": 10, "batch_size": 100,
+            "batch_pool_size": 4}  # fmt: skip
+    kinds = [
+        ("backend_pgsql", "data_to_pgsql", "username", 5432),
+        ("backend_timescale", "data_to_timescale", "username", 5432),
+        ("timescaledb", "data_to_timescaledb", "username", 5432),
+        ("backend_matrix", "data_to_matrix", "username", 5432),
+        ("backend_mysql", "data_to_mysql", "user", 3306),
+    ]
+    resources, rules = [], []
+    for number, (kind, action, user, port) in enumerate(kinds):
+        config = {**login, user: "postgres", "server": f"127.0.0.1:{port}"}
+        resources.append({"id": f"resource:{number}", "type": kind, "config": config, "created_at": 1728928660046,
+                          "description": ""})  # fmt: skip
+        taken = {
+            "id": f"{action}_17289",
+            "name": action,
+            "fallbacks": [],
+            "args": args | {"$resource": f"resource:{number}"},
+        }
+        rules.append({"id": f"rule:{number}", "rawsql": f'SELECT * FROM "t/{number}"', "actions": [taken],
+                      "enabled": True, "description": ""})  # fmt: skip
+    async with managed_node(ruleengine=QUICK) as node:
+        reply = await node.api.post("/data/import", {"version": "4.4", "resources": resources, "rules": rules})
+        assert (reply.status, reply.code) == (200, 0), reply.text
+        listed = {each["id"]: each for each in await rows(node, "/resources")}
+        assert [listed[f"resource:{number}"]["type"] for number in range(len(kinds))] == [each[0] for each in kinds]
+        assert {each["config"]["password"] for each in listed.values()} == {"******"}
+        for number in range(len(kinds)):
+            stored = (await node.api.get(f"/rules/{segment(f'rule:{number}')}")).data
+            assert stored["enabled"] is True and stored["actions"][0]["params"]["batch_pool_size"] == 4
+        exported = await export_of(node)
+        assert {each["config"]["password"] for each in exported["resources"]} == {"postgres"}
+
+
 @pytest.mark.parametrize("version", [4, 5])
 async def test_parameters_of_emqx_enterprise_come_in_with_effect(version: int) -> None:
     """As its exports have them: ``republish`` with templates of properties, ``data_to_mqtt_broker`` with ``qos``."""

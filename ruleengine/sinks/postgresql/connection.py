@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _STATEMENTS: Final = 64
 _INTEGERS: Final = frozenset({"int2", "int4", "int8", "oid"})
+_TEXT: Final = {str}
+_WHOLE: Final = {int}
 _TWICE: Final = "21000"
 """A row of ON CONFLICT DO UPDATE would be changed twice by one statement."""
 # Connections, resources (memory, disk, connections), transactions that may succeed later, read-only servers, the
@@ -58,10 +60,7 @@ class PostgresqlConnection(DatabaseConnection):
 
     async def write(self, template: SqlTemplate, rows: list[list[SqlValue]]) -> None:
         prepared = await self._prepare(template)
-        columns = [
-            [_text(value, kind) for value in column]
-            for column, kind in zip(zip(*rows, strict=True), prepared.types, strict=True)
-        ]  # fmt: skip
+        columns = [_texts(*each) for each in zip(zip(*rows, strict=True), prepared.types, strict=True)]
         try:
             if len(rows) == 1:
                 await prepared.one.fetch(*(each[0] for each in columns))
@@ -120,6 +119,17 @@ def _type_name(kind: asyncpg.Type) -> str:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _texts(column: tuple[SqlValue, ...], kind: asyncpg.Type) -> Sequence[str | None]:
+    """Return the values of a parameter as ``_text`` does. Raises StatementRefused."""
+    if kind.name != "bytea" and kind.kind != "array":
+        types = set(map(type, column))
+        if types == _TEXT:
+            return column  # type: ignore[return-value]  # strings
+        if types == _WHOLE:
+            return list(map(str, column))
+    return [_text(value, kind) for value in column]
 
 
 def _text(value: SqlValue, kind: asyncpg.Type) -> str | None:
