@@ -121,6 +121,31 @@ async def test_what_is_refused_is_told_with_its_row_and_not_tried_again() -> Non
     await harness.buffer.close()
 
 
+@pytest.mark.parametrize("dead_letters", [1000, 0])
+async def test_a_row_that_goes_aside_is_kept_at_once_and_makes_no_other_wait(dead_letters: int) -> None:
+    harness = BufferHarness(msgspec.structs.replace(QUICK, dead_letters=dead_letters))
+    refused = DeliveryOutcome("a constraint", aside=True)
+    harness.sink.answer = lambda each: refused if each.request == b"1" else DELIVERED
+    harness.buffer.start()
+    for number in range(3):
+        harness.buffer.append(entry(number, most=3))
+    await until(lambda: harness.report.count == 3)
+    assert harness.sink.batches == [[b"0", b"1", b"2"]]
+    assert harness.report.failures == [("a constraint", {"n": 1})]
+    letters = harness.store.dead_letters.of("resource:1").values()
+    assert [(each.buffered.request, each.attempts, each.reason) for each in letters] == (
+        [(b"1", 1, "a constraint")] if dead_letters else []
+    )
+    status = harness.buffer.status
+    assert (status.set_aside, status.retried, status.dropped["refused"]) == (int(dead_letters > 0), 0, 1)
+    harness.sink.answer = lambda each: DELIVERED
+    assert [harness.buffer.send_again(number) for number in list(harness.store.dead_letters.of("resource:1"))] == (
+        [True] if dead_letters else []
+    )
+    await until(lambda: harness.report.successes == 2 + int(dead_letters > 0))
+    await harness.buffer.close()
+
+
 async def test_a_row_that_is_refused_again_and_again_is_given_up_and_holds_up_nobody() -> None:
     harness = BufferHarness(msgspec.structs.replace(QUICK, retry_attempts=3, breaker_failures=100))
     harness.sink.answer = lambda each: DeliveryOutcome("HTTP 500", retry=True) if each.request == b"0" else DELIVERED
