@@ -32,6 +32,7 @@ PARTS = (
     Part("version", "broker.version"),
     Part("values", "broker.setting_rules broker.value_types"),
     Part("entry-points", "broker.entry_points"),
+    Part("mysql-login", "broker.mysql_connection"),
     Part(
         "sources",
         "broker.access.declaration broker.access.database_settings broker.access.placeholders broker.access.registry "
@@ -48,7 +49,11 @@ PARTS = (
     Part("observability", "broker.observability", "loop mqtt session settings"),
     Part("persistence", "broker.persistence", "log loop mqtt session"),
     Part("core", "broker.core", "loop mqtt observability persistence routing session settings"),
-    Part("access", "broker.access", "entry-points loop mqtt observability persistence session settings sources values"),
+    Part(
+        "access",
+        "broker.access",
+        "entry-points loop mqtt mysql-login observability persistence session settings sources values",
+    ),
     Part("extensions", "broker.extensions", "core loop mqtt observability persistence session settings"),
     Part("store", "broker.store", "core log loop mqtt persistence session settings"),
     Part(
@@ -98,7 +103,8 @@ PARTS = (
     Part(
         "sinks",
         "ruleengine.databases ruleengine.sinks",
-        "actions basis core delivery events functions mqtt mqtt_client resources session template settings-of-sinks",
+        "actions basis core delivery events functions mqtt mqtt_client mysql-login resources session template "
+        "settings-of-sinks",
     ),
     Part(
         "rules",  # the managers of rules and of resources, and the engine that assembles them

@@ -22,7 +22,8 @@ class DatabaseSettings(RemoteSettings, frozen=True, forbid_unknown_fields=True, 
     keyfile: str = ""
 
 
-SHOWN: Final = frozenset(["password_hash", "cafile", "certfile", "keyfile"])
+SHOWN: Final = frozenset(["cafile", "certfile", "keyfile"])
+"""Not ``password_hash``: in other tables it is the hash of a password."""
 
 
 def address_of(text: str, port: int) -> tuple[str, int]:

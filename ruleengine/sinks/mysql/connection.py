@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import OrderedDict
-from typing import Any, Final
+from typing import Final
 
-from aiomysql.connection import Connection
-from pymysql.constants import CLIENT
 from pymysql.err import MySQLError
+
+from taipan.broker.mysql_connection import SecureConnection
 
 from ...databases.database_sink import DatabaseConnection, StatementRefused
 from ...databases.sql_template import SqlTemplate, SqlValue, joined
@@ -42,20 +42,6 @@ _AWAY: Final = frozenset({
 })  # fmt: skip
 # Errors of a statement that no row can change: a table, column or function does not exist, syntax, permissions.
 _EVERY_ROW: Final = frozenset({1054, 1064, 1136, 1142, 1143, 1146, 1305})
-
-
-class SecureConnection(Connection):  # type: ignore[misc]  # aiomysql has no types
-    """A connection that uses TLS if it should, and sends no password in the clear."""
-
-    async def _request_authentication(self) -> None:
-        if self._ssl_context and not self.server_capabilities & CLIENT.SSL:
-            raise OSError("the server does not support TLS")
-        await super()._request_authentication()
-
-    async def _process_auth(self, plugin_name: bytes, auth_packet: Any) -> Any:
-        if plugin_name == b"mysql_clear_password" and not self._secure:
-            raise OSError("the server asks for the password in the clear, and the connection has no TLS")
-        return await super()._process_auth(plugin_name, auth_packet)
 
 
 class MysqlConnection(DatabaseConnection):

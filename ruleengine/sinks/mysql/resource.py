@@ -31,7 +31,9 @@ class Mysql(DatabaseSink):
     async def open(self, address: str) -> DatabaseConnection:
         from pymysql.err import MySQLError
 
-        from .connection import MysqlConnection, SecureConnection, reason
+        from taipan.broker.mysql_connection import SecureConnection
+
+        from .connection import MysqlConnection, reason
 
         connection = SecureConnection(
             host=address,
