@@ -375,6 +375,8 @@ class Handover:
         turn = self._turns.begin(client_id, session, filters, epoch)
         turn.anew = True
         self._turns.settle(turn, session)
+        turn.inherit()
+        self._turns.put(turn)
         self._turns.mark(Mark(client_id, self._context.node, epoch), self._marks.nodes_of(client_id)[1:])
         self._attend(turn)
         self._marks.ask(turn)

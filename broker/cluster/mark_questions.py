@@ -122,7 +122,7 @@ class MarkQuestions:
         if any(each.staging is not None for each in coming):
             late = set(peers)
         else:
-            late = {name for name in turn.others if name in peers}
+            late = {name for name in (*turn.others, *turn.behind) if name in peers}
             late |= self._incoming.late_of(turn.client_id)
             settled = not late and not coming and not self._is_held(turn.client_id)
             if settled and not self._givers(turn.client_id):

@@ -73,6 +73,7 @@ class TurnRow(msgspec.Struct, array_like=True, frozen=True):
     kept: bool = False
     early: dict[str, int] = {}
     over: bool = False
+    behind: list[str] = []
 
 
 def kept_name(client_id: str, epoch: int) -> str:
@@ -106,12 +107,13 @@ class Turn:
     ``early``: for each node that is so far behind that its messages are for an ended stay, which stay. ``waiting``:
     whether earlier messages of a node are still to arrive from elsewhere. In the meantime, its new ones go to ``held``.
     ``anew``: the session has not moved here but has begun here, so that each of its filters may also have been one of
-    the session before.
+    the session before. ``behind``: nodes whose messages were for an ended stay, and are for the session that has begun
+    here since, until their next mark.
     """
 
     __slots__ = (
-        "anew", "apart", "changed", "client_id", "default", "early", "epoch", "filters", "held", "kept", "marks",
-        "others", "session", "stays", "waiting",
+        "anew", "apart", "behind", "changed", "client_id", "default", "early", "epoch", "filters", "held", "kept",
+        "marks", "others", "session", "stays", "waiting",
     )  # fmt: skip
 
     def __init__(self, client_id: str, session: Session | None, row: TurnRow) -> None:
@@ -127,6 +129,7 @@ class Turn:
         self.apart: dict[str, Subscription] = {}
         self.stays: dict[int, Stay] = {}
         self.early = dict(row.early)
+        self.behind = set(row.behind)
         self.waiting: Callable[[str], bool] = lambda node: False
         self.held: Callable[[str], Session] | None = None
         self.changed = asyncio.Event()
@@ -136,7 +139,8 @@ class Turn:
     def row(self) -> TurnRow:
         filters = sorted(self.filters or ())
         over = self.session is None
-        return TurnRow(self.default, sorted(self.others), self.marks, filters, self.epoch, self.kept, self.early, over)
+        others, behind = sorted(self.others), sorted(self.behind)
+        return TurnRow(self.default, others, self.marks, filters, self.epoch, self.kept, self.early, over, behind)
 
     def takes(self, node: str) -> bool:
         """Return whether messages of this node are for the session here."""
@@ -152,6 +156,9 @@ class Turn:
     def mark(self, node: str, mark: Mark, here: bool) -> None:
         """Note that this node's messages are for the stay of that epoch from now on."""
         self.marks[node] = (mark.epoch, here)
+        if node in self.behind:
+            self.behind.discard(node)
+            self.set(node, False)
         ended = self.early.get(node)
         # A late one of an earlier session changes neither this nor which messages are taken.
         if ended is not None and (here or mark.epoch >= self.stays[ended].begun):
@@ -162,6 +169,13 @@ class Turn:
             self.early[node] = over.ended
         if here or mark.epoch >= self.epoch:
             self.set(node, here and over is None and self.session is not None)
+
+    def inherit(self) -> None:
+        """Let the session take the messages of nodes that are for ended stays: it has begun here without those."""
+        for node in self.early:
+            self.behind.add(node)
+            self.set(node, True)
+        self.early = {}
 
     def set(self, node: str, takes: bool) -> None:
         if takes == self.default:
@@ -324,6 +338,7 @@ class Turns:
             del self._of[turn.session]
         turn.session = None
         turn.default, turn.others, turn.filters, turn.held = False, set(), None, None
+        turn.behind = set()
         turn.kept = True
         for filter in list(turn.apart):
             self._end(turn.apart, filter)
@@ -422,6 +437,7 @@ class Turns:
             if turn.marks.pop(node, None) is not None:
                 if turn.session is not None:
                     turn.others.discard(node)  # as it was before that mark
+                    turn.behind.discard(node)
                 self.put(turn)
                 turn.changed.set()
 

@@ -24,10 +24,11 @@ from taipan.broker.cluster.wire import Owned, thing_key
 from taipan.broker.core.cluster import STOPPED, CallFailed
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
-from taipan.broker.mqtt.packets import Disconnect
+from taipan.broker.mqtt.packets import Ack, Disconnect
 from taipan.broker.session.subscription import Subscription
 from tests.support.peer import TIMEOUT, Peer
 from tests.support.users import PASSWORD, users
+from tests.support.wire import Publish
 
 from ...support.cluster_nodes import ClusterNodes, cluster_nodes
 from ...support.patience import patience
@@ -37,7 +38,12 @@ pytestmark = pytest.mark.asyncio
 
 END = {c.SESSION_EXPIRY_INTERVAL: 0}
 MINUTE = {c.SESSION_EXPIRY_INTERVAL: 60}
-QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "takeover_timeout": 4, "call_timeout": 1, "takeover": "fresh"}
+QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "takeover_timeout": 40, "call_timeout": 5, "takeover": "fresh"}
+"""A node that has died is soon Stopped. A node that runs has the time that a slow disk needs."""
+IMPATIENT = {**QUICK, "takeover_timeout": 4, "call_timeout": 1}
+"""For tests that wait until the timeout has passed."""
+BURST = 50
+"""Messages that a test publishes without waiting for PUBACK."""
 
 
 def own(cluster: ClusterNodes, number: int) -> NatsCluster:
@@ -72,6 +78,19 @@ async def leave_five(cluster: ClusterNodes) -> None:
     publisher = await cluster[0].client("p")
     for number in range(5):
         await publisher.publish("t", b"%d" % number, qos=2)
+
+
+async def publish_all(publisher: Peer, payloads: list[bytes]) -> None:
+    """QoS 1, many at a time: a slow disk stores a burst at once."""
+    for start in range(0, len(payloads), BURST):
+        packets = [
+            Publish("t", payload, 1, False, False, publisher.next_packet_id(), {})
+            for payload in payloads[start : start + BURST]
+        ]
+        for packet in packets:
+            await publisher.send(packet)
+        for packet in packets:
+            await publisher.answer(Ack, type=c.PUBACK, packet_id=packet.packet_id, reason_code=0)
 
 
 async def attempt(peer: Peer, client_id: str, **connect: Any) -> int:
@@ -370,7 +389,7 @@ async def test_a_node_that_was_cut_off_sends_its_client_away(tmp_path: Path) -> 
 
 @pytest.mark.slow
 async def test_a_node_without_quorum_goes_on_with_its_sessions(tmp_path: Path) -> None:
-    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=IMPATIENT) as cluster:
         await cluster[1].leave_session("ours", "t")
         await cluster[0].leave_session("theirs", "t")
         await until(lambda: own(cluster, 1).node_of("theirs") == cluster.name(0))
@@ -390,7 +409,7 @@ async def test_a_node_without_quorum_goes_on_with_its_sessions(tmp_path: Path) -
 @pytest.mark.slow
 async def test_a_node_that_starts_without_nats_serves_clients_whose_sessions_it_does_not_know(tmp_path: Path) -> None:
     """``cluster.isolated = "serve_local"``."""
-    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=IMPATIENT) as cluster:
         await cluster[0].leave_session("s", "t")
         await cluster.kill(1)
         cluster.partition({0}, {1})
@@ -402,7 +421,7 @@ async def test_a_node_that_starts_without_nats_serves_clients_whose_sessions_it_
 
 
 async def test_an_unanswered_write_leaves_no_key_behind(tmp_path: Path) -> None:
-    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=IMPATIENT) as cluster:
         cluster.hub.lose_answer = 1.0
         peer = cluster[0].peer()
         await peer.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
@@ -413,7 +432,7 @@ async def test_an_unanswered_write_leaves_no_key_behind(tmp_path: Path) -> None:
 
 
 async def test_an_unanswered_write_gives_the_session_back(tmp_path: Path) -> None:
-    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=IMPATIENT) as cluster:
         await cluster[0].leave_session("s", "t")
         publisher = await cluster[0].client("p")
         own(cluster, 1).ownership.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
@@ -439,7 +458,7 @@ async def claim_without_an_answer(cluster: ClusterNodes) -> Ownership:
 
 
 async def test_an_unanswered_write_gives_the_session_back_after_a_restart(tmp_path: Path) -> None:
-    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=IMPATIENT) as cluster:
         await claim_without_an_answer(cluster)
         await cluster[1].server.tables.stored()
         await cluster.kill(1)
@@ -453,7 +472,7 @@ async def test_an_unanswered_write_gives_the_session_back_after_a_restart(tmp_pa
 
 
 async def test_a_session_that_is_given_back_goes_on_where_its_node_started_again_meanwhile(tmp_path: Path) -> None:
-    refuse = {**QUICK, "takeover": "refuse"}
+    refuse = {**IMPATIENT, "takeover": "refuse"}
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=refuse) as cluster:
         await claim_without_an_answer(cluster)
         await cluster[1].server.tables.stored()
@@ -472,7 +491,7 @@ async def test_a_session_that_is_given_back_goes_on_where_its_node_started_again
 
 @pytest.mark.slow
 async def test_a_session_is_not_begun_anew_on_a_key_of_an_unanswered_write(tmp_path: Path) -> None:
-    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=IMPATIENT) as cluster:
         ownership = await claim_without_an_answer(cluster)
         await cluster[1].peer().connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
         ownership.step = lambda name: None
@@ -757,8 +776,7 @@ async def test_a_move_goes_on_where_the_key_is_written_once_more(tmp_path: Path,
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": takeover}) as cluster:
         await cluster[0].leave_session("s", "t", qos=1)
         publisher = await cluster[0].client("p")
-        for number in range(2 * PIECE_MESSAGES):
-            await publisher.publish("t", b"%d" % number, qos=1)
+        await publish_all(publisher, [b"%d" % number for number in range(2 * PIECE_MESSAGES)])
         pieces = []
 
         def on_step(step: str) -> None:
@@ -781,8 +799,7 @@ async def test_a_piece_that_is_made_while_a_move_begins_again_is_not_lost(
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster={**QUICK, "takeover": "refuse"}) as cluster:
         await cluster[0].leave_session("s", "t", qos=1)
         publisher = await cluster[0].client("p")
-        for number in range(2 * PIECE_MESSAGES):
-            await publisher.publish("t", b"%d" % number, qos=1)
+        await publish_all(publisher, [b"%d" % number for number in range(2 * PIECE_MESSAGES)])
         out = own(cluster, 0).handover.outgoing
         piece, load = out.piece, out._load
         asked = 0
@@ -1048,8 +1065,7 @@ async def test_a_node_that_starts_without_nats_forgets_no_mark(tmp_path: Path, m
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=quick) as cluster:
         await cluster[0].leave_session("s", "t", qos=1)
         publisher = await cluster[0].client("p")
-        for number in numbers:
-            await publisher.publish("t", number, qos=1)
+        await publish_all(publisher, numbers)
         own(cluster, 0).context.piece_messages = 1
         client = await cluster[1].client("s", expiry=60, session_present=True)
 
@@ -1163,7 +1179,7 @@ async def test_nor_where_its_client_comes_before_its_node_has_seen_to_that(
 @pytest.mark.parametrize("healed", [False, True])
 async def test_a_session_that_begins_without_a_key_is_none_that_is_over(tmp_path: Path, healed: bool) -> None:
     """The key of the client says that an earlier one is, as its node is away."""
-    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=IMPATIENT) as cluster:
         await cluster[0].leave_session("s", "t", qos=1)
         await cluster.kill(0)
         new = await cluster[1].client("s", expiry=3600, session_present=False)
@@ -1189,7 +1205,7 @@ async def test_nor_is_one_that_begins_so_where_an_earlier_one_has_just_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
     """The key names this node, and cannot be written for now."""
-    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=IMPATIENT) as cluster:
         await cluster[0].leave_session("s", "t", qos=2)
         held = await be_back_when_it_is_over(cluster, monkeypatch)
         cluster.partition({0}, {1}, quorum=1)
@@ -1458,7 +1474,7 @@ async def test_a_client_that_moves_gets_what_was_published_while_its_node_was_aw
         await publish(4)
         before = len(sent)
         await new.subscribe("t", qos=2)
-        await publish(20)
+        await publish(6)
         got = [(await new.expect_publish()).payload for _ in sent[before:]]
         assert got == sent[before:]
         await new.nothing()

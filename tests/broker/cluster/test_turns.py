@@ -656,10 +656,11 @@ async def test_a_session_that_begins_anew_where_something_is_kept_of_its_earlier
     tmp_path: Path, restarted: bool
 ) -> None:
     """The first node keeps what the third one still has for the session, which went to the second. That node dies, the
-    session begins anew at the first one, and that one starts again, too."""
+    session begins anew at the first one, and that one starts again, too. The new session receives messages that the
+    third node accepts while it still regards the first node as that of the earlier session."""
     settings = {**QUICK, "takeover": "fresh", "strict_subscribe": True}
     async with cluster_nodes(4, directory=tmp_path, level="disk", cluster=settings) as cluster:
-        await prepare(cluster)
+        _, _, far = await prepare(cluster)
         cluster.partition({0, 1, 3}, {2})
         client = await cluster[1].client("s", expiry=3600, session_present=True)
         await until(lambda: any(name.startswith(KEPT) for name in cluster[0].server.broker.sessions.internal))
@@ -680,9 +681,12 @@ async def test_a_session_that_begins_anew_where_something_is_kept_of_its_earlier
         else:
             await publisher.publish("t", b"3", qos=2)
         await client.expect_publish("t", b"3", 2)
+        await far.publish("t", b"far", qos=2)
         await cluster.start(1)
         await client.expect_publish("t", b"2", 2)
         cluster.heal()
+        await client.expect_publish("t", b"1", 2)
+        await client.expect_publish("t", b"far", 2)
         await cluster.wait_until_running()
         await until(lambda: not turns(cluster))
         await publisher.publish("t", b"4", qos=2)
