@@ -45,6 +45,8 @@ class StoredPassword:
 class DatabaseSource(RemoteSource):
     """Belongs to one event loop."""
 
+    # A query takes less than a millisecond, and all clients of a node may reconnect at once.
+    waiting_per_connection = 2048
     without_outcome = "has no such user"
     without_decision = "has no rule for it"
 

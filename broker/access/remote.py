@@ -7,7 +7,7 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from ..mqtt import reason_codes
 from ..session.client_info import ClientInfo
@@ -20,7 +20,6 @@ from .source import Source, SourceContext
 logger = logging.getLogger(__name__)
 
 _LOG_INTERVAL: Final = 10.0
-_WAITING_PER_CONNECTION: Final = 256
 
 
 class SourceFailed(Exception):
@@ -43,12 +42,14 @@ class RemoteSource(Source, OutsideSource):
     ``on_failure``.
     """
 
+    waiting_per_connection: ClassVar[int] = 256
+
     def __init__(self, name: str, settings: RemoteSettings, context: SourceContext) -> None:
         super().__init__(name)
         self.status = RemoteStatus(context.clock, lambda: context.status_changed(self))
         self._context = context
         self._limits = settings
-        self._most_open = settings.pool_size * _WAITING_PER_CONNECTION
+        self._most_open = settings.pool_size * self.waiting_per_connection
         self._open = 0
         self._retired = False
         self._closing: asyncio.Task[None] | None = None

@@ -1,5 +1,6 @@
 """Users and rules in PostgreSQL: EMQX's shipped rows, hashes, names that would be SQL, and a server that hangs."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from taipan.broker.access.control import AccessControl
 from taipan.broker.access.registry import ACCESS_SOURCES
 from tests.broker.access.sources.postgresql import TABLES, server_of_tests, settings_of, sha256
 from tests.broker.access.test_sources import client, control, decision, log_in
+from tests.support.patience import patience
 
 DECLARED = next(source for source in ACCESS_SOURCES if source.name == "postgresql")
 SHIPPED = """
@@ -133,3 +135,16 @@ async def test_a_wrong_password_of_the_database_and_a_query_that_is_none() -> No
         assert (refused.reason_code, refused.detail) == (0x88, "postgresql_query")
     async with asked(rows, password="other", on_failure="ignore") as access:
         assert (await log_in(access, client(), b"right")).reason_code == 0x86
+
+
+@pytest.mark.asyncio
+async def test_ten_thousand_clients_at_once() -> None:
+    """None is refused because of the others."""
+    rows = (
+        "create unique index on mqtt_user (username); insert into mqtt_user (username, password) "
+        "select 'u' || n, encode(sha256(('p' || n)::bytea), 'hex') from generate_series(1, 10000) n;"
+    )
+    async with asked(rows, timeout=patience(20)) as access:
+        logins = [log_in(access, client(f"u{n}"), f"p{n}".encode()) for n in range(1, 10_001)]
+        told = await asyncio.gather(*logins)
+        assert {(outcome.reason_code, outcome.detail) for outcome in told} == {(0, "")}
