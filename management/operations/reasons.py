@@ -378,7 +378,7 @@ REASONS: Final = (
         "socket",
         "max_connections",
         ("max_connections",),
-        "closed: the limit was reached, and no connection ended within 0.25 seconds",
+        "closed: the limit was reached, and no connection ended within 0.25 seconds; of a datagram listener, ignored",
     ),
     Reason(
         "socket",
@@ -386,7 +386,32 @@ REASONS: Final = (
         ("limits.memory",),
         "closed before login: clients that have not logged in hold too much memory, or memory is used up",
     ),
-    Reason("socket", "accept_rate", ("accept_rate",), "the connection had to wait and was accepted later"),
+    Reason(
+        "socket",
+        "accept_rate",
+        ("accept_rate",),
+        "the connection had to wait and was accepted later; of a datagram listener, ignored",
+    ),
+    Reason(
+        "socket",
+        "newcomers",
+        (),
+        "a datagram listener has 1024 clients without a login, and a new one replaced the oldest: many clients "
+        "connect at once, or their addresses are forged",
+    ),
+    Reason(
+        "socket",
+        "amplification",
+        (),
+        "a datagram was not sent: before the login, a client is sent no more bytes than have come from it",
+    ),
+    Reason(
+        "socket",
+        "datagrams_dropped",
+        ("limits.memory",),
+        "a datagram was dropped while the node did not read from its client, because of a rate or of limits.memory",
+    ),
+    Reason("socket", "datagrams_unsent", (), "the system did not accept a datagram: detail has its reason"),
     Reason(
         "socket",
         "no_sockets",
