@@ -153,7 +153,7 @@ def _letter(item: tuple[int, DeadLetter]) -> DeadLetterRecord:
     return DeadLetterRecord(
         id=number,
         action=buffered.action,
-        clientid=buffered.key,
+        clientid=buffered.client_id,
         at=int(letter.at * 1000),
         taken_at=int(buffered.at * 1000),
         attempts=letter.attempts,

@@ -65,7 +65,7 @@ class SinkAction(Generic[SinkT]):
         if self._batch is not None:
             size, linger = self._batch
             request = request._replace(group=request.group or self._id, max_batch=size, linger=linger)
-        resource.put(self._id, request, row, self._retry_for)
+        resource.put(self._id, request, row, self._retry_for, order_key(event))
         return False
 
     def close(self) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import replace
 from typing import Final, TypeVar
 
 import msgspec
 
 from ..actions.action import Action, ActionContext, Row
-from ..actions.message_facts import order_key
-from ..actions.sink_action import batch_params, to_sink
+from ..actions.sink_action import WorkerKeys, batch_params, to_sink, workers_param
 from ..event import Event
 from ..params import Param, ParamError, Text, resource_param, retry_for_param
 from ..resources.sink import SinkRequest
@@ -31,23 +29,18 @@ class DataToDatabase:
             self._template = SqlTemplate(params["sql"], dialect)
         except ValueError as error:
             raise ParamError("sql", str(error)) from None
-        for name in ("batch_pool_size", "sync_timeout"):
-            if not isinstance(params[name], int):
-                raise ParamError(name, "expected a whole number")
+        if not isinstance(params["sync_timeout"], int):
+            raise ParamError("sync_timeout", "expected a whole number")
         self._insert_null: bool = params["sql_insert_null"]
-        self._workers: int = params["batch_pool_size"] if params["enable_batch"] else 0
-        self._keys = [f"{number}" for number in range(self._workers)]
+        self._keys = WorkerKeys(params)
 
     def request(self, row: Row, event: Event, sink: DatabaseSink) -> SinkRequest:
-        key = order_key(event)
-        if self._workers:
-            key = self._keys[zlib.crc32(key.encode("utf-8", "replace")) % self._workers]
         template = self._template
         try:
             body = _encode(template.values(row, self._insert_null))
         except UnicodeEncodeError:
             raise ValueError("sql: a value is not UTF-8") from None
-        return SinkRequest(body, key, template.text)
+        return SinkRequest(body, self._keys.key(event), template.text)
 
 
 def database_action(sink: type[_SinkT], context: ActionContext) -> Action:
@@ -71,9 +64,7 @@ def database_action_params(resource: str) -> tuple[Param, ...]:
                    "一条 SQL 语句，每个 ${...} 都作为语句参数；批量时多条数据合并为一条 INSERT 语句"),
               required=True, input="textarea"),
         *batch_params(2),
-        Param("batch_pool_size", 5, "number", Text("Batch Workers", "批处理进程数"),
-              Text("How many connections of the resource the rows of this action use, if they are written in batches",
-                   "批量写入时该动作使用的连接数"), default=4, range=(1, 256)),
+        workers_param(5),
         Param("insert_mode", 6, "string", Text("Insert Mode", "写入模式"),
               Text("async: a row waits for a database that is away; sync: it fails after sync_timeout, and the "
                    "fallbacks run", "async：数据库不可用时数据等待；sync：超过同步超时即失败并执行备选动作"),

@@ -22,7 +22,8 @@ class BufferedRow(msgspec.Struct, frozen=True, array_like=True):
     a request, at most ``max_batch`` of them. ``request`` is encoded by the resource, ``row`` is for fallbacks
     (``decode_row``). ``at``: when the rule created it, in Unix seconds. ``until``: when it fails even if the other
     system is merely unreachable; 0: never; equal to ``at``: it has one attempt. ``linger``: seconds that it waits for
-    others to share a request; None: ``ruleengine.batch_linger``."""
+    others to share a request; None: ``ruleengine.batch_linger``. ``client``: the client of the event, if ``key`` is not
+    the client."""
 
     action: str
     key: str
@@ -33,6 +34,12 @@ class BufferedRow(msgspec.Struct, frozen=True, array_like=True):
     row: bytes
     until: float = 0.0
     linger: float | None = None
+    client: str = ""
+
+    @property
+    def client_id(self) -> str:
+        """The client of the row's event; for an event without one, the topic or node that orders its rows."""
+        return self.client or self.key
 
     @property
     def single_attempt(self) -> bool:

@@ -155,8 +155,16 @@ class SinkResource:
         await self.buffer.close()
         await self.sink.close()
 
-    def put(self, action: str, request: SinkRequest, row: Mapping[str, object], retry_for: float | None = None) -> None:
-        """Accept a row of an action, whose report receives the outcome. Raises ActionFailed."""
+    def put(
+        self,
+        action: str,
+        request: SinkRequest,
+        row: Mapping[str, object],
+        retry_for: float | None = None,
+        client: str = "",
+    ) -> None:
+        """Accept a row of an action, whose report receives the outcome. ``client``: the client of its event. Raises
+        ActionFailed."""
         now = self._node.clock.now()
         self.buffer.append(
             BufferedRow(
@@ -169,6 +177,7 @@ class SinkResource:
                 encode_row(row),
                 deadline(now, retry_for),
                 request.linger,
+                "" if client == request.key else client,
             )
         )
 

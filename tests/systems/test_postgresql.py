@@ -337,7 +337,8 @@ async def test_a_table_that_is_missing_makes_no_other_rule_wait(engine: FakeEngi
     await done(good, 20)
     await done(bad, 20)
     assert good.successes == 20 and {each[0] for each in bad.failures} == {'relation "nowhere" does not exist'}
-    assert made.status.buffer.dead_letters == 20
+    letters = engine.buffers.dead_letters.of("resource:1").values()
+    assert made.status.buffer.dead_letters == 20 and {each.buffered.client_id for each in letters} == {"c1"}
     # Sent again once the table is there, as an operator does.
     postgresql.query("create table nowhere(n int); grant all on nowhere to taipan")
     for number in list(engine.buffers.dead_letters.of("resource:1")):
