@@ -21,6 +21,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_sc
 
 OpenPage = Callable[..., Awaitable[Page]]
 HOSTILE = '<img src=x onerror=alert(1)>\u202e\u0007 & "rule"'
+# Of actions: values of the parameters that have no default.
+REQUIRED = {"sql": "insert into t (n) values (${qos})", "measurement": "m", "fields": {"n": "${qos}"}}
 HIDDEN = "<img src=x onerror=alert(1)>"
 
 
@@ -249,6 +251,17 @@ async def test_a_rule_is_made_tested_hit_changed_and_deleted(
     await gardener.close()
 
 
+async def fill_required(field: Locator, example: Any) -> None:
+    """Enter the example of a parameter that has no default: a text, or a map."""
+    if isinstance(example, str):
+        await field.locator("input, textarea").fill(example)
+        return
+    for name, value in example.items():
+        await field.get_by_role("button").last.click()
+        await field.locator("input").nth(-2).fill(name)
+        await field.locator("input").last.fill(value)
+
+
 async def test_every_form_of_the_catalogue(open_page: OpenPage, shared_node: DashboardNode) -> None:
     """Each type of resource and each action: with what the form proposes, and as it is given back by a change."""
     page = await open_page("/rules/resources?new=1")
@@ -327,6 +340,9 @@ async def test_every_form_of_the_catalogue(open_page: OpenPage, shared_node: Das
         await form.get_by_label("Action").select_option(action["name"])
         if "$resource" in action["params"]:
             await form.get_by_label("Resource ID").select_option(f"resource:{action['types'][0]}")
+        for key, param in action["params"].items():
+            if param.get("required") and "default" not in param and key != "$resource":
+                await fill_required(form.locator(f'[data-field="{key}"]'), REQUIRED[key])
         await form.get_by_role("button", name="Apply").click()
         await expect(form).to_be_hidden()
     await page.get_by_role("button", name="Create rule").click()
