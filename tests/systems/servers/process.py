@@ -24,6 +24,17 @@ ACCOUNT: Final = "nobody"
 _START: Final = 40.0
 
 
+def _is_stopped(pid: int) -> bool:
+    """Whether all threads of a process are stopped: each stops by itself, after the signal."""
+    states = []
+    for each in Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            states.append(each.read_text().rpartition(")")[2].split()[0])
+        except FileNotFoundError:  # the thread has ended
+            continue
+    return all(state in "TZX" for state in states)
+
+
 def program(name: str, *places: str) -> str:
     """The path of a program; skips where it is not installed."""
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", *places])
@@ -122,6 +133,11 @@ class ServerProcess(ABC):
     def pause(self) -> None:
         """With SIGSTOP, all its processes: it keeps its connections and answers nothing."""
         self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        stops = time.monotonic() + patience(_START)
+        while not all(_is_stopped(each) for each in (self._process.pid, *_children(self._process.pid))):
+            assert time.monotonic() < stops, "it did not stop"
+            time.sleep(0.001)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
