@@ -14,9 +14,13 @@ pytestmark = pytest.mark.asyncio
 
 
 async def sources(node: ManagedNode) -> dict[str, Any]:
-    [of_node] = (await node.api.get("/access/sources")).data
-    assert of_node["node"] == node.server.settings.node.name
-    assert of_node["sources"] == (await node.api.get(f"/nodes/{of_node['node']}/access/sources")).data
+    for _ in range(5):  # the status may change between the two answers
+        [of_node] = (await node.api.get("/access/sources")).data
+        assert of_node["node"] == node.server.settings.node.name
+        same = (await node.api.get(f"/nodes/{of_node['node']}/access/sources")).data
+        if of_node["sources"] == same:
+            break
+    assert of_node["sources"] == same
     return {each["source"]: each for each in of_node["sources"]}
 
 
