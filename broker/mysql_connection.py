@@ -1,5 +1,6 @@
 """SecureConnection: a connection to MySQL that never sends a password in the clear if it should use TLS."""
 
+import ssl
 from typing import Any
 
 from aiomysql.connection import Connection
@@ -7,7 +8,24 @@ from pymysql.constants import CLIENT
 
 
 class SecureConnection(Connection):  # type: ignore[misc]  # aiomysql has no types
-    """aiomysql itself goes on without TLS if the server has none."""
+    """aiomysql itself continues without TLS if the server has none."""
+
+    @classmethod
+    def to(
+        cls, host: str, port: int, user: str, password: str, database: str, tls: ssl.SSLContext | None
+    ) -> "SecureConnection":
+        """Return a connection that is not established yet."""
+        return cls(
+            host=host,
+            port=port,
+            user=user,
+            # aiomysql encodes it as Latin-1, and MySQL expects UTF-8.
+            password=password.encode().decode("latin-1"),
+            db=database,
+            charset="utf8mb4",
+            autocommit=True,
+            ssl=tls,
+        )
 
     async def _request_authentication(self) -> None:
         if self._ssl_context and not self.server_capabilities & CLIENT.SSL:

@@ -34,7 +34,6 @@ EXCEPTIONS: Final = (
         "http",
         """broker/node_gauges.py broker/setting_rules.py management/ctl/remote.py management/http/openapi.py
         management/management_server.py management/configuration/settings.py ruleengine/params.py
-        ruleengine/resources/batch_sink.py
         taipan/keywords.py""",
     ),
     (WORD, "jwt", "broker/cluster/nats_connection.py broker/observability/masking.py"),

@@ -36,7 +36,7 @@ PARTS = (
     Part(
         "sources",
         "broker.access.declaration broker.access.database_settings broker.access.placeholders broker.access.registry "
-        "broker.access.sql_query broker.access.*.command broker.access.*.declaration",
+        "broker.access.sql_query broker.access.sql_settings broker.access.*.command broker.access.*.declaration",
         "values",
     ),
     Part("settings", "broker.config broker.listener_kinds", "sources values"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ..event import Event
-from ..params import RESOURCE, Param, ParamError, Text, read_retry_for
+from ..params import RESOURCE, Param, ParamError, Text, read_retry_for, retry_for_param
 from ..resources.sink import Sink, SinkRequest, SinkResource
 from .action import Action, ActionContext, ActionFailed, Row
 from .message_facts import order_key
@@ -123,6 +124,34 @@ class WorkerKeys:
         if not self._keys:
             return key
         return self._keys[zlib.crc32(key.encode("utf-8", "replace")) % len(self._keys)]
+
+
+def insert_params(order: int) -> tuple[Param, ...]:
+    """Return ``insert_mode``, ``sync_timeout``, ``sql_insert_null`` and ``retry_for``, the first three as in EMQX;
+    numbered from ``order``."""
+    return (
+        Param("insert_mode", order, "string", Text("Insert Mode", "写入模式"),
+              Text("async: a row waits for a server that is away; sync: it fails after sync_timeout, and the fallbacks "
+                   "run", "async：服务器不可用时数据等待；sync：超过同步超时即失败并执行备选动作"),
+              default="async", enum=["async", "sync"]),
+        Param("sync_timeout", order + 1, "number", Text("Sync Timeout", "同步超时"),
+              Text("Milliseconds, for the insert mode sync; retry_for replaces it", "同步写入的超时（毫秒）"),
+              default=5000, range=(1, 86_400_000)),
+        Param("sql_insert_null", order + 2, "boolean", Text("Insert NULL", "插入 NULL"),
+              Text("Write NULL for a value that is undefined; false: the text undefined",
+                   "变量未定义时写入 NULL；false 则写入文本 undefined"), default=False),
+        retry_for_param(order + 3),
+    )  # fmt: skip
+
+
+def with_insert_mode(context: ActionContext) -> ActionContext:
+    """Return the context with the ``retry_for`` that ``insert_mode`` and ``sync_timeout`` give. Raises ParamError."""
+    params = context.params
+    if not isinstance(params["sync_timeout"], int):
+        raise ParamError("sync_timeout", "expected a whole number")
+    if params["insert_mode"] != "sync" or params.get("retry_for"):
+        return context
+    return replace(context, params={**params, "retry_for": params["sync_timeout"] / 1000})
 
 
 def _read_batch(params: Mapping[str, Any]) -> Batch:

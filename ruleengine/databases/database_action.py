@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, TypeVar
 
 import msgspec
 
 from ..actions.action import Action, ActionContext, Row
-from ..actions.sink_action import WorkerKeys, batch_params, to_sink, workers_param
+from ..actions.sink_action import WorkerKeys, batch_params, insert_params, to_sink, with_insert_mode, workers_param
 from ..event import Event
-from ..params import Param, ParamError, Text, resource_param, retry_for_param
+from ..params import Param, ParamError, Text, resource_param
 from ..resources.sink import SinkRequest
 from .database_sink import DatabaseSink
 from .sql_template import Dialect, SqlTemplate
@@ -29,8 +28,6 @@ class DataToDatabase:
             self._template = SqlTemplate(params["sql"], dialect)
         except ValueError as error:
             raise ParamError("sql", str(error)) from None
-        if not isinstance(params["sync_timeout"], int):
-            raise ParamError("sync_timeout", "expected a whole number")
         self._insert_null: bool = params["sql_insert_null"]
         self._keys = WorkerKeys(params)
 
@@ -45,14 +42,11 @@ class DataToDatabase:
 
 def database_action(sink: type[_SinkT], context: ActionContext) -> Action:
     """Return ``create`` of an ActionType. Raises ParamError."""
-    params = context.params
-    if params["insert_mode"] == "sync" and not params.get("retry_for"):
-        context = replace(context, params={**params, "retry_for": params["sync_timeout"] / 1000})
 
     def maker(context: ActionContext) -> DataToDatabase:
         return DataToDatabase(context, sink.dialect)
 
-    return to_sink(sink, maker, batches=True)(context)
+    return to_sink(sink, maker, batches=True)(with_insert_mode(context))
 
 
 def database_action_params(resource: str) -> tuple[Param, ...]:
@@ -65,15 +59,5 @@ def database_action_params(resource: str) -> tuple[Param, ...]:
               required=True, input="textarea"),
         *batch_params(2),
         workers_param(5),
-        Param("insert_mode", 6, "string", Text("Insert Mode", "写入模式"),
-              Text("async: a row waits for a database that is away; sync: it fails after sync_timeout, and the "
-                   "fallbacks run", "async：数据库不可用时数据等待；sync：超过同步超时即失败并执行备选动作"),
-              default="async", enum=["async", "sync"]),
-        Param("sync_timeout", 7, "number", Text("Sync Timeout", "同步超时"),
-              Text("Milliseconds, for the insert mode sync; retry_for replaces it", "同步写入的超时（毫秒）"),
-              default=5000, range=(1, 86_400_000)),
-        Param("sql_insert_null", 8, "boolean", Text("Insert NULL", "插入 NULL"),
-              Text("Write NULL for a value that is undefined; false: the text undefined",
-                   "变量未定义时写入 NULL；false 则写入文本 undefined"), default=False),
-        retry_for_param(9),
+        *insert_params(6),
     )  # fmt: skip

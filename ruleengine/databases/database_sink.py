@@ -18,6 +18,7 @@ from ..delivery.buffered_row import BufferedRow
 from ..network.allowed_networks import Networks, reason_of
 from ..network.tls import named_context, tls_params
 from ..params import Param, ParamError, Text, read_duration
+from ..resources.batch_division import BatchAnswer, written_in_parts
 from ..resources.resource import ResourceError
 from ..resources.sink import Sink, SinkContext, limit_params
 from .sql_template import Dialect, SqlTemplate, SqlValue
@@ -109,37 +110,32 @@ class DatabaseSink(Sink):
         connection = await self._connection(lane)
         template = self._template(rows[0].group)
         values = [_decode(each.request) for each in rows]
-        outcomes = [DELIVERED] * len(rows)
-        # What is still to be written, the first rows last.
-        parts = [(0, len(rows))]
-        while parts:
-            start, end = parts.pop()
-            done = False
-            try:
-                async with asyncio.timeout(self.request_timeout):
-                    await connection.write(template, values[start:end])
-                done = True
-            except StatementRefused as error:
-                done = True
-                if end - start > 1 and not error.whole:
-                    middle = (start + end) // 2
-                    parts += [(middle, end), (start, middle)]
-                else:
-                    outcomes[start:end] = [DeliveryOutcome(str(error), aside=True)] * (end - start)
-            except (OSError, ResourceError) as error:
-                # Rows of earlier parts are in the database.
-                away = DeliveryOutcome(reason_of(error), retry=True, unreachable=True)
-                outcomes[start:] = [away] * (len(rows) - start)
-                break
-            finally:
-                if not done:
-                    self._drop(lane)
-        self._noticed_by(outcomes)
-        return outcomes
 
-    def _noticed_by(self, outcomes: list[DeliveryOutcome]) -> None:
+        async def write(start: int, end: int) -> BatchAnswer:
+            return await self._written(connection, lane, template, values[start:end])
+
+        outcomes = await written_in_parts(len(rows), write)
         if not outcomes[-1].retry:
             self._noticed()
+        return outcomes
+
+    async def _written(
+        self, connection: DatabaseConnection, lane: int, template: SqlTemplate, values: list[list[SqlValue]]
+    ) -> BatchAnswer:
+        usable = False
+        try:
+            async with asyncio.timeout(self.request_timeout):
+                await connection.write(template, values)
+            usable = True
+            return BatchAnswer(DELIVERED)
+        except StatementRefused as error:
+            usable = True
+            return BatchAnswer(DeliveryOutcome(str(error), aside=True), not error.whole)
+        except (OSError, ResourceError) as error:
+            return BatchAnswer(DeliveryOutcome(reason_of(error), retry=True, unreachable=True))
+        finally:
+            if not usable:
+                self._drop(lane)
 
     async def close(self) -> None:
         for connection in self._connections.values():

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from .budget import BudgetExceeded
 from .function import ANY, BYTES, MAP, TEXT, FunctionContext, register
+
+SPARKPLUG: Final = "sparkplug_b"
+"""The name of the built-in schema."""
 
 
 @register("schema_decode", TEXT, BYTES, TEXT, optional=1, context=True)
@@ -37,10 +42,10 @@ def schema_check(context: FunctionContext, name: str, value: object, message: st
 @register("sparkplug_decode", BYTES, context=True)
 def sparkplug_decode(context: FunctionContext, data: bytes) -> object:
     """Decode a payload of Sparkplug B; each metric gets ``value``, and the name of its data type."""
-    return context.codec("sparkplug_b").decode(data, None, context.budget)
+    return context.codec(SPARKPLUG).decode(data, None, context.budget)
 
 
 @register("sparkplug_encode", MAP, context=True)
 def sparkplug_encode(context: FunctionContext, value: dict[str, object]) -> bytes:
     """Encode a payload of Sparkplug B from a map as ``sparkplug_decode`` returns it."""
-    return context.codec("sparkplug_b").encode(value, None, context.budget)
+    return context.codec(SPARKPLUG).encode(value, None, context.budget)

@@ -6,12 +6,13 @@ import base64
 import ssl
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from ..delivery.buffer import DELIVERED, DeliveryOutcome
+from ..delivery.buffer import DeliveryOutcome
 from ..delivery.buffered_row import BufferedRow
 from ..network.tls import asked_name, client_context, tls_params
 from ..params import Param, ParamError, Text, read_duration
+from .batch_division import BatchAnswer, written_in_parts
 from .http_reply import HttpReply, outcome_of
 from .http_sink import HttpSink
 from .resource import ResourceError
@@ -22,13 +23,6 @@ _VERSIONS: Final = {
     "tlsv1.2": ssl.TLSVersion.TLSv1_2,
 }
 _SHOWN: Final = 300
-
-
-class BatchAnswer(NamedTuple):
-    """The answer for a batch. ``divide``: the server refused it, and fewer of its rows may succeed."""
-
-    outcome: DeliveryOutcome
-    divide: bool = False
 
 
 class BatchSink(HttpSink):
@@ -65,24 +59,7 @@ class BatchSink(HttpSink):
             raise ResourceError(outcome.reason)
 
     async def write(self, rows: list[BufferedRow], lane: int) -> list[DeliveryOutcome]:
-        outcomes = [DELIVERED] * len(rows)
-        # The parts that have not been sent, the first rows last.
-        parts = [(0, len(rows))]
-        while parts:
-            start, end = parts.pop()
-            outcome, divide = await self.send(rows[start:end])
-            if divide and end - start > 1:
-                middle = (start + end) // 2
-                parts += [(middle, end), (start, middle)]
-                continue
-            if outcome.retry:
-                # Earlier parts have been written; the server cannot write the others either.
-                outcomes[start:] = [outcome] * (len(rows) - start)
-                break
-            if divide:
-                outcome = DeliveryOutcome(outcome.reason, aside=True)
-            outcomes[start:end] = [outcome] * (end - start)
-        return outcomes
+        return await written_in_parts(len(rows), lambda start, end: self.send(rows[start:end]))
 
 
 def waits(reason: str) -> DeliveryOutcome:
@@ -118,7 +95,7 @@ def origin_of(config: Mapping[str, Any]) -> str:
         raise ParamError("host", "expected a host name or an IP address")
     if not isinstance(port, int):
         raise ParamError("port", "expected a whole number")
-    return f"{'https' if config.get('https_enabled') else 'http'}://{host}:{port}"
+    return f"{'https://' if config.get('https_enabled') else 'http://'}{host}:{port}"
 
 
 def address_params(port: int) -> tuple[Param, ...]:

@@ -76,8 +76,8 @@ class AvroSchema:
             raise SchemaError(f"expected a type: {str(schema)[:64]}")
         kind = schema["type"]
         rest = {key: value for key, value in schema.items() if key not in ("logicalType", "precision", "scale")}
-        if isinstance(kind, (dict, list)):
-            return self._plain(kind, space, above)
+        if isinstance(kind, (dict, list)) or kind not in (*_NAMED, "array", "map"):
+            return self._plain(kind, space, above)  # a type in braces, for example with a logical type
         if kind in _NAMED:
             name = str(schema.get("name", ""))
             space = str(schema.get("namespace") or (name.rpartition(".")[0] if "." in name else space))
@@ -115,7 +115,7 @@ class AvroSchema:
             return max((self._least(field["type"], space) for field in schema["fields"]), default=0)
         if kind == "fixed":
             return min(1, int(schema["size"]))
-        return self._least(kind, space) if kind in ("null",) or kind in self._named else 1
+        return 1
 
 
 def _finite(value: Any) -> Any:

@@ -19,7 +19,7 @@ from .codec import BYTES_PER_STEP, MissingLibrary, SchemaError
 NAME: Final = "protobuf"
 _FILE: Final = "schema.proto"
 _COMPILE_TIME: Final = 20.0
-"""Maximum seconds that protoc may take. It takes a quarter of a second on an ordinary machine."""
+"""Maximum seconds that protoc may take."""
 _ERRORS: Final = 500
 
 

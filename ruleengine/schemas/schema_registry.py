@@ -14,6 +14,7 @@ from taipan.broker.persistence.tables import RowTooLarge, Table, Tables
 
 from ..error import EXISTS, UNKNOWN, WRONG, RuleEngineError
 from ..functions.function import SchemaCodec, no_schema
+from ..functions.schemas import SPARKPLUG
 from ..records import PARSER_TYPES, SchemaRecord
 from ..stored.rows import MAX_ID, StoredSchema, expect
 from . import avro, json_schema, protobuf, sparkplug
@@ -25,7 +26,7 @@ TABLE: Final = "schemas"
 MAX_SCHEMAS: Final = 1000
 
 
-_BUILT_IN: Final[dict[str, SchemaCodec]] = {sparkplug.NAME: sparkplug.SparkplugSchema()}
+_BUILT_IN: Final[dict[str, SchemaCodec]] = {SPARKPLUG: sparkplug.SparkplugSchema()}
 
 
 class SchemaRegistry:

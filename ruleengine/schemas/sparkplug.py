@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any, Final
 
 from ..functions.budget import Budget
+from ..functions.schemas import SPARKPLUG
 from .codec import MissingLibrary, refuse_message
 from .protobuf import ProtobufSchema
 
-NAME: Final = "sparkplug_b"
 _VALUE: Final = (
     "int_value uint32 {0}, long_value uint64 {1}, float_value float {2}, double_value double {3}, "
     "boolean_value bool {4}, string_value string {5}"
@@ -64,7 +64,7 @@ def _schema() -> ProtobufSchema:
     try:
         from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
     except ImportError as error:
-        raise MissingLibrary(NAME) from error
+        raise MissingLibrary(SPARKPLUG) from error
     file = FileDescriptorProto(name="sparkplug_b.proto", package="sparkplug", syntax="proto2")
     for message_name, text in _MESSAGES.items():
         message = file.message_type.add(name=message_name)
@@ -93,14 +93,14 @@ class SparkplugSchema:
     """The built-in schema. In the values, each metric has ``value``, and the name of its ``datatype``."""
 
     def decode(self, data: bytes, message: str | None, budget: Budget) -> object:
-        refuse_message(message, NAME)
+        refuse_message(message, SPARKPLUG)
         payload: Any = _schema().decode(data, "Payload", budget)
         for metric in payload["metrics"]:
             _decode_metric(metric)
         return payload
 
     def encode(self, value: object, message: str | None, budget: Budget) -> bytes:
-        refuse_message(message, NAME)
+        refuse_message(message, SPARKPLUG)
         if not isinstance(value, dict) or not isinstance(value.get("metrics", []), list):
             raise ValueError("expected a map with a list of metrics")
         metrics = [_encoded_metric(metric) for metric in value.get("metrics", [])]

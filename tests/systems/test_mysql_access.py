@@ -9,8 +9,8 @@ import pytest
 
 from taipan.broker.access.control import AccessControl
 from taipan.broker.access.registry import ACCESS_SOURCES
-from tests.broker.access.sources.mysql import TABLES, server_of_tests, settings_of
-from tests.broker.access.sources.postgresql import sha256
+from tests.broker.access.sources.mysql import TABLES, server_of_tests
+from tests.broker.access.sources.sql_tables import settings_of, sha256
 from tests.broker.access.test_sources import client, control, log_in
 
 from .test_postgresql_access import SHIPPED
@@ -57,7 +57,7 @@ async def test_columns_are_found_by_name() -> None:
 @pytest.mark.asyncio
 async def test_superusers_and_names_that_would_be_sql() -> None:
     query = "select is_superuser from mqtt_user where username = '%u'"
-    async with asked(superuser_query=query) as access:
+    async with asked(super_query=query) as access:
         assert (await log_in(access, client(), b"right")).is_superuser
         for name in ("x' or '1'='1", "ann'-- ", "\\' or 1=1 -- ", '"; drop table mqtt_user; --', "%s", "é"):
             assert (await log_in(access, client(name), b"right")).proved_by == ""

@@ -10,7 +10,8 @@ import pytest
 
 from taipan.broker.access.control import AccessControl
 from taipan.broker.access.registry import ACCESS_SOURCES
-from tests.broker.access.sources.postgresql import TABLES, server_of_tests, settings_of, sha256
+from tests.broker.access.sources.postgresql import TABLES, server_of_tests
+from tests.broker.access.sources.sql_tables import settings_of, sha256
 from tests.broker.access.test_sources import client, control, decision, log_in
 from tests.support.patience import patience
 
@@ -97,7 +98,7 @@ async def test_hashes(form: str, stored: str, salt: str) -> None:
 async def test_superusers_and_names_that_would_be_sql() -> None:
     rows = f"insert into mqtt_user (is_superuser, username, password) values (true, 'ann', '{sha256('right')}')"
     query = "select is_superuser from mqtt_user where username = '%u'"
-    async with asked(rows, superuser_query=query) as access:
+    async with asked(rows, super_query=query) as access:
         assert (await log_in(access, client(), b"right")).is_superuser
         for name in ("x' or '1'='1", "ann'--", "'; drop table mqtt_user; --", "$1", "%c"):
             assert (await log_in(access, client(name), b"right")).proved_by == ""

@@ -1,58 +1,17 @@
-"""The declaration of ``[access.postgresql]``: its settings, and what their values must be like."""
+"""The declaration of ``[access.postgresql]``."""
 
 from typing import Final
 
-from ...setting_rules import parsed
-from ..database_settings import SHOWN, DatabaseSettings, address_of
-from ..declaration import AccessSource, SourceReason
-from ..sql_query import check_login_query
+from ..sql_settings import SqlAccessSettings, sql_access_source
 
 
-class PostgresqlAccessSettings(DatabaseSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A query that is empty is not asked."""
+class PostgresqlAccessSettings(SqlAccessSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The table ``[access.postgresql]``."""
 
     server: str = "127.0.0.1:5432"
     username: str = "root"
-    database: str = "mqtt"
-    auth_query: str = "select password from mqtt_user where username = '%u' limit 1"
-    superuser_query: str = "select is_superuser from mqtt_user where username = '%u' limit 1"
-    acl_query: str = (
-        "select allow, ipaddr, username, clientid, access, topic from mqtt_acl"
-        " where ipaddr = '%a' or username = '%u' or username = '$all' or clientid = '%c'"
-    )
 
 
-SOURCE: Final = AccessSource(
-    name="postgresql",
-    place=5,
-    settings=PostgresqlAccessSettings,
-    create="taipan.broker.access.postgresql.source:PostgresqlSource",
-    check="taipan.broker.access.postgresql.source:faults",
-    extra="taipan-mqtt[postgresql]",
-    rules={
-        "server": parsed(lambda text: address_of(text, 5432)),
-        "auth_query": parsed(check_login_query, empty=True),
-        "superuser_query": parsed(check_login_query, empty=True),
-    },
-    shown=SHOWN | {"auth_query"},
-    reasons=(
-        SourceReason(
-            "client",
-            "bad_username_or_password",
-            ("access.postgresql.auth_query",),
-            "the database has the user with another password, or without one",
-        ),
-        SourceReason(
-            "client",
-            "not_authorized",
-            ("access.postgresql.auth_query",),
-            "the client gave neither a username nor a password, and the database has a row for it",
-        ),
-        SourceReason(
-            "message",
-            "not_authorized",
-            ("access.postgresql.acl_query",),
-            "a row of the database denies it, or the database did not answer and on_failure is deny",
-        ),
-    ),
+SOURCE: Final = sql_access_source(
+    "postgresql", 5, PostgresqlAccessSettings, 5432, "taipan.broker.access.postgresql.source:PostgresqlSource"
 )

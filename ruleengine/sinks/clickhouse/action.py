@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final
 
 from ...actions.action import ActionType
-from ...actions.quoted_sql_action import quoted_sql_action, quoted_sql_params
+from ...databases.quoted_sql_action import quoted_sql_action, quoted_sql_params
 from ...params import Text
 from .resource import ClickHouse
 

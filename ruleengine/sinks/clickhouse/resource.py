@@ -4,12 +4,13 @@ import re
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from ...actions.quoted_sql import BooleanLiterals
-from ...actions.quoted_sql_action import QuotedSqlSink
+from ...databases.quoted_sql import BooleanLiterals
+from ...databases.quoted_sql_action import QuotedSqlSink
 from ...delivery.buffer import DELIVERED, DeliveryOutcome
 from ...network.tls import tls_params
 from ...params import Param, ParamError, Text
-from ...resources.batch_sink import BatchAnswer, basic_authorization, request_params, waits
+from ...resources.batch_division import BatchAnswer
+from ...resources.batch_sink import basic_authorization, request_params, waits
 from ...resources.http_reply import HttpReply, outcome_of
 from ...resources.resource import ResourceType
 from ...resources.sink import SinkContext, buffered
@@ -19,6 +20,8 @@ _CODE: Final = re.compile(rb"Code: ([0-9]{1,5})")
 _CONFIGURATION: Final = frozenset({81, 192, 193, 194, 195, 291, 497, 516})
 # Time-outs, limits of the server, and replicas that are away.
 _LATER: Final = frozenset({159, 160, 164, 201, 202, 203, 209, 210, 225, 236, 241, 242, 243, 252, 279, 285, 319, 999})
+# Errors of a statement that no row can change: a column or a table does not exist.
+_EVERY_ROW: Final = frozenset({16, 60})
 _SHOWN: Final = 300
 
 
@@ -47,25 +50,25 @@ class ClickHouse(QuotedSqlSink):
 
     async def execute(self, database: str, sql: bytes) -> BatchAnswer:
         reply = await self.request("POST", self._url, self._headers, sql)
-        return BatchAnswer(reply) if isinstance(reply, DeliveryOutcome) else verdict_of(reply)
+        return BatchAnswer(reply) if isinstance(reply, DeliveryOutcome) else answer_of(reply)
 
     async def ask(self) -> BatchAnswer:
         return await self.execute("", b"SELECT 1")
 
 
-def verdict_of(reply: HttpReply) -> BatchAnswer:
+def answer_of(reply: HttpReply) -> BatchAnswer:
     """Return what an answer means. Its body contains the number of the error; older servers answer all of them with
     the status 500."""
     if reply.status == 200:
         return BatchAnswer(DELIVERED)
     match = _CODE.search(reply.body)
-    whole = outcome_of(reply)
+    outcome = outcome_of(reply)
     code = int(match[1]) if match is not None else -1
     if code in _CONFIGURATION or code in _LATER or reply.status in (401, 403):
-        return BatchAnswer(waits(whole.reason))
+        return BatchAnswer(waits(outcome.reason))
     if code < 0:
-        return BatchAnswer(whole, reply.status in (400, 413))
-    return BatchAnswer(DeliveryOutcome(whole.reason[:_SHOWN]), True)
+        return BatchAnswer(outcome, reply.status in (400, 413))
+    return BatchAnswer(DeliveryOutcome(outcome.reason[:_SHOWN], aside=True), code not in _EVERY_ROW)
 
 
 TYPE: Final = ResourceType(

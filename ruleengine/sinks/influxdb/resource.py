@@ -6,8 +6,8 @@ from urllib.parse import quote
 from ...delivery.buffer import DELIVERED, DeliveryOutcome
 from ...delivery.buffered_row import BufferedRow
 from ...params import Param, ParamError, Text
+from ...resources.batch_division import BatchAnswer
 from ...resources.batch_sink import (
-    BatchAnswer,
     BatchSink,
     address_params,
     basic_authorization,
@@ -51,8 +51,8 @@ class InfluxDb(BatchSink):
 
     async def ask(self) -> BatchAnswer:
         """Write no points. InfluxDB 2 refuses that, after it has checked the token and the bucket."""
-        verdict = await self._post(self.precision, b"")
-        return BatchAnswer(DELIVERED) if verdict.divide else verdict
+        answer = await self._post(self.precision, b"")
+        return BatchAnswer(DELIVERED) if answer.divide else answer
 
 
 class InfluxDb1(InfluxDb):

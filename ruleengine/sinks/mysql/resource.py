@@ -35,17 +35,7 @@ class Mysql(DatabaseSink):
 
         from .connection import MysqlConnection, reason
 
-        connection = SecureConnection(
-            host=address,
-            port=self.port,
-            user=self.user,
-            # aiomysql encodes it as Latin-1, and MySQL expects UTF-8.
-            password=self.password.encode().decode("latin-1"),
-            db=self.database,
-            charset="utf8mb4",
-            autocommit=True,
-            ssl=self.tls,
-        )
+        connection = SecureConnection.to(address, self.port, self.user, self.password, self.database, self.tls)
         try:
             await connection._connect()
         except MySQLError as error:

@@ -19,6 +19,8 @@ from ...functions.values import describe, float_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""The errors of asyncpg; the last one also if the server has ended an idle connection, and its end is not read yet."""
 _STATEMENTS: Final = 64
 _INTEGERS: Final = frozenset({"int2", "int4", "int8", "oid"})
 _TEXT: Final = {str}
@@ -52,7 +54,7 @@ class PostgresqlConnection(DatabaseConnection):
     async def ping(self) -> None:
         try:
             await self._connection.execute("select 1")
-        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except ERRORS as error:
             raise OSError(_reason(error)) from None
 
     def abort(self) -> None:
@@ -73,7 +75,7 @@ class PostgresqlConnection(DatabaseConnection):
                     if error.sqlstate != _TWICE:
                         raise
             await prepared.one.executemany(list(zip(*columns, strict=True)) if columns else [()] * len(rows))
-        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except ERRORS as error:
             # The table may have changed since the statement was prepared.
             self._prepared.pop(template.text, None)
             raise _failure(error) from None
@@ -84,7 +86,7 @@ class PostgresqlConnection(DatabaseConnection):
             return found
         try:
             made = await self._prepared_now(template)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except ERRORS as error:
             failure = _failure(error)
             raise (
                 StatementRefused(str(failure), whole=True) if isinstance(failure, StatementRefused) else failure

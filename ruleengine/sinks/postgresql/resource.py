@@ -31,22 +31,21 @@ class Postgresql(DatabaseSink):
     async def open(self, address: str) -> DatabaseConnection:
         import asyncpg
 
-        from .connection import PostgresqlConnection
+        from .connection import ERRORS, PostgresqlConnection
 
         try:
             connection = await asyncpg.connect(
                 host=address,
                 port=self.port,
                 user=self.user,
-                # An empty one would be looked for in files and in the environment.
-                password=self.password or (lambda: ""),
+                password=self.password,
                 database=self.database,
                 timeout=self.connect_timeout,
                 statement_cache_size=0,
                 ssl=self.tls if self.tls is not None else False,
                 server_settings={"application_name": "taipan"},
             )
-        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except ERRORS as error:
             raise ResourceError(" ".join(str(error).split())) from None
         return PostgresqlConnection(connection)
 

@@ -150,6 +150,26 @@ def test_avro_refuses_bytes_behind_the_value() -> None:
             },
             "contains itself",
         ),
+        (
+            {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", {"type": "L"}]}]},
+            "contains itself",
+        ),
+        (
+            {"type": "record", "name": "L", "fields": [{"name": "next", "type": {"type": "map", "values": "L"}}]},
+            "contains itself",
+        ),
+        (
+            {
+                "type": "record",
+                "name": "R",
+                "namespace": "a",
+                "fields": [
+                    {"name": "e", "type": {"type": "record", "name": "E", "fields": []}},
+                    {"name": "l", "type": {"type": "array", "items": {"type": "E"}}},
+                ],
+            },
+            "are empty",
+        ),
         ({"type": "array", "items": "null"}, "are empty"),
         ({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}, "are empty"),
         ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, "are empty"),

@@ -17,7 +17,7 @@ from taipan.ruleengine.params import ParamError
 from taipan.ruleengine.resources.http_reply import HttpReply
 from taipan.ruleengine.resources.resource import ResourceError
 from taipan.ruleengine.sinks.clickhouse import action
-from taipan.ruleengine.sinks.clickhouse.resource import TYPE, verdict_of
+from taipan.ruleengine.sinks.clickhouse.resource import TYPE, answer_of
 from tests.support.certificates import Certificates
 from tests.support.fake_engine import FakeEngine, published
 from tests.support.http_sink import HttpSink
@@ -164,7 +164,7 @@ async def test_insert_mode_and_sync_timeout(engine: FakeEngine, mode: str, failu
     (503, b"", True, False),
 ])  # fmt: skip
 async def test_what_answers_mean(status: int, body: bytes, waits: bool, divides: bool) -> None:
-    outcome, divide = verdict_of(HttpReply(status, body))
+    outcome, divide = answer_of(HttpReply(status, body))
     assert (outcome.retry and outcome.unreachable, divide) == (waits, divides) and outcome.reason
 
 

@@ -4,12 +4,11 @@ import atexit
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import Any
 
 from tests.systems.servers.mariadb import MariaDb
 
 from . import Setup
-from .postgresql import sha256
+from .sql_tables import database_set_up
 
 TABLES = """
 drop table if exists mqtt_user, mqtt_acl;
@@ -29,31 +28,7 @@ def server_of_tests() -> MariaDb:
     return server
 
 
-def settings_of(server: MariaDb, **more: Any) -> dict[str, Any]:
-    return {
-        "server": server.address, "username": server.user, "password": server.password, "database": server.database,
-        "superuser_query": "", **more,
-    }  # fmt: skip
-
-
 @asynccontextmanager
 async def set_up() -> AsyncIterator[Setup]:
-    server = server_of_tests()
-    try:
-        if not server.runs:
-            server.start()
-        server.query(
-            f"{TABLES} insert into mqtt_user (username, password) values ('ann', '{sha256('right')}');"
-            "insert into mqtt_acl (allow, username, access, topic) values (1, 'ann', 3, 'open'), (0, 'ann', 3, 'shut')"
-        )
-
-        async def away() -> None:
-            server.kill()
-
-        async def back() -> None:
-            server.start()
-
-        yield Setup(settings={"mysql": settings_of(server)}, reads_filters=True, away=away, back=back)
-    finally:
-        if not server.runs:
-            server.start()
+    async with database_set_up("mysql", server_of_tests(), TABLES) as made:
+        yield made

@@ -8,14 +8,22 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
+from ..actions.action import Action, ActionContext, Row
+from ..actions.sink_action import (
+    WorkerKeys,
+    batch_params,
+    insert_params,
+    to_sink,
+    with_insert_mode,
+    workers_param,
+)
 from ..delivery.buffered_row import BufferedRow
 from ..event import Event
-from ..params import Param, ParamError, Text, resource_param, retry_for_param
-from ..resources.batch_sink import BatchAnswer, BatchSink
+from ..params import Param, ParamError, Text, resource_param
+from ..resources.batch_division import BatchAnswer
+from ..resources.batch_sink import BatchSink
 from ..resources.sink import SinkRequest
-from .action import Action, ActionContext, Row
 from .quoted_sql import BooleanLiterals, QuotedSql
-from .sink_action import WorkerKeys, batch_params, to_sink, workers_param
 
 _SinkT = TypeVar("_SinkT", bound="QuotedSqlSink")
 
@@ -60,21 +68,14 @@ class DataToQuotedSql:
 
 def quoted_sql_action(sink: type[_SinkT], context: ActionContext) -> Action:
     """Return ``create`` of an ActionType. Raises ParamError."""
-    params = context.params
-    if not isinstance(params["sync_timeout"], int):
-        raise ParamError("sync_timeout", "expected a whole number")
     try:
-        statement = QuotedSql(params["sql"], sink.literals)
+        statement = QuotedSql(context.params["sql"], sink.literals)
     except ValueError as error:
         raise ParamError("sql", str(error)) from None
-    changed = dict(params)
-    if params["insert_mode"] == "sync" and not params.get("retry_for"):
-        changed["retry_for"] = params["sync_timeout"] / 1000
+    context = with_insert_mode(context)
     if not statement.repeatable:
-        changed["enable_batch"] = False
-    return to_sink(sink, lambda context: DataToQuotedSql(context, statement), batches=True)(
-        replace(context, params=changed)
-    )
+        context = replace(context, params={**context.params, "enable_batch": False})
+    return to_sink(sink, lambda context: DataToQuotedSql(context, statement), batches=True)(context)
 
 
 def quoted_sql_params(resource: str) -> tuple[Param, ...]:
@@ -87,15 +88,5 @@ def quoted_sql_params(resource: str) -> tuple[Param, ...]:
               required=True, input="textarea"),
         *batch_params(2),
         workers_param(5),
-        Param("insert_mode", 6, "string", Text("Insert Mode", "写入模式"),
-              Text("async: a row waits for a server that is away; sync: it fails after sync_timeout, and the fallbacks "
-                   "run", "async：服务器不可用时数据等待；sync：超过同步超时即失败并执行备选动作"),
-              default="async", enum=["async", "sync"]),
-        Param("sync_timeout", 7, "number", Text("Sync Timeout", "同步超时"),
-              Text("Milliseconds, for the insert mode sync; retry_for replaces it", "同步写入的超时（毫秒）"),
-              default=5000, range=(1, 86_400_000)),
-        Param("sql_insert_null", 8, "boolean", Text("Insert NULL", "插入 NULL"),
-              Text("Write NULL for a value that is undefined; false: the text undefined",
-                   "变量未定义时写入 NULL；false 则写入文本 undefined"), default=False),
-        retry_for_param(9),
+        *insert_params(6),
     )  # fmt: skip

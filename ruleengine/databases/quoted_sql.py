@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from ..actions.template import Template
 from ..functions.undefined import UNDEFINED
 from ..functions.values import float_text, integer_text
-from .template import Template
 
 _TOKEN: Final = re.compile(
     r"(?P<comment>--|/\*|\#)"
