@@ -44,3 +44,12 @@ def test_a_server_of_these_tests(server: Postgresql | MariaDb) -> None:
     server.pause()
     server.stop()
     assert not server.runs and _refused(server.port)
+
+
+def test_servers_that_start_at_once_share_no_temporary_files() -> None:
+    server = MariaDb()
+    try:
+        server.start()
+        assert server.query("select @@tmpdir") == [[str(server.directory / "tmp")]]
+    finally:
+        server.close()

@@ -58,6 +58,10 @@ class ServerProcess(ABC):
         self._prepared = False
         self._account = pwd.getpwnam(ACCOUNT) if os.geteuid() == 0 else None
         self.own(self.directory)
+        # Not the machine's: a MariaDB that starts deletes the temporary tables of others there.
+        self._temporary = self.directory / "tmp"
+        self._temporary.mkdir()
+        self.own(self._temporary)
 
     @property
     def address(self) -> str:
@@ -182,7 +186,10 @@ class ServerProcess(ABC):
         return True
 
     def _environment(self) -> dict[str, str]:
-        return {"PATH": os.environ.get("PATH", ""), "HOME": str(self.directory), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+        return {
+            "PATH": os.environ.get("PATH", ""), "HOME": str(self.directory), "TMPDIR": str(self._temporary),
+            "LC_ALL": "C.UTF-8", "TZ": "UTC",
+        }  # fmt: skip
 
     def _as_account(self) -> dict[str, int]:
         if self._account is None:
