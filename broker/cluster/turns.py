@@ -297,13 +297,23 @@ class Turns:
     def settle(self, turn: Turn, session: Session) -> None:
         """Deliver new messages to the session itself, except those of nodes that have not sent a mark yet."""
         late = {name for name in self._members.peers if not turn.marked(name) and not turn.takes(name)}
+        self._replace(turn, session)
+        turn.default = True
+        turn.others = late
+        self.put(turn)
+
+    def _replace(self, turn: Turn, session: Session) -> None:
+        """Let this session take the messages of the turn's session. If that was not in the node's router, neither is
+        this one."""
+        before, turn.apart = turn.apart, {}
         if turn.session is not None:
             self._of.pop(turn.session, None)
         turn.session = session
-        turn.default = True
-        turn.others = late
         self._of[session] = turn
-        self.put(turn)
+        if turn.kept:
+            self._keep(turn)
+        for filter in list(before):
+            self._end(before, filter)
 
     def _leaves(self, session: Session, epoch: int) -> Turn:
         """Return the turn of a session that is leaving. ``epoch``: of its key when this node last had it; 0: not

@@ -804,3 +804,47 @@ async def test_a_session_that_another_node_begins_anew_and_gives_back_loses_noth
         assert sorted(await received(client, 2)) == [b"1", b"2"]
         await until(lambda: not turns(cluster))
         await client.nothing()
+
+
+@pytest.mark.parametrize("qos", [0, 2])
+async def test_a_session_that_was_arriving_and_began_anew_elsewhere_takes_each_message_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qos: int
+) -> None:
+    """The session goes from the first node to the second, which dies before the queue has arrived. The third node
+    begins the session anew, the second one is back, sends its mark, and dies once more. After its next start, the
+    second node still has the session of before, and a session for new messages."""
+
+    async def busy(outgoing: Outgoing, node: str, ask: Fetch) -> Piece:
+        return Piece(BUSY)
+
+    settings = {**QUICK, "strict_subscribe": True}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        await leave_five(cluster)
+        with monkeypatch.context() as nothing_is_given:
+            nothing_is_given.setattr(Outgoing, "piece", busy)
+            client = await cluster[1].client("s", expiry=3600, session_present=True)
+            await cluster.wait_until_quiet()
+            await client.drop()
+            await cluster.kill(1)
+            await until_away(cluster, 1)
+            client = await cluster[2].client("s", expiry=3600, session_present=False)
+            await client.subscribe("t", qos=2)
+            await cluster.start(1)
+            second = cluster.name(1)
+            await until(lambda: (turn := own(cluster, 1).turns.get("s")) is not None and turn.kept)
+            await until(lambda: (turn := own(cluster, 2).turns.get("s")) is not None and turn.marked(second))
+            await cluster.kill(1)
+            await cluster.start(1)
+            await cluster.wait_until_running()
+            await until(lambda: own(cluster, 1).handover.outgoing.leaves("s"))
+            near = await cluster[1].client("near")
+            await near.subscribe("t", qos=2)
+            for number in range(3):
+                publisher = await cluster[number].client(f"p{number}")
+                await publisher.publish("t", b"new%d" % number, qos=qos)
+                await client.expect_publish("t", b"new%d" % number, qos)
+                await near.expect_publish("t", b"new%d" % number, qos)
+        assert sorted(await received(client, 5)) == [b"0", b"1", b"2", b"3", b"4"]
+        await until(lambda: not turns(cluster))
+        await client.nothing()
+        await near.nothing()
