@@ -170,12 +170,14 @@ class World:
         """It has its CONNACK."""
         if present and self.may_begin_anew and client.node is not None:
             owners = [key.node for key in self.session_keys() if key.client_id == client.name]
-            if owners and owners[0] != client.node.name:
-                # The node is cut off, and goes on with a session that has begun anew elsewhere: what was sent there
-                # is new to this one.
-                client.unanswered = True
+            cut_off = bool(owners) and owners[0] != client.node.name
+            # The node is cut off, and goes on with a session that has begun anew elsewhere: what was sent there is new
+            # to this one, and what is sent here is new to that one.
+            client.unanswered = client.unanswered or cut_off
+            if cut_off or client.cut_off:
                 for sent in client.unacknowledged.values():
                     sent.again = True
+            client.cut_off = cut_off
         if not client.expiry or self.sessions_end:
             return
         if client.sessions and not present and client not in self.ending:
