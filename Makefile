@@ -131,7 +131,7 @@ style: setup ## what docs/style.md advises against, above the budget of a file
 
 # cspell and Harper, which run on Node.
 .PHONY: prose
-prose: setup ## spelling and grammar of the documentation (wants npm or PyPI)
+prose: setup ## spelling, grammar and terms of the documentation (needs npm or PyPI)
 	@$(BIN)/python -m tools.style.prose
 
 .PHONY: style-budget

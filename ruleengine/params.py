@@ -231,9 +231,9 @@ def _check_url(key: str, value: str) -> None:
     if not right:
         raise ParamError(key, "expected a URL that begins with http:// or https:// and contains a host")
     if any(each <= " " or each == "\x7f" for each in value):
-        raise ParamError(key, "a URL cannot contain white space or control characters; write a space as %20")
+        raise ParamError(key, "a URL cannot contain whitespace or control characters; write a space as %20")
     if not parts.netloc.isascii():
-        raise ParamError(key, "write the host name in its ASCII form, such as xn--mnchen-3ya.example")
+        raise ParamError(key, "write the hostname in its ASCII form, such as xn--mnchen-3ya.example")
 
 
 def read_duration(key: str, text: str, least: float = 0.001, most: float = 86_400.0) -> float:

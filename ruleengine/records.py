@@ -50,7 +50,7 @@ class LastError(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, at: float, reason: str, clause: str = "", sample: str = "") -> Self:
-        """``at`` is unix seconds."""
+        """``at`` is Unix seconds."""
         return cls(int(at * 1000), reason[:MAX_REASON_LENGTH], clause, sample)
 
 

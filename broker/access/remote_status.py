@@ -40,7 +40,7 @@ Breaker = Literal["closed", "open", "half_open"]
 
 class RemoteStatus:
     """``word``: ``CONNECTING`` until something is known, ``CONNECTED`` or ``DOWN``; ``reason``: why it is down.
-    ``since``: unix seconds. ``latency``: seconds that answers take, the latest weighing most; None: there was none.
+    ``since``: Unix seconds. ``latency``: seconds that answers take, the latest weighing most; None: there was none.
 
     ``on_change`` is called when ``word`` changes, or the reason of one that is down.
     """

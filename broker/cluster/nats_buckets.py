@@ -220,7 +220,7 @@ class NatsBuckets:
         await asyncio.sleep(PAUSE)
 
     def _servers(self, connection: NatsConnection) -> int:
-        """Return the number of servers. A server that is configured by host name and known to the others by its address
+        """Return the number of servers. A server that is configured by hostname and known to the others by its address
         counts twice."""
         return max(len(self._settings.servers), 1 + len(connection.servers))
 

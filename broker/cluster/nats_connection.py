@@ -384,7 +384,7 @@ class NatsConnection:
 
     @property
     def servers(self) -> list[NatsServer]:
-        """Return the other servers of its cluster, with the host name for their certificates."""
+        """Return the other servers of its cluster, with the hostname for their certificates."""
         here = urlsplit(self.server.url)
         return [
             NatsServer(f"{here.scheme}://{each}", self.server.name or here.hostname)

@@ -10,7 +10,7 @@ from .timers import Timers, TimeSource
 logger = logging.getLogger(__name__)
 
 Sweep = Callable[[float], None]
-"""Called with the time, in unix seconds."""
+"""Called with the time, in Unix seconds."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Binding: the listening sockets of one host and port, of which a host name may have several."""
+"""Binding: the listening sockets of one host and port, of which a hostname may have several."""
 
 import asyncio
 import errno
@@ -89,7 +89,7 @@ def _bind(
         except OSError as exc:
             sock.close()
             failure = failure or exc
-            if exc.errno == errno.EADDRNOTAVAIL:  # a host name may have addresses of other machines
+            if exc.errno == errno.EADDRNOTAVAIL:  # a hostname may have addresses of other machines
                 continue
             _close(sockets)
             raise

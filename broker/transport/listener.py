@@ -151,7 +151,7 @@ class Listener:
 
     @property
     def loopback(self) -> bool:
-        """Return whether all its clients are on this machine; False for a host name before it is bound.
+        """Return whether all its clients are on this machine; False for a hostname before it is bound.
 
         With ``proxy_protocol``, a load balancer on this machine forwards clients of other machines."""
         if self.settings.proxy_protocol:

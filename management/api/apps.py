@@ -11,7 +11,7 @@ from ..operations.apps import AppRecord
 routes = Endpoints("Applications")
 
 Expired = (
-    Annotated[int, Meta(ge=0, le=253_402_300_799, extra={"unit": "unix seconds"})] | Literal["undefined", ""] | None
+    Annotated[int, Meta(ge=0, le=253_402_300_799, extra={"unit": "Unix seconds"})] | Literal["undefined", ""] | None
 )
 Text = Annotated[str, Meta(max_length=1024)]
 

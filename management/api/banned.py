@@ -11,7 +11,7 @@ from ..operations.listing import Listing, PageQuery
 
 routes = Endpoints("Banned")
 
-Time = Annotated[int, Meta(ge=0, le=253_402_300_799, extra={"unit": "unix seconds"})]
+Time = Annotated[int, Meta(ge=0, le=253_402_300_799, extra={"unit": "Unix seconds"})]
 Text = Annotated[str, Meta(max_length=65_535)]
 
 

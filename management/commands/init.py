@@ -153,7 +153,7 @@ def written(directory: Path, wanted: Wanted, now: datetime.datetime) -> dict[str
             made = private_authority.make(wanted.tls_names, now)
         except (ValueError, UnicodeError):
             raise ConfigError(
-                f"--tls {' '.join(wanted.tls_names)}: not all of these are host names or addresses"
+                f"--tls {' '.join(wanted.tls_names)}: not all of these are hostnames or addresses"
             ) from None
         files = {
             f"{TLS}/ca.pem": (made.authority, 0o644),

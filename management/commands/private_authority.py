@@ -26,7 +26,7 @@ class PemFiles(NamedTuple):
 
 
 def make(names: Sequence[str], now: datetime.datetime) -> PemFiles:
-    """``names``: host names and addresses of the server. Raises ValueError if one of them is neither."""
+    """``names``: hostnames and addresses of the server. Raises ValueError if one of them is neither."""
     authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority_name = _name(f"Taipan, private authority of {names[0]}")
     authority = _sign(authority_name, authority_name, authority_key, authority_key, now, AUTHORITY_DAYS, ())

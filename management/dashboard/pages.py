@@ -143,8 +143,8 @@ class Pages:
         }
 
     def _websockets(self, request: web.Request) -> list[str]:
-        """Return MQTT's WebSocket listeners under the host name of the request. A policy cannot contain anything but
-        host names, for example no IPv6 addresses; in that case any host is allowed for these ports."""
+        """Return MQTT's WebSocket listeners under the hostname of the request. A policy cannot contain anything but
+        hostnames, for example no IPv6 addresses; in that case any host is allowed for these ports."""
         host = _HOST.fullmatch(request.headers.get("Host", ""))
         name = host[1] if host else "*"
         return [

@@ -141,9 +141,7 @@ def _take(
         first, *more = value.split()
         config["address"] = _address(first)
         for each in more:
-            report.left_out(
-                line.place, f"{key} {each}", "a bridge has one address; put the others behind one host name"
-            )
+            report.left_out(line.place, f"{key} {each}", "a bridge has one address; put the others behind one hostname")
     elif key == "topic":
         topic = _topic(line, report)
         if topic is not None:

@@ -10,7 +10,7 @@ from .node_calls import NodeCalls
 
 
 class RemoteRecord(msgspec.Struct):
-    """Status of a remote source. ``reason``: why it is down. ``since``: unix milliseconds. ``latency``: milliseconds
+    """Status of a remote source. ``reason``: why it is down. ``since``: Unix milliseconds. ``latency``: milliseconds
     that answers take, as a moving average; null: no question was answered. ``breaker``: while it is not closed,
     questions fail at once. ``allowed``, ``denied``, ``ignored`` and ``failed``: the results of questions;
     ``under_way``: those without one yet."""

@@ -42,7 +42,7 @@ class App(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AppRecord(msgspec.Struct):
-    """``expired``: unix seconds, or ``undefined``. ``secret`` is masked, and present only in the record of a single
+    """``expired``: Unix seconds, or ``undefined``. ``secret`` is masked, and present only in the record of a single
     application."""
 
     app_id: str

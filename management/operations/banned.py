@@ -16,7 +16,7 @@ DEFAULT_SECONDS: Final = 300
 
 
 class BanRecord(msgspec.Struct):
-    """``at``, ``until``: unix seconds."""
+    """``at``, ``until``: Unix seconds."""
 
     kind: str = msgspec.field(name="as")
     who: str

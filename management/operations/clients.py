@@ -39,7 +39,7 @@ Condition = Callable[[list[Session]], list[Session]]
 
 
 class AclCacheEntry(msgspec.Struct):
-    """Specification, ACL cache entry; ``updated_time`` is unix milliseconds."""
+    """Specification, ACL cache entry; ``updated_time`` is Unix milliseconds."""
 
     access: Literal["publish", "subscribe"]
     topic: str
@@ -47,7 +47,7 @@ class AclCacheEntry(msgspec.Struct):
     updated_time: int
 
 
-When = Annotated[int, Meta(ge=0, le=253_402_300_799_999, extra={"unit": "unix milliseconds"})]
+When = Annotated[int, Meta(ge=0, le=253_402_300_799_999, extra={"unit": "Unix milliseconds"})]
 """Unix seconds or milliseconds."""
 
 

@@ -16,7 +16,7 @@ ALL_NODES: Final = "all"
 MAX_REASONS: Final = 24
 """Maximum number of reasons in an answer's drops; the rarest others are summed as ``OTHER``."""
 
-Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_999, extra={"unit": "unix milliseconds"})]
+Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_999, extra={"unit": "Unix milliseconds"})]
 Span = Annotated[int, Meta(ge=1000, le=86_400_000, extra={"unit": "milliseconds"})]
 
 

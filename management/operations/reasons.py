@@ -713,7 +713,7 @@ REASONS: Final = (
         "other",
         "api_host",
         ("management.host_names",),
-        "a request to the HTTP API used a host name that is not one of its own",
+        "a request to the HTTP API used a hostname that is not one of its own",
     ),
     Reason("other", "api_credentials", ("management.apps",), "a wrong AppID or AppSecret"),
     Reason("other", "dashboard_login", ("dashboard.enabled",), "a dashboard login with a wrong username or password"),

@@ -14,7 +14,7 @@ from .refusal import UNKNOWN, WRONG, Refusal
 
 
 class StoreBackupRecord(msgspec.Struct):
-    """``created_at``: unix seconds; ``size``: bytes of the file."""
+    """``created_at``: Unix seconds; ``size``: bytes of the file."""
 
     node: str
     version: str

@@ -134,7 +134,7 @@ class QuotedSql:
         if before is not None and before.lastgroup == "word" and re.match(r"[A-Za-z_]", before[0]):
             return StatementPart("", Template(match[0]), "_")
         if (left and left not in _BEFORE) or (right and right not in _AFTER):
-            raise ValueError(f"{match[0]}: put it in quotes, or white space around it")
+            raise ValueError(f"{match[0]}: put it in quotes, or whitespace around it")
         return StatementPart("", Template(match[0]))
 
     def render(self, row: Mapping[str, object], insert_null: bool) -> tuple[str, str, str]:

@@ -106,7 +106,7 @@ def to_hex(data: bytes) -> str:
 def from_hex(text: str) -> bytes:
     """Return the bytes of hexadecimal digits in upper or lower case; an odd number of digits gets a leading zero."""
     digits = "0" + text if len(text) % 2 else text
-    # fromhex() would skip white space.
+    # fromhex() would skip whitespace.
     if digits and not (digits.isascii() and digits.isalnum()):
         raise ValueError(f"{describe(text)} has characters that are not hexadecimal digits")
     return bytes.fromhex(digits)

@@ -17,7 +17,7 @@ def to_base64(data: bytes) -> str:
 
 @register("base64_decode", BYTES)
 def from_base64(data: bytes) -> bytes:
-    """Decode a padded Base64 text; white space in it is skipped."""
+    """Decode a padded Base64 text; whitespace in it is skipped."""
     try:
         return binascii.a2b_base64(data.translate(None, b" \t\r\n"), strict_mode=True)
     except binascii.Error as error:

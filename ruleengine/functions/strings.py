@@ -1,4 +1,4 @@
-"""Strings: case, white space, parts and padding. Positions count characters from 0.
+"""Strings: case, whitespace, parts and padding. Positions count characters from 0.
 
 Each byte that is not UTF-8 counts as one character and remains unchanged."""
 
@@ -32,19 +32,19 @@ def upper(text: str) -> str:
 
 @register("trim", TEXT)
 def trim(text: str) -> str:
-    """Remove white space at both ends."""
+    """Remove whitespace at both ends."""
     return text.strip(WHITE_SPACE)
 
 
 @register("ltrim", TEXT)
 def trim_left(text: str) -> str:
-    """Remove white space at the beginning."""
+    """Remove whitespace at the beginning."""
     return text.lstrip(WHITE_SPACE)
 
 
 @register("rtrim", TEXT)
 def trim_right(text: str) -> str:
-    """Remove white space at the end."""
+    """Remove whitespace at the end."""
     return text.rstrip(WHITE_SPACE)
 
 

@@ -125,7 +125,7 @@ async def _resolve(host: str, port: int) -> list[AddrInfo]:
     try:
         return list(await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except UnicodeError:  # a part of the name is empty, longer than 63 characters, or invalid in IDNA
-        raise OSError(f"{host} is not a host name") from None
+        raise OSError(f"{host} is not a hostname") from None
 
 
 class _Protocol(asyncio.StreamReaderProtocol):

@@ -41,7 +41,7 @@ def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
     )  # fmt: skip
     name = Text("Server Name Indication", "服务器名称指示")
     text = Text(
-        "The host name that the certificate must contain; 'disable': any", "证书中应有的主机名；填 disable 则不检查"
+        "The hostname that the certificate must contain; 'disable': any", "证书中应有的主机名；填 disable 则不检查"
     )
     params.append(Param("server_name_indication", order + 1, "string", name, text))
     return tuple(params)
@@ -134,6 +134,6 @@ def server_name(config: Mapping[str, Any]) -> str | None:
 
 
 def asked_name(config: Mapping[str, object]) -> str | None:
-    """Return the name to send to the server instead of its host name; None: the host name."""
+    """Return the name to send to the server instead of its hostname; None: the hostname."""
     name = server_name(config)
     return None if name == NO_CHECK else name

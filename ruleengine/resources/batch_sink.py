@@ -92,7 +92,7 @@ def origin_of(config: Mapping[str, Any]) -> str:
     if ":" in host and not host.startswith("["):
         host = f"[{host}]"
     if not host or not host.isascii() or not host.isprintable() or set(" /@?#\\%") & set(host):
-        raise ParamError("host", "expected a host name or an IP address")
+        raise ParamError("host", "expected a hostname or an IP address")
     if not isinstance(port, int):
         raise ParamError("port", "expected a whole number")
     return f"{'https://' if config.get('https_enabled') else 'http://'}{host}:{port}"
@@ -101,7 +101,7 @@ def origin_of(config: Mapping[str, Any]) -> str:
 def address_params(port: int) -> tuple[Param, ...]:
     """Return ``host`` and ``port``; numbered 1 and 2."""
     return (
-        Param("host", 1, "string", Text("Host", "主机"), Text("Host name or IP address", "主机名或 IP 地址"),
+        Param("host", 1, "string", Text("Host", "主机"), Text("Hostname or IP address", "主机名或 IP 地址"),
               required=True, default="127.0.0.1", insist=True),
         Param("port", 2, "number", Text("Port", "端口"), Text("Port of the HTTP interface", "HTTP 接口的端口"),
               default=port, range=(1, 65_535)),

@@ -193,7 +193,7 @@ async def test_what_is_no_host_name_is_down_and_no_error_of_the_node(host: str) 
             reply = await node.api.post("/resources", {"type": kind, "config": config})
             assert reply.status == 200
             (status,) = (await node.api.get(f"/resources/{reply.data['id']}")).data["status"]
-            assert status["is_alive"] is False and "is not a host name" in status["reason"]
+            assert status["is_alive"] is False and "is not a hostname" in status["reason"]
 
 
 # PUT and DELETE

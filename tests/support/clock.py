@@ -2,7 +2,7 @@
 
 
 class Clock:
-    """Tells ``time``, in unix seconds."""
+    """Tells ``time``, in Unix seconds."""
 
     def __init__(self, time: float = 1_000_000.0) -> None:
         self.time = time

@@ -316,7 +316,7 @@ def growth(measured: Measurement) -> str:
     back, wait = (spread(runs, "RC", "taipan", each.path) for each in SCENARIOS["RC"].figures)
     if back and wait:
         said.append(
-            f"If ten thousand clients with persistent sessions are cut off together, they reconnect at "
+            f"If ten thousand clients with persistent sessions are disconnected together, they reconnect at "
             f"{shown(back.median)}/s; 99 of 100 clients wait less than {wait.median / 1e6:.1f} s."
         )
     if said:

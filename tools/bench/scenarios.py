@@ -163,7 +163,7 @@ SCENARIOS = {
         against=OWN,
     ),
     "RC": Scenario(
-        "10,000 persistent sessions cut off, back at once",
+        "10,000 persistent sessions disconnected, back at once",
         (Figure("back_per_s", "back/s"), Figure("lat_us.p99", "p99 µs until CONNACK", False)),
         persistence=True,
         against=OWN,

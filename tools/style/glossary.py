@@ -23,9 +23,16 @@ def pattern_of(words: list[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(_pattern, words)))
 
 
-def _pattern(words: str) -> str:
+def replacements(page: str) -> list[tuple[str, str]]:
+    """Return the words in code type as pairs for textlint's rule *terminology*, which ignores case: a pattern, and the
+    term, in the plural if the words are."""
+    pairs = [(word, term) for term, words in avoided(page).items() for word in words]
+    return [(_pattern(word, "(s?)"), f"{term}$1") if " " in word else (_pattern(word), term) for word, term in pairs]
+
+
+def _pattern(words: str, plural: str = "s?") -> str:
     first, *others = words.split()
     forms = [f"[{first[0].upper()}{first[0]}]{first[1:]}(?:s|es|ed)?", *others]
     if others:
-        forms[-1] += "s?"
+        forms[-1] += plural
     return r"\b" + r"\s+".join(forms) + r"\b"

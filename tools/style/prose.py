@@ -1,6 +1,8 @@
-"""``make prose``: spelling (cspell) and grammar (Harper) of the documentation and of the dashboard's texts.
+"""``make prose``: spelling (cspell), grammar (Harper) and terms (textlint) of the documentation; spelling also of the
+dashboard's texts.
 
-Both run on Node, in the versions of ``linters/package-lock.json``. New words belong in ``linters/words.txt``.
+They run on Node, in the versions of ``linters/package-lock.json``. New words belong in ``linters/words.txt``, terms in
+``docs/glossary.md``.
 """
 
 import json
@@ -11,6 +13,7 @@ from typing import Final
 
 import build_dashboard
 
+from .glossary import PAGE, replacements
 from .texts import ROOT, files
 
 LINTERS: Final = Path(__file__).parent / "linters"
@@ -39,9 +42,22 @@ def spelling(node: Path, paths: list[Path]) -> list[str]:
 
 def grammar(node: Path, paths: list[Path]) -> list[str]:
     """What Harper finds in Markdown, as ``docs/log.md:12 in in: Did you mean to repeat this word?``."""
-    settings = json.dumps({"words": words(), "ignored": json.loads(_IGNORED.read_text("utf-8"))})
+    settings = json.dumps({"words": words(), "ignored": ignored()})
     found = map(json.loads, _lines([str(node), str(LINTERS / "grammar.js"), settings, *map(str, paths)], {0}))
     return [f"{each['file']}:{each['line']} {each['text']}: {each['message']}" for each in found]
+
+
+def terms(node: Path, paths: list[Path]) -> list[str]:
+    """Words in place of a term of the glossary, or of textlint's own list, as ``docs/log.md:12 Incorrect term: “user
+    name”, use “username” instead``."""
+    settings = json.dumps({"terms": replacements(PAGE.read_text("utf-8")), "ignored": ignored()})
+    found = map(json.loads, _lines([str(node), str(LINTERS / "terms.js"), settings, *map(str, paths)], {0}))
+    return [f"{each['file']}:{each['line']} {each['message']}" for each in found]
+
+
+def ignored() -> list[str]:
+    """Parts of findings of Harper and textlint that are wrong."""
+    return list(json.loads(_IGNORED.read_text("utf-8")))
 
 
 def words() -> list[str]:
@@ -64,8 +80,8 @@ def _lines(command: list[str], good: set[int]) -> list[str]:
 def main() -> int:
     """Print what is found; status 1 if anything is."""
     node = install()
-    found = [*spelling(node, files_for_spelling()), *grammar(node, checked_for_grammar())]
-    print("\n".join(found) or "Spelling and grammar: nothing found.")
+    found = [*spelling(node, files_for_spelling()), *grammar(node, checked_for_grammar()), *terms(node, pages())]
+    print("\n".join(found) or "Spelling, grammar and terms: nothing found.")
     return 1 if found else 0
 
 

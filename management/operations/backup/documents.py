@@ -71,7 +71,7 @@ class Documents:
 
 
 def is_blank(chunks: Iterable[bytes | bytearray]) -> bool:
-    """Return whether the input is only white space."""
+    """Return whether the input is only whitespace."""
     return all(not chunk or chunk.isspace() for chunk in chunks)
 
 

@@ -31,7 +31,7 @@ class DataToWebServer:
         self._body = Template(params.get("body") or params.get("payload_tmpl") or "")
         path = params.get("path", "")
         if "#" in path or any(ord(each) <= 32 for each in path):
-            raise ParamError("path", "cannot contain '#', white space or control characters")
+            raise ParamError("path", "cannot contain '#', whitespace or control characters")
         self._path = Template(path)
         self._headers = [_header(name, value) for name, value in params.get("headers", {}).items()]
 

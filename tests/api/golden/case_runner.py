@@ -15,7 +15,7 @@ from .recordings import Case, cases
 ADMIN: Final = ("admin", "public")
 """The recordings' application."""
 RECORDED: Final = {"4.1.5": 1_795_167_482, "4.4.19": 1_795_167_075}
-"""When it was, in unix seconds."""
+"""When it was, in Unix seconds."""
 _TIME: Final = re.compile(r"(_[gl]te_[a-z_]+=)(\d+)$")
 _ABBREVIATED: Final = "...("
 

@@ -29,6 +29,6 @@ def test_lists_are_counted_in_members_and_stand_last(kind: Any, words: str) -> N
 
 
 def test_dates_of_requests_have_their_unit() -> None:
-    assert expected(Time) == "a whole number of unix seconds from 0 to 253402300799"
-    assert expected(When) == "a whole number of unix milliseconds from 0 to 253402300799999"
+    assert expected(Time) == "a whole number of Unix seconds from 0 to 253402300799"
+    assert expected(When) == "a whole number of Unix milliseconds from 0 to 253402300799999"
     assert expected(Expired) == expected(Time) + ' or one of "undefined", ""'

@@ -1,4 +1,4 @@
-"""``make prose``: spelling and grammar of the documentation."""
+"""``make prose``: spelling, grammar and terms of the documentation."""
 
 from pathlib import Path
 
@@ -40,6 +40,12 @@ def test_grammar(node: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+def test_terms(node: Path) -> None:
+    assert prose.terms(node, prose.pages()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_what_is_wrong_is_found(node: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
@@ -49,3 +55,23 @@ def test_what_is_wrong_is_found(node: Path, tmp_path: Path) -> None:
         "Unknown word (mesage) fix: (message)"
     ]
     assert ["in in" in each for each in prose.grammar(node, [page])].count(True) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_other_terms_are_found(node: Path, tmp_path: Path) -> None:
+    """Those of the glossary and those of textlint's list; not in code, and not the term itself in the plural."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Page\n\nThe client ids and the User name. Client IDs and usernames. It was switched off.\n\n"
+        "`client id`, the host name, the last span of the Client Identifier.\n",
+        "utf-8",
+    )
+    assert [each.rpartition("/")[2] for each in prose.terms(node, [page])] == [
+        "page.md:3 Incorrect term: “client ids”, use “client IDs” instead",
+        "page.md:3 Incorrect term: “ids”, use “IDs” instead",
+        "page.md:3 Incorrect term: “User name”, use “username” instead",
+        "page.md:3 Incorrect term: “switched off”, use “enable, disable” instead",
+        "page.md:5 Incorrect term: “host name”, use “hostname” instead",
+        "page.md:5 Incorrect term: “span”, use “time range” instead",
+    ]
