@@ -35,7 +35,8 @@ PARTS = (
     Part("mysql-login", "broker.mysql_connection"),
     Part(
         "sources",
-        "broker.access.declaration broker.access.database_settings broker.access.placeholders broker.access.registry "
+        "broker.access.declaration broker.access.database_settings broker.access.emqx_plugin "
+        "broker.access.placeholders broker.access.registry "
         "broker.access.sql_query broker.access.sql_settings broker.access.*.command broker.access.*.declaration",
         "values",
     ),
@@ -139,7 +140,7 @@ PARTS = (
         "migrate",
         "management.migrate",
         "access configuration errors log loop mqtt observability operations persistence rules server session settings"
-        " store transport",
+        " sources store transport",
     ),
     Part(
         "node",

@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from ..setting_rules import Fault, ValueRule
 from ..value_types import PositiveSeconds
+from .emqx_plugin import EmqxPlugin
 
 
 class RemoteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -56,7 +57,9 @@ class AccessSource:
     need not be masked.
 
     ``place``: the position of a built-in source in the default order, lowest first; a package's source comes last.
-    ``rules_first``: in the default order of ``authorizers``, the source comes before those without this flag."""
+    ``rules_first``: in the default order of ``authorizers``, the source comes before those without this flag.
+
+    ``emqx``: the plugin of EMQX 4 that does the same; None: there is none."""
 
     name: str
     create: Callable[[Any, Any], Any] | str
@@ -68,6 +71,7 @@ class AccessSource:
     extra: str = ""
     place: int = 100
     rules_first: bool = False
+    emqx: EmqxPlugin | None = None
 
     @property
     def remote(self) -> bool:

@@ -5,6 +5,7 @@ from typing import Final
 from ..setting_rules import parsed
 from .database_settings import SHOWN, DatabaseSettings, address_of
 from .declaration import AccessSource, SourceReason
+from .emqx_plugin import COMMON_KEYS, EmqxKey, EmqxPlugin
 from .sql_query import check_login_query
 
 QUERIES: Final = ("auth_query", "super_query", "acl_query")
@@ -26,7 +27,25 @@ class SqlAccessSettings(DatabaseSettings, frozen=True, forbid_unknown_fields=Tru
         return dict(zip(QUERIES, (self.auth_query, self.super_query, self.acl_query), strict=True))
 
 
-def sql_access_source(name: str, place: int, settings: type[SqlAccessSettings], port: int, create: str) -> AccessSource:
+def emqx_plugin(name: str, orders: tuple[str, ...], asks_next: bool = False) -> EmqxPlugin:
+    """Return EMQX's plugin for a database. ``name``: EMQX's name of it."""
+    keys = {
+        key: EmqxKey(key, "text") for key in ("server", "username", "password", "database", "password_hash", *QUERIES)
+    }
+    return EmqxPlugin(
+        orders=orders,
+        plugin=f"emqx_auth_{name}",
+        prefix=f"auth.{name}.",
+        module=f"{name}_authentication",
+        keys={**COMMON_KEYS, **keys, "user": EmqxKey("username", "text")},
+        absent={"username": "", **dict.fromkeys(QUERIES, ""), "tls_verify": False},
+        asks_next=asks_next,
+    )
+
+
+def sql_access_source(
+    name: str, place: int, settings: type[SqlAccessSettings], port: int, create: str, emqx: EmqxPlugin
+) -> AccessSource:
     """Return the declaration of a database; the arguments are those of ``AccessSource``. ``port``: of a server that is
     given without one."""
     return AccessSource(
@@ -36,6 +55,7 @@ def sql_access_source(name: str, place: int, settings: type[SqlAccessSettings], 
         create=create,
         check="taipan.broker.access.sql_source:faults",
         extra=f"taipan-mqtt[{name}]",
+        emqx=emqx,
         rules={
             "server": parsed(lambda text: address_of(text, port)),
             "auth_query": parsed(check_login_query, empty=True),

@@ -9,18 +9,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
+from taipan.broker.access.declaration import AccessSource
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.stored.users import CLIENT_ID, USERNAME, StoredUser
-from taipan.broker.config import ListenerSettings, ZoneSettings
+from taipan.broker.config import AccessSettings, ListenerSettings, ZoneSettings
 from taipan.broker.listener_kinds import LISTENER_KINDS
 from taipan.ruleengine.rules.import_check import ImportCheck
 
+from ..configuration.emqx_access import order_of, read_access, source_of_plugin
+from ..configuration.emqx_values import WrongValue, flag_of, number_of, seconds_of, size_of
 from ..configuration.known_secrets import is_known
 from ..operations.backup.documents import env_of
-from ..operations.backup.import_file import ImportedDocument, ImportRefused
+from ..operations.backup.import_file import ImportedDocument, ImportRefused, Plan
 from ..operations.backup.json_document import BadRecord, Document
 from ..operations.refusal import Refusal
 from .emqx_acl import read_acl
+from .emqx_sources import CLOSED, close, put_modules, put_source
 from .mosquitto_files import Directive, read_lines
 from .named_files import MAX_EXPORT, missing, read_named
 from .output import Migration, SettingPlace, Table
@@ -31,14 +37,10 @@ _SECTIONS: Final = {
     "resources": "resources", "engine_rules": "rules", "users": "auth_mnesia", "rules": "acl_mnesia",
     "bans": "blacklist", "apps": "apps", "dashboard_users": "users", "retained": "retained",
 }  # fmt: skip
-_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_SIZES: Final = {"": 1, "b": 1, "kb": 1024, "mb": 1024**2, "gb": 1024**3}
-_FLAGS: Final = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
-_AUTH_PLUGINS: Final = (
-    "emqx_auth_http", "emqx_auth_jwt", "emqx_auth_ldap", "emqx_auth_mongo", "emqx_auth_mysql", "emqx_auth_pgsql",
-    "emqx_auth_redis", "emqx_psk_file", "emqx_sasl", "emqx_auth_clientid", "emqx_auth_username",
+_NO_SOURCE: Final = (
+    "emqx_auth_ldap", "emqx_auth_mongo", "emqx_psk_file", "emqx_sasl", "emqx_auth_clientid", "emqx_auth_username",
 )  # fmt: skip
-"""Plugins that authenticate clients, and are not carried over."""
+"""Plugins that authenticate clients, and have no counterpart."""
 
 # Keys of a zone, of mqtt.* and of a listener: the name in Taipan, and the kind of value.
 _ZONE: Final = {
@@ -84,6 +86,7 @@ _COMMON: Final = {
     "retainer.max_payload_size": ("retained", "max_payload_size", "size"),
     "retainer.expiry_interval": ("retained", "expiry_interval", "seconds"),
 }  # fmt: skip
+_ORDERS: Final = {"auth_order": "authenticators", "acl_order": "authorizers"}
 _STRATEGIES: Final = {"hash": "hash_clientid", "local": "random"}
 """Strategies of shared subscriptions that have another name in Taipan, or no counterpart."""
 _WHY: Final = (
@@ -157,6 +160,8 @@ async def _export(path: Path) -> Migration:
         report.left_out(str(path), f"{kind} {left.id}", left.what)
     for section, records in plan.carried.items():
         report.left_out(str(path), section, f"{len(records)} records without a counterpart, kept for the next export")
+    if put_modules(migration, str(path), _modules(plan)):
+        close(migration, [migration.zone])
     report.changed(
         str(path), "listeners", "an export contains none: these are on loopback. Migrate etc, or write them yourself"
     )
@@ -166,6 +171,13 @@ async def _export(path: Path) -> Migration:
         "a subscription is checked against all topics that its filter can match; EMQX compares the filter as a topic",
     )
     return migration
+
+
+def _modules(plan: Plan) -> Iterator[dict[str, object]]:
+    for row in plan.carried.get("modules", ()):
+        record = msgspec.json.decode(row.text)
+        if isinstance(record, dict):
+            yield record
 
 
 def _document(text: str) -> Document:
@@ -183,10 +195,6 @@ def _source(line: Directive) -> SettingPlace:
     return SettingPlace(line.place, f"{line.key} {line.value}")
 
 
-class _Value(ValueError):
-    """A value is invalid; the message states the expected form."""
-
-
 class _Etc:
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
@@ -199,6 +207,8 @@ class _Etc:
         self.people: dict[tuple[str, str], dict[str, Directive]] = {}
         self.acl: Directive | None = None
         self.anonymous: bool | None = None
+        self.orders: dict[str, Directive] = {}  # by the setting
+        self.loaded_file: Directive | None = None
         self.flapping: tuple[Directive, tuple[int, float, float]] | None = None
         self.flapping_zones: dict[int, bool] = {}  # by the zone's table: whether it is enabled
 
@@ -211,6 +221,7 @@ class _Etc:
             self._take(line)
         self._nothing_said(main)
         self._plugins()
+        self._finish_orders()
         self._finish_listeners()
         self._finish_flapping()
         self._users()
@@ -287,6 +298,10 @@ class _Etc:
                 self.report.carried(line.place, f"{key} {line.value}", "allow_anonymous of zones that do not set it")
         elif key == "acl_deny_action":
             self._setting(line, self.zones["external"], _ZONE, key, "zones.external", weak=True)
+        elif key in _ORDERS:
+            self.orders[_ORDERS[key]] = line
+        elif key == "plugins.loaded_file":
+            self.loaded_file = line
         elif key == "acl_file":
             self.acl = line
             self.report.carried(line.place, f"acl_file {line.value}", "access.rules")
@@ -352,9 +367,9 @@ class _Etc:
         parts = [part.strip() for part in line.value.split(",")]
         try:
             if len(parts) != 3:
-                raise _Value("expected a number and two times")
-            self.flapping = line, (_number(parts[0]), _seconds(parts[1]), _seconds(parts[2]))
-        except _Value as error:
+                raise WrongValue("expected a number and two times")
+            self.flapping = line, (number_of(parts[0]), seconds_of(parts[1]), seconds_of(parts[2]))
+        except WrongValue as error:
             self.report.wrong(line.place, f"{line.key} {line.value}", str(error))
 
     def _finish_flapping(self) -> None:
@@ -381,19 +396,16 @@ class _Etc:
                 case "text":
                     return line.value
                 case "file":
-                    path = self._path(line.value)
-                    if fault := missing(path):
-                        raise _Value(f"{fault}: {path}")
-                    return str(path)
+                    return self._file(line.value)
                 case "rate":
                     amount, _, window = line.value.partition(",")
-                    return [int(_size(amount.strip())), _seconds(window.strip())]
+                    return [int(size_of(amount.strip())), seconds_of(window.strip())]
             found: Callable[[str], object] = {
-                "number": _number, "flag": _flag, "seconds": _seconds, "size": _size,
-                "whole_seconds": lambda text: int(_seconds(text)),
+                "number": number_of, "flag": flag_of, "seconds": seconds_of, "size": size_of,
+                "whole_seconds": lambda text: int(seconds_of(text)),
             }[kind]  # fmt: skip
             return found(line.value)
-        except _Value as error:
+        except WrongValue as error:
             self.report.wrong(line.place, f"{line.key} {line.value}", str(error))
             return None
 
@@ -491,40 +503,80 @@ class _Etc:
     # ------------------------------------------------------------------- plugins
 
     def _plugins(self) -> None:
-        loaded_file = self.directory.parent / "data" / "loaded_plugins"
-        loaded: list[str] | None = None
-        if loaded_file.is_file():
-            text = self._text_of(loaded_file)
-            off = set(re.findall(r"\{\s*(\w+)\s*,\s*false\s*\}", text))
-            loaded = [name for name in re.findall(r"emqx_\w+", text) if name not in off]
-        closed = [name for name in loaded or [] if name in _AUTH_PLUGINS]
-        for name in closed:
-            why = (
-                "it decided which clients may connect, and does not run here: tokens are [access.jwt], HTTP"
-                " services [access.http]."
-            )
-            why += " Until then every client needs a password, and actions that no rule allows are denied"
-            self.report.left_out(str(loaded_file), name, why)
+        loaded_file, loaded = self._loaded()
+        closed = False
+        for name in loaded or []:
+            if name in _NO_SOURCE:
+                why = f"it decided which clients may connect, and has no counterpart; {CLOSED}"
+                self.report.left_out(str(loaded_file), name, why)
+                closed = True
+            elif (source := source_of_plugin(name)) is not None:
+                closed |= not self._source(source, name, loaded_file)
         if closed:
-            self.migration.set("access", "no_match", "deny")
-            for zone in self.zones.values():
-                zone["allow_anonymous"] = False
+            close(self.migration, self.zones.values())
         for path in sorted((self.directory / "plugins").glob("*.conf")):
             name = path.stem
-            if loaded is None and name in _AUTH_PLUGINS:
+            source = source_of_plugin(name)
+            decides = name in _NO_SOURCE or source is not None
+            if loaded is None and decides:
+                where = "" if source is None else f" here: [access.{source.name}]"
                 why = (
                     f"whether it is loaded is recorded in {loaded_file}, which does not exist; if it was loaded, set it"
-                    " up"
+                    f" up{where}"
                 )
-                self.report.left_out(str(path), name, f"{why} here: [access.jwt] and [access.http]")
+                self.report.left_out(str(path), name, why)
                 continue
             if loaded is not None and name not in loaded and name != "emqx_retainer":
                 continue
             if name in ("emqx_auth_mnesia", "emqx_retainer"):
                 for line in self._lines(path):
                     self._of_plugin(line)
-            elif name not in closed:
+            elif not decides:
                 self.report.left_out(str(path), name, "EMQX plugins do not run here")
+
+    def _loaded(self) -> tuple[Path, list[str] | None]:
+        """Return the file that names the loaded plugins, and their names; None: there is no such file."""
+        named = [] if self.loaded_file is None else [self._path(self.loaded_file.value)]
+        for file in (*named, self.directory.parent / "data" / "loaded_plugins"):
+            if file.is_file():
+                text = self._text_of(file)
+                off = set(re.findall(r"\{\s*(\w+)\s*,\s*false\s*\}", text))
+                return file, [name for name in re.findall(r"emqx_\w+", text) if name not in off]
+        return file, None
+
+    def _source(self, source: AccessSource, plugin: str, loaded_file: Path) -> bool:
+        """Add a source for a loaded plugin. Returns whether it is there."""
+        path = self.directory / "plugins" / f"{plugin}.conf"
+        emqx = source.emqx
+        if emqx is None or not emqx.keys or not path.is_file():
+            absent = "" if path.is_file() else f"{path} does not exist; "
+            why = f"{absent}it decided which clients may connect: set it up here: [access.{source.name}]; {CLOSED}"
+            self.report.left_out(str(loaded_file), plugin, why)
+            return False
+        lines = {line.key.removeprefix(emqx.prefix): line for line in self._lines(path)}
+        read = read_access(source, {key: line.value for key, line in lines.items()}, self._file)
+        places = {key: _source(line) for key, line in lines.items()}
+        put_source(self.migration, source, read, {**places, "": SettingPlace(str(path), plugin)})
+        return True
+
+    def _file(self, value: str) -> str:
+        """Return the path of a file. Raises WrongValue."""
+        path = self._path(value)
+        if fault := missing(path):
+            raise WrongValue(f"{fault}: {path}")
+        return str(path)
+
+    def _finish_orders(self) -> None:
+        for setting, line in self.orders.items():
+            what = f"{line.key} {line.value}"
+            default: tuple[str, ...] = getattr(AccessSettings(), setting)
+            order, unknown = order_of(line.value, default)
+            without = f"; without a counterpart: {', '.join(unknown)}" if unknown else ""
+            if order == list(default):
+                self.report.carried(line.place, what, f"access.{setting} has its default order{without}")
+                continue
+            self.migration.set("access", setting, order, _source(line))
+            self.report.carried(line.place, what, f"access.{setting} = {', '.join(order)}{without}")
 
     def _of_plugin(self, line: Directive) -> None:
         found = re.fullmatch(r"auth\.(client|user|mnesia)\.(\d+)\.(\w+)", line.key)
@@ -557,31 +609,3 @@ class _Etc:
 
 def _unquoted(text: str) -> str:
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
-
-
-def _number(text: str) -> int:
-    if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
-        raise _Value("expected a whole number")
-    return int(text)
-
-
-def _flag(text: str) -> bool:
-    if text not in _FLAGS:
-        raise _Value("expected on or off, true or false")
-    return _FLAGS[text]
-
-
-def _seconds(text: str) -> float:
-    """Return the seconds of ``15s``, ``1h30m``, or a number."""
-    if re.fullmatch(r"\d{1,15}", text, re.ASCII):
-        return float(text)
-    if not re.fullmatch(r"(\d{1,15}(ms|s|m|h|d|w)){1,6}", text, re.ASCII):
-        raise _Value("expected a time such as 15s")
-    return sum(int(amount) * _UNITS[unit] for amount, unit in re.findall(r"(\d+)(ms|s|m|h|d|w)", text))
-
-
-def _size(text: str) -> int:
-    found = re.fullmatch(r"(\d{1,18})\s*([kmg]?b?)", text.lower(), re.ASCII)
-    if found is None or found[2] not in _SIZES:
-        raise _Value("expected a size such as 1MB")
-    return int(found[1]) * _SIZES[found[2]]

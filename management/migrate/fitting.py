@@ -37,6 +37,7 @@ def fit(migration: Migration) -> None:
     """Make the configuration of ``migration`` valid, or report as wrong the settings that cannot be made valid."""
     _without_client_certificates(migration)
     _leave_out_published(migration)
+    _leave_out_authorities(migration)
     _leave_out_known(migration)
     _move_operators(migration)
     settings = None
@@ -83,6 +84,18 @@ def _leave_out_published(migration: Migration) -> None:
         why = f"{owner} publishes the key of this certificate: create your own certificate, and add the listener again"
         migration.report.left_out(file, f"listener {listener.get('name', listener.get('bind'))}", why)
     migration.listeners = kept
+
+
+def _leave_out_authorities(migration: Migration) -> None:
+    """Leave out published authorities of sources of access: whoever has such a key can answer in the place of the
+    server, and let every client in."""
+    for name, table in migration.tables.get("access", {}).items():
+        found = whose_certificate([str(table["cafile"])]) if isinstance(table, dict) and "cafile" in table else None
+        if isinstance(table, dict) and found is not None:
+            source = _source(migration, table, "cafile", f"access.{name}.cafile")
+            del table["cafile"]
+            why = f"{found[1]} publishes a key of this authority; the server's certificate needs one of the system's"
+            migration.report.amend("left_out", source.place, source.what, why)
 
 
 def _leave_out_known(migration: Migration) -> None:

@@ -48,17 +48,17 @@ class MigrationReport:
         self._known: set[tuple[str, ...]] = set()
 
     def carried(self, place: str, what: str, why: str = "") -> None:
-        self._add("carried", place, what, why)
+        self.add("carried", place, what, why)
 
     def changed(self, place: str, what: str, why: str) -> None:
-        self._add("changed", place, what, why)
+        self.add("changed", place, what, why)
 
     def left_out(self, place: str, what: str, why: str) -> None:
-        self._add("left_out", place, what, why)
+        self.add("left_out", place, what, why)
 
     def wrong(self, place: str, what: str, why: str) -> None:
         """Report an error: nothing is written."""
-        self._add("wrong", place, what, why)
+        self.add("wrong", place, what, why)
 
     def amend(self, outcome: Outcome, place: str, what: str, why: str) -> None:
         """Replace what was reported as carried from ``place``; without such an entry, add one."""
@@ -66,9 +66,10 @@ class MigrationReport:
             if entry.place == one_line(place)[:_MAX_PLACE] and entry.outcome == "carried":
                 entry.outcome, entry.why = outcome, one_line(why)
                 return
-        self._add(outcome, place, what, why)
+        self.add(outcome, place, what, why)
 
-    def _add(self, outcome: Outcome, place: str, what: str, why: str) -> None:
+    def add(self, outcome: Outcome, place: str, what: str, why: str) -> None:
+        """Add an entry, unless there is an equal one."""
         shown = one_line(what)
         secret = _SECRET.match(shown)
         shown = f"{secret[1]} ..." if secret is not None else shown[:_MAX_SHOWN]

@@ -22,6 +22,7 @@ from taipan.broker.access.stored.users import CLIENT_ID, USERNAME
 from tests.broker.access.test_foreign_hashes import BCRYPT, mosquitto6
 from tests.support.access import authorized
 from tests.support.api import APP_ID, ApiClient, ManagedNode, assert_refused, connect_code, managed_node, segment
+from tests.support.emqx_modules import POSTGRESQL, REDIS
 from tests.support.no_package import without
 from tests.support.patience import patience
 
@@ -535,6 +536,33 @@ async def test_what_does_nothing_here_is_named_in_the_answer(caplog: pytest.LogC
         assert f"type {resource['type']} is unknown here" in named["resources"]["what"]
         assert "kept only for the next export" in named["rules"]["what"] and named["rules"]["id"]
         assert "import_without_effect records=" in caplog.text
+
+
+async def test_a_module_that_authenticates_names_the_settings_to_write() -> None:
+    """With what EMQX Enterprise exports, and without its password."""
+    modules = [
+        {"id": f"module:{name}", "type": name, "config": config, "enabled": name != "redis_authentication"}
+        for name, config in (
+            ("redis_authentication", REDIS),
+            ("pgsql_authentication", POSTGRESQL),
+            ("mongo_authentication", {"type": "single", "password": "public"}),
+            ("http_authentication", {"auth_req": "http://127.0.0.1/auth"}),
+            ("presence", {"qos": 0}),
+        )
+    ]
+    async with managed_node() as node:
+        answer = (await node.api.post("/data/import", {"version": "4.4", "modules": modules})).data
+        named = {each["id"].removeprefix("module:"): each["what"] for each in answer["without_effect"]}
+        assert answer["carried"] == {"modules": 5}
+        told = named["pgsql_authentication"]
+        assert "write [access.postgresql] into its configuration, with " in told
+        assert 'server = "postgres:5432"' in told and "timeout = 5, " in told and 'password = "******"' in told
+        assert f'acl_query = "{POSTGRESQL["acl_query"]}"' in told and "tls = false" in told
+        told = named["redis_authentication"]
+        assert "it is disabled; " in told and 'acl_cmd = "HGETALL mqtt_acl:%u"' in told
+        assert "users in MongoDB are not supported" in named["mongo_authentication"]
+        assert "write [access.http] into its configuration" in named["http_authentication"]
+        assert "type presence is unknown here" in named["presence"]
 
 
 async def test_what_is_named_is_bounded() -> None:

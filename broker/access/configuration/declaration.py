@@ -3,7 +3,11 @@
 from typing import Final
 
 from ..declaration import AccessSource
+from ..emqx_plugin import EmqxPlugin
 
 SOURCE: Final = AccessSource(
-    name="configuration", create="taipan.broker.access.configuration.source:ConfigurationSource", place=1
+    name="configuration",
+    create="taipan.broker.access.configuration.source:ConfigurationSource",
+    place=1,
+    emqx=EmqxPlugin(orders=("internal", "file")),
 )

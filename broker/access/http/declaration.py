@@ -8,6 +8,7 @@ import msgspec
 
 from ...setting_rules import Fault, check_url, parsed
 from ..declaration import AccessSource, RemoteSettings, SourceReason
+from ..emqx_plugin import EmqxPlugin
 from ..placeholders import templates
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^`|~\w-]+", re.ASCII)
@@ -55,6 +56,7 @@ SOURCE: Final = AccessSource(
     name="http",
     place=4,
     settings=HttpAccessSettings,
+    emqx=EmqxPlugin(orders=("http",), plugin="emqx_auth_http", module="http_authentication"),
     create="taipan.broker.access.http.source:HttpSource",
     check="taipan.broker.access.http.settings:faults",
     rules={

@@ -8,6 +8,7 @@ from msgspec import Meta
 from ...setting_rules import check_url, filled, parsed
 from ...value_types import Seconds
 from ..declaration import AccessSource, SourceReason
+from ..emqx_plugin import EmqxPlugin
 
 JwtAlgorithm = Literal[
     "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
@@ -35,6 +36,7 @@ SOURCE: Final = AccessSource(
     name="jwt",
     place=3,
     settings=JwtSettings,
+    emqx=EmqxPlugin(orders=("jwt",), plugin="emqx_auth_jwt", module="jwt_authentication"),
     create="taipan.broker.access.jwt.source:JwtSource",
     check="taipan.broker.access.jwt.keys:faults",
     rules={"algorithms": filled("at least one algorithm"), "jwks_url": parsed(check_url)},

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ..sql_settings import SqlAccessSettings, sql_access_source
+from ..sql_settings import SqlAccessSettings, emqx_plugin, sql_access_source
 
 
 class MysqlAccessSettings(SqlAccessSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -12,5 +12,10 @@ class MysqlAccessSettings(SqlAccessSettings, frozen=True, forbid_unknown_fields=
 
 
 SOURCE: Final = sql_access_source(
-    "mysql", 6, MysqlAccessSettings, 3306, "taipan.broker.access.mysql.source:MysqlSource"
+    "mysql",
+    6,
+    MysqlAccessSettings,
+    3306,
+    "taipan.broker.access.mysql.source:MysqlSource",
+    emqx_plugin("mysql", ("mysql",)),
 )

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ..sql_settings import SqlAccessSettings, sql_access_source
+from ..sql_settings import SqlAccessSettings, emqx_plugin, sql_access_source
 
 
 class PostgresqlAccessSettings(SqlAccessSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -13,5 +13,10 @@ class PostgresqlAccessSettings(SqlAccessSettings, frozen=True, forbid_unknown_fi
 
 
 SOURCE: Final = sql_access_source(
-    "postgresql", 5, PostgresqlAccessSettings, 5432, "taipan.broker.access.postgresql.source:PostgresqlSource"
+    "postgresql",
+    5,
+    PostgresqlAccessSettings,
+    5432,
+    "taipan.broker.access.postgresql.source:PostgresqlSource",
+    emqx_plugin("pgsql", ("pgsql", "postgres"), asks_next=True),
 )

@@ -7,6 +7,7 @@ from msgspec import Meta
 from ...setting_rules import parsed
 from ..database_settings import SHOWN, DatabaseSettings, address_of
 from ..declaration import AccessSource, SourceReason
+from ..emqx_plugin import COMMON_KEYS, EmqxKey, EmqxPlugin
 from .command import check_acl_command, check_login_command
 
 
@@ -28,6 +29,23 @@ SOURCE: Final = AccessSource(
     create="taipan.broker.access.redis.source:RedisSource",
     check="taipan.broker.access.redis.source:faults",
     extra="taipan-mqtt[redis]",
+    emqx=EmqxPlugin(
+        orders=("redis",),
+        plugin="emqx_auth_redis",
+        prefix="auth.redis.",
+        module="redis_authentication",
+        keys={
+            **COMMON_KEYS,
+            **{
+                key: EmqxKey(key, "text")
+                for key in ("server", "password", "password_hash", "auth_cmd", "super_cmd", "acl_cmd")
+            },
+            "database": EmqxKey("database", "number"),
+        },
+        required={"type": "single"},
+        absent={"auth_cmd": "", "super_cmd": "", "acl_cmd": "", "tls_verify": False},
+        asks_next=True,
+    ),
     rules={
         "server": parsed(lambda text: address_of(text, 6379)),
         "auth_cmd": parsed(check_login_command, empty=True),

@@ -13,6 +13,7 @@ from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.rules.import_check import ImportCheck
 from taipan.ruleengine.stored.rows import StoredResource, StoredRule, StoredSchema
 
+from ...configuration.emqx_access import module_in_words
 from ...configuration.known_secrets import is_known_hash, is_known_password
 from ..apps import App
 from ..dashboard_users import DashboardUser
@@ -339,6 +340,8 @@ class ImportedDocument:
         members = record if isinstance(record, dict) else {}
         if section == "rules":
             what = "an unknown action"
+        elif section == "modules" and (words := module_in_words(members)):
+            what = words
         elif section == "schemas" and isinstance(members.get("parser_type"), str):
             what = f"parser type {members['parser_type'][:64]} is unknown here"
         elif isinstance(members.get("type"), str):

@@ -140,7 +140,7 @@ def test_a_loaded_plugin_that_decided_leaves_nobody_in(tmp_path: Path, capsys: p
     )
     found, told = migrated(directory, tmp_path / "into", capsys)
     assert found.access.no_match == "deny" and found.listener_zones[0].allow_anonymous is False
-    assert "emqx_auth_mysql: it decided which clients may connect" in told
+    assert "emqx_auth_mysql.conf does not exist; it decided which clients may connect" in told
 
 
 WRONG = {

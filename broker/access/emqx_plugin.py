@@ -1,0 +1,66 @@
+"""EmqxPlugin: what EMQX 4 calls a source of access and its settings, for whoever converts a configuration of EMQX."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+
+class EmqxKey(NamedTuple):
+    """The setting that a key of EMQX becomes, and the form of EMQX's value. ``file``: the path of a file, or in an
+    export its name and its text."""
+
+    setting: str
+    kind: Literal["text", "number", "seconds", "flag", "file"]
+
+
+_FILES: Final = {"cacertfile": "cafile", "cafile": "cafile", "certfile": "certfile", "keyfile": "keyfile"}
+TLS_KEYS: Final = {
+    "ssl": EmqxKey("tls", "flag"),
+    "ssl.verify": EmqxKey("tls_verify", "flag"),
+    "verify": EmqxKey("tls_verify", "flag"),
+    # ``ssl.`` in files, nothing in modules, ``ssl_opts.`` in files of older versions.
+    **{f"{prefix}{key}": EmqxKey(setting, "file")
+       for prefix in ("ssl.", "", "ssl_opts.") for key, setting in _FILES.items()},
+}  # fmt: skip
+COMMON_KEYS: Final = {
+    "pool": EmqxKey("pool_size", "number"),
+    "pool_size": EmqxKey("pool_size", "number"),
+    "query_timeout": EmqxKey("timeout", "seconds"),
+    **TLS_KEYS,
+}
+"""The keys of each database."""
+WITHOUT_SETTING: Final = {
+    "auto_reconnect": "a lost connection is always opened again",
+    "encoding": "texts are UTF-8",
+    "tls_versions": "TLS 1.2 and later",
+    "ssl.tls_versions": "TLS 1.2 and later",
+    "ssl_opts.tls_versions": "TLS 1.2 and later",
+    "server_name_indication": "the name in the server's address is used",
+    "ssl.server_name_indication": "the name in the server's address is used",
+    "pbkdf2_macfun": "password_hash has it",
+    "pbkdf2_iterations": "password_hash has it",
+    "pbkdf2_dklen": "password_hash has it",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmqxPlugin:
+    """``orders``: the names of the source in EMQX's ``auth_order`` and ``acl_order``. ``plugin``: the plugin that the
+    source corresponds to; empty: none. ``prefix``: what its keys begin with. ``module``: its type in exports of EMQX
+    Enterprise.
+
+    ``keys``: by EMQX's key without the prefix, or by the key of the module. Empty: nothing is converted.
+    ``without_setting``: keys that have no setting here, and why.
+    ``required``: keys with one supported value, which needs no setting. ``absent``: settings whose default
+    differs from what EMQX does without the key. ``asks_next``: EMQX asks the next source if this one does not
+    answer."""
+
+    orders: tuple[str, ...]
+    plugin: str = ""
+    prefix: str = ""
+    module: str = ""
+    keys: Mapping[str, EmqxKey] = field(default_factory=dict)
+    without_setting: Mapping[str, str] = field(default_factory=lambda: WITHOUT_SETTING)
+    required: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, str | bool] = field(default_factory=dict)
+    asks_next: bool = False
