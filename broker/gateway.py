@@ -13,7 +13,7 @@ import msgspec
 from .entry_points import load, names
 from .listener_kinds import LISTENER_KINDS, ListenerKind
 from .mqtt.encoder import Outgoing
-from .mqtt.packets import NO_PROPERTIES, Properties
+from .mqtt.packets import NO_PROPERTIES, Properties, Will
 
 GROUP: Final = "taipan.gateways"
 
@@ -24,6 +24,13 @@ class GatewayError(Exception):
 
 class GatewayLoadError(Exception):
     """An entry point without a usable gateway; the message is one line."""
+
+
+class Pending(Protocol):
+    """A call that is due later."""
+
+    def cancel(self) -> None:
+        """Do not call."""
 
 
 class GatewayLink(Protocol):
@@ -41,12 +48,61 @@ class GatewayLink(Protocol):
         """Call ``send`` with a PUBLISH."""
 
     def write(self, data: bytes) -> None:
-        """Send bytes to the client; of a datagram listener, one datagram. Before the login, a datagram is dropped if
-        the client has not sent as many bytes as the answers to it have: its address may be forged."""
+        """Send bytes to the client; of a datagram listener, one datagram. Until the address is proved, a datagram is
+        dropped if the client has not sent as many bytes as the answers to it have: its address may be forged."""
 
     @property
     def peer(self) -> tuple[str, int]:
         """Address and port of the client, as shown by the broker."""
+
+    def now(self) -> float:
+        """Unix seconds of the node's clock."""
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> Pending:
+        """Call ``callback`` in so many seconds, by the node's ticker, which has a tenth of a second. Keep few: one for
+        each conversation, not one for each packet."""
+
+    @property
+    def idle_timeout(self) -> float:
+        """Seconds until a client without a login is closed."""
+
+    def alive(self) -> None:
+        """The client has sent something that leads to no packet: Keep Alive starts again."""
+
+    def expect_within(self, seconds: int) -> None:
+        """From now on, this is the Keep Alive of the client; 0: none."""
+
+    def hold(self) -> None:
+        """Keep messages for the client in its session and its outbox, within their limits, until ``release``."""
+
+    def release(self) -> None:
+        """Send what waits, then the packets that ``received`` sends up."""
+
+    @property
+    def waiting(self) -> int:
+        """Number of messages in the session that are not sent or not acknowledged."""
+
+    def set_will(self, will: Will | None) -> int:
+        """Replace the Will of the client; None deletes it. Return a Reason Code, of which those from 0x80 on say that
+        the old Will remains."""
+
+    # Of a datagram listener
+
+    def drop(self, reason: str, detail: str, setting: str = "") -> None:
+        """Count a datagram or a message that is dropped, and log it at most once in ten seconds for each reason."""
+
+    @property
+    def room(self) -> int:
+        """Bytes that the client can be sent until it has proved its address; -1: as many as there are."""
+
+    def proved(self) -> None:
+        """The client has repeated a number that only its address can know."""
+
+    def stay_newcomer(self) -> None:
+        """The next login changes nothing: the address counts as a client without a login, and gives way to others."""
+
+    def renew(self, data: bytes) -> None:
+        """Give ``data`` to a new conversation of the same address, after what this one has sent up."""
 
 
 class GatewayChannel(Protocol):
@@ -70,11 +126,25 @@ class GatewayChannel(Protocol):
         """The connection has ended."""
 
 
+@dataclass(frozen=True, slots=True)
+class Beacon:
+    """A datagram for ``host``, a broadcast address, and the listener's port, each ``seconds``; 0: never."""
+
+    data: bytes
+    host: str
+    seconds: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
     """A protocol. ``listener`` is its type of listener, of the same name. ``settings``: the type of the table
     ``gateway`` below a listener, None for none. ``channel(link, settings)`` begins a conversation. Records and events
-    of its clients have ``proto_name`` and ``proto_ver``."""
+    of its clients have ``proto_name`` and ``proto_ver``.
+
+    Of datagrams: ``beacon(settings)`` is what the listener sends unasked. ``split(data)`` returns what precedes each
+    message of a client behind the sender, which makes that client another one, and the message; it raises ValueError
+    for a malformed datagram. ``challenge_bytes``: a login proves nothing, and so many bytes above its own can be sent
+    to the client for it to prove its address; None: whoever has logged in has proved it."""
 
     name: str
     listener: ListenerKind
@@ -82,6 +152,9 @@ class Gateway:
     proto_name: str
     proto_ver: int
     settings: type[msgspec.Struct] | None = None
+    beacon: Callable[[Any], Beacon] | None = None
+    split: Callable[[bytes], tuple[bytes, bytes]] | None = None
+    challenge_bytes: int | None = None
 
     def settings_from(self, table: dict[str, object] | None) -> object:
         """The settings that a conversation gets, of the table ``gateway`` of a listener. Raises GatewayLoadError."""

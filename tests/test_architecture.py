@@ -43,6 +43,7 @@ PARTS = (
     Part("settings", "broker.config broker.listener_kinds", "sources values"),
     Part("mqtt", "broker.mqtt"),
     Part("gateways", "broker.gateway", "entry-points mqtt settings"),
+    Part("shipped-gateways", "broker.gateways", "gateways mqtt settings"),
     Part("loop", "broker.loop"),
     Part("log", "broker.persistence.log"),
     Part("session", "broker.session", "mqtt settings"),

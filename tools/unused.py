@@ -26,7 +26,7 @@ EXCUSED = {
     "broker/mqtt/reason_codes.py": (
         "the standard's table, whole",
         """CONNECTION_RATE_EXCEEDED DISCONNECT_WITH_WILL GRANTED_QOS_0 GRANTED_QOS_1 GRANTED_QOS_2 MAXIMUM_CONNECT_TIME
-        MESSAGE_RATE_TOO_HIGH SERVER_MOVED SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED""",
+        SERVER_MOVED SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED""",
     ),
     "broker/transport/large_packets.py": ("asyncio calls it, with this", "buffer_updated get_buffer sizehint"),
     "broker/transport/listener.py": ("Python reads it", "__class__"),
@@ -67,8 +67,9 @@ def struct_fields(file: Path) -> set[int]:
 
 
 def named_by_text(root: Path) -> list[str]:
-    """What declarations of access sources name as ``module:name``."""
-    files = sorted((root / "broker" / "access").glob("*/declaration.py"))
+    """What declarations of access sources and entry points name as ``module:name``."""
+    files = [*sorted((root / "broker" / "access").glob("*/declaration.py")), root / "pyproject.toml"]
+    files = [file for file in files if file.exists()]
     return [name for file in files for name in NAMED.findall(file.read_text(encoding="utf-8"))]
 
 

@@ -20,6 +20,7 @@ from .channel import Channel, Waiting
 from .closing import NONE, NORMAL, end, refuse
 from .identity import check_banned, check_client_id, check_named, name_by_tls, take_id_of_name
 from .outbound_writer import OutboundWriter5
+from .session_setup import will_refusal
 
 
 def on_connect(channel: Channel, connect: Connect, now: float) -> Waiting:
@@ -72,17 +73,10 @@ def _check_will(channel: Channel, connect: Connect) -> bool:
     will = connect.will
     if will is None:
         return True
-    zone = channel.zone
-    if will.qos > zone.max_qos:
-        refuse(channel, reason_codes.QOS_NOT_SUPPORTED, "will QoS above max_qos")  # [MQTT-3.2.2-12]
-    elif will.retain and not zone.retain_available:
-        refuse(channel, reason_codes.RETAIN_NOT_SUPPORTED, "will RETAIN with retain_available off")  # [MQTT-3.2.2-13]
-    elif zone.max_topic_levels and will.topic.count("/") >= zone.max_topic_levels:
-        detail = "will topic with more than max_topic_levels"
-        refuse(channel, reason_codes.TOPIC_NAME_INVALID, detail, "max_topic_levels")
-    else:
-        return True
-    return False
+    refusal = will_refusal(channel.zone, will)
+    if refusal is not None:
+        refuse(channel, refusal.code, refusal.detail, refusal.setting)
+    return refusal is None
 
 
 def on_disconnect(channel: Channel, packet: Disconnect, now: float) -> None:

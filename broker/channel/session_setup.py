@@ -9,6 +9,7 @@ from typing import Final
 
 from ..access.decision import Decision
 from ..access.token import Token
+from ..config import ZoneSettings
 from ..core.outcome import NO_MEMORY, STORE_TROUBLE, Outcome
 from ..mqtt import reason_codes
 from ..mqtt.constants import (
@@ -355,6 +356,49 @@ def take_over(old: Channel, clean_start: bool, node: str = "") -> None:
                 hooks.session_takeovered(old.client, session)
     reason = DISCARDED if clean_start else TAKEOVERED
     disconnect(old, reason_codes.SESSION_TAKEN_OVER, f"connected to {node}" if node else "", reason, tell=False)
+
+
+def will_refusal(zone: ZoneSettings, will: Will) -> Outcome | None:
+    """Return why no client of this zone may have such a Will; None: one may."""
+    if will.qos > zone.max_qos:
+        return Outcome(reason_codes.QOS_NOT_SUPPORTED, "", "will QoS above max_qos")  # [MQTT-3.2.2-12]
+    if will.retain and not zone.retain_available:
+        detail = "will RETAIN with retain_available off"  # [MQTT-3.2.2-13]
+        return Outcome(reason_codes.RETAIN_NOT_SUPPORTED, "", detail)
+    if zone.max_topic_levels and will.topic.count("/") >= zone.max_topic_levels:
+        detail = "will topic with more than max_topic_levels"
+        return Outcome(reason_codes.TOPIC_NAME_INVALID, "max_topic_levels", detail)
+    return None
+
+
+def change_will(channel: Channel, will: Will | None) -> int:
+    """Replace the Will of a connected client; None deletes it. Return a Reason Code: from 0x80 on, the old Will stays,
+    because the client may not have this one."""
+    session = channel.session
+    if channel.state != CONNECTED or session is None:
+        return reason_codes.UNSPECIFIED_ERROR
+    context = channel.context
+    now = context.clock.now()
+    if will is not None:
+        refusal = will_refusal(channel.zone, will)
+        if refusal is None and (channel.will is None or channel.will.topic != will.topic):
+            decision, channel.will_decision = channel.will_decision, None
+            refusal = authorize_will(channel, will.topic, now)
+            if refusal is not None:
+                channel.will_decision = decision
+        if refusal is not None:
+            return refusal.code
+    channel.will = will
+    durability = context.broker.durability
+    if durability is not None:
+        if will is not None:
+            message = as_message(channel, will, now)
+            session.will_number = durability.node.will_stored(message, _delay_of(will), number=session.will_number)
+        elif session.will_number:
+            durability.node.will_gone(session.will_number)
+            session.will_number = 0
+    context.broker.cluster.will_changed(channel.client.client_id)
+    return reason_codes.SUCCESS
 
 
 def _delay_of(will: Will) -> int:

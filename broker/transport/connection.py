@@ -123,6 +123,10 @@ class Connection(ConnectionReader):
             self._alive_at = now = self._context.clock.now()
             self._timer = self._context.timers.at(now + seconds, self)
 
+    def heard(self) -> None:
+        """The client has sent something of another protocol that leads to no packet: Keep Alive starts again."""
+        self._alive_at = self._context.clock.now()
+
     def close(self) -> None:
         """See ``channel.channel.ChannelConnection``."""
         if self._closing:

@@ -28,7 +28,9 @@ _DATAGRAM_BYTES: Final = 100
 _FULL: Final = frozenset((errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS, errno.ENOMEM))
 
 _Address = tuple[Any, ...]
-_Key = tuple[int, _Address]
+_Key = tuple[int, _Address, bytes]
+"""The socket, the sender's address, and what precedes the messages of a client behind it (``gateway.Gateway.split``).
+"""
 
 
 class Datagrams:
@@ -42,6 +44,10 @@ class Datagrams:
         self._peers: dict[_Key, DatagramPeer] = {}
         self._newcomers: dict[DatagramPeer, None] = {}  # the oldest first
         self._accepting = False
+        self._beacon_timer: asyncio.TimerHandle | None = None
+        gateway = listener.gateway
+        self._split = None if gateway is None else gateway.split
+        self.challenge_bytes = None if gateway is None else gateway.challenge_bytes
 
     async def start(self, host: str, port: int, shared: bool) -> list[socket.socket]:
         """Return the bound sockets: those of before, if they still serve peers. Raises the errors of
@@ -52,11 +58,40 @@ class Datagrams:
             for sock in self._sockets:
                 loop.add_reader(sock, self._read, sock)
         self._accepting = True
+        self._announce()
         return list(self._sockets)
+
+    def _announce(self) -> None:
+        """Send the gateway's beacon, if it has one, now and at its intervals."""
+        self._beacon_timer = None
+        gateway = self._listener.gateway
+        if gateway is None or gateway.beacon is None or not self._accepting:
+            return
+        beacon = gateway.beacon(self._listener.gateway_settings)
+        if not beacon.seconds:
+            return
+        for sock in self._sockets:
+            if sock.family == socket.AF_INET:
+                to = beacon.host, sock.getsockname()[1]
+                try:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+                    sock.sendto(beacon.data, to)
+                except OSError as error:
+                    self._listener.refuse("datagrams_unsent", "", to, error.strerror or "")
+        self._beacon_timer = asyncio.get_running_loop().call_later(beacon.seconds, self._announce)
+
+    def settings_changed(self) -> None:
+        """The listener has new settings: those of its beacon apply now."""
+        if self._beacon_timer is not None:
+            self._beacon_timer.cancel()
+        self._announce()
 
     def stop(self) -> None:
         """Accept no new peers."""
         self._accepting = False
+        if self._beacon_timer is not None:
+            self._beacon_timer.cancel()
+            self._beacon_timer = None
         self._close_unused()
 
     def _close_unused(self) -> None:
@@ -78,15 +113,29 @@ class Datagrams:
                 continue  # what the system knows of a datagram that was sent before
             if not data:
                 continue
-            key = sock.fileno(), address
-            peer = self._peers.get(key)
-            if peer is None:
-                if not self._accepting or not self._listener.admits_datagrams(address[:2]):
+            head = b""
+            if self._split is not None:
+                try:
+                    head, data = self._split(data)
+                except ValueError as error:
+                    self._listener.refuse("malformed_datagram", "", address[:2], str(error))
                     continue
-                peer = self._created(key, sock)
-            peer.datagram_received(data)
+            self._take((sock.fileno(), address, head), sock, data)
             if not self._sockets:  # that was the last peer of a stopped listener
                 return
+
+    def _take(self, key: _Key, sock: socket.socket, data: bytes) -> None:
+        peer = self._peers.get(key)
+        if peer is None:
+            if not self._accepting or not self._listener.admits_datagrams(key[1][:2]):
+                return
+            peer = self._created(key, sock)
+        peer.datagram_received(data)
+
+    def renew(self, key: _Key, sock: socket.socket, data: bytes) -> None:
+        """Give a datagram to a new peer of the same address; the old one ends by itself."""
+        self._peers.pop(key, None)
+        self._take(key, sock, data)
 
     def _created(self, key: _Key, sock: socket.socket) -> "DatagramPeer":
         if len(self._newcomers) >= MAX_NEWCOMERS:
@@ -101,6 +150,10 @@ class Datagrams:
     def refuse(self, reason: str, peer: "DatagramPeer", detail: str = "") -> None:
         """Count a peer or a datagram that is dropped."""
         self._listener.refuse(reason, "", peer.address[:2], detail)
+
+    def is_newcomer(self, peer: "DatagramPeer") -> bool:
+        """Return whether a peer has not logged in."""
+        return peer in self._newcomers
 
     def no_newcomer(self, peer: "DatagramPeer") -> None:
         """A peer has logged in, or is about to end."""
@@ -119,8 +172,8 @@ class DatagramPeer(Layer):
 
     reads_to_the_end = True
 
-    __slots__ = ("_closing", "_datagrams", "_key", "_known", "_paused", "_protocol", "_room", "_sock", "_waiting",
-                 "_waiting_bytes", "address")  # fmt: skip
+    __slots__ = ("_closing", "_datagrams", "_key", "_paused", "_protocol", "_sock", "_waiting", "_waiting_bytes",
+                 "address", "room", "stays_newcomer")  # fmt: skip
 
     def __init__(self, datagrams: Datagrams, sock: socket.socket, key: _Key) -> None:
         super().__init__()
@@ -131,10 +184,10 @@ class DatagramPeer(Layer):
         self._protocol: asyncio.Protocol
         self._closing = False
         self._paused = False
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[bytes] | None = None
         self._waiting_bytes = 0
-        self._known = False  # it has logged in
-        self._room = 0  # bytes that it may be sent before that
+        self.room = 0  # bytes that it may be sent; -1: its address is proved
+        self.stays_newcomer = False
 
     def open(self, listener: "Listener") -> None:
         gateway = listener.gateway
@@ -145,14 +198,17 @@ class DatagramPeer(Layer):
     def datagram_received(self, data: bytes) -> None:
         if self._closing:
             return
+        if self.room >= 0:
+            self.room += len(self._key[2]) + len(data)
         if not self._paused:
-            self._room += len(data)
             self._protocol.data_received(data)
             return
         size = len(data) + _DATAGRAM_BYTES
-        if not self._known or self._waiting_bytes + size > MAX_WAITING:
+        if self._datagrams.is_newcomer(self) or self._waiting_bytes + size > MAX_WAITING:
             self._datagrams.refuse("datagrams_dropped", self, "the node does not read from this client at present")
             return
+        if self._waiting is None:
+            self._waiting = deque()
         self._waiting.append(data)
         self._waiting_bytes += size
 
@@ -166,11 +222,13 @@ class DatagramPeer(Layer):
         """Send a datagram. One that the system does not accept is lost, as others are on the way."""
         if self._closing:
             return
-        if not self._known:
-            if len(data) > self._room:
+        if self._key[2]:
+            data = self._key[2] + data
+        if self.room >= 0:
+            if len(data) > self.room:
                 self._datagrams.refuse("amplification", self, "an answer above what the client has sent")
                 return
-            self._room -= len(data)
+            self.room -= len(data)
         try:
             self._sock.sendto(data, self.address)
         except OSError as error:
@@ -182,7 +240,7 @@ class DatagramPeer(Layer):
     def abort(self) -> None:
         if not self._closing:
             self._closing = True
-            self._waiting.clear()
+            self._waiting = None
             self._waiting_bytes = 0
             self._datagrams.no_newcomer(self)
             asyncio.get_running_loop().call_soon(self._lost)
@@ -214,6 +272,8 @@ class DatagramPeer(Layer):
             data = self._waiting.popleft()
             self._waiting_bytes -= len(data) + _DATAGRAM_BYTES
             self._protocol.data_received(data)
+        if not self._waiting:
+            self._waiting = None
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass  # nothing waits to be sent
@@ -227,5 +287,18 @@ class DatagramPeer(Layer):
         return self._sock.getsockname() if name == "sockname" else default
 
     def raise_packet_limit(self, max_packet_size: int) -> None:
-        self._known = True
+        if self.stays_newcomer:
+            return
         self._datagrams.no_newcomer(self)
+        if self._datagrams.challenge_bytes is None:
+            self.proved()
+        elif self.room >= 0:
+            self.room += self._datagrams.challenge_bytes
+
+    def proved(self) -> None:
+        """The client receives at its address: it may be sent more than has come from it."""
+        self.room = -1
+
+    def renew(self, data: bytes) -> None:
+        """Give a datagram to a new peer of this address."""
+        self._datagrams.renew(self._key, self._sock, data)

@@ -4,14 +4,18 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, cast
 
+from ..channel.channel import Channel
 from ..channel.closing import fail, internal_error
-from ..gateway import Gateway, GatewayChannel, GatewayError
+from ..channel.context import ChannelContext
+from ..channel.session_setup import change_will
+from ..gateway import Gateway, GatewayChannel, GatewayError, Pending
 from ..mqtt.decoder import Decoder, TopicNames
 from ..mqtt.encoder import Outgoing, encode
 from ..mqtt.errors import MalformedPacket, MqttError, PacketTooLarge
 from ..mqtt.message import Message
-from ..mqtt.packets import NO_PROPERTIES, Ack, Connect, Disconnect, Properties
+from ..mqtt.packets import NO_PROPERTIES, Ack, Connect, Disconnect, Properties, Will
 from .connection import Connection
+from .datagrams import DatagramPeer
 from .layer import Layer
 from .unread import unread
 
@@ -37,8 +41,8 @@ class GatewayLayer(Layer, asyncio.Protocol):
 
     __slots__ = (
         "_begun", "_channel", "_connection", "_decoder", "_failed", "_faulty", "_gateway", "_held", "_limit",
-        "_logged_in", "_loop", "_options", "_over", "_raw", "_scheduled", "_seen", "_taking", "_timer", "_up",
-        "_version",
+        "_logged_in", "_loop", "_options", "_over", "_raw", "_refuse_at_listener", "_released", "_renewal",
+        "_scheduled", "_seen", "_taking", "_timer", "_up", "_version",
     )  # fmt: skip
 
     def __init__(
@@ -48,15 +52,17 @@ class GatewayLayer(Layer, asyncio.Protocol):
         connection: Connection,
         max_size: int,
         failed: Callable[[Exception], None],
+        refuse: Callable[[str, str, tuple[str, int], str], None],
     ) -> None:
         """``max_size``: bytes of one request before the login; ``raise_packet_limit`` has those after it. ``failed``
-        logs a fault of the gateway."""
+        logs a fault of the gateway, ``refuse`` counts what the conversation drops."""
         super().__init__()
         self._gateway = gateway
         self._options = options
         self._connection = connection
         self._limit = max_size
         self._failed = failed
+        self._refuse_at_listener = refuse
         self._loop = asyncio.get_running_loop()
         self._decoder = Decoder(_TOPIC_NAMES, _LARGEST, _LARGEST, server_side=False)
         self._version = 0
@@ -70,6 +76,8 @@ class GatewayLayer(Layer, asyncio.Protocol):
         self._up: list[bytes] = []  # packets for the Connection
         self._taking = False
         self._scheduled = False
+        self._released = False  # the Connection may write again
+        self._renewal: bytes | None = None  # for the next conversation of the address
         self._logged_in = False
         self._over = False
         self._faulty = False
@@ -165,25 +173,48 @@ class GatewayLayer(Layer, asyncio.Protocol):
             if not self._taking:
                 raise
             raise GatewayError(f"{type(packet).__name__}: {error}") from error
-        if not self._taking and not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._hand_on)
+        self._hand_on_soon()
 
     @property
     def peer(self) -> tuple[str, int]:
         client = self._connection.channel.client
         return client.peer_host, client.peer_port
 
+    @property
+    def connection(self) -> Connection:
+        return self._connection
+
+    def drop(self, reason: str, detail: str, setting: str) -> None:
+        self._refuse_at_listener(reason, setting, self.peer, _one_line(detail))
+
+    def release(self) -> None:
+        self._released = True
+        self._hand_on_soon()
+
+    def renew(self, data: bytes) -> None:
+        self._renewal = data
+
+    def _hand_on_soon(self) -> None:
+        if not self._taking and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._hand_on)
+
     def _hand_on(self) -> None:
         """Pass the packets to the Connection, and report all received bytes, whether they led to a packet or not: the
         Connection applies rate limits to them, and counts them before the login."""
         self._scheduled = False
+        if self._released:
+            self._released = False
+            self._connection.writer.resume_writing()
         if self._over or not (self._up or self._raw):
             return
         raw, self._raw = self._raw, 0
         data, self._up = b"".join(self._up), []
         self._begun = len(self._held) if data else self._begun + raw
         self._connection.data_received(data, raw, self._begun)
+        renewal, self._renewal = self._renewal, None
+        if renewal is not None and isinstance(self.below, DatagramPeer):
+            self.below.renew(renewal)
 
     # Towards the Connection
 
@@ -261,3 +292,62 @@ class _Link:
     @property
     def peer(self) -> tuple[str, int]:
         return self._layer.peer
+
+    def now(self) -> float:
+        return self._context.clock.now()
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> Pending:
+        return self._context.timers.after(seconds, callback)
+
+    @property
+    def idle_timeout(self) -> float:
+        return self._channel.zone.idle_timeout
+
+    def alive(self) -> None:
+        self._layer.connection.heard()
+
+    def expect_within(self, seconds: int) -> None:
+        self._layer.connection.expect_within(seconds * self._channel.zone.keep_alive_multiplier)
+
+    def hold(self) -> None:
+        self._channel.writer.set_writable(False)
+
+    def release(self) -> None:
+        self._layer.release()
+
+    @property
+    def waiting(self) -> int:
+        session = self._channel.session
+        return 0 if session is None else session.queued + len(session.inflight) + session.replaying
+
+    def set_will(self, will: Will | None) -> int:
+        return change_will(self._channel, will)
+
+    def drop(self, reason: str, detail: str, setting: str = "") -> None:
+        self._layer.drop(reason, detail, setting)
+
+    @property
+    def room(self) -> int:
+        below = self._layer.below
+        return below.room if isinstance(below, DatagramPeer) else -1
+
+    def proved(self) -> None:
+        below = self._layer.below
+        if isinstance(below, DatagramPeer):
+            below.proved()
+
+    def stay_newcomer(self) -> None:
+        below = self._layer.below
+        if isinstance(below, DatagramPeer):
+            below.stays_newcomer = True
+
+    def renew(self, data: bytes) -> None:
+        self._layer.renew(data)
+
+    @property
+    def _channel(self) -> Channel:
+        return self._layer.connection.channel
+
+    @property
+    def _context(self) -> ChannelContext:
+        return self._layer.connection.channel.context

@@ -302,7 +302,10 @@ class Listener:
             for sock in self._sockets:
                 sock.listen(settings.backlog)
         self.settings, self.zone, self.context = settings, prepared.zone, prepared.context
-        self.gateway_settings = prepared.gateway_settings
+        if self.gateway_settings != prepared.gateway_settings:
+            self.gateway_settings = prepared.gateway_settings
+            if self._datagrams is not None:
+                self._datagrams.settings_changed()
         self._place_free()
 
     # Accepting
@@ -430,7 +433,7 @@ class Listener:
 
         connection = cast("Connection", self._connect(self))
         layer = GatewayLayer(
-            gateway, self.gateway_settings, connection, self.zone.max_connect_size, self.gateway_failed
+            gateway, self.gateway_settings, connection, self.zone.max_connect_size, self.gateway_failed, self.refuse
         )
         return layer if self.intercept is None else self.intercept(layer)
 

@@ -403,7 +403,7 @@ REASONS: Final = (
         "socket",
         "amplification",
         (),
-        "a datagram was not sent: before the login, a client is sent no more bytes than have come from it",
+        "a datagram was not sent: until its address is proved, a client is sent no more bytes than have come from it",
     ),
     Reason(
         "socket",
@@ -412,6 +412,42 @@ REASONS: Final = (
         "a datagram was dropped while the node did not read from its client, because of a rate or of limits.memory",
     ),
     Reason("socket", "datagrams_unsent", (), "the system did not accept a datagram: detail has its reason"),
+    Reason(
+        "socket",
+        "malformed_datagram",
+        (),
+        "a datagram was ignored: it breaks the rules of its protocol; detail has the rule",
+    ),
+    Reason(
+        "socket",
+        "unexpected_datagram",
+        (),
+        "a datagram was ignored: it has no meaning at this moment; it may be late, repeated or forged",
+    ),
+    Reason(
+        "socket",
+        "qos3_off",
+        ("enable_qos3",),
+        "a PUBLISH of MQTT-SN with QoS -1 was ignored: the gateway does not accept them",
+    ),
+    Reason(
+        "socket",
+        "waiting_for_client",
+        ("max_waiting_bytes",),
+        "a message of QoS 0 was dropped: others already wait until the MQTT-SN client has answered REGISTER",
+    ),
+    Reason(
+        "socket",
+        "topic_refused",
+        (),
+        "a message was dropped: the MQTT-SN client has refused its topic",
+    ),
+    Reason(
+        "socket",
+        "no_answer",
+        ("max_retries",),
+        "an MQTT-SN client was disconnected: it has not answered any of the repetitions of a message",
+    ),
     Reason(
         "socket",
         "no_sockets",

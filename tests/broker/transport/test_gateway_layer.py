@@ -82,8 +82,11 @@ class Made:
             name="x", listener=ListenerKind(name="x", protocol="x", scheme="x"), channel=self._channel,
             proto_name="X", proto_ver=1,
         )  # fmt: skip
-        self.layer = GatewayLayer(gateway, None, self.above, MOST, self.faults.append)
+        self.layer = GatewayLayer(gateway, None, self.above, MOST, self.faults.append, self._refuse)
         self.layer.connection_made(Below())
+
+    def _refuse(self, reason: str, setting: str, peer: tuple[str, int], detail: str) -> None:
+        raise AssertionError(reason)
 
     def _channel(self, link: GatewayLink, settings: object) -> Conversation:
         self.conversation = Conversation(link, settings)

@@ -1,0 +1,31 @@
+"""The gateway as the node loads it: the type of its listener, its settings and its conversation."""
+
+from typing import Final
+
+from ...gateway import Beacon, Gateway
+from ...listener_kinds import ListenerKind
+from .codec import PROTOCOL_ID, SnAdvertise, encode, split
+from .conversation import Conversation
+from .settings import MqttSnSettings
+
+CHALLENGE_BYTES: Final = 64
+"""Bytes of REGISTER messages that an address may be sent to prove itself: some attempts of some bytes each."""
+
+
+def advertisement(settings: MqttSnSettings) -> Beacon:
+    """Return the ADVERTISE of a listener."""
+    seconds = settings.advertise_duration
+    return Beacon(encode(SnAdvertise(settings.gateway_id, seconds)), settings.advertise_address, seconds)
+
+
+GATEWAY: Final = Gateway(
+    name="mqttsn",
+    listener=ListenerKind(name="mqttsn", protocol="mqttsn:udp", scheme="mqttsn", port=1884, datagram=True),
+    channel=Conversation,
+    settings=MqttSnSettings,
+    proto_name="MQTT-SN",
+    proto_ver=PROTOCOL_ID,
+    beacon=advertisement,
+    split=split,
+    challenge_bytes=CHALLENGE_BYTES,
+)

@@ -1,0 +1,81 @@
+"""The topic ids of one client, with limits. They end with its connection; a sleeping client keeps them."""
+
+from typing import Final
+
+MAX_TOPICS: Final = 1000
+"""Maximum number of topics that one client registers or subscribes to by name, and as many that the node registers
+for what it delivers."""
+MAX_CHARACTERS: Final = 65_536
+"""Maximum total length of the names of each kind."""
+_LAST: Final = 0xFFFE
+"""The greatest topic id; 0x0000 and 0xFFFF are reserved."""
+
+
+class Topics:
+    """``of_name`` and ``of_id`` are one table in both directions.
+
+    The client's own topics stay until the connection ends: it relies on them. Those that the node has registered for
+    deliveries give way to others, the oldest first, because a subscriber to ``#`` may receive any number of topics. A
+    given-up id is not used again before all others have been."""
+
+    __slots__ = ("_characters", "_last", "_lent", "_lent_characters", "of_id", "of_name")
+
+    def __init__(self) -> None:
+        self.of_id: dict[int, str] = {}
+        self.of_name: dict[str, int] = {}
+        self._characters = 0
+        self._lent: dict[int, None] = {}  # ids of the node's own registrations, the oldest first
+        self._lent_characters = 0
+        self._last = 0
+
+    def register(self, topic: str) -> int:
+        """Return the id of a topic that the client names; 0: it has too many."""
+        found = self.of_name.get(topic)
+        if found is not None:
+            if found in self._lent:
+                if not self._room(topic):
+                    return 0
+                del self._lent[found]
+                self._lent_characters -= len(topic)
+                self._characters += len(topic)
+            return found
+        if not self._room(topic):
+            return 0
+        self._characters += len(topic)
+        return self._add(topic)
+
+    def _room(self, topic: str) -> bool:
+        own = len(self.of_id) - len(self._lent)
+        return own < MAX_TOPICS and self._characters + len(topic) <= MAX_CHARACTERS
+
+    def lend(self, topic: str) -> int:
+        """Return an id for a topic that is delivered to the client; older ones may lose theirs."""
+        while self._lent and (
+            len(self._lent) >= MAX_TOPICS or self._lent_characters + len(topic) > MAX_CHARACTERS
+        ):  # fmt: skip
+            self.forget(next(iter(self._lent)))
+        topic_id = self._add(topic)
+        self._lent[topic_id] = None
+        self._lent_characters += len(topic)
+        return topic_id
+
+    def forget(self, topic_id: int) -> None:
+        """Remove an id, because the client does not know it."""
+        topic = self.of_id.pop(topic_id, None)
+        if topic is None:
+            return
+        del self.of_name[topic]
+        if topic_id in self._lent:
+            del self._lent[topic_id]
+            self._lent_characters -= len(topic)
+        else:
+            self._characters -= len(topic)
+
+    def _add(self, topic: str) -> int:
+        assert topic not in self.of_name
+        while True:
+            self._last = self._last + 1 if self._last < _LAST else 1
+            if self._last not in self.of_id:
+                self.of_id[self._last] = topic
+                self.of_name[topic] = self._last
+                return self._last
